@@ -1,0 +1,43 @@
+# Every target does its own set-up into .venv; nothing else is needed but Python 3.11 and pip.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: install demo test check test-browser bench soak clean
+
+install: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,digits,dev]'
+	touch $(READY)
+
+demo: $(READY)  ## A whole study on this machine, about two minutes, then the report.
+	$(BIN)/scalewise demo
+
+test: $(READY)  ## Everything that needs pip alone.
+	$(BIN)/python -m pytest -m "not browser and not soak and not gpu"
+
+check: $(READY)  ## Lint, format, types, import contracts.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.venv/.browser: $(READY)
+	command -v chromium >/dev/null || { apt-get update && apt-get install -y --no-install-recommends chromium; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	touch .venv/.browser
+
+test-browser: .venv/.browser  ## The report in a real browser; installs Chromium.
+	$(BIN)/python -m pytest -m browser
+
+bench: $(READY)  ## What we claim about speed: prints its figures.
+	$(BIN)/python benchmarks/overhead.py
+
+soak: $(READY)  ## Long campaigns, by hand.
+	$(BIN)/python -m pytest -m soak --timeout 3600
+
+clean:
+	rm -rf .venv runs

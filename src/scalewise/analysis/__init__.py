@@ -1,0 +1,1 @@
+"""Turn records into understanding: measure → explain → predict → advise."""

@@ -1,0 +1,21 @@
+"""How fast, how well, how much of it is lost: every measurement, each defined once.
+
+estimate   a number with its interval
+window     the steady part of one run, and the parts of its whole life
+curve      points against devices, and what follows from comparing them
+table      curves from numbers that somebody measured elsewhere
+"""
+
+from scalewise.analysis.measure.curve import Point, ScalingCurve, scaling_curves, unlike
+from scalewise.analysis.measure.estimate import Estimate
+from scalewise.analysis.measure.table import curve_from_csv, curve_from_numbers
+
+__all__ = [
+    "Estimate",
+    "Point",
+    "ScalingCurve",
+    "curve_from_csv",
+    "curve_from_numbers",
+    "scaling_curves",
+    "unlike",
+]

@@ -1,0 +1,410 @@
+"""Points against devices, and what follows from comparing them.
+
+A curve holds the runs that differ only in topology, repeat and what scaling
+changes. Each point is first measured on its own; then it is compared with the
+smallest one, the baseline, and with the one before it.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student
+
+from scalewise.analysis.measure.estimate import LEVEL, Estimate, within_run
+from scalewise.analysis.measure.window import FEW, epoch_seconds, life, quality, steady
+from scalewise.errors import NotEnoughData
+from scalewise.record.read import RunRecord
+from scalewise.spec import StudySpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """What was measured on one number of devices, and how it compares."""
+
+    devices: int
+    nodes: int | None = None
+    throughput: Estimate | None = None
+    """Samples per second of all devices, in the steady state."""
+    throughput_per_device: Estimate | None = None
+    time: Estimate | None = None
+    """Seconds of the complete job."""
+    epoch_time: Estimate | None = None
+    """Seconds per epoch, without the first."""
+    first_epoch_time: Estimate | None = None
+    complete: Mapping[str, Estimate] = field(default_factory=dict)
+    """The complete time by parts of the job's life; with ``unexplained`` they sum to it."""
+    memory: Estimate | None = None
+    """Peak bytes on the fullest device."""
+    global_batch: int | None = None
+    batches_per_rank: int | None = None
+    """Per epoch, or in total where epochs do not decide."""
+    samples_per_rank: int | None = None
+    steps: int | None = None
+    """Optimizer steps in total."""
+    samples: int | None = None
+    """Samples of all ranks in total: the work done."""
+    accuracy: Estimate | None = None
+    """On the validation data, after the last epoch."""
+    validation_samples: int | None = None
+    hosts: int | None = None
+    left_out: str | None = None
+    """What was left out of the steady state as warm-up."""
+
+    ideal: Estimate | None = None
+    """The baseline's throughput times the growth in devices."""
+    speedup: Estimate | None = None
+    """By throughput."""
+    speedup_time: Estimate | None = None
+    """By complete time, where the work is equal."""
+    speedup_epoch: Estimate | None = None
+    """By epoch time."""
+    efficiency: Estimate | None = None
+    """Speedup over growth: by throughput, or by time where that is all there is."""
+    gain: Estimate | None = None
+    """Throughput added by a doubling, as a share; by time where that is all there is."""
+    gain_absolute: float | None = None
+    """Samples per second added since the point before."""
+    saved_previous: Estimate | None = None
+    """Share of the complete time saved against the point before."""
+    saved_baseline: Estimate | None = None
+    """Share of the complete time saved against the baseline."""
+    serial_fraction: Estimate | None = None
+    """Karp and Flatt's experimentally determined serial fraction."""
+    overhead: float | None = None
+    """Share of the complete time that is not training steps."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def regime(self) -> str | None:
+        """Which part of the complete time is the larger one."""
+        if self.overhead is None:
+            return None
+        return "overhead" if self.overhead > 0.5 else "compute"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingCurve:
+    """Points against devices, baseline first."""
+
+    study: str
+    points: tuple[Point, ...]
+    where: Mapping[str, Any] = field(default_factory=dict)
+    """What sets this curve apart from others of its study."""
+    scaling: str | None = None
+    """How the batch grows with devices: weak, strong, or unknown."""
+    work: str | None = None
+    """What is done in total, in words."""
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+    """What else was held fixed; curves that differ in it are unlike."""
+    unit: str = "samples"
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.points:
+            raise NotEnoughData(f"{self.study}: a curve needs at least one point")
+
+    @property
+    def baseline(self) -> Point:
+        """The point all others are compared with."""
+        return self.points[0]
+
+    @property
+    def name(self) -> str:
+        """The study, and what sets this curve apart in it."""
+        told = ", ".join(f"{key} {value}" for key, value in self.where.items())
+        return f"{self.study} ({told})" if told else self.study
+
+    @property
+    def turns_at(self) -> int | None:
+        """The first number of devices at which overhead dominates, if any does."""
+        over = [point.devices for point in self.points if point.regime == "overhead"]
+        return over[0] if over else None
+
+
+def scaling_curves(study: StudySpec, records: Iterable[RunRecord]) -> list[ScalingCurve]:
+    """Return the study's curves, repeats folded into their points."""
+    by_curve: dict[str, list[RunRecord]] = {}
+    for record in records:
+        by_curve.setdefault(repr(study.where(record.spec)), []).append(record)
+    if not by_curve:
+        raise NotEnoughData(
+            f"{study.name} has no finished run", hint="`scalewise run` starts what is missing"
+        )
+    return [_curve(study, found) for found in by_curve.values()]
+
+
+def _curve(study: StudySpec, records: Sequence[RunRecord]) -> ScalingCurve:
+    def place(record: RunRecord) -> tuple[int, int]:
+        return record.spec.topology.world, record.spec.topology.nodes
+
+    ordered = sorted(records, key=place)
+    points = [_point(list(repeats)) for _, repeats in groupby(ordered, key=place)]
+    smallest = min(run.topology.world for run in study.runs())
+    missing = points[0].devices > smallest
+    first = ordered[0]
+    outline = first.ranks[0].find("outline")
+    return compare(
+        ScalingCurve(
+            study=study.name,
+            points=tuple(points),
+            where=study.where(first.spec),
+            scaling=study.scaling,
+            work=_work(first),
+            conditions=_conditions(study, first),
+            unit=outline["unit"],
+            warnings=(
+                *_unlike(records),
+                *([f"the run on {smallest} is missing: compared with {points[0].devices} devices"]
+                  if missing else []),
+            ),
+        )
+    )  # fmt: skip
+
+
+def _work(record: RunRecord) -> str:
+    spec = record.spec
+    if spec.epochs:
+        times = "epoch" if spec.epochs == 1 else "epochs"
+        return f"{spec.epochs} {times} over the same data"
+    if spec.samples:
+        return f"{spec.samples:,} samples per device"
+    return f"{spec.steps} steps"
+
+
+def _conditions(study: StudySpec, record: RunRecord) -> dict[str, Any]:
+    """Return what must be alike for two curves to be compared."""
+    spec = record.spec
+    fixed = "batch" if study.scaling == "weak" else "global_batch"
+    names = ("workload", "data", "precision", "compile", "accumulate", "threads", "workers")
+    return {
+        fixed: getattr(spec, fixed),
+        **{name: getattr(spec, name) for name in names},
+        "device": record.ranks[0].find("device"),
+    }
+
+
+def unlike(curves: Sequence[ScalingCurve]) -> list[str]:
+    """Say in what curves differ that are put side by side, beyond what was varied."""
+    told = []
+    for curve in curves:
+        conditions = {"scaling": curve.scaling, "work": curve.work, **curve.conditions}
+        told.append({k: v for k, v in conditions.items() if k not in curve.where})
+    shared = [name for name in told[0] if all(name in each for each in told)]
+    return _differences([{name: each[name] for name in shared} for each in told], "these curves")
+
+
+def _point(repeats: list[RunRecord]) -> Point:
+    """Summarize the repeats of one topology."""
+    spec = repeats[0].spec
+    windows = [steady(record) for record in repeats]
+    rates = [window.throughput for window in windows]
+    rate = Estimate.of(rates)
+    if len(repeats) == 1:
+        rate = within_run(rates[0], windows[0].step_seconds)
+    outline = repeats[0].ranks[0].find("outline")
+    passes = outline["epochs"] or 1
+    lives = [life(record) for record in repeats]
+    times = [record.ended - record.started for record in repeats]
+    memory = [_peak(record) for record in repeats]
+    checks = [quality(record) for record in repeats]
+    epochs = [epoch_seconds(record) for record in repeats]
+    steps_left = min(window.steps for window in windows)
+    hosts = max(len({rank.host for rank in record.ranks}) for record in repeats)
+    trained = np.mean([parts.get("train", 0.0) for parts in lives])
+    return Point(
+        devices=spec.topology.world,
+        nodes=spec.topology.nodes,
+        throughput=rate,
+        throughput_per_device=rate * (1 / spec.topology.world),
+        time=Estimate.of(times),
+        epoch_time=_mean_of(epochs, slice(1, None)) or _mean_of(epochs, slice(0, 1)),
+        first_epoch_time=_mean_of(epochs, slice(0, 1)),
+        complete={
+            name: Estimate.of_shares([parts.get(name, 0.0) for parts in lives])
+            for name in dict.fromkeys(name for parts in lives for name in parts)
+        },
+        memory=Estimate.of([peak for peak in memory if peak]) if all(memory) else None,
+        global_batch=spec.global_batch,
+        batches_per_rank=outline["steps"] * spec.accumulate,
+        samples_per_rank=outline["seen"],
+        steps=outline["steps"] * passes,
+        samples=sum(rank.find("outline")["seen"] for rank in repeats[0].ranks) * passes,
+        accuracy=Estimate.of_shares([found["accuracy"] for found in checks if found])
+        if all(checks)
+        else None,
+        validation_samples=checks[0]["samples"] if checks[0] else None,
+        hosts=hosts,
+        left_out=windows[0].left_out,
+        overhead=float(1 - trained / np.mean(times)),
+        warnings=_point_warnings(steps_left, outline["steps"], spec.topology.nodes, hosts),
+    )
+
+
+def _point_warnings(left: int, per_epoch: int, nodes: int, hosts: int) -> tuple[str, ...]:
+    found = []
+    if left < FEW:
+        found.append(f"only {left} steady {_plural(left, 'step')}: the rate is rough")
+    elif per_epoch < FEW:
+        found.append(f"only {per_epoch} {_plural(per_epoch, 'batch', 'es')} per rank and epoch")
+    if hosts < nodes:
+        found.append(f"{nodes} nodes rehearsed on {hosts} {_plural(hosts, 'host')}")
+    return tuple(found)
+
+
+def _plural(count: int, word: str, ending: str = "s") -> str:
+    return word if count == 1 else word + ending
+
+
+def _peak(record: RunRecord) -> float | None:
+    peaks = [rank.find("memory") for rank in record.ranks]
+    return None if None in peaks else float(max(peaks))
+
+
+def _mean_of(epochs: list[list[float]], which: slice) -> Estimate | None:
+    chosen = [float(np.mean(each[which])) for each in epochs if each[which]]
+    return Estimate.of(chosen) if chosen and len(chosen) == len(epochs) else None
+
+
+def _unlike(records: Sequence[RunRecord]) -> list[str]:
+    """Say what differs between the runs of a curve that should not."""
+
+    def facts(record: RunRecord) -> dict[str, Any]:
+        environment = record.environment
+        engine = environment.get("engine", {})
+        kinds = {rank.find("device") for rank in record.ranks}
+        return {
+            "engine version": engine.get("version"),
+            "device": "/".join(sorted(str(kind) for kind in kinds)),
+            "processor": environment.get("processor"),
+            "Python": environment.get("python"),
+            "commit": environment.get("commit"),
+            "threads": record.ranks[0].find("threads"),
+            "OMP_NUM_THREADS": environment.get("variables", {}).get("OMP_NUM_THREADS"),
+        }
+
+    return _differences([facts(record) for record in records], "runs of this curve")
+
+
+def _differences(facts: Sequence[Mapping[str, Any]], who: str) -> list[str]:
+    found = []
+    for name in facts[0]:
+        values = dict.fromkeys(str(each[name]) for each in facts)
+        if len(values) > 1:
+            found.append(f"{who} differ in {name}: {', '.join(values)}")
+    return found
+
+
+def compare(curve: ScalingCurve) -> ScalingCurve:
+    """Return the curve with every point compared to the baseline and the one before."""
+    base = curve.points[0]
+    fixed = _fixed_seconds(curve.points)
+    before: list[Point | None] = [None, *curve.points]
+    return replace(
+        curve,
+        points=tuple(
+            _compared(point, base, previous, fixed) for point, previous in zip(curve.points, before)
+        ),
+    )
+
+
+def _compared(point: Point, base: Point, previous: Point | None, fixed: float | None) -> Point:
+    growth = point.devices / base.devices
+    first = point is base
+    equal_work = point.samples == base.samples
+    speedup = _ratio(point.throughput, base.throughput, first)
+    by_time = _ratio(base.time, point.time, first) if equal_work else None
+    by_epoch = _ratio(base.epoch_time, point.epoch_time, first)
+    main = speedup or by_time
+    overhead = point.overhead
+    if overhead is None and fixed is not None and point.time:
+        overhead = fixed / point.time.value
+    return replace(
+        point,
+        ideal=base.throughput * growth if base.throughput else None,
+        speedup=speedup,
+        speedup_time=by_time,
+        speedup_epoch=by_epoch,
+        efficiency=main * (1 / growth) if main else None,
+        gain=_gain(point, previous, equal_work),
+        gain_absolute=point.throughput.value - previous.throughput.value
+        if previous and point.throughput and previous.throughput
+        else None,
+        saved_previous=_saved(previous, point) if equal_work else None,
+        saved_baseline=_saved(base, point) if equal_work and not first else None,
+        serial_fraction=main.through(lambda s: (1 / s - 1 / growth) / (1 - 1 / growth))
+        if main and growth > 1
+        else None,
+        overhead=overhead,
+        warnings=(*point.warnings, *_quality_warning(point, base)),
+    )
+
+
+def _ratio(upper: Estimate | None, lower: Estimate | None, same: bool) -> Estimate | None:
+    """Return a ratio of estimates; of one with itself it is exactly 1."""
+    if upper is None or lower is None:
+        return None
+    if same:
+        known = upper.low is not None
+        return Estimate(1.0, 1.0 if known else None, 1.0 if known else None, upper.count)
+    return upper / lower
+
+
+def _gain(point: Point, previous: Point | None, equal_work: bool) -> Estimate | None:
+    """Return what a doubling from the point before added, as a share."""
+    if previous is None or point.devices == previous.devices:
+        return None
+    ratio = _ratio(point.throughput, previous.throughput, same=False)
+    if ratio is None and equal_work:
+        ratio = _ratio(previous.time, point.time, same=False)
+    doublings = math.log2(point.devices / previous.devices)
+    return ratio.through(lambda r: r ** (1 / doublings) - 1) if ratio else None
+
+
+def _saved(earlier: Point | None, point: Point) -> Estimate | None:
+    ratio = _ratio(point.time, earlier.time, same=False) if earlier else None
+    return ratio.through(lambda r: 1 - r) if ratio else None
+
+
+def _quality_warning(point: Point, base: Point) -> list[str]:
+    """Flag a validation accuracy that differs from the baseline's beyond its spread."""
+    mine, theirs = point.accuracy, base.accuracy
+    if point is base or mine is None or theirs is None or not point.validation_samples:
+        return []
+    allowed = _spread(mine, theirs, point.validation_samples)
+    if abs(mine.value - theirs.value) <= allowed:
+        return []
+    return [
+        f"validation accuracy {mine.value:.1%} differs from the baseline's "
+        f"{theirs.value:.1%} by more than its spread ({allowed:.1%})"
+    ]
+
+
+def _spread(mine: Estimate, theirs: Estimate, samples: int) -> float:
+    """Return the difference of two accuracies that chance explains, at 90 %.
+
+    From the repeats where there are some, but never less than one and a half
+    validation samples; for single runs, from the size of the validation set.
+    """
+    if mine.high is not None and theirs.high is not None:
+        return max(math.hypot(mine.high - mine.value, theirs.high - theirs.value), 1.5 / samples)
+    share = (mine.value + theirs.value) / 2
+    quantile = float(student.ppf((1 + LEVEL) / 2, samples))
+    return max(quantile * math.sqrt(2 * share * (1 - share) / samples), 1.5 / samples)
+
+
+def _fixed_seconds(points: Sequence[Point]) -> float | None:
+    """Return the part of the time that devices do not shorten, where only totals are known.
+
+    Least squares of time = fixed + work / throughput; an approximation.
+    """
+    known = [(p.throughput.value, p.time.value) for p in points if p.throughput and p.time]
+    if len(known) < 3 or any(point.complete for point in points):
+        return None
+    slowness = np.array([1 / rate for rate, _ in known])
+    times = np.array([time for _, time in known])
+    work, fixed = np.polyfit(slowness, times, 1)
+    return float(fixed) if work > 0 and 0 < fixed <= times.min() else None

@@ -1,0 +1,142 @@
+"""Curves from numbers that somebody measured elsewhere."""
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+
+from scalewise.analysis.measure.curve import Point, ScalingCurve, compare
+from scalewise.analysis.measure.estimate import Estimate
+from scalewise.errors import SpecError
+from scalewise.plugins import nearest
+
+COLUMNS = ("devices", "throughput", "time", "samples")
+EXAMPLE = "the first line is devices,throughput[,time] or devices,time[,samples]"
+
+
+def curve_from_numbers(
+    throughputs: Iterable[tuple[int, float]] = (),
+    *,
+    times: Iterable[tuple[int, float]] = (),
+    name: str = "curve",
+    scaling: str | None = None,
+    devices_per_node: int | None = None,
+    samples: Iterable[tuple[int, float]] = (),
+) -> ScalingCurve:
+    """Return the curve of ``(devices, throughput)`` and ``(devices, time)`` pairs.
+
+    >>> curve = curve_from_numbers([(1, 240.0), (2, 464.0)], scaling="weak")
+    >>> round(curve.points[1].efficiency.value, 3)
+    0.967
+    """
+    columns = {
+        "throughput": _column("throughput", throughputs),
+        "time": _column("time", times),
+        "samples": _column("samples", samples),
+    }
+    if scaling not in (None, "weak", "strong"):
+        raise SpecError(f"scaling must be weak or strong, got {scaling!r}")
+    if devices_per_node is not None and devices_per_node < 1:
+        raise SpecError(f"devices per node must be at least 1, got {devices_per_node}")
+    rate, seconds, work = columns["throughput"], columns["time"], columns["samples"]
+    counts = sorted({*rate, *seconds})
+    if not counts:
+        raise SpecError("a curve needs at least one number", hint=EXAMPLE)
+    points = []
+    for devices in counts:
+        x, t, w = rate.get(devices), seconds.get(devices), work.get(devices)
+        if x is None and t is not None and w is not None:
+            x = w / t
+        points.append(
+            Point(
+                devices=devices,
+                nodes=-(-devices // devices_per_node) if devices_per_node else None,
+                throughput=Estimate(x) if x else None,
+                throughput_per_device=Estimate(x / devices) if x else None,
+                time=Estimate(t) if t else None,
+                samples=round(w) if w else None,
+            )
+        )
+    return compare(ScalingCurve(study=name, points=tuple(points), scaling=scaling))
+
+
+def _column(name: str, pairs: Iterable[tuple[int, float]]) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for devices, value in pairs:
+        if isinstance(devices, bool) or devices != int(devices) or devices < 1:
+            raise SpecError(f"devices must be a whole number from 1 up, got {devices!r}")
+        if devices in found:
+            raise SpecError(
+                f"{devices} devices appear twice", hint="keep one row per number of devices"
+            )
+        if not math.isfinite(value) or value <= 0:
+            raise SpecError(f"{name} on {devices} devices must be above 0, got {value!r}")
+        found[int(devices)] = float(value)
+    return found
+
+
+def curve_from_csv(
+    text: str, *, name: str, scaling: str | None = None, devices_per_node: int | None = None
+) -> ScalingCurve:
+    """Return the curve of a table with a header line; ``#`` begins a comment."""
+    rows = [
+        (f"{name}, line {number}", [cell.strip() for cell in next(csv.reader([line]))])
+        for number, line in enumerate(text.lstrip("\ufeff").splitlines(), start=1)
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
+    if not rows:
+        raise SpecError(f"{name} is empty", hint=EXAMPLE)
+    header = [word.lower() for word in rows[0][1]]
+    _check_header(name, header)
+    table = [_row(where, header, cells) for where, cells in rows[1:]]
+    if not table:
+        raise SpecError(f"{name} has a header and no rows", hint=EXAMPLE)
+
+    def pairs(column: str) -> list[tuple[int, float]]:
+        return [(int(row["devices"]), row[column]) for row in table if column in row]
+
+    try:
+        return curve_from_numbers(
+            pairs("throughput"),
+            times=pairs("time"),
+            samples=pairs("samples"),
+            name=name,
+            scaling=scaling,
+            devices_per_node=devices_per_node,
+        )
+    except SpecError as problem:
+        raise SpecError(f"{name}: {problem}", hint=problem.hint) from problem
+
+
+def _check_header(name: str, header: Sequence[str]) -> None:
+    for word in header:
+        if word not in COLUMNS:
+            raise SpecError(f"{name} has a column {word!r}", hint=nearest(word, COLUMNS) or EXAMPLE)
+        if header.count(word) > 1:
+            raise SpecError(f"{name} has the column {word!r} twice", hint=EXAMPLE)
+    if "devices" not in header or not {"throughput", "time"} & set(header):
+        raise SpecError(f"{name} has only the columns {', '.join(header)}", hint=EXAMPLE)
+
+
+def _row(where: str, header: Sequence[str], cells: Sequence[str]) -> dict[str, float]:
+    """Return the numbers of one line; an empty cell is left out."""
+    if len(cells) != len(header):
+        raise SpecError(f"{where}: {len(cells)} cells under {len(header)} columns")
+    row = {}
+    for word, cell in zip(header, cells):
+        if cell:
+            row[word] = _number(where, word, cell)
+    if "devices" not in row or not {"throughput", "time"} & set(row):
+        raise SpecError(f"{where}: devices and throughput or time are needed", hint=EXAMPLE)
+    return row
+
+
+def _number(where: str, word: str, cell: str) -> float:
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    if word == "devices" and not value.is_integer():
+        raise SpecError(f"{where}: devices must be a whole number, got {cell!r}")
+    if not math.isfinite(value) or value <= 0:
+        raise SpecError(f"{where}: {word} must be a number above 0, got {cell!r}")
+    return value

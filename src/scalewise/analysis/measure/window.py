@@ -1,0 +1,164 @@
+"""The steady part of one run, and the parts of its whole life."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalewise.errors import NotEnoughData
+from scalewise.record.read import RunRecord, Span
+
+FEW = 20
+"""Steps below which a rate is not to be trusted much."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """The steady part of a run: what was done in it, and how long it took."""
+
+    samples: int
+    """Of all ranks."""
+    seconds: float
+    step_seconds: NDArray[np.float64]
+    """Of the steps kept one by one, averaged over ranks."""
+    steps: int
+    left_out: str
+    """What was left out as warm-up, in words."""
+
+    @property
+    def throughput(self) -> float:
+        """Samples per second of all ranks."""
+        return self.samples / self.seconds
+
+
+def steady(record: RunRecord) -> Window:
+    """Return the steady part of a run.
+
+    With several epochs, all but the first; with one epoch, or a number of
+    steps, what follows the last change point of the warm-up.
+    """
+    trains = _common(record, "train")
+    per_epoch = record.ranks[0].find("outline")["steps"]
+    if len(trains) > 1:
+        later = trains[1:]
+        first = per_epoch
+        return Window(
+            samples=sum(_samples(spans) for spans in later),
+            seconds=sum(_length(spans) for spans in later),
+            step_seconds=_step_seconds(record, first),
+            steps=per_epoch * len(later),
+            left_out="first epoch",
+        )
+    series = _step_seconds(record, 0)
+    dropped = warm_up(series)
+    if dropped >= per_epoch:
+        raise NotEnoughData(f"no steady step is left of {per_epoch}", hint="train for more steps")
+    spans = trains[0]
+    warm = [rank.steps.seconds[:dropped].sum() for rank in record.ranks]
+    begin = min(span.start + float(late) for span, late in zip(spans, warm, strict=True))
+    early = sum(int(rank.steps.samples[:dropped].sum()) for rank in record.ranks)
+    return Window(
+        samples=_samples(spans) - early,
+        seconds=max(span.end for span in spans) - begin,
+        step_seconds=series[dropped:],
+        steps=per_epoch - dropped,
+        left_out=f"first {dropped} steps" if dropped else "nothing",
+    )
+
+
+def warm_up(seconds: NDArray[np.float64]) -> int:
+    """Return how many steps at the start are slower than what follows.
+
+    Splits the logarithms of the first thousand steps where two levels explain
+    them much better than one (least squares, with a penalty for looking
+    everywhere), as long as the part before is the slower one; then looks again
+    in what is left. At least half of the steps stay.
+
+    >>> warm_up(np.array([9.0] * 3 + [1.0, 1.1] * 20))
+    3
+    """
+    logs = np.log(np.maximum(seconds[:1000], 1e-9))
+    dropped = 0
+    while True:
+        split = _split(logs[dropped:], len(logs) // 2 - dropped)
+        if not split:
+            return dropped
+        dropped += split
+
+
+def _split(logs: NDArray[np.float64], most: int) -> int:
+    """Return where the level falls, at most ``most`` steps in, or 0."""
+    count = len(logs)
+    if count < 4 or most < 1:
+        return 0
+    places = np.arange(1, most + 1)
+    sums, squares = np.cumsum(logs), np.cumsum(logs**2)
+    before = squares[places - 1] - sums[places - 1] ** 2 / places
+    rest = count - places
+    after = (squares[-1] - squares[places - 1]) - (sums[-1] - sums[places - 1]) ** 2 / rest
+    whole = squares[-1] - sums[-1] ** 2 / count
+    floor = 1e-12 * count
+    best = int(np.argmin(before + after))
+    gain = count * np.log((whole + floor) / (max(before[best] + after[best], 0.0) + floor))
+    split = int(places[best])
+    slower = sums[split - 1] / split > (sums[-1] - sums[split - 1]) / rest[best]
+    return split if slower and gain > 4 * np.log(count) else 0
+
+
+def life(record: RunRecord) -> dict[str, float]:
+    """Return the seconds of each part of the run's whole life, and the rest.
+
+    The parts and ``unexplained`` sum to the complete time. A part lasts from
+    its first rank's start to its last rank's end; where two overlap, the
+    earlier one counts.
+    """
+    pieces = []
+    for name in dict.fromkeys(span.name for span in record.ranks[0].spans):
+        for spans in _common(record, name):
+            pieces.append((min(s.start for s in spans), max(s.end for s in spans), name))
+    parts: dict[str, float] = {}
+    reached = record.started
+    for start, end, name in sorted(pieces):
+        end = min(end, record.ended)
+        parts[name] = parts.get(name, 0.0) + max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    # Leaving, from the last rank's last word to the launcher's, is shutdown too.
+    if "shutdown" in parts:
+        parts["shutdown"] += max(0.0, record.ended - reached)
+    parts["unexplained"] = record.ended - record.started - sum(parts.values())
+    return parts
+
+
+def epoch_seconds(record: RunRecord) -> list[float]:
+    """Return how long each epoch trained, if epochs are what was asked for."""
+    if record.spec.epochs is None:
+        return []
+    return [_length(spans) for spans in _common(record, "train")]
+
+
+def quality(record: RunRecord) -> dict[str, Any] | None:
+    """Return the last validation, if there was one."""
+    found: dict[str, Any] | None = record.ranks[0].find("validation")
+    return found
+
+
+def _common(record: RunRecord, name: str) -> list[tuple[Span, ...]]:
+    """Return the spans of this name: for each occurrence, every rank's."""
+    by_rank = [[span for span in rank.spans if span.name == name] for rank in record.ranks]
+    return list(zip(*by_rank))
+
+
+def _samples(spans: tuple[Span, ...]) -> int:
+    return sum(span.facts["samples"] for span in spans)
+
+
+def _length(spans: tuple[Span, ...]) -> float:
+    return max(span.end for span in spans) - min(span.start for span in spans)
+
+
+def _step_seconds(record: RunRecord, first: int) -> NDArray[np.float64]:
+    """Return the steps from index ``first`` on, averaged over ranks."""
+    index = record.ranks[0].steps.index
+    alike = [rank.steps for rank in record.ranks if np.array_equal(rank.steps.index, index)]
+    return np.asarray(np.mean([steps.seconds[index >= first] for steps in alike], axis=0))

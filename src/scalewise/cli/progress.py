@@ -1,0 +1,94 @@
+"""Tell on stderr how a study goes on: a bar on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from scalewise.spec import RunSpec
+from scalewise.study import Watcher, title
+
+EVERY = 10.0
+"""Seconds between two lines about a run that goes on."""
+
+
+@contextmanager
+def progress() -> Iterator[Watcher]:
+    """Yield a watcher that fits where stderr goes."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Lines()
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        yield Bar(bar)
+
+
+class Lines:
+    """Plain lines, for a log."""
+
+    def __init__(self) -> None:
+        self._todo = 0
+        self._said = 0.0
+
+    def begin(self, todo: int, there: int) -> None:
+        """Say how much there is to do."""
+        self._todo = todo
+        self._say(_opening(todo, there))
+
+    def started(self, number: int, run: RunSpec) -> None:
+        """Say which run begins."""
+        self._say(f"[{number}/{self._todo}] {title(run)}")
+
+    def moved(self, share: float) -> None:
+        """Say now and then how far it is."""
+        if time.monotonic() - self._said > EVERY:
+            self._say(f"  {share:.0%} of its steps")
+
+    def ended(self, run: RunSpec, cause: str, seconds: float) -> None:
+        """Say how it ended."""
+        self._say(f"  {'failed' if cause else 'finished'} after {seconds:.1f} s")
+
+    def _say(self, line: str) -> None:
+        self._said = time.monotonic()
+        print(line, file=sys.stderr, flush=True)
+
+
+class Bar:
+    """A bar for the study and one for the run."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._study = bar.add_task("study", total=None)
+        self._run = bar.add_task("", total=1.0, visible=False)
+
+    def begin(self, todo: int, there: int) -> None:
+        """Show how much there is to do."""
+        self._bar.console.print(_opening(todo, there), highlight=False)
+        self._bar.update(self._study, total=todo or 1, completed=0 if todo else 1)
+
+    def started(self, number: int, run: RunSpec) -> None:
+        """Show which run begins."""
+        self._bar.reset(self._run, total=1.0, description=title(run), visible=True)
+
+    def moved(self, share: float) -> None:
+        """Show how far it is."""
+        self._bar.update(self._run, completed=share)
+
+    def ended(self, run: RunSpec, cause: str, seconds: float) -> None:
+        """Leave a line about it."""
+        word = "failed" if cause else "finished"
+        self._bar.console.print(f"{title(run)} {word} after {seconds:.1f} s", highlight=False)
+        self._bar.advance(self._study)
+
+
+def _opening(todo: int, there: int) -> str:
+    return f"{todo} to run, {there} finished already"

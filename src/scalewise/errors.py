@@ -1,0 +1,42 @@
+"""Every error scalewise raises, on one page.
+
+ScalewiseError
+├── SpecError        the request is wrong            -> fix the study file
+├── PluginError      a named part cannot be loaded   -> install it, or fix its name
+├── LaunchError      the job could not be started    -> the launcher says why
+│   └── RunFailed    a run started and did not end   -> its cause, rank and host are named
+├── RecordError      a file cannot be read, written  -> free the disk, or run it again
+└── NotEnoughData    the question needs more runs    -> measure more points
+"""
+
+
+class ScalewiseError(Exception):
+    """A problem the user can act on: what is wrong, then what to do about it."""
+
+    def __init__(self, problem: str, *, hint: str = "") -> None:
+        super().__init__(problem)
+        self.hint = hint
+
+
+class SpecError(ScalewiseError, ValueError):
+    """The request is wrong."""
+
+
+class PluginError(ScalewiseError, LookupError):
+    """A named part cannot be found or loaded."""
+
+
+class LaunchError(ScalewiseError, RuntimeError):
+    """The job could not be started."""
+
+
+class RunFailed(LaunchError):
+    """A run was started and did not end well."""
+
+
+class RecordError(ScalewiseError, OSError):
+    """A file of a run cannot be read or written."""
+
+
+class NotEnoughData(ScalewiseError, ValueError):
+    """The question needs more runs than were measured."""

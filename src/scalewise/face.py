@@ -1,0 +1,68 @@
+"""The Python face: thin names over the functions the command line uses."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from scalewise import study
+from scalewise.analysis.measure import ScalingCurve, curve_from_numbers
+from scalewise.errors import SpecError
+from scalewise.spec import StudySpec
+
+Pairs = Iterable[tuple[int, float]]
+
+
+class _Silent:
+    """A watcher for callers who did not ask to be told."""
+
+    def begin(self, todo: int, there: int) -> None: ...
+    def started(self, number: int, run: Any) -> None: ...
+    def moved(self, share: float) -> None: ...
+    def ended(self, run: Any, cause: str, seconds: float) -> None: ...
+
+
+def run(
+    question: str | Path | StudySpec, folder: str | Path | None = None, *, again: bool = False
+) -> Path:
+    """Run a study, given as a file or a value; return its folder."""
+    asked = question if isinstance(question, StudySpec) else study.read(Path(question))
+    home = Path(folder) if folder else Path("runs") / asked.name
+    study.run(asked, home, _Silent(), again=again)
+    return home
+
+
+def measure(
+    source: str | Path,
+    *,
+    where: Mapping[str, Any] | None = None,
+    scaling: str | None = None,
+    devices_per_node: int | None = None,
+) -> ScalingCurve:
+    """Return the curve of a study's folder or of a CSV file.
+
+    A study that varies more than topology has several: ``where`` chooses one,
+    for example ``where={"strategy": "fsdp"}``.
+    """
+    found = study.curves([Path(source)], scaling=scaling, devices_per_node=devices_per_node)
+    wanted = dict(where or {})
+    chosen = [c for c in found if all(c.where.get(key) == value for key, value in wanted.items())]
+    if len(chosen) != 1:
+        names = "; ".join(curve.name for curve in found)
+        raise SpecError(
+            f"{len(chosen)} curves of {source} match {wanted}",
+            hint=f"choose one with where=…: {names}",
+        )
+    return chosen[0]
+
+
+def curve(
+    throughputs: Pairs = (),
+    *,
+    times: Pairs = (),
+    scaling: str | None = None,
+    devices_per_node: int | None = None,
+) -> ScalingCurve:
+    """Return a curve from ``(devices, value)`` pairs that somebody measured elsewhere."""
+    return curve_from_numbers(
+        throughputs, times=times, scaling=scaling, devices_per_node=devices_per_node
+    )

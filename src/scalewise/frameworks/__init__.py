@@ -1,0 +1,99 @@
+"""Do the training; the only place an engine is imported.
+
+A ``Framework`` makes sessions, a ``Session`` does steps, and ``loop`` is the
+one loop that drives them. Importing this package imports no engine.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from scalewise.probe import Clock, Laps, Probe
+from scalewise.spec import RunSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What a session is about to do, known before its first step."""
+
+    epochs: int | None
+    """Passes over the data; nothing where a number of steps decides."""
+    steps: int
+    """Optimizer steps per epoch, or in total."""
+    samples: int
+    """Training samples in the data set."""
+    seen: int
+    """Samples this rank trains on per epoch, or in total."""
+    unit: str = "samples"
+    parameters: int | None = None
+    validation: int = 0
+    """Validation samples in the data set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How well the model does on the validation data, over all ranks."""
+
+    accuracy: float
+    loss: float
+    samples: int
+
+
+class Session(Protocol):
+    """A training in progress, seen from one rank."""
+
+    outline: Outline
+
+    def begin(self, epoch: int) -> None:
+        """Start a pass over the data in a new order."""
+        ...
+
+    def step(self, probe: Laps) -> int:
+        """Do one optimizer step, a lap per phase; return this rank's samples."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until the device has done what it was asked: the edge of a window."""
+        ...
+
+    def losses(self) -> list[float]:
+        """Return the loss of each step since ``begin``, averaged over all ranks."""
+        ...
+
+    def validate(self) -> Quality | None:
+        """Return the quality now, each validation sample counted once."""
+        ...
+
+    def memory(self) -> int | None:
+        """Return the peak bytes this rank has held."""
+        ...
+
+    def save(self, path: Path) -> None:
+        """Write the model's weights, as the serial model would name them."""
+        ...
+
+
+class Framework(Protocol):
+    """An engine that can train."""
+
+    def check(self, spec: RunSpec) -> None:
+        """Refuse a run that cannot work, before any rank starts."""
+        ...
+
+    def ranks(self, spec: RunSpec) -> Sequence[int]:
+        """Return the ranks that this very process plays."""
+        ...
+
+    def clock(self, spec: RunSpec) -> Clock:
+        """Return the clock a rank's life is measured by, at its beginning."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """Return the engine's version and what it sees of this machine."""
+        ...
+
+    def session(self, spec: RunSpec, rank: int, probe: Probe) -> AbstractContextManager[Session]:
+        """Set up a training, its spans told to the probe, and take it down again."""
+        ...

@@ -1,0 +1,163 @@
+"""The worker's verbs: ``python -m scalewise.frameworks VERB ARGUMENT``.
+
+train FOLDER   play this process's ranks of the run in FOLDER
+check FILE     read a JSON list of runs; answer what is wrong with each
+about NAME     answer what an engine sees of this machine
+
+Answers are one line of JSON on stdout. The lab starts these in child processes
+and never imports them.
+"""
+
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scalewise import plugins
+from scalewise.errors import ScalewiseError
+from scalewise.frameworks import Framework
+from scalewise.frameworks.environment import environment
+from scalewise.frameworks.loop import Log, train
+from scalewise.probe import Probe
+from scalewise.probe.watch import Watch
+from scalewise.record.write import SCHEMA, RankFile, write_json
+from scalewise.spec import RunSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at a run, as the launcher announced it."""
+
+    folder: Path
+    number: int
+    launched: float
+    """When the first command was started, by the wall clock."""
+
+    def file(self, rank: int, *, hold: bool = False) -> RankFile:
+        """Return the file of a rank, open for appending."""
+        return RankFile(self.folder, rank, self.number, hold=hold)
+
+
+def do_train(argument: str) -> int:
+    """Play this process's ranks; return the exit code."""
+    attempt = Attempt(
+        folder=Path(argument),
+        number=int(os.environ.get("SCALEWISE_ATTEMPT", "1")),
+        launched=float(os.environ.get("SCALEWISE_LAUNCHED", time.time())),
+    )
+    rank = int(os.environ.get("RANK", "0"))
+    try:
+        stored = json.loads((attempt.folder / "spec.json").read_text(encoding="utf-8"))
+        stored.pop("schema")
+        spec = RunSpec.from_dict(stored)
+        framework: Framework = plugins.load("frameworks", spec.framework)()
+        for rank in framework.ranks(spec):
+            _play(spec, framework, rank, attempt)
+    except Exception as problem:
+        if not isinstance(problem, ScalewiseError):
+            traceback.print_exc()
+        _account(attempt, rank, _sentence(problem))
+        return 1
+    return 0
+
+
+def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt) -> None:
+    """Play one rank from its first line to its last."""
+    clock = framework.clock(spec)
+    file = attempt.file(rank, hold=clock.simulated)
+    wall = attempt.launched + clock.now() if clock.simulated else None
+    probe = Probe(file, clock, wall)
+    probe.note(schema=SCHEMA, rank=rank, world=spec.topology.world, **_me())
+    watch = None if clock.simulated else Watch(probe)
+    log = Log(probe, attempt.launched) if rank == 0 else None
+    try:
+        entering = framework.session(spec, rank, probe)  # Imports the engine.
+        if rank == 0:
+            write_json(attempt.folder / "environment.json", environment(framework))
+        probe.note(span="launch", start=attempt.launched, end=probe.wall())
+        with entering as session:
+            train(spec, session, probe, attempt.folder, log)
+            memory = session.memory()
+            if log:
+                log.end(memory)
+    finally:
+        if watch:
+            watch.close()
+        probe.flush()
+    probe.note(
+        end=probe.wall(),
+        launched=attempt.launched,
+        simulated=clock.simulated,
+        memory=memory,
+        flush=round(probe.flush_seconds, 6),
+    )
+    file.close()
+
+
+def _account(attempt: Attempt, rank: int, failed: str) -> None:
+    """Leave the rank's own account of its failure, in its file if that still takes it."""
+    print(f"rank {rank} failed: {failed}", file=sys.stderr, flush=True)
+    try:
+        file = attempt.file(rank)
+        file.line({"failed": failed, "kind": "error", "at": time.time(), **_me()})
+    except OSError as full:
+        print(f"rank {rank}: {full}", file=sys.stderr, flush=True)
+
+
+def do_check(argument: str) -> int:
+    """Answer, for each run of a JSON list, nothing or what is wrong with it."""
+    answers: list[dict[str, str] | None] = []
+    for values in json.loads(Path(argument).read_text(encoding="utf-8")):
+        try:
+            spec = RunSpec.from_dict(values)
+            plugins.load("frameworks", spec.framework)().check(spec)
+            answers.append(None)
+        except ScalewiseError as problem:
+            answers.append({"problem": str(problem), "hint": problem.hint})
+    print(json.dumps(answers))
+    return 0
+
+
+def do_about(argument: str) -> int:
+    """Answer an engine's version and what it sees of this machine."""
+    try:
+        facts: dict[str, Any] = plugins.load("frameworks", argument)().facts()
+    except Exception as problem:
+        facts = {"problem": _sentence(problem)}
+    print(json.dumps(facts))
+    return 0
+
+
+def _me() -> dict[str, Any]:
+    return {"host": os.uname().nodename, "pid": os.getpid()}
+
+
+def _sentence(problem: Exception) -> str:
+    if isinstance(problem, ScalewiseError):
+        return f"{problem} ({problem.hint})" if problem.hint else str(problem)
+    return f"{type(problem).__name__}: {problem}"
+
+
+VERBS: dict[str, Callable[[str], int]] = {
+    "train": do_train,
+    "check": do_check,
+    "about": do_about,
+}
+
+
+def main() -> None:
+    """Do what the arguments say."""
+    match sys.argv[1:]:
+        case [verb, argument] if verb in VERBS:
+            sys.exit(VERBS[verb](argument))
+        case _:
+            sys.exit(f"{__doc__}")
+
+
+if __name__ == "__main__":
+    main()

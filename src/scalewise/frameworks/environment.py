@@ -1,0 +1,61 @@
+"""What a run ran on: host, processor, versions, commit, variables that change speed."""
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from scalewise.frameworks import Framework
+
+VARIABLES = (
+    "OMP_", "MKL_", "KMP_", "NCCL_", "GLOO_", "CUDA_VISIBLE", "TORCH_", "SLURM_JOB", "UCX_",
+)  # fmt: skip
+"""Variables whose names begin like this can change a measurement."""
+
+
+def environment(framework: Framework) -> dict[str, Any]:
+    """Return the facts without which two runs cannot be compared."""
+    return {
+        "host": os.uname().nodename,
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": _cores(),
+        "python": platform.python_version(),
+        "arguments": sys.argv,
+        "folder": os.getcwd(),
+        "commit": _commit(),
+        "variables": {
+            key: value for key, value in sorted(os.environ.items()) if key.startswith(VARIABLES)
+        },
+        "engine": framework.facts(),
+    }
+
+
+def _cores() -> int | None:
+    """The cores this process may use, which can be fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def _processor() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or None
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else None
+
+
+def _commit() -> str | None:
+    """The commit of the working folder, if it is a checkout; ``+`` marks a change."""
+    try:
+        said = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+", "--abbrev=12"],
+            capture_output=True, text=True, timeout=5, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return said.stdout.strip() or None

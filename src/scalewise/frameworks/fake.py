@@ -1,0 +1,232 @@
+"""A simulated machine with a known law and its own clock.
+
+It trains nothing and takes no time, yet leaves the same run folders as a real
+engine, through the same loop: one process plays every rank in turn. It is how
+to learn the tool without a cluster, and how every analysis is tested against
+the truth. A step of ``n`` samples per rank on N devices, d per node, takes
+
+    host + wait + compute · n + ring · 2(m−1)/m + network · 2(k−1)/k + latency · log2 N
+
+seconds, with m = min(N, d) devices in a node and k nodes. Noise multiplies
+single steps (``noise``) and whole repeats (``drift``), on all ranks alike.
+"""
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from scalewise.errors import SpecError
+from scalewise.frameworks import Outline, Quality
+from scalewise.plugins import nearest
+from scalewise.probe import Laps, Probe
+from scalewise.spec import RunSpec, Topology
+
+DATA = 65536
+"""Samples in the simulated data set unless ``data = "synthetic:SAMPLES"``."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """The machine's law; all in seconds, noise and drift as shares (0.05 = 5 %)."""
+
+    compute: float = 1e-3
+    """Per sample."""
+    host: float = 2e-3
+    """Per step, whatever the batch."""
+    wait: float = 0.0
+    """Per step, for input."""
+    ring: float = 2e-3
+    """Gradients through the links of a node."""
+    network: float = 4e-3
+    """Gradients through the network between nodes."""
+    latency: float = 1e-4
+    """Per doubling of the devices."""
+    launch: float = 4.0
+    rendezvous: float = 0.5
+    """Per doubling of the devices, plus one."""
+    data: float = 2.0
+    build: float = 3.0
+    validate: float = 1.0
+    """On one device; shared by all."""
+    shutdown: float = 0.5
+    memory: float = 2e9
+    """Bytes on each device."""
+    noise: float = 0.0
+    """Standard deviation of steps, in logarithms."""
+    drift: float = 0.0
+    """Standard deviation of repeats, in logarithms."""
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> "Law":
+        """Read the law from a run's options; refuse what it does not know."""
+        known = [each.name for each in fields(cls)]
+        for key, value in options.items():
+            if key not in known:
+                hint = nearest(key, known) or f"known are: {', '.join(known)}"
+                raise SpecError(f"the fake machine's law has no {key!r}", hint=hint)
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not number or not 0 <= value < math.inf:
+                raise SpecError(f"{key} must be a number from 0 up, got {value!r}")
+        return cls(**{key: float(value) for key, value in options.items()})
+
+    def transfer(self, topology: Topology) -> float:
+        """Return the seconds a step spends moving gradients."""
+        inside, nodes = topology.devices, topology.nodes
+        return (
+            self.ring * 2 * (inside - 1) / inside
+            + self.network * 2 * (nodes - 1) / nodes
+            + self.latency * math.log2(topology.world)
+        )
+
+    def step(self, samples: float, topology: Topology) -> float:
+        """Return the seconds of one step without noise, ``samples`` on each rank."""
+        return self.host + self.wait + self.compute * samples + self.transfer(topology)
+
+
+class SimulatedClock:
+    """A clock that stands still until it is told to move."""
+
+    simulated = True
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    mark = now
+
+    def passed(self, mark: float) -> bool:
+        return True
+
+    def between(self, earlier: Sequence[float], later: Sequence[float]) -> list[float]:
+        return [end - start for start, end in zip(earlier, later)]
+
+
+class Fake:
+    """The simulated engine: one object plays all ranks of a run."""
+
+    def __init__(self) -> None:
+        self._noise: list[float] = []
+
+    def check(self, spec: RunSpec) -> None:
+        law = Law.of(spec.options)
+        if not law.step(spec.batch, spec.topology):
+            raise SpecError("a law in which nothing takes time", hint="give compute above 0")
+        if spec.started_by != "direct":
+            raise SpecError("the fake framework is one process", hint="leave start out")
+        _size(spec)
+
+    def ranks(self, spec: RunSpec) -> Sequence[int]:
+        return range(spec.topology.world)
+
+    def clock(self, spec: RunSpec) -> SimulatedClock:
+        clock = SimulatedClock()
+        clock.time = Law.of(spec.options).launch
+        return clock
+
+    def facts(self) -> dict[str, Any]:
+        return {"name": "fake", "version": None, "device": "simulated"}
+
+    @contextmanager
+    def session(self, spec: RunSpec, rank: int, probe: Probe) -> Iterator["FakeSession"]:
+        law, clock = Law.of(spec.options), probe.clock
+        assert isinstance(clock, SimulatedClock)
+        probe.note(host=f"node-{rank // spec.topology.devices}", device="simulated")
+        doublings = math.log2(spec.topology.world)
+        for name, seconds in (
+            ("rendezvous", law.rendezvous * (1 + doublings)),
+            ("data", law.data),
+            ("build", law.build),
+        ):
+            with probe.span(name):
+                clock.time += seconds
+        session = FakeSession(spec, law, clock)
+        self._noise = self._noise or noise(spec, law, session.total_steps)
+        session.noise = self._noise
+        yield session
+        with probe.span("shutdown"):
+            clock.time += law.shutdown
+
+
+class FakeSession:
+    """One simulated rank."""
+
+    def __init__(self, spec: RunSpec, law: Law, clock: SimulatedClock) -> None:
+        self._law, self._clock = law, clock
+        self._world = spec.topology.world
+        self._transfer = law.transfer(spec.topology)
+        size = _size(spec)
+        self._batch = min(spec.batch * spec.accumulate, size // spec.replicas)
+        steps = spec.budget or max(1, size // spec.global_batch)
+        self.outline = Outline(
+            epochs=spec.epochs, steps=steps, samples=size, seen=steps * self._batch
+        )
+        self.total_steps = steps * (spec.epochs or 1)
+        self.noise: list[float] = []
+        """A factor for each step, the same on every rank."""
+        self._done = 0
+
+    def begin(self, epoch: int) -> None:
+        """Nothing to shuffle."""
+
+    def step(self, probe: Laps) -> int:
+        law, clock, noise = self._law, self._clock, self.noise[self._done]
+        self._done += 1
+        work = (law.compute * self._batch + law.host) * noise
+        clock.time += law.wait * noise
+        probe.lap("input")
+        clock.time += work / 3
+        probe.lap("forward")
+        clock.time += work * 2 / 3
+        probe.lap("backward")
+        clock.time += self._transfer * noise
+        probe.lap("sync")
+        return self._batch
+
+    def settle(self) -> None:
+        """The clock is always settled."""
+
+    def losses(self) -> list[float]:
+        return []
+
+    def validate(self) -> Quality | None:
+        self._clock.time += self._law.validate / self._world
+        return None
+
+    def memory(self) -> int:
+        return int(self._law.memory)
+
+    def save(self, path: Path) -> None:
+        """A simulated machine has no weights."""
+
+
+def _size(spec: RunSpec) -> int:
+    """Return how many samples the simulated data set has."""
+    if spec.data is None:
+        return DATA
+    kind, _, samples = spec.data.partition(":")
+    if kind != "synthetic" or not samples.isdecimal() or int(samples) < spec.replicas:
+        raise SpecError(
+            f"the fake machine reads no data {spec.data!r}",
+            hint='write data = "synthetic:65536", with a sample for every device at least',
+        )
+    return int(samples)
+
+
+def noise(spec: RunSpec, law: Law, steps: int) -> list[float]:
+    """Return a factor for every step, this repeat's drift in it.
+
+    Drift has median 1, so that repeats scatter around the law; the noise of
+    steps has mean 1, so that on average it adds no time.
+    """
+    chance = random.Random(spec.id)
+    drift = math.exp(law.drift * chance.gauss(0, 1))
+    if not law.noise:
+        return [drift] * steps
+    shift = -(law.noise**2) / 2
+    return [drift * math.exp(shift + law.noise * chance.gauss(0, 1)) for _ in range(steps)]

@@ -1,0 +1,88 @@
+"""PyTorch. This file imports no torch: a run can be checked without it."""
+
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from importlib.metadata import version
+from inspect import signature
+from typing import Any
+
+from scalewise import plugins
+from scalewise.errors import PluginError, SpecError
+from scalewise.frameworks import Session
+from scalewise.frameworks.torch.source import Source
+from scalewise.probe import HostClock, Probe
+from scalewise.spec import Parallelism, RunSpec
+
+
+class Torch:
+    """Trains with PyTorch, one process per device."""
+
+    def check(self, spec: RunSpec) -> None:
+        """Refuse a run that cannot work, before any rank starts."""
+        try:
+            version("torch")
+        except ModuleNotFoundError as missing:
+            raise PluginError(
+                "framework 'torch' needs torch, which is not installed",
+                hint="pip install 'scalewise[torch]'",
+            ) from missing
+        if spec.started_by != "torchrun":
+            raise SpecError(
+                f"a torch run needs one process per device, and start = {spec.start!r} makes one",
+                hint='leave start out, or write start = "torchrun"',
+            )
+        if spec.parallelism != Parallelism() and spec.strategy == "ddp":
+            raise SpecError(
+                "ddp holds the whole model on every device and splits nothing",
+                hint="leave parallelism out",
+            )
+        Source.of(spec.data)
+        if spec.options:
+            _check_options(spec)
+
+    def ranks(self, spec: RunSpec) -> Sequence[int]:
+        """This process is one rank, and its starter told which."""
+        return [int(os.environ["RANK"])]
+
+    def clock(self, spec: RunSpec) -> HostClock:
+        """The host's clock; the session changes to the device's where there is one."""
+        return HostClock()
+
+    def facts(self) -> dict[str, Any]:
+        """Return PyTorch's version, devices and backends."""
+        from scalewise.frameworks.torch.device import facts
+
+        return facts()
+
+    def session(self, spec: RunSpec, rank: int, probe: Probe) -> AbstractContextManager[Session]:
+        """Set up a training on this rank's device."""
+        from scalewise.frameworks.torch.session import session
+
+        return session(spec, rank, probe)
+
+
+def _check_options(spec: RunSpec) -> None:
+    """Refuse options that neither the workload nor the strategy knows."""
+    known: list[str] = []
+    for kind, name in (("workloads", spec.workload), ("strategies", spec.strategy)):
+        part = plugins.load(kind, str(name), framework="torch")  # type: ignore[arg-type]
+        known += options_of(part)
+    for key in spec.options:
+        if key not in known:
+            raise SpecError(
+                f"{spec.workload} with {spec.strategy} has no option {key!r}",
+                hint=plugins.nearest(key, known) or f"known are: {', '.join(known) or 'none'}",
+            )
+
+
+def options_of(part: Any) -> list[str]:
+    """Return the names of a part's options: its keyword-only arguments."""
+    return [
+        name for name, each in signature(part).parameters.items() if each.kind is each.KEYWORD_ONLY
+    ]
+
+
+def options_for(part: Any, spec: RunSpec) -> dict[str, Any]:
+    """Return those of the run's options that are for this part."""
+    return {key: value for key, value in spec.options.items() if key in options_of(part)}

@@ -1,0 +1,109 @@
+"""This rank's device, its clock and its memory."""
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from scalewise.errors import SpecError
+from scalewise.spec import RunSpec
+
+BACKENDS = {"cuda": "nccl", "xpu": "xccl", "cpu": "gloo"}
+
+
+def bind(spec: RunSpec) -> torch.device:
+    """Return the device of this rank, and make it the current one."""
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    kind = _kind()
+    if kind == "cpu":
+        torch.set_num_threads(spec.threads)
+        return torch.device("cpu")
+    module = torch.get_device_module(kind)
+    count = module.device_count()
+    if local >= count:
+        if spec.backend != "gloo":
+            raise SpecError(
+                f"local rank {local} has no device: {count} are visible",
+                hint='use fewer devices per node; backend = "gloo" lets ranks share one',
+            )
+        local %= count
+    device = torch.device(kind, local)
+    module.set_device(device)
+    return device
+
+
+def _kind() -> str:
+    for kind in ("cuda", "xpu"):
+        if torch.get_device_module(kind).is_available():
+            return kind
+    return "cpu"
+
+
+def backend(spec: RunSpec, device: torch.device) -> str:
+    """Return the communication library that fits the device, or the one asked for."""
+    return spec.backend or BACKENDS[device.type]
+
+
+def name(device: torch.device) -> str:
+    """Return what the device is called."""
+    if device.type == "cpu":
+        return "cpu"
+    return str(torch.get_device_module(device.type).get_device_name(device))
+
+
+def peak_memory(device: torch.device) -> int:
+    """Return the peak bytes: reserved on an accelerator, resident on a CPU."""
+    if device.type != "cpu":
+        return int(torch.get_device_module(device.type).max_memory_reserved(device))
+    try:
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    except (OSError, IndexError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+
+class EventClock:
+    """Marks in the device's own queue: nothing waits for them while training."""
+
+    simulated = False
+    now = staticmethod(time.perf_counter)
+
+    def __init__(self, device: torch.device) -> None:
+        self._event = torch.get_device_module(device.type).Event
+
+    def mark(self) -> Any:
+        event = self._event(enable_timing=True)
+        event.record()
+        return event
+
+    def passed(self, mark: Any) -> bool:
+        return bool(mark.query())
+
+    def between(self, earlier: Sequence[Any], later: Sequence[Any]) -> list[float]:
+        return [start.elapsed_time(end) / 1000 for start, end in zip(earlier, later)]
+
+
+def facts() -> dict[str, Any]:
+    """Return PyTorch's version, devices and backends."""
+    kind = _kind()
+    module = torch.get_device_module(kind)
+    return {
+        "name": "torch",
+        "version": torch.__version__,
+        "cuda": torch.version.cuda,
+        "devices": [name(torch.device(kind, n)) for n in range(module.device_count())]
+        if kind != "cpu"
+        else ["cpu"],
+        "backends": [
+            each
+            for each in ("gloo", "nccl", "mpi", "xccl")
+            if getattr(torch.distributed, f"is_{each}_available", lambda: False)()
+        ],
+        "threads": torch.get_num_threads(),
+    }

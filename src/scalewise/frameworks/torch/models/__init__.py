@@ -1,0 +1,1 @@
+"""The models of the built-in workloads: one function in one file each."""

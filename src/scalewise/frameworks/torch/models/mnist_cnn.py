@@ -1,0 +1,22 @@
+"""The small convolutional network of the MNIST examples."""
+
+from torch import nn
+
+
+def mnist_cnn(shape: tuple[int, int, int], classes: int, *, dropout: float = 0.25) -> nn.Module:
+    """Two convolutions, a pool and two dense layers; 1.2 M parameters on 28x28."""
+    channels, height, width = shape
+    flat = 64 * ((height - 4) // 2) * ((width - 4) // 2)
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 3),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(dropout),
+        nn.Flatten(),
+        nn.Linear(flat, 128),
+        nn.ReLU(),
+        nn.Dropout(min(1.0, 2 * dropout)),
+        nn.Linear(128, classes),
+    )

@@ -1,0 +1,75 @@
+"""Where the data comes from, and whether it is there; standard library only."""
+
+import re
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from scalewise.errors import PluginError, SpecError
+
+IDX = {
+    "train images": "train-images-idx3-ubyte",
+    "train labels": "train-labels-idx1-ubyte",
+    "validation images": "t10k-images-idx3-ubyte",
+    "validation labels": "t10k-labels-idx1-ubyte",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The embedded digits, synthetic images, or a folder of MNIST idx files."""
+
+    kind: str
+    folder: Path = Path()
+    shape: tuple[int, int, int] = (0, 0, 0)
+    """Samples, height and width of synthetic images."""
+
+    @classmethod
+    def of(cls, data: str | None) -> "Source":
+        """Read a run's ``data`` field; refuse what is not there.
+
+        >>> Source.of("synthetic:1000").shape
+        (1000, 28, 28)
+        """
+        if data in (None, "digits"):
+            if find_spec("sklearn") is None:
+                raise PluginError(
+                    "the embedded digits come with scikit-learn, which is not installed",
+                    hint="pip install 'scalewise[digits]', or give data = \"synthetic:10000\"",
+                )
+            return cls("digits")
+        assert data is not None
+        if data.partition(":")[0] == "synthetic":
+            return cls("synthetic", shape=_shape(data))
+        folder = Path(data).expanduser()
+        if not folder.is_dir():
+            raise SpecError(
+                f"there is no data folder {data}",
+                hint='give a folder of MNIST idx files, "digits", or "synthetic:10000"',
+            )
+        found = cls("idx", folder)
+        for name in IDX:
+            found.idx(name)
+        return found
+
+    def idx(self, name: str) -> Path:
+        """Return the idx file of this name, plain or gzipped."""
+        for suffix in ("", ".gz"):
+            path = self.folder / (IDX[name] + suffix)
+            if path.is_file():
+                return path
+        raise SpecError(
+            f"data folder {self.folder} has no {name}: {IDX[name]} (or .gz)",
+            hint="MNIST and Fashion-MNIST come as four such files",
+        )
+
+
+def _shape(data: str) -> tuple[int, int, int]:
+    found = re.fullmatch(r"synthetic:(\d+)(?:x(\d+)x(\d+))?", data)
+    if not found or not all(int(part or 1) for part in found.groups()):
+        raise SpecError(
+            f"not a synthetic data set: {data!r}",
+            hint='write "synthetic:SAMPLES" or "synthetic:SAMPLESxHEIGHTxWIDTH"',
+        )
+    samples, height, width = found.groups()
+    return int(samples), int(height or 28), int(width or 28)

@@ -1,0 +1,1 @@
+"""Ways to spread a model over devices: one function in one file each."""

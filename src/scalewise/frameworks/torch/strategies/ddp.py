@@ -1,0 +1,46 @@
+"""Data parallelism: every rank holds the model, gradients are averaged."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+from torch import Tensor, autocast, nn
+from torch import bfloat16 as bf16
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.parallel import DistributedDataParallel
+
+from scalewise.frameworks.torch.task import Parallel, Task
+from scalewise.probe import Laps
+from scalewise.spec import RunSpec
+
+
+def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec) -> Parallel:
+    """Replicate the model and overlap the gradient all-reduce with backward."""
+    model: nn.Module = task.model
+    if mesh.size() > 1:
+        # One replica has nobody to talk to: wrapped, the baseline would be slower
+        # and every other scale would look better than it is.
+        model = DistributedDataParallel(
+            model, process_group=mesh.get_group(), gradient_as_bucket_view=True
+        )
+
+    def unsynced() -> AbstractContextManager[None]:
+        return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
+
+    def forward_backward(
+        images: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
+    ) -> Tensor:
+        if not sync:
+            with unsynced():
+                return forward_backward(images, labels, weight, probe, sync=True)
+        if spec.precision == "bf16":
+            with autocast(images.device.type, bf16):
+                loss = task.loss(model(images), labels)
+        else:
+            loss = task.loss(model(images), labels)
+        if weight != 1.0:
+            loss = loss * weight
+        probe.lap("forward")
+        loss.backward()  # type: ignore[no-untyped-call]
+        probe.lap("backward")
+        return loss.detach()
+
+    return Parallel(model, task.optimizer(model.parameters()), forward_backward)

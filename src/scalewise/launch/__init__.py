@@ -1,0 +1,81 @@
+"""Start the processes of a run.
+
+A ``Launcher`` first says exactly what will be executed, as a value; only then
+does it execute it. The launcher's own name for what it started is kept in the
+run folder (``job.json``), so that any later process can ask about it.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from scalewise.spec import RunSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One process: its arguments, and what it adds to the environment."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """The command as a shell would take it."""
+        words = [f"{key}={shlex.quote(value)}" for key, value in sorted(self.env.items())]
+        return " ".join([*words, shlex.join(self.argv)])
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Exactly what will happen: files to write, then commands to start."""
+
+    runs: tuple[RunSpec, ...]
+    folder: Path
+    """The study's folder; each run has one of its own in it, named by its id."""
+    commands: tuple[Command, ...]
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Text by path, relative to the folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Something a launcher started, in the launcher's own words."""
+
+    folder: Path
+    """The run's folder."""
+    attempt: int
+    world: int
+    name: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where a job is: running, ended, or stuck and to be cancelled."""
+
+    phase: Literal["running", "ended", "stuck"]
+    cause: str = ""
+    """What the launcher knows of a failure; the ranks' own words say more."""
+    killed: Mapping[int, str] = field(default_factory=dict)
+    """Signals that ended processes, by process id."""
+
+
+class Launcher(Protocol):
+    """Something that can start runs; made from the study's ``[launcher]`` table."""
+
+    def plan(self, runs: Sequence[RunSpec], folder: Path) -> Plan:
+        """Say what would be executed, without executing it."""
+        ...
+
+    def submit(self, plan: Plan) -> Job:
+        """Execute the plan and return at once."""
+        ...
+
+    def poll(self, job: Job) -> State:
+        """Say where the job is; change nothing."""
+        ...
+
+    def cancel(self, job: Job, *, stuck: bool = False) -> None:
+        """End it, and everything it started; of a stuck one ask the stacks first."""
+        ...

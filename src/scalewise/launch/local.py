@@ -1,0 +1,184 @@
+"""Start a run on this machine.
+
+Frameworks that want ranks start under torchrun's agent, one agent per node of
+the topology: a 2x2 run can be rehearsed on one machine. The others start as one
+process. Everything goes into the run's ``log.txt``.
+"""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from scalewise.errors import LaunchError, SpecError
+from scalewise.launch import Command, Job, Plan, State, processes
+from scalewise.plugins import nearest
+from scalewise.record.close import LastWord, last_word
+from scalewise.record.write import rank_file, write_json, write_text
+from scalewise.spec import RunSpec
+
+PATIENCE = 600.0
+"""Seconds without any progress after which a run counts as hung."""
+PORT = "{port}"
+"""Stands for a free port in a planned command; found when it starts."""
+
+
+class LocalLauncher:
+    """Runs here, now. Settings: ``patience``, seconds without progress allowed."""
+
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        given = {key: value for key, value in (settings or {}).items() if key != "name"}
+        self._patience = given.pop("patience", PATIENCE)
+        if given:
+            key = next(iter(given))
+            raise SpecError(
+                f"the local launcher has no setting {key!r}",
+                hint=nearest(key, ["patience"]) or "it knows: patience",
+            )
+        if not isinstance(self._patience, (int, float)) or not self._patience > 0:
+            raise SpecError(f"patience must be seconds above 0, got {self._patience!r}")
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._looked = time.monotonic()
+
+    def plan(self, runs: Sequence[RunSpec], folder: Path) -> Plan:
+        """Say what would be executed; runs share this machine, so one at a time."""
+        if len(runs) != 1:
+            raise LaunchError(f"the local launcher plans one run at a time, got {len(runs)}")
+        (run,) = runs
+        home = folder / run.id
+        env = {"OMP_NUM_THREADS": str(run.threads), **run.env, processes.TAG: str(home)}
+        commands = tuple(Command(argv, env) for argv in _argvs(run, home))
+        script = "".join(f"{command} &\n" for command in commands) + "wait\n"
+        return Plan((run,), folder, commands, {f"{run.id}/plan/commands.sh": script})
+
+    def submit(self, plan: Plan) -> Job:
+        """Start the run and return at once."""
+        (run,) = plan.runs
+        home = plan.folder / run.id
+        attempt = _next_attempt(home)
+        for path, text in plan.files.items():
+            write_text(plan.folder / path, text)
+        write_json(home / "spec.json", run.to_dict())
+        now = {"SCALEWISE_ATTEMPT": str(attempt), "SCALEWISE_LAUNCHED": repr(time.time())}
+        port = str(_free_port())
+        started = []
+        for command in plan.commands:
+            argv = [word.replace(PORT, port) for word in command.argv]
+            child = processes.start(argv, {**command.env, **now}, home / "log.txt")
+            self._children[child.pid] = child
+            started.append({"pid": child.pid, "created": psutil.Process(child.pid).create_time()})
+        name = {"launcher": "local", "host": os.uname().nodename, "processes": started}
+        job = Job(home, attempt, run.topology.world, name)
+        write_json(home / "job.json", {"attempt": attempt, "world": job.world, **name})
+        return job
+
+    def poll(self, job: Job) -> State:
+        """Say where the job is; change nothing."""
+        codes = [self._code(each) for each in job.name["processes"]]
+        if None not in codes:
+            return State("ended", killed=_killed(job.folder / "log.txt"))
+        if any(codes):  # One agent failed; the others would wait for ever.
+            return State("stuck", killed=_killed(job.folder / "log.txt"))
+        if time.monotonic() - self._looked > min(5.0, self._patience):
+            self._looked = time.monotonic()
+            if silence(job) > self._patience:
+                return State("stuck", _hung(job))
+        return State("running")
+
+    def cancel(self, job: Job, *, stuck: bool = False) -> None:
+        """End every process of the run."""
+        if stuck:
+            ranks = {last_word(job.folder, r, job.attempt).find("pid") for r in range(job.world)}
+            processes.show_stacks(job.folder, ranks)
+        processes.end(job.folder)
+
+    def _code(self, process: Mapping[str, Any]) -> int | None:
+        """Return a process's exit code, or nothing while it lives."""
+        if child := self._children.get(process["pid"]):
+            return child.poll()
+        # Started by an earlier process of ours: its code is lost, its ranks' words are not.
+        return None if processes.alive(process["pid"], process["created"]) else 0
+
+
+def _argvs(run: RunSpec, home: Path) -> list[tuple[str, ...]]:
+    """Return the command lines of a run, one per node where ranks are wanted."""
+    worker = ("-m", "scalewise.frameworks", "train", str(home))
+    if run.started_by == "direct":
+        return [(sys.executable, *worker)]
+    agent = (
+        sys.executable, "-m", "torch.distributed.run",
+        f"--nproc-per-node={run.topology.devices}", "--local-addr=localhost",
+    )  # fmt: skip
+    if run.topology.nodes == 1:
+        return [(*agent, "--standalone", *worker)]
+    meeting = (
+        f"--nnodes={run.topology.nodes}", "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=localhost:{PORT}", f"--rdzv-id={run.id}",
+    )  # fmt: skip
+    return [(*agent, *meeting, *worker)] * run.topology.nodes
+
+
+def _next_attempt(home: Path) -> int:
+    """Return a number no earlier attempt has had."""
+    taken = [int(path.stem.partition("-")[2]) for path in home.glob("failure-*.json")]
+    for name in ("job.json", "outcome.json"):
+        if (home / name).exists():
+            taken.append(_attempt_in(home / name))
+    return max(taken, default=0) + 1
+
+
+def _attempt_in(path: Path) -> int:
+    found = re.search(r'"attempt": (\d+)', path.read_text(encoding="utf-8"))
+    return int(found[1]) if found else 0
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return int(probe.getsockname()[1])
+
+
+def silence(job: Job) -> float:
+    """Return for how many seconds no rank has made progress."""
+    quiet = []
+    for rank in range(job.world):
+        path = rank_file(job.folder, rank)
+        since = path.stat().st_mtime if path.exists() else (job.folder / "job.json").stat().st_mtime
+        stalled = last_word(job.folder, rank, job.attempt).last.get("stalled")
+        quiet.append(time.time() - since + (stalled["seconds"] if stalled else 0.0))
+    return min(quiet)
+
+
+def _hung(job: Job) -> str:
+    """Say which rank holds the others up."""
+    words = [last_word(job.folder, rank, job.attempt) for rank in range(job.world)]
+    behind = min(words, key=_progress)
+    alone = sum(_progress(word) == _progress(behind) for word in words) == 1
+    who = f"rank {behind.rank}" if alone else f"all {len(words)} ranks"
+    return (
+        f"no progress for {silence(job):.0f} s: {who} stopped {behind.place}; "
+        "the ranks' stacks are in log.txt"
+    )
+
+
+def _progress(word: LastWord) -> tuple[int, int]:
+    """Order ranks by how far they came: whole steps, then laps in the current one."""
+    stalled = word.last.get("stalled") or {}
+    return stalled.get("steps", -1 if not word.lines else 0), stalled.get("laps", 0)
+
+
+def _killed(log: Path) -> dict[int, str]:
+    """Return the signals that torchrun says ended its workers, by process id."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    said = re.findall(r"Signal \d+ \((SIG\w+)\) received by PID (\d+)", text)
+    return {int(pid): name for name, pid in said}

@@ -1,0 +1,108 @@
+"""Start, find and end processes.
+
+Every process of a run carries the run's folder in ``SCALEWISE_RUN``, and so do
+its children: torchrun puts its workers into sessions of their own, where no
+process group finds them, but the variable does.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from scalewise.errors import LaunchError
+
+TAG = "SCALEWISE_RUN"
+GRACE = 5.0
+"""Seconds between asking a process to end and ending it."""
+
+
+def start(argv: Sequence[str], env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own, its output appended to ``log``."""
+    try:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                argv,
+                env={**os.environ, **env},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+    except OSError as why:
+        raise LaunchError(f"cannot start {argv[0]}: {why.strerror or why}") from why
+
+
+def tagged(folder: Path) -> list[psutil.Process]:
+    """Return every living process of the run in ``folder``."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if (
+                process.environ().get(TAG) == str(folder)
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def end(folder: Path) -> None:
+    """End every process of the run: ask, wait a little, then insist."""
+    living = tagged(folder)
+    for process in living:
+        _signal(process.terminate)
+    try:
+        _, stubborn = psutil.wait_procs(living, timeout=GRACE)
+    finally:
+        # Also when a second Ctrl-C cuts the waiting short.
+        for process in tagged(folder):
+            _signal(process.kill)
+    psutil.wait_procs(stubborn, timeout=GRACE)
+
+
+def show_stacks(folder: Path, pids: set[int]) -> None:
+    """Ask ranks to print their stacks into the log; other processes would die of it."""
+    for process in tagged(folder):
+        if process.pid in pids:
+            _signal(lambda process=process: process.send_signal(signal.SIGUSR1))
+
+
+def _signal(send: Any) -> None:
+    try:
+        send()
+    except psutil.Error:
+        return
+
+
+def alive(pid: int, created: float) -> bool:
+    """Say whether the process that had this id at that time still lives."""
+    try:
+        process = psutil.Process(pid)
+        same = abs(process.create_time() - created) < 1.0
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def ask(verb: str, argument: str, *, timeout: float = 120.0) -> Any:
+    """Start one of the worker's verbs in a child process and return its answer."""
+    argv = [sys.executable, "-m", "scalewise.frameworks", verb, argument]
+    began = time.monotonic()
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=True)
+        return json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired as slow:
+        waited = time.monotonic() - began
+        raise LaunchError(f"no answer to {verb} {argument} after {waited:.0f} s") from slow
+    except (subprocess.CalledProcessError, ValueError, IndexError) as bad:
+        words = getattr(bad, "stderr", "") or str(bad)
+        raise LaunchError(f"{verb} {argument} failed: {words.strip().splitlines()[-1]}") from bad

@@ -1,0 +1,73 @@
+"""Find a part of scalewise by kind and name, without importing the rest.
+
+Built-in parts register as entry points in ``pyproject.toml``, exactly as a
+stranger's do. A part that belongs to one framework is registered under
+``<framework>.<name>`` (``torch.ddp``); users write the short name.
+"""
+
+from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal, get_args
+
+from scalewise.errors import PluginError
+
+Kind = Literal["launchers", "frameworks", "strategies", "workloads"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+ONE_OF: dict[Kind, str] = {
+    "launchers": "launcher",
+    "frameworks": "framework",
+    "strategies": "strategy",
+    "workloads": "workload",
+}
+
+
+@cache
+def available(kind: Kind) -> dict[str, EntryPoint]:
+    """Return every registered part of this kind, by name, without importing any."""
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=f"scalewise.{kind}"):
+        if point.name in found and found[point.name].value != point.value:
+            raise PluginError(
+                f"two packages both register {kind} {point.name!r}: "
+                f"{found[point.name].value} and {point.value}",
+                hint="uninstall one of them",
+            )
+        found[point.name] = point
+    return dict(sorted(found.items()))
+
+
+def find(kind: Kind, name: str, *, framework: str = "") -> EntryPoint:
+    """Return the part registered as ``name``, in this framework's corner if given."""
+    corner = f"{framework}." if framework else ""
+    parts = {
+        full.removeprefix(corner): point
+        for full, point in available(kind).items()
+        if full.startswith(corner)
+    }
+    if name not in parts:
+        owner = f" for framework {framework!r}" if framework else ""
+        there = f"there are: {', '.join(parts)}" if parts else "there are none"
+        raise PluginError(
+            f"no {ONE_OF[kind]} named {name!r}{owner}; {there}",
+            hint=nearest(name, parts),
+        )
+    return parts[name]
+
+
+def load(kind: Kind, name: str, *, framework: str = "") -> Any:
+    """Import and return the part registered as ``name``."""
+    point = find(kind, name, framework=framework)
+    try:
+        return point.load()
+    except ImportError as missing:
+        raise PluginError(
+            f"{ONE_OF[kind]} {name!r} needs {missing.name}, which is not installed",
+            hint=f"pip install 'scalewise[{framework or name}]'",
+        ) from missing
+
+
+def nearest(name: str, known: Any) -> str:
+    """Return a hint that names the known word closest to ``name``, or nothing."""
+    near = get_close_matches(str(name), [str(word) for word in known], n=1)
+    return f"did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,75 @@
+"""A thread beside the training: flushes each second, notices stalls and SIGTERM.
+
+While the training thread waits inside a collective, Python runs no signal
+handler there. The system still writes the signal's number into a pipe, and
+this thread reads it: so a rank that is told to end leaves its last words even
+when it hangs. SIGUSR1 prints every thread's stack to stderr.
+"""
+
+import faulthandler
+import os
+import select
+import signal
+import time
+from threading import Thread
+from types import FrameType
+
+from scalewise.errors import RecordError
+from scalewise.probe import Probe
+
+STALL = 10.0
+"""Seconds without a step before a rank says where it stands."""
+
+
+class Watch:
+    """Watches over a probe until it is closed."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._read, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        signal.signal(signal.SIGTERM, _leave_it_to_the_thread)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        self._thread = Thread(target=self._loop, name="scalewise-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.write(self._wake, b"\0")
+        self._thread.join()
+
+    def _loop(self) -> None:
+        steps, since, patience = -1, time.monotonic(), STALL
+        while True:
+            ready, _, _ = select.select([self._read], [], [], 1.0)
+            told = os.read(self._read, 64) if ready else b""
+            if signal.SIGTERM in told:
+                self._leave()
+            if told:
+                return
+            try:
+                self._probe.flush()
+                if self._probe.steps_done != steps:
+                    steps, since, patience = self._probe.steps_done, time.monotonic(), STALL
+                elif time.monotonic() - since >= patience:
+                    patience *= 2
+                    self._say_stalled(time.monotonic() - since)
+            except RecordError:
+                return  # The training thread meets the same error at its next line.
+
+    def _say_stalled(self, seconds: float) -> None:
+        probe = self._probe
+        place = {"span": probe.span_now, "steps": probe.steps_done, "laps": probe.laps_done}
+        self._probe.note(stalled={"seconds": round(seconds, 1), **place})
+
+    def _leave(self) -> None:
+        self._probe.flush()
+        self._probe.last_words("ended by SIGTERM", kind="terminated")
+        os._exit(128 + signal.SIGTERM)
+
+
+def _leave_it_to_the_thread(number: int, frame: FrameType | None) -> None:
+    """Take the signal without ending the process: the thread ends it in order."""

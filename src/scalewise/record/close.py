@@ -1,0 +1,152 @@
+"""Close an attempt: ``outcome.json`` when every rank ended well, else its cause.
+
+The ranks' own last lines are the evidence, so closing needs no memory of how
+the run was started and can be done late, by another process, or twice.
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scalewise.record.write import rank_file, write_json
+
+TAIL = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class LastWord:
+    """What one rank said last in an attempt."""
+
+    rank: int
+    lines: tuple[Mapping[str, Any], ...]
+    """The last lines of this attempt, newest first; none if it never began."""
+
+    @property
+    def last(self) -> Mapping[str, Any]:
+        """The very last line, or an empty one."""
+        return self.lines[0] if self.lines else {}
+
+    def find(self, key: str) -> Any:
+        """Return the newest value of ``key``, or nothing."""
+        return next((line[key] for line in self.lines if key in line), None)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the rank ended well."""
+        return "end" in self.last
+
+    @property
+    def place(self) -> str:
+        """Where the rank was: its step, or the part of its life."""
+        if (stalled := self.last.get("stalled")) is not None:
+            return f"in {stalled['span']}, after {stalled['steps']} steps"
+        if steps := self.find("steps"):
+            return f"after step {steps[1]}"
+        span = self.find("span")
+        return f"after {span}" if span else "at its start"
+
+
+def close(
+    folder: Path,
+    *,
+    attempt: int,
+    world: int,
+    ended: float | None,
+    why: str = "",
+    killed: Mapping[int, str] | None = None,
+) -> str:
+    """Close the attempt; return an empty string if it ended well, else the cause.
+
+    ``ended`` is when the last process was seen to end; nothing, if nobody saw it,
+    means the last rank's own word. What the launcher knows
+    of a failure: ``why`` it ended the run, and by which signal a process was
+    ``killed``.
+    """
+    words = [last_word(folder, rank, attempt) for rank in range(world)]
+    if all(word.ended for word in words):
+        ends = [word.last for word in words]
+        unseen = ended is None or any(end.get("simulated") for end in ends)
+        write_json(
+            folder / "outcome.json",
+            {
+                "attempt": attempt,
+                "started": min(end["launched"] for end in ends),
+                "ended": max(end["end"] for end in ends) if unseen else ended,
+                "ranks": world,
+            },
+        )
+        return ""
+    guilty, cause = _cause(words, why, killed or {})
+    write_json(
+        folder / f"failure-{attempt}.json",
+        {
+            "attempt": attempt,
+            "cause": cause,
+            "rank": guilty.rank if guilty else None,
+            "host": guilty.find("host") if guilty else None,
+            "closed": time.time(),
+        },
+    )
+    return cause
+
+
+def last_word(folder: Path, rank: int, attempt: int) -> LastWord:
+    """Return the last lines that ``rank`` wrote in this attempt."""
+    path = rank_file(folder, rank)
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL))
+            tail = file.read().splitlines()
+    except FileNotFoundError:
+        return LastWord(rank, ())
+    lines = []
+    whole = size <= TAIL
+    for text in reversed(tail):
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if line.get("attempt") != attempt:
+            break
+        lines.append(line)
+    else:
+        if not whole:
+            lines += _header(path, attempt)
+    return LastWord(rank, tuple(lines))
+
+
+def _header(path: Path, attempt: int) -> list[Mapping[str, Any]]:
+    """Return the first line of this attempt in a file too long to be read for it."""
+    begins = f'{{"attempt":{attempt},'.encode()
+    with path.open("rb") as file:
+        return [json.loads(next(line for line in file if line.startswith(begins)))]
+
+
+def _cause(
+    words: list[LastWord], why: str, killed: Mapping[int, str]
+) -> tuple[LastWord | None, str]:
+    """Return the rank that failed first and a sentence that says how."""
+    begun = [word for word in words if word.lines and not word.ended]
+    if why:
+        return (begun[0] if len(begun) == 1 else None), why
+    silent = [word for word in begun if "failed" not in word.last]
+    if silent:
+        lost = silent[0]
+        by = killed.get(lost.find("pid"), "")
+        how = f"was killed by {by}" if by else "died without a word"
+        return lost, f"{_name(lost)} {how} {lost.place}"
+    begun.sort(key=lambda word: (word.last["kind"] == "terminated", word.last["at"]))
+    if begun:
+        first = begun[0]
+        return first, f"{_name(first)} failed {first.place}: {first.last['failed']}"
+    return None, f"{len(words)} ranks never started"
+
+
+def _name(word: LastWord) -> str:
+    host, pid = word.find("host"), word.find("pid")
+    return f"rank {word.rank}" + (f" on {host} (process {pid})" if host else "")

@@ -1,0 +1,54 @@
+"""Read the small files of a study's folder: its question, and where each run is."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from scalewise.errors import RecordError
+from scalewise.record.write import SCHEMA
+from scalewise.spec import StudySpec
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a versioned file's values."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as why:
+        raise RecordError(f"{path} is missing", hint="run the study again") from why
+    except (OSError, UnicodeDecodeError) as why:
+        raise RecordError(f"cannot read {path}: {why}") from why
+    except ValueError as why:
+        raise RecordError(
+            f"{path} is damaged: {why}", hint="move it away and run the study again"
+        ) from why
+    if not isinstance(values, dict):
+        raise RecordError(f"{path} is damaged: not a JSON object")
+    version = values.pop("schema", None)
+    if not isinstance(version, int) or version > SCHEMA:
+        raise RecordError(
+            f"{path} has schema {version}, and this scalewise reads up to {SCHEMA}",
+            hint="upgrade scalewise",
+        )
+    return values
+
+
+def read_study(folder: Path) -> StudySpec:
+    """Return the question that a study's folder answers."""
+    if not (folder / "study.json").exists():
+        what = "is not a study's folder" if folder.is_dir() else "does not exist"
+        raise RecordError(
+            f"{folder} {what}",
+            hint="give the folder that `scalewise run` printed, or a CSV file",
+        )
+    return StudySpec.from_dict(read_json(folder / "study.json"))
+
+
+def finished(folder: Path) -> bool:
+    """Say whether the run in this folder ended well."""
+    return (folder / "outcome.json").exists()
+
+
+def failure(folder: Path) -> str:
+    """Return why the last attempt failed, or nothing."""
+    found = sorted(folder.glob("failure-*.json"), key=lambda p: int(p.stem.partition("-")[2]))
+    return str(read_json(found[-1]).get("cause", "unknown")) if found else ""

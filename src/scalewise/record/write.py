@@ -1,0 +1,102 @@
+"""Write a run folder: one append-only file per rank, everything else in one piece.
+
+Standard library only, and Python 3.10: this half lives in other people's
+environments. Every line is handed to the system as soon as it is written, so
+a rank that is killed loses nothing but what it had not yet said.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from scalewise.errors import RecordError
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+SCHEMA = 1
+"""The major version of the run folder; a reader refuses a newer one."""
+
+
+def rank_file(folder: Path, rank: int) -> Path:
+    """Return where ``rank`` keeps its lines."""
+    return folder / f"rank-{rank:05d}.jsonl"
+
+
+def cannot_write(path: Path, why: OSError) -> RecordError:
+    """Return the error for a file that cannot be written."""
+    return RecordError(
+        f"cannot write {path}: {why.strerror or why}",
+        hint="free some space, or choose another folder with -o; "
+        "what was recorded so far stays readable",
+    )
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Write a versioned JSON file in one piece: it is there whole, or not at all."""
+    text = json.dumps(values, indent=1)
+    body = text[1:].lstrip() if values else "}"
+    write_text(path, f'{{"schema": {SCHEMA}{"," if values else ""}\n {body}\n')
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file in one piece: it is there whole, or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, path)
+    except OSError as why:
+        draft.unlink(missing_ok=True)
+        raise cannot_write(path, why) from why
+
+
+class RankFile:
+    """One rank's file, open for appending; each line is a JSON object.
+
+    Lines go to the system one by one, or all at the end where ``hold`` says
+    that nothing can be lost: a simulated rank is over in a millisecond.
+    """
+
+    def __init__(self, folder: Path, rank: int, attempt: int, *, hold: bool = False) -> None:
+        self.path = rank_file(folder, rank)
+        self.attempt = attempt
+        self._held: list[bytes] | None = [] if hold else None
+        try:
+            torn = _ends_torn(self.path)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+            self._file = os.open(self.path, flags, 0o666)
+        except OSError as why:
+            raise cannot_write(self.path, why) from why
+        if torn:
+            self._write(b"\n")
+
+    def line(self, values: Mapping[str, Any]) -> None:
+        """Append one line."""
+        text = _encode({"attempt": self.attempt, **values}).encode() + b"\n"
+        if self._held is None:
+            self._write(text)
+        else:
+            self._held.append(text)
+
+    def close(self) -> None:
+        """Write what was held back and let the file go."""
+        self._write(b"".join(self._held or []))
+        os.close(self._file)
+
+    def _write(self, text: bytes) -> None:
+        try:
+            while text:
+                text = text[os.write(self._file, text) :]
+        except OSError as why:
+            raise cannot_write(self.path, why) from why
+
+
+def _ends_torn(path: Path) -> bool:
+    """Say whether an earlier attempt left an unfinished last line."""
+    if not path.exists() or not path.stat().st_size:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"

@@ -1,0 +1,1 @@
+"""Show results to people: tables, plots, pages."""

@@ -1,0 +1,173 @@
+"""The same curves as terminal text, Markdown, LaTeX, CSV and JSON."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from scalewise.analysis.measure import Estimate, Point, ScalingCurve
+from scalewise.report.table import Table, sections
+
+SCHEMA = 1
+
+
+def terminal(curves: Sequence[ScalingCurve]) -> RenderableType:
+    """Return what a terminal shows."""
+    parts: list[RenderableType] = []
+    for section in sections(curves):
+        parts.append(Text(section.title, style="bold"))
+        parts += [Text(line, style="dim") for line in section.lines]
+        for table in section.tables:
+            parts.append(Text())
+            parts.append(Text(table.title, style="bold"))
+            parts.append(_rich(table))
+        parts += [Text(f"! {warning}", style="yellow") for warning in section.warnings]
+        parts.append(Text())
+    return Group(*parts[:-1])
+
+
+def _rich(table: Table) -> RenderableType:
+    shown = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in table.header:
+        shown.add_column(name, justify="right", overflow="fold")
+    for row in table.rows:
+        shown.add_row(*row)
+    return Padding(shown, (0, 0, 0, 0))
+
+
+def text(curves: Sequence[ScalingCurve]) -> str:
+    """Return plain text, as wide as it needs to be."""
+    console = Console(file=io.StringIO(), width=200, color_system=None)
+    console.print(terminal(curves))
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
+
+
+def markdown(curves: Sequence[ScalingCurve]) -> str:
+    """Return Markdown."""
+    lines: list[str] = []
+    for section in sections(curves):
+        lines += [f"## {_md(section.title)}", "", *(f"- {_md(line)}" for line in section.lines), ""]
+        for table in section.tables:
+            lines += [f"### {_md(table.title)}", ""]
+            lines.append("| " + " | ".join(_md(name) for name in table.header) + " |")
+            lines.append("|" + " ---: |" * len(table.header))
+            lines += ["| " + " | ".join(_md(cell) for cell in row) + " |" for row in table.rows]
+            lines.append("")
+        lines += [f"> {_md(warning)}\n" for warning in section.warnings]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _md(words: str) -> str:
+    return words.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+
+
+def latex(curves: Sequence[ScalingCurve]) -> str:
+    """Return LaTeX tables for a paper; they need the package booktabs."""
+    lines = ["% needs \\usepackage{booktabs}"]
+    for section in sections(curves):
+        lines += [f"% {line}" for line in (section.title, *section.lines, *section.warnings)]
+        for table in section.tables:
+            lines += [
+                "\\begin{table}",
+                "  \\centering",
+                f"  \\caption{{{_tex(section.title)}: {_tex(table.title)}}}",
+                f"  \\begin{{tabular}}{{{'r' * len(table.header)}}}",
+                "    \\toprule",
+                f"    {' & '.join(_tex(name) for name in table.header)} \\\\",
+                "    \\midrule",
+                *(f"    {' & '.join(_tex(cell) for cell in row)} \\\\" for row in table.rows),
+                "    \\bottomrule",
+                "  \\end{tabular}",
+                "\\end{table}",
+                "",
+            ]
+    return "\n".join(lines)
+
+
+_TEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "±": r"$\pm$", "–": "--",
+}  # fmt: skip
+
+
+def _tex(words: str) -> str:
+    return "".join(_TEX.get(letter, letter) for letter in words)
+
+
+def comma_separated(curves: Sequence[ScalingCurve]) -> str:
+    """Return one flat table of every point, each estimate with its interval."""
+    rows = [
+        {"study": curve.study, **_where(curve), **_flat(p)}
+        for curve in curves
+        for p in curve.points
+    ]
+    header = list(dict.fromkeys(name for row in rows for name in row))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, header, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _where(curve: ScalingCurve) -> dict[str, Any]:
+    return {"scaling": curve.scaling, **curve.where}
+
+
+def _flat(point: Point) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, found in _values(point).items():
+        if isinstance(found, Estimate):
+            flat |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+        elif name == "complete":
+            flat |= {f"complete_{part}": each.value for part, each in found.items()}
+        elif name == "warnings":
+            flat[name] = "; ".join(found)
+        else:
+            flat[name] = found
+    return flat
+
+
+def _values(point: Point) -> dict[str, Any]:
+    named = {each.name: getattr(point, each.name) for each in fields(point)}
+    return {**named, "regime": point.regime}
+
+
+def as_json(curves: Sequence[ScalingCurve]) -> str:
+    """Return the documented JSON shape: nothing is null, never a made-up number."""
+    return json.dumps({"schema": SCHEMA, "curves": [_curve(curve) for curve in curves]}, indent=1)
+
+
+def _curve(curve: ScalingCurve) -> dict[str, Any]:
+    return {
+        "study": curve.study,
+        "where": dict(curve.where),
+        "scaling": curve.scaling,
+        "work": curve.work,
+        "unit": curve.unit,
+        "turns_at": curve.turns_at,
+        "conditions": dict(curve.conditions),
+        "warnings": list(curve.warnings),
+        "points": [{k: _plain(v) for k, v in _values(point).items()} for point in curve.points],
+    }
+
+
+def _plain(found: Any) -> Any:
+    if isinstance(found, Estimate):
+        return {key: _plain(each) for key, each in asdict(found).items()}
+    if isinstance(found, dict):
+        return {key: _plain(each) for key, each in found.items()}
+    if isinstance(found, tuple):
+        return list(found)
+    if isinstance(found, float):
+        return float(found) if math.isfinite(found) else None
+    return found

@@ -1,0 +1,214 @@
+"""Plots of curves: one function per plot, each drawing on the axes it is given."""
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter, ScalarFormatter
+
+from scalewise.analysis.measure import Estimate, Point, ScalingCurve
+from scalewise.errors import NotEnoughData, SpecError
+from scalewise.plugins import nearest
+from scalewise.record.write import cannot_write
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's palette, which colour-blind readers can tell apart."""
+MARKERS = "osD^vP*"
+SPAN_COLORS = {
+    "launch": "#999999", "rendezvous": "#CC79A7", "data": "#E69F00", "build": "#56B4E9",
+    "compile": "#F0E442", "train": "#0072B2", "validate": "#009E73", "checkpoint": "#D55E00",
+    "shutdown": "#BBBBBB", "unexplained": "#000000",
+}  # fmt: skip
+STYLE: Any = {
+    "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
+    "grid.alpha": 0.25, "svg.fonttype": "path", "svg.hashsalt": "scalewise", "figure.dpi": 100,
+}  # fmt: skip
+
+Curves = Sequence[ScalingCurve]
+Value = Callable[[Point], Estimate | None]
+
+
+def throughput(axes: Axes, curves: Curves) -> None:
+    """Samples per second against devices, and what ideal scaling would give."""
+    for place, curve in enumerate(curves):
+        _line(axes, curve, place, lambda p: p.throughput)
+        _ideal(axes, curve, lambda p: p.ideal)
+    _devices_axis(axes, curves)
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.set_ylabel(f"{curves[0].unit} per second")
+
+
+def speedup(axes: Axes, curves: Curves) -> None:
+    """How many times faster than the baseline, against the growth in devices."""
+    for place, curve in enumerate(curves):
+        _line(axes, curve, place, lambda p: p.speedup or p.speedup_time)
+        base = curve.baseline.devices
+        _ideal(axes, curve, lambda p, base=base: Estimate(p.devices / base))  # type: ignore[misc]
+    _devices_axis(axes, curves)
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.set_ylabel("speedup")
+
+
+def efficiency(axes: Axes, curves: Curves) -> None:
+    """The share of the added devices that became speed."""
+    for place, curve in enumerate(curves):
+        _line(axes, curve, place, lambda p: p.efficiency)
+    axes.axhline(1.0, color="0.6", linestyle="--", linewidth=1, label="ideal")
+    _devices_axis(axes, curves)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_ylabel("parallel efficiency")
+
+
+def both(axes: Axes, curves: Curves) -> None:
+    """Throughput and efficiency on one graph: what is gained, and at what price."""
+    right = axes.twinx()
+    for place, curve in enumerate(curves):
+        _line(axes, curve, place, lambda p: p.throughput)
+        shares = [(p.devices, p.efficiency.value) for p in curve.points if p.efficiency]
+        right.plot(*zip(*shares), color=_color(place), linestyle=":", marker=_marker(place),
+                   fillstyle="none", label=f"{curve.name}: efficiency")  # fmt: skip
+    _devices_axis(axes, curves)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel(f"{curves[0].unit} per second (solid)")
+    right.set_ylim(0, max(1.05, right.get_ylim()[1]))
+    right.yaxis.set_major_formatter(PercentFormatter(1.0))
+    right.set_ylabel("parallel efficiency (dotted)")
+    right.grid(visible=False)
+
+
+def epoch(axes: Axes, curves: Curves) -> None:
+    """Seconds per epoch, without the first."""
+    for place, curve in enumerate(curves):
+        _line(axes, curve, place, lambda p: p.epoch_time)
+    _devices_axis(axes, curves)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("seconds per epoch")
+
+
+def time(axes: Axes, curves: Curves) -> None:
+    """The complete time of the job, stacked by the parts of its life where they are known."""
+    bars = [(curve, point) for curve in curves for point in curve.points if point.time]
+    labelled: set[str] = set()
+    for place, (_, point) in enumerate(bars):
+        bottom = 0.0
+        assert point.time is not None
+        parts = point.complete or {"total": point.time}
+        for name, part in parts.items():
+            axes.bar(place, part.value, bottom=bottom, width=0.7,
+                     color=SPAN_COLORS.get(name, COLORS[0]),
+                     label=name if name not in labelled else None)  # fmt: skip
+            labelled.add(name)
+            bottom += part.value
+    names = [str(p.devices) if len(curves) == 1 else f"{p.devices}\n{c.name}" for c, p in bars]
+    axes.set_xticks(range(len(bars)), names, fontsize=8 if len(curves) > 1 else None)
+    axes.grid(visible=False, axis="x")
+    axes.set_xlabel("devices")
+    axes.set_ylabel("seconds, complete job")
+
+
+PLOTS: dict[str, tuple[Callable[[Axes, Curves], None], Value, str]] = {
+    "throughput": (throughput, lambda p: p.throughput, "Throughput"),
+    "speedup": (speedup, lambda p: p.speedup or p.speedup_time, "Speedup"),
+    "efficiency": (efficiency, lambda p: p.efficiency, "Efficiency"),
+    "time": (time, lambda p: p.time, "Complete time"),
+    "epoch": (epoch, lambda p: p.epoch_time, "Epoch time"),
+    "both": (both, lambda p: p.throughput, "Throughput and efficiency"),
+}
+"""Every plot: how to draw it, what it needs, and its title."""
+
+
+def possible(curves: Curves) -> list[str]:
+    """Return the plots for which every curve has numbers."""
+    return [
+        name
+        for name, (_, needs, _) in PLOTS.items()
+        if all(any(needs(point) for point in curve.points) for curve in curves)
+    ]
+
+
+def figure(curves: Curves, names: Sequence[str]) -> Figure:
+    """Draw these plots, two in a row."""
+    columns = min(2, len(names))
+    rows = -(-len(names) // columns)
+    with rc_context(STYLE):
+        drawn = Figure(figsize=(6.4 * columns, 4.2 * rows), layout="constrained")
+        grid = drawn.subplots(rows, columns, squeeze=False)
+        for axes, name in zip(grid.flat, names):
+            draw, _, title = PLOTS[name]
+            draw(axes, curves)
+            axes.set_title(title, loc="left", fontweight="bold")
+            handles, labels = axes.get_legend_handles_labels()
+            unique = dict(zip(labels, handles))
+            axes.legend(unique.values(), unique.keys(), frameon=False, fontsize=8)
+        for axes in list(grid.flat)[len(names) :]:
+            axes.remove()
+    return drawn
+
+
+def svg(curves: Curves, name: str) -> str:
+    """Return one plot as SVG text."""
+    out = io.StringIO()
+    with rc_context(STYLE):
+        figure(curves, [name]).savefig(out, format="svg", metadata={"Date": None})
+    text = out.getvalue()
+    return text[text.index("<svg") :]
+
+
+def write(curves: Curves, path: Path, *, plot: str | None = None) -> None:
+    """Write one plot, or all there are numbers for, as PNG or SVG."""
+    names = possible(curves)
+    if plot is not None and plot not in PLOTS:
+        raise SpecError(
+            f"there is no plot {plot!r}",
+            hint=nearest(plot, PLOTS) or f"there are: {', '.join(PLOTS)}",
+        )
+    if plot is not None and plot not in names:
+        raise NotEnoughData(f"nothing was measured that plot {plot!r} could show")
+    if not names:
+        raise NotEnoughData("nothing was measured that a plot could show")
+    try:
+        with rc_context(STYLE):
+            figure(curves, [plot] if plot else names).savefig(path, dpi=150)
+    except OSError as why:
+        raise cannot_write(path, why) from why
+
+
+def _line(axes: Axes, curve: ScalingCurve, place: int, what: Value) -> None:
+    """Draw a curve with its intervals."""
+    found = [(point.devices, what(point)) for point in curve.points]
+    known = [(devices, each) for devices, each in found if each]
+    values = [each.value for _, each in known]
+    down = [each.value - (each.value if each.low is None else each.low) for _, each in known]
+    up = [(each.value if each.high is None else each.high) - each.value for _, each in known]
+    axes.errorbar([devices for devices, _ in known], values, yerr=[down, up], capsize=3,
+                  color=_color(place), marker=_marker(place), label=curve.name)  # fmt: skip
+
+
+def _ideal(axes: Axes, curve: ScalingCurve, what: Value) -> None:
+    known = [(point.devices, found.value) for point in curve.points if (found := what(point))]
+    if known:
+        axes.plot(*zip(*known), color="0.6", linestyle="--", linewidth=1, label="ideal")
+
+
+def _devices_axis(axes: Axes, curves: Curves) -> None:
+    counts = sorted({point.devices for curve in curves for point in curve.points})
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(counts))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.set_xlabel("devices")
+
+
+def _color(place: int) -> str:
+    return COLORS[place % len(COLORS)]
+
+
+def _marker(place: int) -> str:
+    return MARKERS[place % len(MARKERS)]

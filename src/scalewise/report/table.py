@@ -1,0 +1,220 @@
+"""Tables of curves, as values: what they say is decided here, how they look is not."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from scalewise.analysis.measure import Estimate, Point, ScalingCurve, unlike
+
+NONE = "–"
+"""Stands for what is not known."""
+SPANS = (
+    "launch", "rendezvous", "data", "build", "compile",
+    "train", "validate", "checkpoint", "shutdown", "unexplained",
+)  # fmt: skip
+"""The parts of a job's life, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Words in rows and columns."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Everything there is to say of one curve, or of several side by side."""
+
+    title: str
+    lines: tuple[str, ...]
+    tables: tuple[Table, ...]
+    warnings: tuple[str, ...]
+
+
+Cell = Callable[[Point], str]
+
+
+def sections(curves: Sequence[ScalingCurve]) -> list[Section]:
+    """Return a section for each curve, and one for all of them side by side."""
+    found = [_section(curve) for curve in curves]
+    if len(curves) > 1:
+        found.append(_side_by_side(curves))
+    return found
+
+
+def _section(curve: ScalingCurve) -> Section:
+    unit = f"{curve.unit}/s"
+    tables = (
+        _table(curve, "Throughput", [
+            ("runs", lambda p: _first_count(p)),
+            (unit, lambda p: value(p.throughput)),
+            ("±", lambda p: spread(p.throughput)),
+            ("per device", lambda p: value(p.throughput_per_device)),
+            ("ideal", lambda p: value(p.ideal)),
+            ("speedup", lambda p: value(p.speedup)),
+            ("efficiency", lambda p: percent(p.efficiency)),
+            ("±", lambda p: points(p.efficiency)),
+            ("gain per doubling", lambda p: percent(p.gain)),
+            ("added", lambda p: number(p.gain_absolute)),
+            ("serial fraction", lambda p: percent(p.serial_fraction)),
+        ]),
+        _table(curve, "Time", [
+            ("epoch s", lambda p: value(p.epoch_time)),
+            ("first epoch s", lambda p: value(p.first_epoch_time)),
+            ("complete s", lambda p: value(p.time)),
+            ("±", lambda p: spread(p.time)),
+            ("speedup by epoch", lambda p: value(p.speedup_epoch)),
+            ("by complete time", lambda p: value(p.speedup_time)),
+            ("saved vs previous", lambda p: percent(p.saved_previous)),
+            ("saved vs baseline", lambda p: percent(p.saved_baseline)),
+            ("overhead", lambda p: percent(p.overhead)),
+            ("regime", lambda p: p.regime or NONE),
+        ]),
+        _table(curve, "Where the complete time went, in seconds", [
+            (word, _part(name)) for name, word in SPANS.items()
+        ]),
+        _table(curve, "Work, memory, quality", [
+            ("global batch", lambda p: whole(p.global_batch)),
+            ("batches/rank", lambda p: whole(p.batches_per_rank)),
+            ("samples/rank", lambda p: whole(p.samples_per_rank)),
+            ("steps", lambda p: whole(p.steps)),
+            ("left out", lambda p: p.left_out or NONE),
+            ("memory MiB", lambda p: value(p.memory and p.memory * (1 / 2**20))),
+            ("accuracy", lambda p: percent(p.accuracy)),
+            ("±", lambda p: points(p.accuracy)),
+        ]),
+    )  # fmt: skip
+    return Section(
+        title=curve.name,
+        lines=tuple(_lines(curve)),
+        tables=tuple(table for table in tables if len(table.header) > 1),
+        warnings=(*curve.warnings, *_point_warnings(curve)),
+    )
+
+
+def _lines(curve: ScalingCurve) -> list[str]:
+    held = {"weak": "batch per device fixed", "strong": "global batch fixed"}
+    rule = (
+        f"{curve.scaling} scaling ({held[curve.scaling]})" if curve.scaling else "scaling unknown"
+    )
+    base = curve.baseline.devices
+    lines = [
+        f"{rule}; work: {curve.work or 'taken as equal'}",
+        f"compared with {base} {'device' if base == 1 else 'devices'}; intervals are 90 %",
+    ]
+    if curve.baseline.overhead is not None:
+        approximately = "" if curve.baseline.complete else " (from time = fixed + work/throughput)"
+        turn = curve.turns_at
+        where = f"dominates from {turn} devices on" if turn else "never dominates here"
+        lines.append(f"overhead {where}{approximately}")
+    return lines
+
+
+def _point_warnings(curve: ScalingCurve) -> list[str]:
+    return [f"{_devices(point)}: {text}" for point in curve.points for text in point.warnings]
+
+
+def _devices(point: Point) -> str:
+    return f"{point.devices} {'device' if point.devices == 1 else 'devices'}"
+
+
+def _table(curve: ScalingCurve, title: str, columns: Sequence[tuple[str, Cell]]) -> Table:
+    """Return a table without the columns of which nothing is known."""
+    shown = []
+    for name, cell in columns:
+        cells = [cell(point) for point in curve.points]
+        if any(text != NONE for text in cells):
+            shown.append((name, cells))
+    devices = [str(point.devices) for point in curve.points]
+    return Table(
+        title,
+        ("devices", *(name for name, _ in shown)),
+        tuple(zip(devices, *(cells for _, cells in shown))),
+    )
+
+
+def _side_by_side(curves: Sequence[ScalingCurve]) -> Section:
+    counts = sorted({point.devices for curve in curves for point in curve.points})
+    header, columns = ["devices"], [[str(count) for count in counts]]
+    for curve in curves:
+        found = {point.devices: point for point in reversed(curve.points)}
+        cells_of: dict[str, Cell] = {
+            f"{curve.unit}/s": lambda p: value(p.throughput),
+            "complete s": lambda p: value(p.time),
+            "efficiency": lambda p: percent(p.efficiency),
+        }
+        for name, cell in cells_of.items():
+            cells = [cell(found[count]) if count in found else NONE for count in counts]
+            if any(text != NONE for text in cells):
+                header.append(f"{curve.name}: {name}")
+                columns.append(cells)
+    table = Table("Side by side", tuple(header), tuple(zip(*columns)))
+    return Section("Side by side", (), (table,), tuple(unlike(curves)))
+
+
+def _part(name: str) -> Cell:
+    return lambda point: value(point.complete.get(name))
+
+
+def _first_count(point: Point) -> str:
+    found = point.throughput or point.time
+    return whole(found.count if found and point.steps else None)
+
+
+def whole(count: int | None) -> str:
+    """Return a count with its thousands apart."""
+    return NONE if count is None else f"{count:,}"
+
+
+def number(value: float | None) -> str:
+    """Return a number with about four figures.
+
+    >>> number(12345.6), number(0.01234), number(16.66)
+    ('12,346', '0.01234', '16.66')
+    """
+    if value is None or not math.isfinite(value):
+        return NONE
+    if value == 0:
+        return "0"
+    size = math.floor(math.log10(abs(value)))
+    if size < -5:
+        return f"{value:.1e}"
+    return f"{value:,.{max(0, 3 - size)}f}"
+
+
+def value(estimate: Estimate | None) -> str:
+    """Return the number itself."""
+    return number(estimate.value if estimate else None)
+
+
+def percent(share: Estimate | float | None) -> str:
+    """Return a share in percent.
+
+    >>> percent(0.9667)
+    '96.7 %'
+    """
+    found = share.value if isinstance(share, Estimate) else share
+    if found is None:
+        return NONE
+    return f"{100 * found:.1f} %".replace("-0.0 %", "0.0 %")
+
+
+def spread(estimate: Estimate | None) -> str:
+    """Return the interval's half-width, relative to the number."""
+    half = _half(estimate)
+    return NONE if half is None or estimate is None else f"{100 * half / estimate.value:.1f} %"
+
+
+def points(estimate: Estimate | None) -> str:
+    """Return the interval's half-width in percentage points."""
+    half = _half(estimate)
+    return NONE if half is None else f"{100 * half:.1f}"
+
+
+def _half(estimate: Estimate | None) -> float | None:
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return None
+    return (estimate.high - estimate.low) / 2

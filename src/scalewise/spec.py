@@ -1,0 +1,452 @@
+"""What to run: frozen values, checked when they are made.
+
+A ``RunSpec`` is one run, a ``StudySpec`` the runs that answer one question.
+Both come from plain JSON or TOML values, go back to them, and refuse what
+means nothing with a sentence that holds the value. Identity is content: two
+equal run specs have the same ``id`` and so the same folder.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from hashlib import blake2b
+from itertools import product
+from typing import Any, Literal, get_args
+
+from scalewise.errors import SpecError
+from scalewise.plugins import nearest
+
+Remainder = Literal["drop", "pad", "short"]
+Precision = Literal["fp32", "bf16"]
+Optimizer = Literal["sgd", "adam", "adamw"]
+Backend = Literal["gloo", "nccl", "xccl", "mpi"]
+Start = Literal["torchrun", "direct"]
+Scaling = Literal["weak", "strong"]
+
+HUGE = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Topology:
+    """``nodes`` machines with ``devices`` accelerators each, written ``2x8``."""
+
+    nodes: int
+    devices: int
+
+    def __post_init__(self) -> None:
+        _whole("topology nodes", self.nodes, least=1)
+        _whole("topology devices", self.devices, least=1)
+
+    @property
+    def world(self) -> int:
+        """The number of devices in total."""
+        return self.nodes * self.devices
+
+    @classmethod
+    def parse(cls, given: Any) -> "Topology":
+        """Read ``"2x8"``, or ``8`` for a single node.
+
+        >>> Topology.parse("2x8").world
+        16
+        """
+        nodes, x, devices = str(given).rpartition("x")
+        try:
+            if isinstance(given, bool) or not isinstance(given, (str, int)):
+                raise ValueError
+            counts = int(nodes) if x else 1, int(devices)
+        except ValueError as bad:
+            hint = "write NODESxDEVICES, for example 2x8"
+            raise SpecError(f"not a topology: {given!r}", hint=hint) from bad
+        if min(counts) < 1:
+            raise SpecError(f"a topology needs at least 1x1, got {given!r}")
+        return cls(*counts)
+
+    def __str__(self) -> str:
+        return f"{self.nodes}x{self.devices}"
+
+
+@dataclass(frozen=True, slots=True)
+class Parallelism:
+    """How many devices hold one model together, by kind of split."""
+
+    shard: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            _whole(f"parallelism {each.name}", getattr(self, each.name), least=1)
+
+    @classmethod
+    def parse(cls, given: Any) -> "Parallelism":
+        """Read a table such as ``{tensor = 2}``."""
+        if not isinstance(given, Mapping):
+            raise SpecError(
+                f"parallelism must be a table, got {given!r}",
+                hint="for example parallelism = {tensor = 2}",
+            )
+        _refuse_unknown("parallelism", given, [each.name for each in fields(cls)])
+        return cls(**given)
+
+    def replicas(self, world: int) -> int:
+        """Return how many data-parallel replicas ``world`` devices make.
+
+        >>> Parallelism(tensor=2).replicas(8)
+        4
+        """
+        degree = self.shard * self.tensor * self.pipeline
+        if world % degree:
+            raise SpecError(
+                f"shard {self.shard} x tensor {self.tensor} x pipeline {self.pipeline} "
+                f"= {degree} does not divide {world} devices",
+                hint="choose degrees whose product divides the number of devices",
+            )
+        return world // (self.tensor * self.pipeline)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """One training run, complete and comparable."""
+
+    topology: Topology
+    batch: int
+    """Samples per micro-step on one data-parallel replica."""
+    workload: str | None = None
+    """Model, data and loss by name; the fake framework needs none."""
+    framework: str = "torch"
+    strategy: str = "ddp"
+    parallelism: Parallelism = field(default_factory=Parallelism)
+    data: str | None = None
+    """A folder, ``synthetic:SAMPLES``, or nothing for the embedded data set."""
+    workers: int = 0
+    """Processes per rank that load data; 0 loads inside the rank itself."""
+    threads: int = 1
+    """Threads per rank. One, or scaling on a CPU measures the threads instead."""
+    backend: Backend | None = None
+    """The communication library; nothing means the one that fits the device."""
+    remainder: Remainder = "drop"
+    """What happens to the ragged last global batch of an epoch."""
+    optimizer: Optimizer = "sgd"
+    lr: float = 0.01
+    accumulate: int = 1
+    """Micro-steps per optimizer step."""
+    precision: Precision = "fp32"
+    compile: bool = False
+    epochs: int | None = None
+    steps: int | None = None
+    """Optimizer steps in total, warm-up included."""
+    samples: int | None = None
+    """Samples per device in total, rounded up to whole steps."""
+    save: bool = False
+    """Keep the trained weights in the run folder."""
+    seed: int = 0
+    repeat: int = 0
+    """Which repetition this is; it trains from ``seed + repeat``."""
+    launcher: str = "local"
+    start: Start | None = None
+    """What makes the processes: torchrun, one per device; direct, one in all;
+    nothing means what fits the framework."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that only this framework, strategy or workload knows."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "accumulate", "threads"):
+            _whole(name, getattr(self, name), least=1)
+        for name in ("workers", "seed", "repeat"):
+            _whole(name, getattr(self, name), least=0)
+        for name in ("epochs", "steps", "samples"):
+            if getattr(self, name) is not None:
+                _whole(name, getattr(self, name), least=1)
+        for name in ("compile", "save"):
+            _typed(name, getattr(self, name), bool, "true or false")
+        for name in ("framework", "strategy", "launcher", "workload", "data"):
+            if getattr(self, name) is not None:
+                _typed(name, getattr(self, name), str, "a name in quotes")
+        for name, allowed in _CHOICES.items():
+            _choice(name, getattr(self, name), allowed)
+        _positive("lr", self.lr)
+        _check_env(self.env)
+        _typed("options", self.options, Mapping, "a table, for example {dropout = 0.0}")
+        given = [n for n in ("epochs", "steps", "samples") if getattr(self, n)]
+        if len(given) != 1:
+            said = f"got {' and '.join(given)}" if given else "got none"
+            raise SpecError(
+                f"a run needs exactly one of epochs, steps and samples, {said}",
+                hint="for example epochs = 3",
+            )
+        object.__setattr__(self, "lr", float(self.lr))
+        if self.start == _STARTS.get(self.framework, "direct"):
+            object.__setattr__(self, "start", None)
+        self.parallelism.replicas(self.topology.world)
+
+    @property
+    def replicas(self) -> int:
+        """The number of data-parallel replicas."""
+        return self.parallelism.replicas(self.topology.world)
+
+    @property
+    def global_batch(self) -> int:
+        """Samples per optimizer step, over all replicas."""
+        return self.batch * self.accumulate * self.replicas
+
+    @property
+    def budget(self) -> int | None:
+        """Optimizer steps in total, or nothing where epochs decide."""
+        if self.samples:
+            return -(-self.samples // (self.batch * self.accumulate))
+        return self.steps
+
+    @property
+    def started_by(self) -> Start:
+        """What makes the processes of this run."""
+        return self.start or _STARTS.get(self.framework, "direct")
+
+    @property
+    def id(self) -> str:
+        """A short name that only this experiment has.
+
+        Fields at their default are left out, so that a field added later
+        renames no run that was measured before.
+        """
+        mine = self.to_dict()
+        told = {
+            each.name: mine[each.name]
+            for each in fields(self)
+            if getattr(self, each.name) != _default(each)
+        }
+        return blake2b(_canonical(told).encode(), digest_size=6).hexdigest()
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field as plain JSON values."""
+        return {**asdict(self), "topology": str(self.topology)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "RunSpec":
+        """Build a spec from JSON or TOML values; refuse keys that mean nothing."""
+        given = dict(data)
+        _refuse_unknown("run", given, RUN_KEYS)
+        if "topology" not in given:
+            raise SpecError("a run needs a topology", hint='for example topology = "1x2"')
+        given["topology"] = Topology.parse(given["topology"])
+        given["parallelism"] = Parallelism.parse(given.get("parallelism", {}))
+        if ("batch" in given) == ("global_batch" in given):
+            raise SpecError(
+                "a run needs exactly one of batch and global_batch",
+                hint="batch is per replica, global_batch is over all of them",
+            )
+        if "global_batch" in given:
+            given["batch"] = _share(given)
+        return cls(**given)
+
+
+def _share(given: dict[str, Any]) -> int:
+    """Take ``global_batch`` out of ``given`` and return the batch of one replica."""
+    whole: int = given.pop("global_batch")
+    _whole("global_batch", whole, least=1)
+    accumulate = given.get("accumulate", 1)
+    _whole("accumulate", accumulate, least=1)
+    replicas = given["parallelism"].replicas(given["topology"].world)
+    batch, ragged = divmod(whole, replicas * accumulate)
+    if ragged or not batch:
+        over = f"{replicas} replicas" + (f" x {accumulate} micro-steps" if accumulate > 1 else "")
+        raise SpecError(
+            f"global_batch {whole} does not divide over {over} ({given['topology']})",
+            hint=f"for example global_batch = {max(batch, 1) * replicas * accumulate}",
+        )
+    return batch
+
+
+RUN_KEYS = [each.name for each in fields(RunSpec)] + ["global_batch"]
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "remainder": get_args(Remainder),
+    "precision": get_args(Precision),
+    "optimizer": get_args(Optimizer),
+    "backend": get_args(Backend),
+    "start": get_args(Start),
+}
+_STARTS: dict[str, Start] = {"torch": "torchrun"}
+"""How a framework's processes are made unless the study says otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudySpec:
+    """One question: a base run, what varies, and what is held fixed meanwhile."""
+
+    name: str
+    run: Mapping[str, Any]
+    vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    scaling: Scaling = "weak"
+    repeats: int = 1
+    launcher: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        _choice("scaling", self.scaling, get_args(Scaling))
+        _whole("repeats", self.repeats, least=1)
+        _typed("run", self.run, Mapping, "a table")
+        _typed("vary", self.vary, Mapping, "a table of lists")
+        _typed("launcher", self.launcher, Mapping, "a table")
+        keys = [*RUN_KEYS, "options.NAME"]
+        _refuse_unknown("[run]", self.run, RUN_KEYS)
+        for axis, values in self.vary.items():
+            if not axis.startswith("options."):
+                _refuse_unknown("[vary]", [axis], keys)
+            if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence) or not values:
+                raise SpecError(
+                    f"an axis needs a list of values, got {axis} = {values!r}",
+                    hint=f"for example {axis} = [{values!r}]",
+                )
+            if axis in ("repeat", "launcher"):
+                raise SpecError(
+                    f"{axis} cannot be an axis",
+                    hint="write repeats = 3" if axis == "repeat" else "write a [launcher] table",
+                )
+        self._check_scaling()
+        _refuse_twins(list(self.runs()))
+
+    def _check_scaling(self) -> None:
+        needed, other = ("batch", "global_batch")[:: 1 if self.scaling == "weak" else -1]
+        said = {*self.run, *self.vary}
+        if other in said or needed not in said:
+            raise SpecError(
+                f"{self.scaling} scaling holds {needed} fixed, and this study "
+                f"{'gives ' + other if other in said else 'gives none'}",
+                hint=f'write {needed}, or scaling = "{_OTHER[self.scaling]}"',
+            )
+
+    @property
+    def launcher_name(self) -> str:
+        """The launcher's registered name."""
+        return str(self.launcher.get("name", "local"))
+
+    def runs(self) -> tuple[RunSpec, ...]:
+        """Return every run of this study, smallest first."""
+        found = [
+            (run.topology.world, run.topology, position, run)
+            for position, choice in enumerate(self._choices())
+            for run in [RunSpec.from_dict({"launcher": self.launcher_name, **choice})]
+        ]
+        ordered = [run for *_, run in sorted(found, key=lambda each: each[:3])]
+        return tuple(replace(run, repeat=n) for run in ordered for n in range(self.repeats))
+
+    def _choices(self) -> Iterator[dict[str, Any]]:
+        for values in product(*self.vary.values()):
+            choice = dict(self.run)
+            for axis, value in zip(self.vary, values):
+                table, dot, key = axis.partition(".")
+                choice[table] = {**choice.get(table, {}), key: value} if dot else value
+            yield choice
+
+    def where(self, run: RunSpec) -> dict[str, Any]:
+        """Return what sets this run's curve apart from the study's other curves."""
+        mine = run.to_dict()
+        apart = [a for a in self.vary if a not in ("topology", "global_batch")]
+        found = {axis: _at(mine, axis) for axis in apart}
+        if "global_batch" in self.vary:
+            found["global_batch"] = run.global_batch
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field as plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "StudySpec":
+        """Build a study from JSON or TOML values; refuse keys that mean nothing."""
+        known = [each.name for each in fields(cls)]
+        _refuse_unknown("study", data, known)
+        for key in ("name", "run"):
+            if key not in data:
+                raise SpecError(f"a study needs {key}", hint="`scalewise init` writes an example")
+        _typed("run", data["run"], Mapping, "a table")
+        rule = "strong" if "global_batch" in data["run"] else "weak"
+        return cls(**{"scaling": rule, **data})
+
+
+_OTHER = {"weak": "strong", "strong": "weak"}
+
+
+def _at(values: Mapping[str, Any], dotted: str) -> Any:
+    table, dot, key = dotted.partition(".")
+    return values[table].get(key) if dot else values[table]
+
+
+def _canonical(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, sort_keys=True, separators=(",", ":"))
+
+
+def _default(each: Any) -> Any:
+    if each.default_factory is not MISSING:
+        return each.default_factory()
+    return each.default
+
+
+def _refuse_twins(runs: Sequence[RunSpec]) -> None:
+    seen: set[str] = set()
+    for run in runs:
+        if run.id in seen:
+            raise SpecError(
+                f"the study asks for the same run twice: {run.topology}, batch {run.batch}",
+                hint="remove the value that is listed twice",
+            )
+        seen.add(run.id)
+
+
+def _check_name(name: Any) -> None:
+    _typed("name", name, str, "text in quotes")
+    if not name.strip() or name.startswith(".") or any(c in "/\\\0\n\r" for c in name):
+        raise SpecError(
+            f"a study cannot be named {name!r}: it also names a folder",
+            hint="leave out slashes, line breaks and a leading dot",
+        )
+
+
+def _check_env(env: Any) -> None:
+    _typed("env", env, Mapping, 'a table, for example {OMP_NUM_THREADS = "1"}')
+    for key, value in env.items():
+        if not isinstance(value, str):
+            raise SpecError(
+                f"env {key} must be text, got {value!r}", hint=f'write {key} = "{value}"'
+            )
+
+
+def _refuse_unknown(what: str, given: Any, known: Sequence[str]) -> None:
+    for key in given:
+        if key not in known:
+            hint = nearest(key, known) or f"known are: {', '.join(known)}"
+            raise SpecError(f"{what} has no key {key!r}", hint=hint)
+
+
+def _whole(name: str, value: Any, *, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= HUGE:
+        raise SpecError(
+            f"{name} must be a whole number from {least} up, got {value!r}",
+            hint=f"for example {name.split()[-1]} = {max(least, 1)}",
+        )
+
+
+def _positive(name: str, value: Any) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 < value < float("inf"):
+        raise SpecError(
+            f"{name} must be a number above 0, got {value!r}", hint=f"for example {name} = 0.01"
+        )
+
+
+def _typed(name: str, value: Any, kind: type | Callable[..., Any], says: str) -> None:
+    if not isinstance(value, kind):  # type: ignore[arg-type]
+        raise SpecError(f"{name} must be {says}, got {value!r}")
+
+
+def _choice(name: str, value: Any, allowed: Sequence[str]) -> None:
+    if value is None and name in ("backend", "start"):
+        return
+    if value not in allowed:
+        raise SpecError(
+            f"{name} must be one of {', '.join(allowed)}, got {value!r}",
+            hint=nearest(value, allowed),
+        )

@@ -1,0 +1,282 @@
+"""Run a study: start what is missing, collect what is there."""
+
+import fcntl
+import json
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from scalewise import plugins
+from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
+from scalewise.errors import LaunchError, PluginError, RecordError, RunFailed, SpecError
+from scalewise.launch import Job, Launcher, Plan
+from scalewise.launch.processes import ask
+from scalewise.record.close import close, last_word
+from scalewise.record.files import failure, finished, read_json, read_study
+from scalewise.record.read import read_run
+from scalewise.record.write import cannot_write, write_json
+from scalewise.spec import RunSpec, StudySpec
+
+PAUSE = 0.05
+"""Seconds between two looks at a running job."""
+
+
+class Watcher(Protocol):
+    """Someone who is told how a study goes on."""
+
+    def begin(self, todo: int, there: int) -> None:
+        """``todo`` runs are missing, ``there`` are finished already."""
+        ...
+
+    def started(self, number: int, run: RunSpec) -> None:
+        """A run was started."""
+        ...
+
+    def moved(self, share: float) -> None:
+        """The run has done this share of its steps."""
+        ...
+
+    def ended(self, run: RunSpec, cause: str, seconds: float) -> None:
+        """The run ended; ``cause`` is empty if it ended well."""
+        ...
+
+
+def read(path: Path) -> StudySpec:
+    """Read a study file."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as why:
+        hint = "`scalewise init` writes one"
+        raise SpecError(f"there is no study file {path}", hint=hint) from why
+    except OSError as why:
+        raise SpecError(f"cannot read {path}: {why.strerror}") from why
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as why:
+        raise SpecError(f"{path} is not TOML: {why}", hint="text needs quotes") from why
+    return StudySpec.from_dict(values)
+
+
+def plan(study: StudySpec, folder: Path) -> list[Plan]:
+    """Return what would be executed for each run; start nothing."""
+    launcher = _launcher(study)
+    return [launcher.plan([run], folder) for run in study.runs()]
+
+
+def run(study: StudySpec, folder: Path, watcher: Watcher, *, again: bool = False) -> None:
+    """Start what is missing, one run after another; ``again``: everything."""
+    launcher = _launcher(study)
+    folder = folder.absolute()
+    runs = study.runs()
+    todo = [run for run in runs if again or not finished(folder / run.id)]
+    check(todo)
+    with _alone(folder):
+        write_json(folder / "study.json", study.to_dict())
+        watcher.begin(len(todo), len(runs) - len(todo))
+        for number, each in enumerate(todo, start=1):
+            watcher.started(number, each)
+            began = time.monotonic()
+            cause = _carry_out(launcher, each, folder, watcher)
+            watcher.ended(each, cause, time.monotonic() - began)
+            if cause:
+                raise RunFailed(
+                    f"{title(each)} failed: {cause}",
+                    hint=f"its log is {folder / each.id / 'log.txt'}; "
+                    "running again starts only what is missing",
+                )
+
+
+def _carry_out(launcher: Launcher, run: RunSpec, folder: Path, watcher: Watcher) -> str:
+    """Start a run, or join it where it still goes on; return why it failed, if it did."""
+    job = _left_running(launcher, folder / run.id)
+    mine = job is None
+    job = job or launcher.submit(launcher.plan([run], folder))
+    try:
+        while (state := launcher.poll(job)).phase == "running":
+            watcher.moved(_share_done(job))
+            time.sleep(PAUSE)
+        ended = time.time() if mine else None
+        if state.phase == "stuck":
+            launcher.cancel(job, stuck=True)
+    except BaseException:
+        try:
+            launcher.cancel(job)
+        finally:
+            _close(job, None, "ended by the user")
+        raise
+    cause = _close(job, ended, state.cause, state.killed)
+    if cause:
+        launcher.cancel(job)  # Whatever outlived the failure.
+    return cause
+
+
+def _close(job: Job, ended: float | None, why: str, killed: Any = None) -> str:
+    cause = close(
+        job.folder, attempt=job.attempt, world=job.world, ended=ended, why=why, killed=killed
+    )
+    if cause.endswith("never started"):
+        cause += f": {_last_line(job.folder / 'log.txt')}"
+    return cause
+
+
+def _left_running(launcher: Launcher, home: Path) -> Job | None:
+    """Return the job that an earlier, interrupted call left running here, if any."""
+    job = _job(home)
+    return job if job and launcher.poll(job).phase == "running" else None
+
+
+def _job(home: Path) -> Job | None:
+    if not (home / "job.json").exists():
+        return None
+    name = read_json(home / "job.json")
+    return Job(home, name.pop("attempt"), name.pop("world"), name)
+
+
+def _share_done(job: Job) -> float:
+    word = last_word(job.folder, 0, job.attempt)
+    outline, steps = word.find("outline"), word.find("steps")
+    if not outline or not steps:
+        return 0.0
+    return float(steps[1] / (outline["steps"] * (outline["epochs"] or 1)))
+
+
+def check(runs: Sequence[RunSpec]) -> None:
+    """Refuse runs that cannot work, before any rank starts."""
+    for run in runs:
+        plugins.find("frameworks", run.framework)
+        _check_part("workloads", run.workload, run.framework)
+        _check_part("strategies", run.strategy, run.framework)
+    if not runs:
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        json.dump([run.to_dict() for run in runs], file)
+        file.flush()
+        for answer in ask("check", file.name):
+            if answer:
+                raise SpecError(answer["problem"], hint=answer["hint"])
+
+
+def _check_part(kind: plugins.Kind, name: str | None, framework: str) -> None:
+    """Refuse a name its framework has not; a framework without such parts takes any."""
+    if any(full.startswith(f"{framework}.") for full in plugins.available(kind)):
+        if name is None:
+            known = [full for full in plugins.available(kind) if full.startswith(framework)]
+            raise SpecError(
+                f"a {framework} run needs a {plugins.ONE_OF[kind]}",
+                hint=f"there are: {', '.join(full.partition('.')[2] for full in known)}",
+            )
+        plugins.find(kind, name, framework=framework)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where one run is."""
+
+    run: RunSpec
+    phase: Literal["finished", "running", "failed", "missing"]
+    cause: str = ""
+
+
+def status(folder: Path) -> list[Status]:
+    """Say where every run of a study is; change nothing."""
+    study = read_study(folder)
+    launcher = _launcher(study)
+    return [_status(launcher, run, folder.absolute() / run.id) for run in study.runs()]
+
+
+def _status(launcher: Launcher, run: RunSpec, home: Path) -> Status:
+    job = _job(home)
+    if job and launcher.poll(job).phase == "running":
+        return Status(run, "running", f"{_share_done(job):.0%}")
+    if finished(home):
+        return Status(run, "finished")
+    if cause := failure(home):
+        return Status(run, "failed", cause)
+    if job:
+        return Status(run, "failed", "its end was not seen; `scalewise run` takes it up")
+    return Status(run, "missing")
+
+
+def curves(
+    paths: Sequence[Path], *, scaling: str | None = None, devices_per_node: int | None = None
+) -> list[ScalingCurve]:
+    """Return what was measured: from studies' folders, or from CSV files."""
+    found: list[ScalingCurve] = []
+    for path in paths:
+        if path.is_file():
+            text = _read_csv(path)
+            found.append(
+                curve_from_csv(
+                    text, name=path.stem, scaling=scaling, devices_per_node=devices_per_node
+                )
+            )
+        else:
+            found += _measured(path)
+    return found
+
+
+def _measured(folder: Path) -> list[ScalingCurve]:
+    study = read_study(folder)
+    homes = [folder / run.id for run in study.runs()]
+    there = [home for home in homes if finished(home)]
+    left = len(homes) - len(there)
+    told = [f"{left} of {len(homes)} runs are not finished"] if left and there else []
+    return [
+        replace(curve, warnings=(*told, *curve.warnings))
+        for curve in scaling_curves(study, [read_run(home) for home in there])
+    ]
+
+
+def _read_csv(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as why:
+        raise RecordError(f"cannot read {path}: {why}") from why
+
+
+def _launcher(study: StudySpec) -> Launcher:
+    try:
+        kind = plugins.load("launchers", study.launcher_name)
+    except PluginError as unknown:
+        raise SpecError(str(unknown), hint=unknown.hint) from unknown
+    launcher: Launcher = kind(study.launcher)
+    return launcher
+
+
+def title(run: RunSpec) -> str:
+    """Name a run for people."""
+    what = run.workload or run.framework
+    return f"run {run.id} ({what} on {run.topology}, repeat {run.repeat + 1})"
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep a second ``run`` out of this folder while one is at work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as why:
+        raise cannot_write(folder, why) from why
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as busy:
+            raise LaunchError(
+                f"another scalewise is running this study in {folder}",
+                hint="wait for it, or end it with Ctrl-C",
+            ) from busy
+        except OSError:
+            pass  # A file system without locks: go on unguarded.
+        yield
+
+
+def _last_line(log: Path) -> str:
+    """Return the last thing the processes said."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return "they left no log"
+    return next((line.strip() for line in reversed(lines) if line.strip()), "the log is empty")
