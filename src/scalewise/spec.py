@@ -250,7 +250,7 @@ def _share(given: dict[str, Any]) -> int:
     accumulate = given.get("accumulate", 1)
     _whole("accumulate", accumulate, least=1)
     replicas = given["parallelism"].replicas(given["topology"].world)
-    batch, ragged = divmod(whole, replicas * accumulate)
+    batch, ragged = divmod(whole, int(replicas * accumulate))
     if ragged or not batch:
         over = f"{replicas} replicas" + (f" x {accumulate} micro-steps" if accumulate > 1 else "")
         raise SpecError(

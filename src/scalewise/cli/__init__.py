@@ -179,6 +179,8 @@ def report(
     from scalewise import study
     from scalewise.report.files import write
 
+    if any(source.resolve() == output.resolve() for source in sources):
+        raise SpecError(f"{output} is what the report is made from", hint="choose another -o")
     curves = study.curves(sources, scaling=scaling, devices_per_node=devices_per_node)
     typer.echo(write(curves, output, plot=plot))
 

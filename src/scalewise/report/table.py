@@ -48,7 +48,8 @@ def sections(curves: Sequence[ScalingCurve]) -> list[Section]:
 def _section(curve: ScalingCurve) -> Section:
     unit = f"{curve.unit}/s"
     tables = (
-        _table(curve, "Throughput", [
+        _table(curve, "Scaling", [
+            ("nodes", lambda p: whole(p.nodes)),
             ("runs", lambda p: _first_count(p)),
             (unit, lambda p: value(p.throughput)),
             ("±", lambda p: spread(p.throughput)),
@@ -74,7 +75,7 @@ def _section(curve: ScalingCurve) -> Section:
             ("regime", lambda p: p.regime or NONE),
         ]),
         _table(curve, "Where the complete time went, in seconds", [
-            (word, _part(name)) for name, word in SPANS.items()
+            (name, _part(name)) for name in SPANS
         ]),
         _table(curve, "Work, memory, quality", [
             ("global batch", lambda p: whole(p.global_batch)),
