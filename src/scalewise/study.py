@@ -137,10 +137,8 @@ def _job(home: Path) -> Job | None:
 
 def _share_done(job: Job) -> float:
     word = last_word(job.folder, 0, job.attempt)
-    outline, steps = word.find("outline"), word.find("steps")
-    if not outline or not steps:
-        return 0.0
-    return float(steps[1] / (outline["steps"] * (outline["epochs"] or 1)))
+    steps, whole = word.find("steps"), word.find("of")
+    return float(steps[1] / whole) if steps and whole else 0.0
 
 
 def check(runs: Sequence[RunSpec]) -> None:

@@ -240,6 +240,7 @@ def _carry_out(question: Any, output: Path | None, *, again: bool) -> Path:
         with progress() as watcher:
             study.run(question, folder, watcher, again=again)
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # All is ended; leave with our own code.
         typer.echo("interrupted; finished runs are kept, running again starts the rest", err=True)
         raise typer.Exit(130) from None
     return folder

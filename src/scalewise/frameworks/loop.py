@@ -26,6 +26,7 @@ def train(spec: RunSpec, session: Session, probe: Probe, folder: Path, log: "Log
     """Train as ``spec`` asks; ``log`` is for the one rank that speaks."""
     outline = session.outline
     probe.note(outline=asdict(outline))
+    probe.steps_planned = outline.steps * (outline.epochs or 1)
     if log:
         log.outline(spec, session)
     for epoch in range(outline.epochs or 1):

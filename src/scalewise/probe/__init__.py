@@ -84,6 +84,7 @@ class Probe:
         self.clock: Clock = clock or HostClock()
         self.span_now = ""
         self.steps_done = 0
+        self.steps_planned: int | None = None
         self.flush_seconds = 0.0
         self._file = file
         self._anchor = (time.time() if wall is None else wall) - self.clock.now()
@@ -196,6 +197,7 @@ class Probe:
         }
         return {
             "steps": [first, self._written],
+            "of": self.steps_planned,
             "seconds": totals.pop("seconds"),
             "samples": sum(samples),
             "phases": totals,

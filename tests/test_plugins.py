@@ -1,0 +1,176 @@
+import json
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from scalewise import plugins
+from scalewise.errors import PluginError
+
+BUILT_IN = {
+    "launchers": {"local"},
+    "frameworks": {"fake", "torch"},
+    "strategies": {"torch.ddp"},
+    "workloads": {"torch.mlp", "torch.mnist-cnn"},
+}
+WITHOUT_TORCH = """
+import json, sys
+from scalewise import plugins
+from scalewise.errors import PluginError
+
+sys.modules["torch"] = None  # As if it were not installed.
+told = {}
+for kind in plugins.KINDS:
+    for name in plugins.available(kind):
+        framework, _, short = name.rpartition(".")
+        try:
+            plugins.load(kind, short, framework=framework)
+            told[name] = "loaded"
+        except PluginError as problem:
+            told[name] = [str(problem), problem.hint]
+print(json.dumps(told))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    plugins.available.cache_clear()
+    yield
+    plugins.available.cache_clear()
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    """Register parts as other packages would, in place of all that are there."""
+
+    def register(kind, **values):
+        points = [
+            EntryPoint(name.replace("__", "."), each, f"scalewise.{kind}")
+            for name, value in values.items()
+            for each in ([value] if isinstance(value, str) else value)
+        ]
+
+        def entry_points(*, group):
+            return [point for point in points if point.group == group]
+
+        monkeypatch.setattr(plugins, "entry_points", entry_points)
+
+    return register
+
+
+@pytest.mark.parametrize("kind", plugins.KINDS)
+def test_every_built_in_is_an_entry_point(kind):
+    found = plugins.available(kind)
+    ours = {name for name, point in found.items() if point.value.startswith("scalewise.")}
+    assert ours == BUILT_IN[kind]
+    assert list(found) == sorted(found)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("launchers", "local"), ("frameworks", "fake")])
+def test_a_built_in_is_loaded_by_its_name(kind, name):
+    part = plugins.load(kind, name)
+    assert f"{part.__module__}:{part.__qualname__}" == plugins.available(kind)[name].value
+
+
+def test_without_torch_only_what_needs_it_is_missing():
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=True
+    )
+    needs = "{} '{}' needs torch, which is not installed"
+    extra = "pip install 'scalewise[torch]'"
+    assert json.loads(done.stdout) == {
+        "local": "loaded",
+        "fake": "loaded",
+        "torch": "loaded",
+        "torch.ddp": [needs.format("strategy", "ddp"), extra],
+        "torch.mlp": [needs.format("workload", "mlp"), extra],
+        "torch.mnist-cnn": [needs.format("workload", "mnist-cnn"), extra],
+    }
+
+
+def test_listing_imports_nothing(registered):
+    registered("frameworks", mine="no_such_package.anywhere:Framework")
+    assert list(plugins.available("frameworks")) == ["mine"]
+
+
+def test_a_strangers_part_is_loaded_like_ours(registered):
+    registered("frameworks", mine="collections:OrderedDict")
+    assert plugins.load("frameworks", "mine").__name__ == "OrderedDict"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "framework", "said", "hint"),
+    [
+        (
+            "launchers",
+            "locla",
+            "",
+            "no launcher named 'locla'; there are: local",
+            "did you mean 'local'?",
+        ),
+        (
+            "workloads",
+            "mnist-cn",
+            "torch",
+            "no workload named 'mnist-cn' for framework 'torch'; there are: mlp, mnist-cnn",
+            "did you mean 'mnist-cnn'?",
+        ),
+        ("frameworks", "zzz", "", "no framework named 'zzz'; there are: fake, torch", ""),
+        (
+            "workloads",
+            "mlp",
+            "fake",
+            "no workload named 'mlp' for framework 'fake'; there are none",
+            "",
+        ),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_list_and_the_nearest(
+    kind, name, framework, said, hint
+):
+    with pytest.raises(PluginError) as problem:
+        plugins.find(kind, name, framework=framework)
+    assert str(problem.value) == said
+    assert problem.value.hint == hint
+
+
+def test_a_part_of_one_framework_is_not_found_in_another(registered):
+    registered("strategies", torch__ddp="a:b", jax__ddp="c:d", torchlike__ddp="e:f")
+    assert plugins.find("strategies", "ddp", framework="jax").value == "c:d"
+    assert plugins.find("strategies", "ddp", framework="torch").value == "a:b"
+
+
+def test_two_packages_with_one_name_are_refused(registered):
+    registered("launchers", slurm=["one.package:Slurm", "other.package:Slurm"])
+    with pytest.raises(PluginError, match="'slurm'") as problem:
+        plugins.available("launchers")
+    assert "one.package:Slurm and other.package:Slurm" in str(problem.value)
+    assert problem.value.hint == "uninstall one of them"
+
+
+def test_one_part_registered_twice_is_one_part(registered):
+    registered("launchers", slurm=["one.package:Slurm", "one.package:Slurm"])
+    assert list(plugins.available("launchers")) == ["slurm"]
+
+
+@pytest.mark.parametrize(("framework", "extra"), [("", "mine"), ("torch", "torch")])
+def test_a_missing_dependency_names_the_extra(registered, framework, extra):
+    registered("strategies", mine="no_such_package:part", torch__mine="no_such_package:part")
+    with pytest.raises(PluginError, match="strategy 'mine' needs no_such_package") as problem:
+        plugins.load("strategies", "mine", framework=framework)
+    assert problem.value.hint == f"pip install 'scalewise[{extra}]'"
+
+
+def test_a_dependency_that_is_there_but_broken_is_quoted(registered, tmp_path, monkeypatch):
+    (tmp_path / "broken_part.py").write_text('raise ImportError("libfast.so.3: cannot open")\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    registered("frameworks", mine="broken_part:Framework")
+    with pytest.raises(PluginError, match=r"libfast\.so\.3: cannot open"):
+        plugins.load("frameworks", "mine")
+
+
+def test_a_part_that_is_not_where_it_was_registered_is_said(registered):
+    registered("frameworks", mine="collections:NoSuchFramework")
+    with pytest.raises(PluginError, match="NoSuchFramework"):
+        plugins.load("frameworks", "mine")
