@@ -6,15 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from scalewise.analysis.measure import (
-    Estimate,
-    Point,
-    ScalingCurve,
-    curve_from_csv,
-    curve_from_numbers,
-    unlike,
-)
-from scalewise.analysis.measure.curve import compare
+from scalewise.analysis.measure import Estimate, curve_from_csv, curve_from_numbers, unlike
+from scalewise.analysis.measure.curve import Point, ScalingCurve, compare
 from scalewise.analysis.measure.estimate import within_run
 from scalewise.analysis.measure.window import warm_up
 from scalewise.errors import NotEnoughData, SpecError
@@ -103,6 +96,12 @@ def test_a_gain_is_per_doubling_however_far_the_step(devices, rate, gain):
     assert values(a_curve({1: 100, devices: rate}), "gain") == pytest.approx([gain])
 
 
+def test_a_gain_beyond_all_numbers_is_unknown():
+    point = a_curve({1218: 1.0, 1219: 6.0}).points[1]
+    assert point.speedup.value == 6
+    assert point.gain is None
+
+
 def test_the_serial_fraction_of_amdahls_law_is_recovered():
     rates = {n: 100 / (0.07 + 0.93 / n) for n in (1, 2, 4, 64)}
     assert values(a_curve(rates), "serial_fraction") == pytest.approx([0.07] * 3)
@@ -120,7 +119,7 @@ def test_fixed_seconds_are_recovered_from_totals():
 def test_where_the_work_differs_nothing_is_said_by_time():
     work = {1: 100, 2: 150, 4: 200}
     curve = a_curve(None, {1: 10.0, 2: 9.0, 4: 8.0}, samples=work.items())
-    assert values(curve, "speedup") == pytest.approx([9**-1 * 150 / 10, 200 / 8 / 10])
+    assert values(curve, "speedup") == pytest.approx([150 / 9 / 10, 200 / 8 / 10])
     for point in curve.points[1:]:
         assert point.speedup_time is None
         assert point.saved_previous is None
@@ -133,11 +132,6 @@ def test_time_saved_against_a_point_of_other_work_is_unknown():
     last = a_curve(None, {1: 10.0, 2: 9.0, 4: 4.0}, samples=work.items()).points[2]
     assert last.saved_baseline.value == pytest.approx(0.6)
     assert last.saved_previous is None
-
-
-def test_a_curve_needs_a_point():
-    with pytest.raises(NotEnoughData, match="t: a curve needs at least one point"):
-        ScalingCurve(study="t", points=())
 
 
 @pytest.mark.parametrize(("accuracy", "told"), [(0.90, 0), (0.88, 0), (0.80, 1)])
@@ -175,6 +169,8 @@ def test_one_number_has_no_interval_and_none_is_refused():
     assert Estimate.of([5.0]) == Estimate(5.0, None, None, 1)
     with pytest.raises(NotEnoughData, match="nothing was measured"):
         Estimate.of([])
+    with pytest.raises(NotEnoughData, match="t: a curve needs at least one point"):
+        ScalingCurve(study="t", points=())
 
 
 def test_a_ratio_adds_independent_errors_in_squares():
@@ -197,13 +193,10 @@ def test_steps_without_a_spread_give_no_interval(seconds):
     assert within_run(7.0, np.array(seconds)) == Estimate(7.0)
 
 
-def test_few_steps_give_students_wide_interval():
+def test_few_steps_give_students_wide_interval_and_equal_ones_a_tight_one():
+    assert within_run(7.0, np.full(50, 0.1)) == Estimate(7.0, 7.0, 7.0)
     found = within_run(7.0, np.array([1.0, exp(0.2)]))
     assert (found.low, found.high) == pytest.approx((7 * exp(-T1 / 10), 7 * exp(T1 / 10)))
-
-
-def test_many_equal_steps_give_a_tight_interval():
-    assert within_run(7.0, np.full(50, 0.1)) == Estimate(7.0, 7.0, 7.0)
 
 
 def test_intervals_within_a_run_hold_the_truth_nine_times_in_ten():
@@ -224,8 +217,8 @@ def test_the_warm_up_is_found_where_it_was_put(slow, noise):
     assert warm_up(steps) == len(slow)
 
 
-@pytest.mark.parametrize("seconds", [1e-6, 0.0121, 3.0])
-@pytest.mark.parametrize("count", [1, 4, 20, 250, 1000, 3000])
+@pytest.mark.parametrize("seconds", [1e-4, 0.0121, 3.0])
+@pytest.mark.parametrize("count", [1, 4, 50, 1000, 3000])
 def test_flat_steps_have_no_warm_up(seconds, count):
     assert warm_up(np.full(count, seconds)) == 0
 
@@ -244,7 +237,8 @@ def test_at_most_half_is_dropped_as_warm_up(seconds):
 
 
 positive = some.floats(1e-3, 1e6)
-rates = some.dictionaries(some.integers(1, 4096), positive, min_size=1, max_size=8)
+counts = some.sampled_from([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 4096])
+rates = some.dictionaries(counts, positive, min_size=1)
 
 
 @settings(deadline=None)
@@ -301,8 +295,9 @@ def test_samples_over_time_are_throughput():
 
 CELLS = ["nan", "inf", "-inf", "0", "-240", "fast", "1e999", "240 img/s", "0x10"]
 BAD_CSV = [
-    *((f"devices,throughput\n1,240\n2,{cell}", f"t, line 3: throughput.*'{cell}'") for cell in CELLS),
-    *((f"# x\ndevices,time\n{cell},9", f"t, line 3: devices.*'{cell}'") for cell in [*CELLS, "1.5"]),
+    *((f"devices,time\n1,240\n2,{cell}", f"t, line 3: time.*'{cell}'") for cell in CELLS),
+    *((f"# x\ndevices,time\n{cell},9", f"t, line 3: devices.*'{cell}'") for cell in CELLS),
+    ("devices,time\n1.5,9", "t, line 2: devices.*'1.5'"),
     ("devices,time\n,9", "t, line 2: devices and"),
     ("devices,time,samples\n1,,9", "t, line 2: devices and throughput or time"),
     ("devices,time\n1,2,3", "t, line 2: 3 cells under 2 columns"),

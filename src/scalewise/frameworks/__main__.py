@@ -90,7 +90,7 @@ def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt) -> N
             watch.close()
         probe.flush()
     probe.note(
-        end=probe.wall(),
+        ended=probe.wall(),
         launched=attempt.launched,
         simulated=clock.simulated,
         memory=memory,

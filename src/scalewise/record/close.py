@@ -37,7 +37,7 @@ class LastWord:
     @property
     def ended(self) -> bool:
         """Whether the rank ended well."""
-        return "end" in self.last
+        return "ended" in self.last
 
     @property
     def place(self) -> str:
@@ -75,7 +75,7 @@ def close(
             {
                 "attempt": attempt,
                 "started": min(end["launched"] for end in ends),
-                "ended": max(end["end"] for end in ends) if unseen else ended,
+                "ended": max(end["ended"] for end in ends) if unseen else ended,
                 "ranks": world,
             },
         )

@@ -131,7 +131,7 @@ def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:
                     hint="upgrade scalewise",
                 )
             lines.append(line)
-    if not any("end" in line for line in lines):
+    if not any("ended" in line for line in lines):
         raise RecordError(
             f"{path} is cut off: the rank's last line is missing",
             hint="`scalewise run --again` repeats the run",

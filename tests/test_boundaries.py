@@ -1,0 +1,60 @@
+"""The shape of the package: what may be loaded when, and what help costs."""
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+HEAVY = {"torch", "tensorflow", "jax", "horovod", "deepspeed", "matplotlib", "scipy", "sklearn"}
+COMMAND = Path(sys.executable).parent / "scalewise"
+
+
+def modules_after(code: str) -> set[str]:
+    """Return the top-level modules a fresh interpreter holds after running ``code``."""
+    ask = f"{code}\nimport json, sys; print(json.dumps([*sys.modules]), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in json.loads(done.stderr.splitlines()[-1])}
+
+
+def test_help_is_light():
+    loaded = modules_after(
+        "from scalewise.cli import app\ntry: app(['--help'])\nexcept SystemExit: pass"
+    )
+    assert not loaded & (HEAVY | {"numpy", "rich", "psutil"})
+
+
+def test_reading_a_study_needs_no_engine():
+    assert not modules_after("import scalewise.study, scalewise.report.page") & (
+        HEAVY - {"scipy", "matplotlib"}
+    )
+
+
+def test_importing_the_package_does_nothing():
+    assert not modules_after("import scalewise") & (HEAVY | {"numpy", "typer"})
+
+
+def test_the_worker_needs_the_standard_library_alone():
+    loaded = modules_after(
+        "import scalewise.frameworks.__main__, scalewise.frameworks.torch, "
+        "scalewise.frameworks.fake, scalewise.record.close"
+    )
+    third_party = loaded - set(sys.stdlib_module_names) - {"scalewise", "__main__"}
+    assert not {name for name in third_party if not name.startswith(("_", "sitecustomize"))}
+
+
+def cpu_seconds(argv: list[str]) -> float:
+    """Return the processor time of a command: the median of fifteen."""
+    spent = []
+    for _ in range(15):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(argv, stdout=subprocess.DEVNULL, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return statistics.median(spent)
+
+
+def test_help_costs_at_most_ten_times_bare_python():
+    bare = cpu_seconds([sys.executable, "-c", "pass"])
+    assert cpu_seconds([str(COMMAND), "--help"]) <= 10 * bare

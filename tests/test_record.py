@@ -1,0 +1,208 @@
+"""The run folder: append-only, readable after a crash, versioned."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from builders import a_run
+from simulated import play
+
+from scalewise.errors import RecordError
+from scalewise.record.close import close, last_word
+from scalewise.record.files import read_json
+from scalewise.record.read import read_rank, read_run
+from scalewise.record.write import RankFile, rank_file, write_json
+
+
+def test_the_version_is_in_the_first_line(tmp_path):
+    write_json(tmp_path / "a.json", {"b": 1})
+    assert (tmp_path / "a.json").read_text().splitlines()[0] == '{"schema": 1,'
+    assert read_json(tmp_path / "a.json") == {"b": 1}
+    record = play(a_run(), tmp_path)
+    first = rank_file(record.folder, 0).read_text().splitlines()[0]
+    assert json.loads(first)["schema"] == 1
+
+
+def test_a_file_is_there_whole_or_not_at_all(tmp_path):
+    write_json(tmp_path / "a.json", {"b": 1})
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "a.json", {"b": object()})
+    assert read_json(tmp_path / "a.json") == {"b": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+@pytest.mark.parametrize("name", ["outcome.json", "spec.json"])
+def test_a_newer_folder_is_refused(tmp_path, name):
+    path = play(a_run(), tmp_path).folder / name
+    path.write_text(path.read_text().replace('"schema": 1', '"schema": 2'))
+    with pytest.raises(RecordError, match="schema 2"):
+        read_run(path.parent)
+
+
+def test_a_newer_rank_file_is_refused(tmp_path):
+    home = play(a_run(), tmp_path).folder
+    path = rank_file(home, 0)
+    path.write_text(path.read_text().replace('"schema":1', '"schema":2'))
+    with pytest.raises(RecordError, match="schema 2"):
+        read_run(home)
+
+
+def test_what_a_reader_does_not_know_it_ignores(tmp_path):
+    home = play(a_run(), tmp_path).folder
+    path = rank_file(home, 0)
+    lines = path.read_text().splitlines()
+    lines.insert(3, '{"attempt":1,"weather":"rain"}')
+    path.write_text("\n".join(lines) + "\n")
+    assert len(read_run(home).ranks[0].steps.seconds) == 20
+
+
+def test_a_torn_line_costs_only_itself(tmp_path):
+    file = RankFile(tmp_path, 0, 1)
+    file.line({"a": 1})
+    os.write(file._file, b'{"attempt":1,"b":')
+    file.close()
+    later = RankFile(tmp_path, 0, 2)
+    later.line({"c": 3})
+    assert last_word(tmp_path, 0, 1).lines == ()
+    assert last_word(tmp_path, 0, 2).last == {"attempt": 2, "c": 3}
+    assert rank_file(tmp_path, 0).read_text().splitlines()[0] == '{"attempt":1,"a":1}'
+
+
+def test_a_truncated_rank_file_is_named(tmp_path):
+    home = play(a_run(), tmp_path).folder
+    path = rank_file(home, 0)
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(RecordError, match=r"rank-00000\.jsonl is cut off"):
+        read_run(home)
+
+
+def test_only_the_attempt_that_ended_well_is_read(tmp_path, monkeypatch):
+    home = play(a_run(), tmp_path).folder
+    monkeypatch.setenv("SCALEWISE_ATTEMPT", "2")
+    play_again = a_run()
+    from scalewise.frameworks.__main__ import do_train
+
+    assert do_train(str(home)) == 0
+    assert read_run(home).ranks[0].lines[0]["attempt"] == 1
+    assert not close(home, attempt=2, world=play_again.topology.world, ended=time.time())
+    record = read_run(home)
+    assert {line["attempt"] for line in record.ranks[0].lines} == {2}
+    assert len(record.ranks[0].steps.seconds) == 20
+
+
+def test_steps_beyond_a_thousand_are_sampled_and_their_totals_kept(tmp_path):
+    record = play(a_run(steps=3000, topology="1x2"), tmp_path)
+    one, two = (rank.steps for rank in record.ranks)
+    assert list(one.index[:1000]) == list(range(1000))
+    assert list(one.index[1000:]) == list(range(1000, 3000, 10))
+    assert (one.index == two.index).all()
+    totals = [line for line in record.ranks[0].lines if "each" in line]
+    assert sum(line["samples"] for line in totals) == 3000 * 8
+    assert [line["steps"][1] for line in totals] == list(range(100, 3001, 100))
+
+
+def test_phases_add_up_to_their_step(tmp_path):
+    steps = play(a_run(), tmp_path).ranks[0].steps
+    assert sum(steps.phases.values()) == pytest.approx(steps.seconds, abs=1e-6)
+
+
+def test_closing_names_the_rank_that_died_without_a_word(tmp_path):
+    for rank in (0, 1):
+        RankFile(tmp_path, rank, 1).line({"host": "here", "pid": 100 + rank, "steps": [0, 7]})
+    RankFile(tmp_path, 0, 1).line({"failed": "connection lost", "kind": "error", "at": 5.0})
+    cause = close(tmp_path, attempt=1, world=2, ended=9.0, killed={101: "SIGKILL"})
+    assert cause == "rank 1 on here (process 101) was killed by SIGKILL after step 7"
+    assert read_json(tmp_path / "failure-1.json")["rank"] == 1
+    assert not (tmp_path / "outcome.json").exists()
+
+
+def test_a_rank_that_died_after_a_span_did_not_end_well(tmp_path):
+    file = RankFile(tmp_path, 0, 1)
+    file.line({"span": "validate", "start": 1.0, "end": 2.0})
+    assert close(tmp_path, attempt=1, world=1, ended=9.0) == (
+        "rank 0 died without a word after validate"
+    )
+
+
+def test_closing_names_the_first_failure_not_those_it_caused(tmp_path):
+    words = [("connection lost", "error", 5.0), ("out of memory", "error", 4.0)]
+    words.append(("ended by SIGTERM", "terminated", 3.0))
+    for rank, (failed, kind, at) in enumerate(words):
+        RankFile(tmp_path, rank, 1).line({"failed": failed, "kind": kind, "at": at})
+    cause = close(tmp_path, attempt=1, world=3, ended=9.0)
+    assert cause.startswith("rank 1 failed") and "out of memory" in cause
+
+
+def test_a_header_far_back_in_a_long_file_is_still_found(tmp_path):
+    file = RankFile(tmp_path, 0, 1)
+    file.line({"host": "here", "pid": 7})
+    for _ in range(3000):
+        file.line({"filler": "x" * 40})
+    assert last_word(tmp_path, 0, 1).find("pid") == 7
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from scalewise.probe import Probe
+from scalewise.probe.watch import Watch
+from scalewise.record.write import RankFile
+probe = Probe(RankFile(Path(sys.argv[1]), 0, 1))
+watch = Watch(probe)
+probe.start()
+for _ in range(30):
+    time.sleep(0.002); probe.lap("forward"); probe.step(4)
+print("done", flush=True)
+time.sleep(60)
+"""
+
+
+def test_all_but_the_last_second_survives_kill_9(tmp_path):
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE)
+    assert writer.stdout.readline() == b"done\n"
+    deadline = time.monotonic() + 20  # The thread flushes within a second, whatever the loop does.
+    while not rank_file(tmp_path, 0).read_text() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(1.2)
+    writer.kill()
+    writer.communicate()
+    lines = [json.loads(line) for line in rank_file(tmp_path, 0).read_text().splitlines()]
+    assert sum(line["samples"] for line in lines) == 30 * 4
+
+
+def test_a_rank_that_is_told_to_end_leaves_its_last_words(tmp_path):
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE)
+    assert writer.stdout.readline() == b"done\n"
+    writer.send_signal(signal.SIGTERM)
+    writer.communicate(timeout=30)
+    assert writer.returncode == 128 + signal.SIGTERM
+    last = last_word(tmp_path, 0, 1).last
+    assert last["kind"] == "terminated"
+    lines = [json.loads(line) for line in rank_file(tmp_path, 0).read_text().splitlines()]
+    assert sum(line.get("samples", 0) for line in lines) == 30 * 4
+
+
+def test_a_full_disk_is_said_and_what_was_written_stays(tmp_path):
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limit[1]))
+    try:
+        file = RankFile(tmp_path, 0, 1)
+        with pytest.raises(RecordError, match=r"cannot write .*rank-00000\.jsonl") as full:
+            for _ in range(100):
+                file.line({"filler": "x" * 40})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert "stays readable" in full.value.hint
+    assert last_word(tmp_path, 0, 1).last["filler"] == "x" * 40
+
+
+def test_reading_names_a_missing_rank_file(tmp_path):
+    home = play(a_run(topology="1x2"), tmp_path).folder
+    rank_file(home, 1).unlink()
+    with pytest.raises(RecordError, match=r"rank-00001\.jsonl"):
+        read_rank(home, 1, 1)
