@@ -29,12 +29,12 @@ def main() -> None:
     rounds = sys.argv[1] if len(sys.argv) > 1 else str(ROUNDS)
     missed = False
     for ranks in (1, 2):
-        argv = [sys.executable, "-m", "torch.distributed.run", "--standalone",
-                "--local-addr=localhost", f"--nproc-per-node={ranks}", __file__, rounds]  # fmt: skip
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        argv = [*torchrun, "--local-addr=localhost", f"--nproc-per-node={ranks}", __file__, rounds]
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(argv, env=env, stdout=subprocess.PIPE, text=True, check=True)
         answer = json.loads(done.stdout.splitlines()[-1])
-        print(f"{ranks} rank(s), {rounds} steps of each, median bare step {answer['bare_ms']:.2f} ms")
+        print(f"{ranks} rank(s), {rounds} steps each, median bare step {answer['bare_ms']:.2f} ms")
         for name, (ratio, low, high) in answer["ratios"].items():
             total = ratio + (answer["flush_share"] if name in LIMITS else 0.0)
             limit = LIMITS.get(name)
@@ -98,8 +98,8 @@ def work(rounds: int) -> None:
 
     def session() -> TorchSession:
         built = model()
-        parallel = parallelize(Task(built, optimizer(spec)), mesh, spec)
-        made = TorchSession(spec, data, built, parallel, torch.device("cpu"))
+        task = Task(built, optimizer(spec))
+        made = TorchSession(spec, data, task, parallelize(task, mesh, spec), torch.device("cpu"))
         made.begin(0)
         return made
 

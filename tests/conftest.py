@@ -1,26 +1,26 @@
-"""Fixtures for all tests: a hook that fails whoever leaves a process behind."""
+"""Fixtures for all tests: one that fails whoever leaves a process behind."""
 
-import os
 from collections.abc import Iterator
 
 import psutil
 import pytest
 
 
-def _of_a_run() -> set[int]:
-    found = set()
+def _living(under: str) -> list[int]:
+    """Return the processes of runs in a folder below ``under``."""
+    found = []
     for process in psutil.process_iter():
         try:
-            if "SCALEWISE_RUN" in process.environ() and process.pid != os.getpid():
-                found.add(process.pid)
+            tag = process.environ().get("SCALEWISE_RUN", "")
+            if tag.startswith(under) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
         except psutil.Error:
             continue
     return found
 
 
 @pytest.fixture(autouse=True)
-def no_process_left_behind() -> Iterator[None]:
+def no_process_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Fail a test that leaves a run's process alive."""
-    before = _of_a_run()
     yield
-    assert not _of_a_run() - before
+    assert not _living(str(tmp_path_factory.getbasetemp()))

@@ -5,14 +5,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from builders import a_run, a_study
-from simulated import play, play_all
 
+from builders import a_run, a_study
 from scalewise.analysis.measure import scaling_curves
 from scalewise.errors import SpecError
 from scalewise.frameworks.fake import Fake, Law
 from scalewise.report.formats import as_json
 from scalewise.spec import StudySpec, Topology
+from simulated import play, play_all
 
 UP_TO_1024 = ["1x1", "1x2", "1x4", *(f"{2**k}x8" for k in range(8))]
 

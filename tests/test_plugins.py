@@ -1,3 +1,5 @@
+"""Parts found by kind and name, ours and strangers' alike."""
+
 import json
 import subprocess
 import sys

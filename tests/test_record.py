@@ -9,14 +9,14 @@ import sys
 import time
 
 import pytest
-from builders import a_run
-from simulated import play
 
+from builders import a_run
 from scalewise.errors import RecordError
 from scalewise.record.close import close, last_word
 from scalewise.record.files import read_json
 from scalewise.record.read import read_rank, read_run
 from scalewise.record.write import RankFile, rank_file, write_json
+from simulated import play
 
 
 def test_the_version_is_in_the_first_line(tmp_path):
@@ -124,8 +124,9 @@ def test_closing_names_the_rank_that_died_without_a_word(tmp_path):
 def test_a_rank_that_died_after_a_span_did_not_end_well(tmp_path):
     file = RankFile(tmp_path, 0, 1)
     file.line({"span": "validate", "start": 1.0, "end": 2.0})
+    (tmp_path / "log.txt").write_text("and then I\n")
     assert close(tmp_path, attempt=1, world=1, ended=9.0) == (
-        "rank 0 died without a word after validate"
+        "rank 0 died without a word after validate; the log ends: and then I"
     )
 
 
@@ -192,9 +193,10 @@ def test_a_full_disk_is_said_and_what_was_written_stays(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limit[1]))
     try:
         file = RankFile(tmp_path, 0, 1)
+        for _ in range(20):
+            file.line({"filler": "x" * 40})
         with pytest.raises(RecordError, match=r"cannot write .*rank-00000\.jsonl") as full:
-            for _ in range(100):
-                file.line({"filler": "x" * 40})
+            file.line({"filler": "x" * 2000})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert "stays readable" in full.value.hint

@@ -1,3 +1,5 @@
+"""What people read: tables, plots, pages, exactly as written."""
+
 import csv
 import io
 import json

@@ -1,3 +1,5 @@
+"""What may be asked for, what is refused, and which runs are the same run."""
+
 import json
 from dataclasses import FrozenInstanceError, fields
 from datetime import date
@@ -261,7 +263,9 @@ def test_a_study_may_have_a_peoples_name(name):
     assert a_study(name=name).name == name
 
 
-@pytest.mark.parametrize("name", ["a/b", "a\\b", "..", ".hidden", "", "  ", "a\nb", "a\0b", 3])
+@pytest.mark.parametrize(
+    "name", ["a/b", "a\\b", "..", ".hidden", "", "  ", "a\nb", "a\0b", 3, "x" * 256, "é" * 128]
+)
 def test_a_name_that_is_no_folder_is_refused(name):
     with pytest.raises(SpecError) as problem:
         a_study(name=name)
@@ -276,7 +280,7 @@ def test_a_name_that_is_no_folder_is_refused(name):
         ({"launcher": "slurm"}, "'slurm'", ""),
         ({"run": 5}, "got 5", ""),
         ({"vary": 5}, "got 5", ""),
-        ({"vary": {"topology": "1x2"}}, "topology = '1x2'", "topology = ['1x2']"),
+        ({"vary": {"topology": "1x2"}}, "topology = '1x2'", 'topology = ["1x2"]'),
         ({"vary": {"lr": []}}, "lr = []", "lr = "),
         ({"vary": {"lr": 0.1}}, "lr = 0.1", "lr = [0.1]"),
         ({"vary": {"bacth": [1]}}, "'bacth'", "'batch'"),

@@ -60,11 +60,13 @@ def load(kind: Kind, name: str, *, framework: str = "") -> Any:
     point = find(kind, name, framework=framework)
     try:
         return point.load()
-    except ImportError as missing:
+    except ModuleNotFoundError as missing:
         raise PluginError(
             f"{ONE_OF[kind]} {name!r} needs {missing.name}, which is not installed",
             hint=f"pip install 'scalewise[{framework or name}]'",
         ) from missing
+    except (ImportError, AttributeError) as broken:
+        raise PluginError(f"{ONE_OF[kind]} {name!r} cannot be loaded: {broken}") from broken
 
 
 def nearest(name: str, known: Any) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from hashlib import blake2b
 from itertools import product
+from sys import float_info
 from typing import Any, Literal, get_args
 
 from scalewise.errors import SpecError
@@ -24,6 +25,8 @@ Start = Literal["torchrun", "direct"]
 Scaling = Literal["weak", "strong"]
 
 HUGE = 2**31 - 1
+LONGEST_NAME = 200
+"""Bytes; file systems take 255 for a folder's name."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -168,6 +171,7 @@ class RunSpec:
         _positive("lr", self.lr)
         _check_env(self.env)
         _typed("options", self.options, Mapping, "a table, for example {dropout = 0.0}")
+        _refuse_unspeakable(self.options)
         given = [n for n in ("epochs", "steps", "samples") if getattr(self, n)]
         if len(given) != 1:
             said = f"got {' and '.join(given)}" if given else "got none"
@@ -292,18 +296,18 @@ class StudySpec:
         _typed("launcher", self.launcher, Mapping, "a table")
         keys = [*RUN_KEYS, "options.NAME"]
         _refuse_unknown("[run]", self.run, RUN_KEYS)
+        for key in [*self.run, *self.vary]:
+            if key in ("repeat", "launcher"):
+                hint = "write repeats = 3" if key == "repeat" else "write a [launcher] table"
+                raise SpecError(f"{key} cannot be said of a run", hint=hint)
+        _typed("options", self.run.get("options", {}), Mapping, "a table")
         for axis, values in self.vary.items():
             if not axis.startswith("options."):
                 _refuse_unknown("[vary]", [axis], keys)
             if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence) or not values:
                 raise SpecError(
                     f"an axis needs a list of values, got {axis} = {values!r}",
-                    hint=f"for example {axis} = [{values!r}]",
-                )
-            if axis in ("repeat", "launcher"):
-                raise SpecError(
-                    f"{axis} cannot be an axis",
-                    hint="write repeats = 3" if axis == "repeat" else "write a [launcher] table",
+                    hint=f"for example {axis} = [{_example(values)}]",
                 )
         self._check_scaling()
         _refuse_twins(list(self.runs()))
@@ -357,16 +361,17 @@ class StudySpec:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "StudySpec":
         """Build a study from JSON or TOML values; refuse keys that mean nothing."""
-        known = [each.name for each in fields(cls)]
-        _refuse_unknown("study", data, known)
+        _refuse_unknown("study", data, STUDY_KEYS)
         for key in ("name", "run"):
             if key not in data:
                 raise SpecError(f"a study needs {key}", hint="`scalewise init` writes an example")
         _typed("run", data["run"], Mapping, "a table")
-        rule = "strong" if "global_batch" in data["run"] else "weak"
+        _typed("vary", data.get("vary", {}), Mapping, "a table of lists")
+        rule = "strong" if "global_batch" in {*data["run"], *data.get("vary", {})} else "weak"
         return cls(**{"scaling": rule, **data})
 
 
+STUDY_KEYS = [each.name for each in fields(StudySpec)]
 _OTHER = {"weak": "strong", "strong": "weak"}
 
 
@@ -403,6 +408,24 @@ def _check_name(name: Any) -> None:
             f"a study cannot be named {name!r}: it also names a folder",
             hint="leave out slashes, line breaks and a leading dot",
         )
+    if len(name.encode()) > LONGEST_NAME:
+        raise SpecError(
+            f"a study's name is too long for a folder: {name!r}",
+            hint=f"use at most {LONGEST_NAME} bytes",
+        )
+
+
+def _refuse_unspeakable(options: Mapping[str, Any]) -> None:
+    for key, value in options.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            hint = "write a number, text in quotes, true, false, a list or a table"
+            raise SpecError(f"options cannot hold {key} = {value}", hint=hint) from None
+
+
+def _example(values: Any) -> str:
+    return json.dumps(values) if isinstance(values, (str, int, float)) and values else "1, 2"
 
 
 def _check_env(env: Any) -> None:
@@ -431,7 +454,7 @@ def _whole(name: str, value: Any, *, least: int) -> None:
 
 def _positive(name: str, value: Any) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < value < float("inf"):
+    if not number or not 0 < value <= float_info.max:
         raise SpecError(
             f"{name} must be a number above 0, got {value!r}", hint=f"for example {name} = 0.01"
         )

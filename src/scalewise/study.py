@@ -16,7 +16,7 @@ from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_cur
 from scalewise.errors import LaunchError, PluginError, RecordError, RunFailed, SpecError
 from scalewise.launch import Job, Launcher, Plan
 from scalewise.launch.processes import ask
-from scalewise.record.close import close, last_word
+from scalewise.record.close import close, closed, last_word
 from scalewise.record.files import failure, finished, read_json, read_study
 from scalewise.record.read import read_run
 from scalewise.record.write import cannot_write, write_json
@@ -90,10 +90,12 @@ def run(study: StudySpec, folder: Path, watcher: Watcher, *, again: bool = False
 
 
 def _carry_out(launcher: Launcher, run: RunSpec, folder: Path, watcher: Watcher) -> str:
-    """Start a run, or join it where it still goes on; return why it failed, if it did."""
-    job = _left_running(launcher, folder / run.id)
-    mine = job is None
-    job = job or launcher.submit(launcher.plan([run], folder))
+    """Start a run, or take it up where an earlier call left it; return why it failed, if so."""
+    left = _left_open(folder / run.id)
+    if left and launcher.poll(left).phase == "ended" and not _close(left, None, ""):
+        return ""  # It ended well while nobody watched.
+    mine = left is None or launcher.poll(left).phase != "running"
+    job = launcher.submit(launcher.plan([run], folder)) if mine or left is None else left
     try:
         while (state := launcher.poll(job)).phase == "running":
             watcher.moved(_share_done(job))
@@ -114,18 +116,15 @@ def _carry_out(launcher: Launcher, run: RunSpec, folder: Path, watcher: Watcher)
 
 
 def _close(job: Job, ended: float | None, why: str, killed: Any = None) -> str:
-    cause = close(
+    return close(
         job.folder, attempt=job.attempt, world=job.world, ended=ended, why=why, killed=killed
     )
-    if cause.endswith("never started"):
-        cause += f": {_last_line(job.folder / 'log.txt')}"
-    return cause
 
 
-def _left_running(launcher: Launcher, home: Path) -> Job | None:
-    """Return the job that an earlier, interrupted call left running here, if any."""
+def _left_open(home: Path) -> Job | None:
+    """Return the job whose end an earlier, interrupted call has not seen, if any."""
     job = _job(home)
-    return job if job and launcher.poll(job).phase == "running" else None
+    return job if job and not closed(home, job.attempt) else None
 
 
 def _job(home: Path) -> Job | None:
@@ -191,10 +190,10 @@ def _status(launcher: Launcher, run: RunSpec, home: Path) -> Status:
         return Status(run, "running", f"{_share_done(job):.0%}")
     if finished(home):
         return Status(run, "finished")
+    if _left_open(home):
+        return Status(run, "failed", "its end was not seen; `scalewise run` takes it up")
     if cause := failure(home):
         return Status(run, "failed", cause)
-    if job:
-        return Status(run, "failed", "its end was not seen; `scalewise run` takes it up")
     return Status(run, "missing")
 
 
@@ -204,6 +203,11 @@ def curves(
     """Return what was measured: from studies' folders, or from CSV files."""
     found: list[ScalingCurve] = []
     for path in paths:
+        if (scaling or devices_per_node) and path.is_dir():
+            raise SpecError(
+                f"{path} is a study's folder and knows its own scaling and nodes",
+                hint="--scaling and --devices-per-node are for CSV files",
+            )
         if path.is_file():
             text = _read_csv(path)
             found.append(
@@ -269,12 +273,3 @@ def _alone(folder: Path) -> Iterator[None]:
         except OSError:
             pass  # A file system without locks: go on unguarded.
         yield
-
-
-def _last_line(log: Path) -> str:
-    """Return the last thing the processes said."""
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError:
-        return "they left no log"
-    return next((line.strip() for line in reversed(lines) if line.strip()), "the log is empty")

@@ -14,7 +14,6 @@ import typer
 from scalewise.errors import RunFailed, ScalewiseError, SpecError
 
 app = typer.Typer(
-    help="Take a training job from one device to many, and learn whether it is worth it.",
     epilog="Start with `scalewise demo`. Add --debug to see the traceback of an error.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -41,6 +40,23 @@ Scaling = Annotated[
 PerNode = Annotated[
     int | None, typer.Option("--devices-per-node", min=1, help="Devices per node of a CSV.")
 ]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(version("scalewise"))
+        raise typer.Exit
+
+
+@app.callback()
+def scalewise(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Take a training job from one device to many, and learn whether it is worth it."""
 
 
 @app.command()
@@ -144,6 +160,7 @@ def measure(
     Several studies are put side by side.
 
     Example: scalewise measure runs/demo
+
     Example: scalewise measure published.csv --scaling weak --devices-per-node 4
     """
     from scalewise import study
@@ -162,7 +179,9 @@ def report(
     output: Annotated[
         Path,
         typer.Option(
-            "-o", "--output", help="The file; its ending says html, md, csv, tex, json, png or svg."
+            "-o",
+            "--output",
+            help="The file; its ending says html, md, txt, csv, tex, json, png or svg.",
         ),
     ] = Path("report.html"),
     plot: Annotated[
@@ -174,13 +193,13 @@ def report(
     """Write a report: one self-contained page, a table, or plots.
 
     Example: scalewise report runs/demo -o demo.html
+
     Example: scalewise report runs/a runs/b -o both.png --plot efficiency
     """
     from scalewise import study
     from scalewise.report.files import write
 
-    if any(source.resolve() == output.resolve() for source in sources):
-        raise SpecError(f"{output} is what the report is made from", hint="choose another -o")
+    _refuse_sources(output, sources)
     curves = study.curves(sources, scaling=scaling, devices_per_node=devices_per_node)
     typer.echo(write(curves, output, plot=plot))
 
@@ -195,7 +214,10 @@ def doctor(as_json: Json = False) -> None:
 
     findings = examine(Path.cwd())
     if as_json:
-        told = {each.name: {"good": each.good, "says": each.says} for each in findings}
+        told = {
+            each.name: {"good": each.good, "says": each.says, "hint": each.hint}
+            for each in findings
+        }
         typer.echo(json.dumps({"schema": 1, "findings": told}, indent=1))
         return
     for each in findings:
@@ -246,6 +268,16 @@ def _carry_out(question: Any, output: Path | None, *, again: bool) -> Path:
     return folder
 
 
+def _refuse_sources(output: Path, sources: list[Path]) -> None:
+    """Refuse to write a report over what it is made from."""
+    target = output.resolve()
+    for source in sources:
+        inside = source.resolve() in target.parents
+        report_of_ours = target.parent == source.resolve() and target.name != "study.json"
+        if target == source.resolve() or (inside and not report_of_ours):
+            raise SpecError(f"{output} is where the records are", hint="choose another -o")
+
+
 def _like_ctrl_c(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
 
@@ -265,7 +297,7 @@ def _show(curves: Any) -> None:
     from scalewise.report import formats
 
     console = Console()
-    if console.is_terminal:
+    if console.is_terminal and not console.no_color:
         console.print(formats.terminal(curves))
     else:
         typer.echo(formats.text(curves))

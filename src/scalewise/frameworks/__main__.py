@@ -78,7 +78,9 @@ def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt) -> N
     try:
         entering = framework.session(spec, rank, probe)  # Imports the engine.
         if rank == 0:
-            write_json(attempt.folder / "environment.json", environment(framework))
+            facts = environment(framework)
+            write_json(attempt.folder / "environment.json", facts)
+            probe.note(environment=facts)
         probe.note(span="launch", start=attempt.launched, end=probe.wall())
         with entering as session:
             train(spec, session, probe, attempt.folder, log)

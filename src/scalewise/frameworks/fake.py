@@ -117,6 +117,11 @@ class Fake:
         law = Law.of(spec.options)
         if not law.step(spec.batch, spec.topology):
             raise SpecError("a law in which nothing takes time", hint="give compute above 0")
+        if spec.remainder != "drop":
+            raise SpecError(
+                f"the fake machine cannot {spec.remainder} a remainder, it only drops it",
+                hint="leave remainder out",
+            )
         if spec.started_by != "direct":
             raise SpecError("the fake framework is one process", hint="leave start out")
         _size(spec)

@@ -81,7 +81,7 @@ class Log:
     def __init__(self, probe: Probe, launched: float) -> None:
         self._probe = probe
         self._launched = launched
-        self._rates: list[float] = []
+        self._seconds: list[float] = []
         self._world = 1
         self._unit = "samples"
         self._seen = 0
@@ -109,8 +109,8 @@ class Log:
         self, epoch: int, losses: list[float], quality: Quality | None, spent: float, checked: float
     ) -> None:
         """Tell how an epoch went."""
+        self._seconds.append(spent)
         rate = self._seen * self._world / spent
-        self._rates.append(rate)
         parts = [f"epoch {epoch + 1}", f"{rate:,.1f} {self._unit}/s", f"{spent:.3f} s"]
         if losses:
             parts.append(f"loss {sum(losses) / len(losses):.4f}")
@@ -121,9 +121,10 @@ class Log:
 
     def end(self, memory: int | None) -> None:
         """Tell the sum of it."""
-        steady = self._rates[1:] or self._rates
-        left_out = "without the first epoch" if len(self._rates) > 1 else "first epoch included"
-        say(f"average        {sum(steady) / len(steady):,.1f} {self._unit}/s, {left_out}")
+        steady = self._seconds[1:] or self._seconds
+        rate = self._seen * self._world * len(steady) / sum(steady)
+        left_out = "without the first epoch" if len(self._seconds) > 1 else "first epoch included"
+        say(f"average        {rate:,.1f} {self._unit}/s, {left_out}")
         say(f"complete time  {self._probe.wall() - self._launched:.2f} s so far, shutdown to come")
         if memory is not None:
             say(f"peak memory    {memory / 2**20:,.1f} MiB on this rank")

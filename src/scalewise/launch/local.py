@@ -24,7 +24,7 @@ from scalewise.record.close import LastWord, last_word
 from scalewise.record.write import rank_file, write_json, write_text
 from scalewise.spec import RunSpec
 
-PATIENCE = 600.0
+PATIENCE = 300.0
 """Seconds without any progress after which a run counts as hung."""
 PORT = "{port}"
 """Stands for a free port in a planned command; found when it starts."""
@@ -42,7 +42,8 @@ class LocalLauncher:
                 f"the local launcher has no setting {key!r}",
                 hint=nearest(key, ["patience"]) or "it knows: patience",
             )
-        if not isinstance(self._patience, (int, float)) or not self._patience > 0:
+        number = isinstance(self._patience, (int, float)) and self._patience is not True
+        if not number or not self._patience > 0:
             raise SpecError(f"patience must be seconds above 0, got {self._patience!r}")
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._looked = time.monotonic()
@@ -163,8 +164,8 @@ def _hung(job: Job) -> str:
     alone = sum(_progress(word) == _progress(behind) for word in words) == 1
     who = f"rank {behind.rank}" if alone else f"all {len(words)} ranks"
     return (
-        f"no progress for {silence(job):.0f} s: {who} stopped {behind.place}; "
-        "the ranks' stacks are in log.txt"
+        f"no progress for {silence(job):.0f} s: {who} stopped {behind.place} "
+        "(stacks are in log.txt; [launcher] patience allows more)"
     )
 
 

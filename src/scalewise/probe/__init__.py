@@ -83,6 +83,7 @@ class Probe:
     ) -> None:
         self.clock: Clock = clock or HostClock()
         self.span_now = ""
+        self.spans_begun = 0
         self.steps_done = 0
         self.steps_planned: int | None = None
         self.flush_seconds = 0.0
@@ -113,6 +114,7 @@ class Probe:
     def span(self, name: str, **facts: Any) -> Iterator[dict[str, Any]]:
         """Time one part of the job's life; what is put into the yielded dict is kept."""
         self.span_now = name
+        self.spans_begun += 1
         facts |= {"span": name, "start": self.wall()}
         yield facts
         facts["end"] = self.wall()

@@ -18,7 +18,7 @@ from scalewise.errors import RecordError
 from scalewise.probe import Probe
 
 STALL = 10.0
-"""Seconds without a step before a rank says where it stands."""
+"""Seconds without a step or a new span before a rank says where it stands."""
 
 
 class Watch:
@@ -42,7 +42,7 @@ class Watch:
         self._thread.join()
 
     def _loop(self) -> None:
-        steps, since, patience = -1, time.monotonic(), STALL
+        reached, since, patience = (0, 0), time.monotonic(), STALL
         while True:
             ready, _, _ = select.select([self._read], [], [], 1.0)
             told = os.read(self._read, 64) if ready else b""
@@ -52,8 +52,9 @@ class Watch:
                 return
             try:
                 self._probe.flush()
-                if self._probe.steps_done != steps:
-                    steps, since, patience = self._probe.steps_done, time.monotonic(), STALL
+                now = self._probe.steps_done, self._probe.spans_begun
+                if now != reached:
+                    reached, since, patience = now, time.monotonic(), STALL
                 elif time.monotonic() - since >= patience:
                     patience *= 2
                     self._say_stalled(time.monotonic() - since)

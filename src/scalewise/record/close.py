@@ -81,6 +81,8 @@ def close(
         )
         return ""
     guilty, cause = _cause(words, why, killed or {})
+    if not why and (guilty is None or not guilty.find("failed")) and not killed:
+        cause += f"; the log ends: {_last_line(folder / 'log.txt')}"
     write_json(
         folder / f"failure-{attempt}.json",
         {
@@ -92,6 +94,14 @@ def close(
         },
     )
     return cause
+
+
+def closed(folder: Path, attempt: int) -> bool:
+    """Say whether this attempt was closed, well or not."""
+    if (folder / f"failure-{attempt}.json").exists():
+        return True
+    outcome = folder / "outcome.json"
+    return outcome.exists() and f'"attempt": {attempt},' in outcome.read_text(encoding="utf-8")
 
 
 def last_word(folder: Path, rank: int, attempt: int) -> LastWord:
@@ -144,9 +154,21 @@ def _cause(
     if begun:
         first = begun[0]
         return first, f"{_name(first)} failed {first.place}: {first.last['failed']}"
-    return None, f"{len(words)} ranks never started"
+    silent = [word for word in words if not word.lines]
+    if len(silent) < len(words):
+        return silent[0], f"rank {silent[0].rank} left no word"
+    return None, "no rank started"
 
 
 def _name(word: LastWord) -> str:
     host, pid = word.find("host"), word.find("pid")
     return f"rank {word.rank}" + (f" on {host} (process {pid})" if host else "")
+
+
+def _last_line(log: Path) -> str:
+    """Return the last thing the processes said."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return "they left none"
+    return next((line.strip() for line in reversed(lines) if line.strip()), "it is empty")

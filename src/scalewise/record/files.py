@@ -1,12 +1,13 @@
 """Read the small files of a study's folder: its question, and where each run is."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from scalewise.errors import RecordError
 from scalewise.record.write import SCHEMA
-from scalewise.spec import StudySpec
+from scalewise.spec import RUN_KEYS, STUDY_KEYS, RunSpec, StudySpec
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -35,17 +36,32 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_study(folder: Path) -> StudySpec:
     """Return the question that a study's folder answers."""
     if not (folder / "study.json").exists():
-        what = "is not a study's folder" if folder.is_dir() else "does not exist"
+        what = "is not a study's folder" if folder.exists() else "does not exist"
         raise RecordError(
             f"{folder} {what}",
             hint="give the folder that `scalewise run` printed, or a CSV file",
         )
-    return StudySpec.from_dict(read_json(folder / "study.json"))
+    stored = _known(read_json(folder / "study.json"), STUDY_KEYS)
+    return StudySpec.from_dict({**stored, "run": _known(stored.get("run", {}), RUN_KEYS)})
+
+
+def read_spec(folder: Path) -> RunSpec:
+    """Return what was run in a run's folder."""
+    return RunSpec.from_dict(_known(read_json(folder / "spec.json"), RUN_KEYS))
+
+
+def _known(stored: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """Leave out what a later minor version has added."""
+    return {key: value for key, value in stored.items() if key in keys}
 
 
 def finished(folder: Path) -> bool:
-    """Say whether the run in this folder ended well."""
-    return (folder / "outcome.json").exists()
+    """Say whether the run in this folder ended well, and its outcome can be read."""
+    try:
+        json.loads((folder / "outcome.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def failure(folder: Path) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalewise.errors import RecordError
-from scalewise.record.files import read_json
+from scalewise.record.files import read_json, read_spec
 from scalewise.record.write import SCHEMA, rank_file
 from scalewise.spec import RunSpec
 
@@ -91,21 +91,22 @@ class RunRecord:
 def read_run(folder: Path) -> RunRecord:
     """Return what happened in a run that ended well."""
     outcome = read_json(folder / "outcome.json")
-    spec = RunSpec.from_dict(read_json(folder / "spec.json"))
+    spec = read_spec(folder)
     try:
-        environment = read_json(folder / "environment.json")
         attempt, count = outcome["attempt"], outcome["ranks"]
+        ranks = tuple(read_rank(folder, rank, attempt) for rank in range(count))
         return RunRecord(
             folder=folder,
             spec=spec,
             started=outcome["started"],
             ended=outcome["ended"],
-            environment=environment,
-            ranks=tuple(read_rank(folder, rank, attempt) for rank in range(count)),
+            environment=ranks[0].find("environment"),
+            ranks=ranks,
         )
     except (KeyError, TypeError) as why:
         raise RecordError(
-            f"{folder} is damaged: {why!r} is missing", hint="`scalewise run --again` repeats it"
+            f"{folder} is damaged: {why!r} is missing",
+            hint="`scalewise run --again` repeats the study",
         ) from why
 
 
@@ -116,7 +117,7 @@ def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:
         texts = path.read_bytes().splitlines()
     except OSError as why:
         raise RecordError(
-            f"cannot read {path}: {why.strerror}", hint="`scalewise run --again` repeats the run"
+            f"cannot read {path}: {why.strerror}", hint="`scalewise run --again` repeats the study"
         ) from why
     lines = []
     for text in texts:
@@ -134,7 +135,7 @@ def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:
     if not any("ended" in line for line in lines):
         raise RecordError(
             f"{path} is cut off: the rank's last line is missing",
-            hint="`scalewise run --again` repeats the run",
+            hint="`scalewise run --again` repeats the study",
         )
     spans = tuple(
         Span(line["span"], line["start"], line["end"], line) for line in lines if "span" in line

@@ -8,6 +8,7 @@ a rank that is killed loses nothing but what it had not yet said.
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +42,20 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write a text file in one piece."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
     """Write a file in one piece: it is there whole, or not at all."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(text, encoding="utf-8")
+        draft.write_bytes(content)
         os.replace(draft, path)
     except OSError as why:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
         raise cannot_write(path, why) from why
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -18,6 +17,8 @@ from scalewise.analysis.measure import Estimate, Point, ScalingCurve
 from scalewise.report.table import Table, sections
 
 SCHEMA = 1
+WIDE = 1000
+"""Columns of plain text before it wraps."""
 
 
 def terminal(curves: Sequence[ScalingCurve]) -> RenderableType:
@@ -38,17 +39,17 @@ def terminal(curves: Sequence[ScalingCurve]) -> RenderableType:
 def _rich(table: Table) -> RenderableType:
     shown = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in table.header:
-        shown.add_column(name, justify="right", overflow="fold")
+        shown.add_column(Text(name), justify="right", overflow="fold")
     for row in table.rows:
-        shown.add_row(*row)
-    return Padding(shown, (0, 0, 0, 0))
+        shown.add_row(*map(Text, row))
+    return shown
 
 
 def text(curves: Sequence[ScalingCurve]) -> str:
     """Return plain text, as wide as it needs to be."""
-    console = Console(file=io.StringIO(), width=200, color_system=None)
-    console.print(terminal(curves))
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
+    out = io.StringIO()
+    Console(file=out, width=WIDE, color_system=None).print(terminal(curves))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
 def markdown(curves: Sequence[ScalingCurve]) -> str:
@@ -96,7 +97,7 @@ def latex(curves: Sequence[ScalingCurve]) -> str:
 _TEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "±": r"$\pm$", "–": "--",
+    "±": r"$\pm$", "–": "--", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
 }  # fmt: skip
 
 

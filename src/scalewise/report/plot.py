@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter, Scala
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.plugins import nearest
-from scalewise.record.write import cannot_write
+from scalewise.record.write import write_bytes
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette, which colour-blind readers can tell apart."""
@@ -73,7 +73,7 @@ def both(axes: Axes, curves: Curves) -> None:
         _line(axes, curve, place, lambda p: p.throughput)
         shares = [(p.devices, p.efficiency.value) for p in curve.points if p.efficiency]
         right.plot(*zip(*shares), color=_color(place), linestyle=":", marker=_marker(place),
-                   fillstyle="none", label=f"{curve.name}: efficiency")  # fmt: skip
+                   fillstyle="none", label=f"{_label(curve)}: efficiency")  # fmt: skip
     _devices_axis(axes, curves)
     axes.set_ylim(bottom=0)
     axes.set_ylabel(f"{curves[0].unit} per second (solid)")
@@ -106,7 +106,7 @@ def time(axes: Axes, curves: Curves) -> None:
                      label=name if name not in labelled else None)  # fmt: skip
             labelled.add(name)
             bottom += part.value
-    names = [str(p.devices) if len(curves) == 1 else f"{p.devices}\n{c.name}" for c, p in bars]
+    names = [str(p.devices) if len(curves) == 1 else f"{p.devices}\n{_label(c)}" for c, p in bars]
     axes.set_xticks(range(len(bars)), names, fontsize=8 if len(curves) > 1 else None)
     axes.grid(visible=False, axis="x")
     axes.set_xlabel("devices")
@@ -173,11 +173,11 @@ def write(curves: Curves, path: Path, *, plot: str | None = None) -> None:
         raise NotEnoughData(f"nothing was measured that plot {plot!r} could show")
     if not names:
         raise NotEnoughData("nothing was measured that a plot could show")
-    try:
-        with rc_context(STYLE):
-            figure(curves, [plot] if plot else names).savefig(path, dpi=150)
-    except OSError as why:
-        raise cannot_write(path, why) from why
+    out = io.BytesIO()
+    with rc_context(STYLE):
+        drawn = figure(curves, [plot] if plot else names)
+        drawn.savefig(out, format=path.suffix[1:].lower(), dpi=150)
+    write_bytes(path, out.getvalue())
 
 
 def _line(axes: Axes, curve: ScalingCurve, place: int, what: Value) -> None:
@@ -188,7 +188,7 @@ def _line(axes: Axes, curve: ScalingCurve, place: int, what: Value) -> None:
     down = [each.value - (each.value if each.low is None else each.low) for _, each in known]
     up = [(each.value if each.high is None else each.high) - each.value for _, each in known]
     axes.errorbar([devices for devices, _ in known], values, yerr=[down, up], capsize=3,
-                  color=_color(place), marker=_marker(place), label=curve.name)  # fmt: skip
+                  color=_color(place), marker=_marker(place), label=_label(curve))  # fmt: skip
 
 
 def _ideal(axes: Axes, curve: ScalingCurve, what: Value) -> None:
@@ -204,6 +204,15 @@ def _devices_axis(axes: Axes, curves: Curves) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.set_xlabel("devices")
+
+
+def _label(curve: ScalingCurve) -> str:
+    """Return the curve's name as matplotlib shows it literally.
+
+    It takes ``$`` for mathematics, and leaves a leading ``_`` out of the legend.
+    """
+    name = curve.name.replace("$", r"\$")
+    return f"\u200b{name}" if name.startswith("_") else name
 
 
 def _color(place: int) -> str:

@@ -101,25 +101,25 @@ def _lines(curve: ScalingCurve) -> list[str]:
     rule = (
         f"{curve.scaling} scaling ({held[curve.scaling]})" if curve.scaling else "scaling unknown"
     )
-    base = curve.baseline.devices
+    work = curve.work or ("as given" if curve.baseline.samples else "taken as equal")
     lines = [
-        f"{rule}; work: {curve.work or 'taken as equal'}",
-        f"compared with {base} {'device' if base == 1 else 'devices'}; intervals are 90 %",
+        f"{rule}; work: {work}",
+        f"compared with {counted(curve.baseline.devices, 'device')}; intervals are 90 %",
     ]
     if curve.baseline.overhead is not None:
         approximately = "" if curve.baseline.complete else " (from time = fixed + work/throughput)"
         turn = curve.turns_at
-        where = f"dominates from {turn} devices on" if turn else "never dominates here"
+        where = f"dominates from {counted(turn, 'device')} on" if turn else "never dominates here"
         lines.append(f"overhead {where}{approximately}")
     return lines
 
 
 def _point_warnings(curve: ScalingCurve) -> list[str]:
-    return [f"{_devices(point)}: {text}" for point in curve.points for text in point.warnings]
-
-
-def _devices(point: Point) -> str:
-    return f"{point.devices} {'device' if point.devices == 1 else 'devices'}"
+    return [
+        f"{counted(point.devices, 'device')}: {text}"
+        for point in curve.points
+        for text in point.warnings
+    ]
 
 
 def _table(curve: ScalingCurve, title: str, columns: Sequence[tuple[str, Cell]]) -> Table:
@@ -163,6 +163,15 @@ def _part(name: str) -> Cell:
 def _first_count(point: Point) -> str:
     found = point.throughput or point.time
     return whole(found.count if found and point.steps else None)
+
+
+def counted(count: int, word: str) -> str:
+    """Return a count and what is counted.
+
+    >>> counted(1, "device"), counted(2, "device")
+    ('1 device', '2 devices')
+    """
+    return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 
 def whole(count: int | None) -> str:

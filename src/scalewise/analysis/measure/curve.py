@@ -20,6 +20,9 @@ from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord
 from scalewise.spec import StudySpec
 
+SAME_WORK = 0.01
+"""How far the samples of two runs may be apart for their times to be compared."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
@@ -221,7 +224,7 @@ def _point(repeats: list[RunRecord]) -> Point:
         throughput=rate,
         throughput_per_device=rate * (1 / spec.topology.world),
         time=Estimate.of(times),
-        epoch_time=_mean_of(epochs, slice(1, None)) or _mean_of(epochs, slice(0, 1)),
+        epoch_time=_mean_of(epochs, slice(1, None)),
         first_epoch_time=_mean_of(epochs, slice(0, 1)),
         complete={
             name: Estimate.of_shares([parts.get(name, 0.0) for parts in lives])
@@ -314,10 +317,10 @@ def compare(curve: ScalingCurve) -> ScalingCurve:
 def _compared(point: Point, base: Point, previous: Point | None, fixed: float | None) -> Point:
     growth = point.devices / base.devices
     first = point is base
-    equal_work = point.samples == base.samples
+    equal_work = _alike(point, base)
     speedup = _ratio(point.throughput, base.throughput, first)
     by_time = _ratio(base.time, point.time, first) if equal_work else None
-    by_epoch = _ratio(base.epoch_time, point.epoch_time, first)
+    by_epoch = _ratio(base.epoch_time, point.epoch_time, first) if equal_work else None
     main = speedup or by_time
     overhead = point.overhead
     if overhead is None and fixed is not None and point.time:
@@ -329,17 +332,17 @@ def _compared(point: Point, base: Point, previous: Point | None, fixed: float | 
         speedup_time=by_time,
         speedup_epoch=by_epoch,
         efficiency=main * (1 / growth) if main else None,
-        gain=_gain(point, previous, equal_work),
+        gain=_gain(point, previous),
         gain_absolute=point.throughput.value - previous.throughput.value
         if previous and point.throughput and previous.throughput
         else None,
-        saved_previous=_saved(previous, point) if equal_work else None,
+        saved_previous=_saved(previous, point) if previous and _alike(point, previous) else None,
         saved_baseline=_saved(base, point) if equal_work and not first else None,
         serial_fraction=main.through(lambda s: (1 / s - 1 / growth) / (1 - 1 / growth))
         if main and growth > 1
         else None,
         overhead=overhead,
-        warnings=(*point.warnings, *_quality_warning(point, base)),
+        warnings=(*point.warnings, *_work_warning(point, base), *_quality_warning(point, base)),
     )
 
 
@@ -353,20 +356,39 @@ def _ratio(upper: Estimate | None, lower: Estimate | None, same: bool) -> Estima
     return upper / lower
 
 
-def _gain(point: Point, previous: Point | None, equal_work: bool) -> Estimate | None:
+def _gain(point: Point, previous: Point | None) -> Estimate | None:
     """Return what a doubling from the point before added, as a share."""
     if previous is None or point.devices == previous.devices:
         return None
     ratio = _ratio(point.throughput, previous.throughput, same=False)
-    if ratio is None and equal_work:
+    if ratio is None and _alike(point, previous):
         ratio = _ratio(previous.time, point.time, same=False)
     doublings = math.log2(point.devices / previous.devices)
-    return ratio.through(lambda r: r ** (1 / doublings) - 1) if ratio else None
+    try:
+        return ratio.through(lambda r: r ** (1 / doublings) - 1) if ratio else None
+    except OverflowError:  # Two almost equal counts: a doubling says nothing.
+        return None
 
 
-def _saved(earlier: Point | None, point: Point) -> Estimate | None:
-    ratio = _ratio(point.time, earlier.time, same=False) if earlier else None
+def _alike(point: Point, other: Point) -> bool:
+    """Say whether two points did the same work, but for a ragged batch; unknown is taken so."""
+    if point.samples is None or other.samples is None:
+        return True
+    return abs(point.samples - other.samples) <= SAME_WORK * other.samples
+
+
+def _saved(earlier: Point, point: Point) -> Estimate | None:
+    ratio = _ratio(point.time, earlier.time, same=False)
     return ratio.through(lambda r: 1 - r) if ratio else None
+
+
+def _work_warning(point: Point, base: Point) -> list[str]:
+    if _alike(point, base):
+        return []
+    return [
+        f"{point.samples:,} samples in all, and {base.samples:,} at the baseline: "
+        "times are not compared"
+    ]
 
 
 def _quality_warning(point: Point, base: Point) -> list[str]:
@@ -402,9 +424,11 @@ def _fixed_seconds(points: Sequence[Point]) -> float | None:
     Least squares of time = fixed + work / throughput; an approximation.
     """
     known = [(p.throughput.value, p.time.value) for p in points if p.throughput and p.time]
-    if len(known) < 3 or any(point.complete for point in points):
-        return None
     slowness = np.array([1 / rate for rate, _ in known])
+    if len(known) < 3 or np.ptp(slowness) < 1e-9 * slowness.max():
+        return None
+    if not all(_alike(point, points[0]) and not point.complete for point in points):
+        return None
     times = np.array([time for _, time in known])
     work, fixed = np.polyfit(slowness, times, 1)
     return float(fixed) if work > 0 and 0 < fixed <= times.min() else None

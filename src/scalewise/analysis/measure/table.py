@@ -3,6 +3,7 @@
 import csv
 import math
 from collections.abc import Iterable, Sequence
+from typing import SupportsFloat, SupportsIndex
 
 from scalewise.analysis.measure.curve import Point, ScalingCurve, compare
 from scalewise.analysis.measure.estimate import Estimate
@@ -62,16 +63,25 @@ def curve_from_numbers(
 def _column(name: str, pairs: Iterable[tuple[int, float]]) -> dict[int, float]:
     found: dict[int, float] = {}
     for devices, value in pairs:
-        if isinstance(devices, bool) or devices != int(devices) or devices < 1:
+        if not _is_number(devices) or devices != int(devices) or devices < 1:
             raise SpecError(f"devices must be a whole number from 1 up, got {devices!r}")
         if devices in found:
             raise SpecError(
-                f"{devices} devices appear twice", hint="keep one row per number of devices"
+                f"devices = {devices} appears twice", hint="keep one row per number of devices"
             )
-        if not math.isfinite(value) or value <= 0:
-            raise SpecError(f"{name} on {devices} devices must be above 0, got {value!r}")
+        if not _is_number(value) or value <= 0:
+            raise SpecError(f"{name} on {devices} devices must be a number above 0, got {value!r}")
         found[int(devices)] = float(value)
     return found
+
+
+def _is_number(value: object) -> bool:
+    """Say whether this is a finite number; numpy's count too."""
+    return (
+        isinstance(value, (SupportsFloat, SupportsIndex))
+        and not isinstance(value, (bool, str))
+        and math.isfinite(float(value))
+    )
 
 
 def curve_from_csv(
@@ -79,7 +89,7 @@ def curve_from_csv(
 ) -> ScalingCurve:
     """Return the curve of a table with a header line; ``#`` begins a comment."""
     rows = [
-        (f"{name}, line {number}", [cell.strip() for cell in next(csv.reader([line]))])
+        (f"{name}, line {number}", _cells(f"{name}, line {number}", line))
         for number, line in enumerate(text.lstrip("\ufeff").splitlines(), start=1)
         if line.strip() and not line.lstrip().startswith("#")
     ]
@@ -87,24 +97,37 @@ def curve_from_csv(
         raise SpecError(f"{name} is empty", hint=EXAMPLE)
     header = [word.lower() for word in rows[0][1]]
     _check_header(name, header)
-    table = [_row(where, header, cells) for where, cells in rows[1:]]
+    table: dict[int, dict[str, float]] = {}
+    for where, cells in rows[1:]:
+        row = _row(where, header, cells)
+        devices = int(row.pop("devices"))
+        if devices in table:
+            raise SpecError(
+                f"{where}: devices = {devices} appears twice",
+                hint="keep one row per number of devices",
+            )
+        table[devices] = row
     if not table:
         raise SpecError(f"{name} has a header and no rows", hint=EXAMPLE)
 
     def pairs(column: str) -> list[tuple[int, float]]:
-        return [(int(row["devices"]), row[column]) for row in table if column in row]
+        return [(devices, row[column]) for devices, row in table.items() if column in row]
 
+    return curve_from_numbers(
+        pairs("throughput"),
+        times=pairs("time"),
+        samples=pairs("samples"),
+        name=name,
+        scaling=scaling,
+        devices_per_node=devices_per_node,
+    )
+
+
+def _cells(where: str, line: str) -> list[str]:
     try:
-        return curve_from_numbers(
-            pairs("throughput"),
-            times=pairs("time"),
-            samples=pairs("samples"),
-            name=name,
-            scaling=scaling,
-            devices_per_node=devices_per_node,
-        )
-    except SpecError as problem:
-        raise SpecError(f"{name}: {problem}", hint=problem.hint) from problem
+        return [cell.strip() for cell in next(csv.reader([line]))]
+    except csv.Error as bad:
+        raise SpecError(f"{where}: {bad}", hint=EXAMPLE) from bad
 
 
 def _check_header(name: str, header: Sequence[str]) -> None:

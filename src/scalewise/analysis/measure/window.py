@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord, Span
 
 FEW = 20
@@ -52,8 +51,6 @@ def steady(record: RunRecord) -> Window:
         )
     series = _step_seconds(record, 0)
     dropped = warm_up(series)
-    if dropped >= per_epoch:
-        raise NotEnoughData(f"no steady step is left of {per_epoch}", hint="train for more steps")
     spans = trains[0]
     warm = [rank.steps.seconds[:dropped].sum() for rank in record.ranks]
     begin = min(span.start + float(late) for span, late in zip(spans, warm, strict=True))
@@ -97,7 +94,7 @@ def _split(logs: NDArray[np.float64], most: int) -> int:
     before = squares[places - 1] - sums[places - 1] ** 2 / places
     rest = count - places
     after = (squares[-1] - squares[places - 1]) - (sums[-1] - sums[places - 1]) ** 2 / rest
-    whole = squares[-1] - sums[-1] ** 2 / count
+    whole = max(squares[-1] - sums[-1] ** 2 / count, 0.0)
     floor = 1e-12 * count
     best = int(np.argmin(before + after))
     gain = count * np.log((whole + floor) / (max(before[best] + after[best], 0.0) + floor))

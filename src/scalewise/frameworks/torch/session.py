@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TorchSession"]:
         model = _model(spec, data).to(device)
         mesh = init_device_mesh(device.type, (dist.get_world_size(),))
         learner: Any = torch.compile(model) if spec.compile else model
-        task = Task(learner, optimizer(spec))
+        task = Task(learner, optimizer(spec), spec.precision)
         strategy = plugins.load("strategies", spec.strategy, framework="torch")
         parallel = strategy(task, mesh, spec, **options_for(strategy, spec))
         # From here on chance (dropout) is each rank's own.
@@ -50,8 +51,7 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TorchSession"]:
             _compile(parallel, data.train, spec, device)
     if device.type != "cpu":
         probe.use(devices.EventClock(device))
-    training = TorchSession(spec, data, model, parallel, device)
-    yield training
+    yield TorchSession(spec, data, replace(task, model=model), parallel, device)
     with probe.span("shutdown"):
         dist.barrier()
         dist.destroy_process_group()
@@ -91,9 +91,9 @@ class TorchSession:
     """Steps on one rank."""
 
     def __init__(
-        self, spec: RunSpec, data: Data, model: nn.Module, parallel: Parallel, device: torch.device
+        self, spec: RunSpec, data: Data, task: Task, parallel: Parallel, device: torch.device
     ) -> None:
-        self._spec, self._data, self._model, self._parallel = spec, data, model, parallel
+        self._task, self._model, self._parallel = task, task.model, parallel
         self._device = device
         replica, replicas = dist.get_rank(), dist.get_world_size()
         self._shards = Shards(len(data.train), spec, replica)
@@ -117,7 +117,7 @@ class TorchSession:
             steps=steps,
             samples=len(data.train),
             seen=sum(self._plan[n % shards.steps][0] for n in range(steps)),
-            parameters=sum(each.numel() for each in model.parameters()),
+            parameters=sum(each.numel() for each in task.model.parameters()),
             validation=len(data.validation),
         )
 
@@ -177,10 +177,10 @@ class TorchSession:
         batches = iter(self._checks)
         for _ in range(len(self._checks)):
             images, labels = self._fetch(batches)
-            output = self._model(images)
+            output, loss = self._task.forward(self._model, images, labels)
             right = (output.argmax(1) == labels).sum()
-            loss = Task.loss(output, labels) * len(labels)
-            sums += torch.stack([right.double(), loss.double(), sums.new_tensor(len(labels))])
+            total = loss.double() * len(labels)
+            sums += torch.stack([right.double(), total, sums.new_tensor(len(labels))])
         dist.all_reduce(sums)
         right, loss, count = sums.tolist()
         return Quality(accuracy=right / count, loss=loss / count, samples=int(count))

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from scalewise.probe import Laps
-from scalewise.spec import RunSpec
+from scalewise.spec import Precision, RunSpec
 
 MOMENTUM = 0.9
 
@@ -21,11 +21,16 @@ class Task:
 
     model: nn.Module
     optimizer: Callable[[Iterable[Tensor]], Optimizer]
+    precision: Precision = "fp32"
 
-    @staticmethod
-    def loss(output: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss of a batch."""
-        return cross_entropy(output, labels)
+    def forward(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the model's output and the mean loss, in the precision of the run."""
+        if self.precision == "bf16":
+            with torch.autocast(images.device.type, torch.bfloat16):
+                output = model(images)
+                return output, cross_entropy(output, labels)
+        output = model(images)
+        return output, cross_entropy(output, labels)
 
 
 class ForwardBackward(Protocol):

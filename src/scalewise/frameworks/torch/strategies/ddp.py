@@ -2,8 +2,7 @@
 
 from contextlib import AbstractContextManager, nullcontext
 
-from torch import Tensor, autocast, nn
-from torch import bfloat16 as bf16
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
@@ -31,11 +30,7 @@ def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec) -> Parallel:
         if not sync:
             with unsynced():
                 return forward_backward(images, labels, weight, probe, sync=True)
-        if spec.precision == "bf16":
-            with autocast(images.device.type, bf16):
-                loss = task.loss(model(images), labels)
-        else:
-            loss = task.loss(model(images), labels)
+        _, loss = task.forward(model, images, labels)
         if weight != 1.0:
             loss = loss * weight
         probe.lap("forward")

@@ -1,0 +1,347 @@
+"""The command line: what each verb prints, where, and how it ends."""
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from builders import run_values
+from scalewise import study
+from scalewise.cli import app, main
+
+SCRIPT = Path(sys.executable).parent / "scalewise"
+VERBS = ["demo", "init", "plan", "run", "status", "measure", "report", "doctor", "plugins"]
+NAME = """a "quoted" student's study"""
+CSV = "devices,throughput,time\n1,240,556\n2,464,439\n4,892,380\n"
+TORCH = {"framework": "torch", "workload": "mnist-cnn"}
+
+
+def study_toml(topologies=("1x1", "1x2", "1x4"), name="a study", **changes):
+    """Return a fake study's file; JSON's numbers, text and lists are TOML too."""
+    run = run_values(**changes)
+    del run["topology"]
+    settings = "".join(f"{key} = {json.dumps(value)}\n" for key, value in run.items())
+    return (
+        f"name = {json.dumps(name)}\n[run]\n{settings}[vary]\n"
+        f"topology = {json.dumps(list(topologies))}\n"
+    )
+
+
+def in_a_shell(*words, cwd, **more):
+    return subprocess.run(
+        [SCRIPT, *map(str, words)], capture_output=True, text=True, cwd=cwd, check=False, **more
+    )
+
+
+@pytest.fixture
+def scalewise(tmp_path, monkeypatch, capsys):
+    """Give a command as a shell would, in an empty folder: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def give(*words):
+        monkeypatch.setattr(sys, "argv", ["scalewise", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return ended.value.code or 0, out, err
+
+    yield give
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A fake study with quotes in its name, run once: what was said, and where."""
+    home = tmp_path_factory.mktemp("home of studies")
+    (home / "study.toml").write_text(study_toml(name=NAME))
+    ended = in_a_shell("run", "study.toml", cwd=home)
+    ended.folder = home / "runs" / NAME
+    return ended
+
+
+@pytest.fixture
+def published(tmp_path):
+    path = tmp_path / "published.csv"
+    path.write_text(CSV)
+    return path
+
+
+def test_the_documented_verbs_are_there(scalewise):
+    assert [command.callback.__name__ for command in app.registered_commands] == VERBS
+    code, out, _ = scalewise("--help")
+    assert code == 0
+    assert all(f"\n  {verb} " in out for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_gives_examples_each_on_a_line_of_its_own(verb, scalewise):
+    code, out, _ = scalewise(verb, "--help")
+    lines = [line.strip() for line in out.splitlines()]
+    examples = [line for line in lines if line.startswith(f"Example: scalewise {verb}")]
+    assert code == 0
+    assert examples
+    assert len(examples) == out.count("Example:")
+
+
+def test_a_run_ends_with_its_folder_alone(done):
+    assert done.returncode == 0
+    assert done.stdout == f"runs/{NAME}\n"
+    assert done.stderr.startswith("3 to run, 0 finished already\n[1/3] run ")
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_asking_twice_runs_once(done):
+    home = done.folder.parent.parent
+    again = in_a_shell("run", "study.toml", cwd=home)
+    assert (again.returncode, again.stdout) == (0, done.stdout)
+    assert again.stderr == "0 to run, 3 finished already\n"
+
+
+def test_the_law_of_the_fake_machine_is_measured(done, scalewise):
+    code, out, err = scalewise("measure", done.folder, "--json")
+    assert (code, err) == (0, "")
+    (curve,) = json.loads(out)["curves"]
+    assert (curve["study"], curve["scaling"], curve["work"]) == (NAME, "weak", "20 steps")
+    step = {1: 0.010, 2: 0.0121, 4: 0.0132}
+    fixed = {1: 11.0, 2: 11.0, 4: 11.25}
+    for point in curve["points"]:
+        n = point["devices"]
+        assert point["throughput"]["value"] == pytest.approx(8 * n / step[n], rel=1e-4)
+        assert point["efficiency"]["value"] == pytest.approx(step[1] / step[n], rel=1e-4)
+        assert point["time"]["value"] == pytest.approx(fixed[n] + 20 * step[n], rel=1e-4)
+        assert sum(part["value"] for part in point["complete"].values()) == pytest.approx(
+            point["time"]["value"]
+        )
+
+
+def test_a_csv_is_measured_in_words(published, scalewise):
+    code, out, err = scalewise("measure", published, "--scaling", "weak", "--devices-per-node", 2)
+    rows = [" ".join(line.split()) for line in out.splitlines()]
+    assert (code, err) == (0, "")
+    assert "weak scaling (batch per device fixed); work: taken as equal" in rows
+    assert "2 1 464.0 232.0 480.0 1.933 96.7 % 93.3 % 224.0 3.4 %" in rows
+    assert "4 2 892.0 223.0 960.0 3.717 92.9 % 92.2 % 428.0 2.5 %" in rows
+
+
+def test_a_csv_and_a_study_stand_side_by_side(published, done, scalewise):
+    code, out, _ = scalewise("measure", published, done.folder)
+    assert code == 0
+    assert f"{NAME}\nweak scaling (batch per device fixed); work: 20 steps\n" in out
+    assert "Side by side\n" in out
+    _, out, _ = scalewise("measure", published, done.folder, "--json")
+    assert [curve["study"] for curve in json.loads(out)["curves"]] == ["published", NAME]
+
+
+@pytest.mark.parametrize("ending", ["html", "md", "csv", "tex", "json", "txt", "png", "svg"])
+def test_a_report_is_written_by_its_ending(ending, done, scalewise, tmp_path):
+    before = sorted(done.folder.rglob("*"))
+    assert scalewise("report", done.folder, "-o", f"r.{ending}") == (0, f"r.{ending}\n", "")
+    assert (tmp_path / f"r.{ending}").stat().st_size > 500
+    assert sorted(done.folder.rglob("*")) == before
+
+
+def test_a_single_plot_of_several_sources_is_written(published, done, scalewise, tmp_path):
+    words = ("report", published, done.folder, "-o", "e.png", "--plot", "efficiency")
+    assert scalewise(*words) == (0, "e.png\n", "")
+    assert (tmp_path / "e.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_report_never_takes_the_place_of_a_record(done, scalewise, tmp_path):
+    shutil.copytree(done.folder, tmp_path / "copy")
+    code, _, err = scalewise("report", "copy", "-o", "copy/study.json")
+    assert (tmp_path / "copy/study.json").read_bytes() == (done.folder / "study.json").read_bytes()
+    assert code == 1
+    assert err.startswith("error: copy/study.json")
+
+
+def test_init_writes_a_study_and_never_over_another(scalewise, tmp_path):
+    mine = tmp_path / "mine.toml"
+    assert scalewise("init", "mine.toml") == (0, "mine.toml\n", "")
+    assert study.read(mine).name == "demo"
+    mine.write_text("precious")
+    code, _, err = scalewise("init", "mine.toml")
+    assert (code, mine.read_text()) == (1, "precious")
+    assert err == ("error: mine.toml is there already\n hint: choose another name, or --force\n")
+    assert scalewise("init", "mine.toml", "--force")[0] == 0
+    assert study.read(mine).name == "demo"
+
+
+def test_a_plan_starts_nothing(scalewise, tmp_path):
+    (tmp_path / "s.toml").write_text(study_toml())
+    code, out, err = scalewise("plan", "s.toml")
+    assert (code, err) == (0, "")
+    assert out.count(": to run\n") == 3
+    assert out.count(" -m scalewise.frameworks train ") == 3
+    assert out.endswith(f"3 runs, weak scaling, one after another, in {tmp_path}/runs/a study\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["s.toml"]
+
+
+def test_status_says_where_every_run_is(done, scalewise, tmp_path):
+    shutil.copytree(done.folder, tmp_path / "copy")
+    assert scalewise("status", "copy")[1].count(": finished\n") == 3
+    runs = json.loads(scalewise("status", "copy", "--json")[1])["runs"]
+    shutil.rmtree(tmp_path / "copy" / runs[1]["id"])
+    (tmp_path / "copy" / runs[2]["id"] / "outcome.json").unlink()
+    code, out, _ = scalewise("status", "copy", "--json")
+    found = {run["topology"]: run["phase"] for run in json.loads(out)["runs"]}
+    assert (code, found) == (0, {"1x1": "finished", "1x2": "missing", "1x4": "failed"})
+    assert "! 2 of 3 runs are not finished" in scalewise("measure", "copy")[1]
+
+
+def test_a_planned_study_measures_nothing_yet(done, scalewise, tmp_path):
+    (tmp_path / "new").mkdir()
+    shutil.copy(done.folder / "study.json", tmp_path / "new")
+    assert scalewise("status", "new")[1].count(": missing\n") == 3
+    code, _, err = scalewise("measure", "new")
+    assert (code, err.splitlines()[0]) == (1, f"error: {NAME} has no finished run")
+
+
+def test_the_doctor_answers_as_json(scalewise):
+    code, out, _ = scalewise("doctor", "--json")
+    found = json.loads(out)["findings"]
+    assert code == 0
+    assert {"python", "cores", "memory", "disk", "fake", "torch"} <= set(found)
+    assert found["fake"] == {"good": True, "says": "device simulated", "hint": ""}
+
+
+def test_plugins_are_listed_with_their_home(scalewise):
+    code, out, _ = scalewise("plugins")
+    assert code == 0
+    assert ["frameworks", "fake", "scalewise", "scalewise.frameworks.fake:Fake"] in [
+        line.split() for line in out.splitlines()
+    ]
+    _, out, _ = scalewise("plugins", "--json")
+    assert {"launchers", "frameworks", "strategies", "workloads"} == {
+        part["kind"] for part in json.loads(out)["plugins"]
+    }
+
+
+BAD_STUDIES = {
+    "broken": ("name = a study", "s.toml is not TOML", "text needs quotes"),
+    "no text": (b"\xff\xfe", "s.toml is not TOML", "text needs quotes"),
+    "unknown key": (study_toml(bacth=8), "no key 'bacth'", "did you mean 'batch'?"),
+    "wrong type": (study_toml(batch="8"), "batch must be a whole number", "batch = 1"),
+    "no topology": (study_toml(["two"]), "not a topology: 'two'", "for example 2x8"),
+    "small topology": (study_toml(["0x2"]), "at least 1x1, got '0x2'", ""),
+    "ragged batch": (study_toml(global_batch=10), "10 does not divide", "global_batch = 8"),
+    "no data": (study_toml(**TORCH, data="nowhere"), "no data folder nowhere", "MNIST idx"),
+    "no workload": (study_toml(framework="torch"), "needs a workload", "mlp, mnist-cnn"),
+    "framework": (study_toml(framework="fkae"), "no framework named 'fkae'", "'fake'"),
+    "option": (study_toml(options={}) + '"options.compte" = [1]', "no 'compte'", "'compute'"),
+    "launcher": (study_toml() + '[launcher]\nname = "locl"', "launcher named 'locl'", "'local'"),
+    "date": (study_toml() + '"options.since" = [2020-01-01]', "2020", ""),
+}
+
+
+def assert_told(ended, said, hint):
+    """The problem in one line, the way out in another, and nothing else."""
+    code, out, err = ended
+    first, *rest = err.splitlines()
+    assert (code, out) == (1, "")
+    assert first.startswith("error: ")
+    assert said in first
+    assert len(rest) <= 1
+    assert hint in "".join(rest)
+    assert all(line.startswith(" hint: ") for line in rest)
+
+
+@pytest.mark.parametrize("bad", BAD_STUDIES)
+def test_a_bad_study_is_told_in_a_sentence(bad, scalewise, tmp_path):
+    text, said, hint = BAD_STUDIES[bad]
+    (tmp_path / "s.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert_told(scalewise("plan", "s.toml"), said, hint)
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "hint"),
+    [
+        ("plan nowhere.toml", "no study file nowhere.toml", "scalewise init"),
+        ("run nowhere.toml", "no study file nowhere.toml", "scalewise init"),
+        ("plan folder", "cannot read folder: Is a directory", ""),
+        ("measure nowhere", "nowhere does not exist", "or a CSV file"),
+        ("measure folder", "folder is not a study's folder", "or a CSV file"),
+        ("status folder", "folder is not a study's folder", "`scalewise run` printed"),
+        ("measure newer", "newer/study.json has schema 2", "upgrade scalewise"),
+        ("measure damaged", "damaged/study.json is damaged", "run the study again"),
+        ("measure nan.csv", "nan, line 3: throughput must be a number above 0, got 'nan'", ""),
+        ("measure binary.csv", "cannot read binary.csv", ""),
+        ("measure a.csv --scaling wek", "'wek'", ""),
+        ("report a.csv -o a.csv/r.html", "cannot write a.csv/r.html", "another folder"),
+        ("report a.csv -o a.csv/r.png", "cannot write a.csv/r.png", "another folder"),
+        ("report a.csv -o a.csv", "a.csv is where the records are", "another -o"),
+        ("report a.csv -o r.pdf", "r.pdf: unknown ending", ".html"),
+        ("report a.csv -o r.png --plot tmie", "no plot 'tmie'", "'time'"),
+        ("report a.csv -o r.png --plot epoch", "nothing was measured that plot 'epoch'", ""),
+        ("init a.csv/s.toml", "cannot write a.csv/s.toml", "another folder"),
+        ("run s.toml -o a.csv/runs", "cannot write", "another folder"),
+    ],
+)
+def test_bad_input_is_told_in_a_sentence(words, said, hint, scalewise, tmp_path):
+    for name, text in {
+        "a.csv": CSV.encode(),
+        "nan.csv": b"devices,throughput\n1,240\n2,nan\n",
+        "binary.csv": b"\x89PNG\r\n\xff",
+        "newer/study.json": b'{"schema": 2}',
+        "damaged/study.json": b'{"schema": 1',
+        "folder/other": b"",
+        "s.toml": study_toml().encode(),
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(text)
+    assert_told(scalewise(*words.split()), said, hint)
+
+
+@pytest.mark.parametrize(
+    "words", ["", "measure", "mesure x", "measure x --jsno", "measure x --devices-per-node 0"]
+)
+def test_a_usage_error_ends_with_two(words, scalewise):
+    code, out, err = scalewise(*words.split())
+    assert code == 2
+    assert "Usage: " in out + err
+
+
+def test_the_command_in_a_shell_tells_no_traceback_unless_asked(tmp_path):
+    plain = in_a_shell("measure", "nowhere", cwd=tmp_path)
+    assert (plain.returncode, plain.stdout) == (1, "")
+    assert plain.stderr.startswith("error: nowhere does not exist\n hint: ")
+    assert "Traceback" not in plain.stderr
+    debug = in_a_shell("measure", "nowhere", "--debug", cwd=tmp_path)
+    assert (debug.returncode, debug.stdout) == (1, "")
+    assert "Traceback" in debug.stderr
+
+
+def on_a_terminal(*words, **env):
+    """Return what a command prints on a terminal."""
+    mine, its = pty.openpty()
+    kept = {key: os.environ[key] for key in os.environ.keys() - {"NO_COLOR", "FORCE_COLOR"}}
+    settings = {**kept, "TERM": "xterm-256color", "COLUMNS": "160", **env}
+    with subprocess.Popen([SCRIPT, *map(str, words)], stdout=its, env=settings) as process:
+        os.close(its)
+        found = b""
+        try:
+            while part := os.read(mine, 65536):
+                found += part
+        except OSError:  # Linux says so at the end of a terminal.
+            pass
+        os.close(mine)
+    assert process.returncode == 0
+    return found.decode()
+
+
+def test_a_terminal_gets_colour_and_nothing_else_does(published, tmp_path):
+    assert "\x1b[1m" in on_a_terminal("measure", published)
+    done = in_a_shell("measure", published, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_a_terminal_that_wants_no_colour_gets_no_escape_codes(published):
+    assert "\x1b" not in on_a_terminal("measure", published, NO_COLOR="1")

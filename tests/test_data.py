@@ -1,0 +1,196 @@
+"""Which rank sees which sample when, and the files data comes from."""
+
+import gzip
+import struct
+
+import pytest
+import torch
+from torch import nn
+
+from builders import a_run
+from scalewise.errors import PluginError, SpecError
+from scalewise.frameworks.torch import source
+from scalewise.frameworks.torch.data import Shards, load
+from scalewise.frameworks.torch.source import Source
+
+RULES = ["drop", "pad", "short"]
+
+
+def shards(size, replicas, *, batch=4, accumulate=1, remainder="drop", seed=0):
+    """Return every replica's shards of a data set."""
+    spec = a_run(
+        topology=f"1x{replicas}", batch=batch, accumulate=accumulate, remainder=remainder, seed=seed
+    )
+    return [Shards(size, spec, replica) for replica in range(replicas)]
+
+
+def by_step(parts, accumulate=1):
+    """Return, for each optimizer step, the samples of all replicas that count."""
+    steps = []
+    for step in range(parts[0].steps):
+        steps.append([])
+        for part in parts:
+            micro = list(part)[step * accumulate : (step + 1) * accumulate]
+            for indices, count in zip(micro, part.counts(step), strict=True):
+                steps[-1] += indices.tolist()[:count]
+    return steps
+
+
+def flat(steps):
+    return [index for step in steps for index in step]
+
+
+@pytest.mark.parametrize("remainder", RULES)
+@pytest.mark.parametrize("size", [1438, 97, 64, 33])
+def test_a_global_batch_is_the_same_set_on_any_number_of_replicas(size, remainder):
+    alone = by_step(shards(size, 1, batch=12, remainder=remainder))
+    for replicas in (2, 3, 4):
+        spread = by_step(shards(size, replicas, batch=12 // replicas, remainder=remainder))
+        assert [sorted(step) for step in spread] == [sorted(step) for step in alone]
+
+
+@pytest.mark.parametrize(("size", "replicas"), [(1438, 2), (1797, 3), (11, 4), (5, 4)])
+def test_no_sample_comes_twice_and_only_the_ragged_batch_is_dropped(size, replicas):
+    seen = flat(by_step(shards(size, replicas)))
+    assert len(seen) == len(set(seen))
+    whole = 4 * replicas
+    assert len(seen) == (size // whole * whole or size)
+
+
+@pytest.mark.parametrize(("size", "replicas"), [(1438, 2), (1797, 3), (11, 4), (17, 4)])
+def test_short_keeps_every_sample_exactly_once(size, replicas):
+    seen = flat(by_step(shards(size, replicas, remainder="short")))
+    assert sorted(seen) == list(range(size))
+
+
+@pytest.mark.parametrize(("size", "replicas"), [(1438, 2), (11, 4), (5, 4)])
+def test_pad_fills_the_last_batch_with_repeats(size, replicas):
+    parts = shards(size, replicas, remainder="pad")
+    seen = flat(by_step(parts))
+    assert len(seen) == parts[0].steps * 4 * replicas >= size
+    assert set(seen) == set(range(size))
+    assert sum(part.seen for part in parts) == len(seen)
+
+
+def test_the_order_is_another_in_every_epoch_and_the_same_for_a_seed():
+    (part,) = shards(64, 1)
+    first = [index.tolist() for index in part]
+    part.set_epoch(1)
+    second = [index.tolist() for index in part]
+    part.set_epoch(0)
+    assert first != second
+    assert first == [index.tolist() for index in part]
+    assert first != [index.tolist() for index in shards(64, 1, seed=1)[0]]
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 3])
+@pytest.mark.parametrize("size", [50, 49, 26, 25])
+def test_weighted_gradients_are_the_mean_over_the_global_batch(size, accumulate):
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(size, 5), torch.randn(size, 1)
+    replicas = 4
+    parts = shards(size, replicas, batch=2, accumulate=accumulate, remainder="short")
+
+    def gradient(loss):
+        model = nn.Linear(5, 1)
+        nn.init.constant_(model.weight, 0.1), nn.init.constant_(model.bias, 0.0)
+        loss(model).backward()
+        return model.weight.grad
+
+    for step, together in enumerate(by_step(parts, accumulate)):
+        whole = torch.tensor(together)
+        expected = gradient(lambda m, i=whole: nn.functional.mse_loss(m(inputs[i]), targets[i]))
+        averaged = torch.zeros(1, 5)
+        for part in parts:
+            micro = list(part)[step * accumulate : (step + 1) * accumulate]
+            for index, weight in zip(micro, part.weights(step), strict=True):
+                mine = gradient(
+                    lambda m, i=index, w=weight: (
+                        w * nn.functional.mse_loss(m(inputs[i]), targets[i])
+                    )
+                )
+                averaged += mine / replicas
+        torch.testing.assert_close(averaged, expected)
+
+
+def test_fewer_samples_than_replicas_are_refused():
+    with pytest.raises(SpecError, match="3 samples do not reach for 4 replicas"):
+        shards(3, 4)
+
+
+def test_the_embedded_digits_are_split_once_for_all():
+    data = load(Source.of(None))
+    assert (len(data.train), len(data.validation), data.classes) == (1438, 359, 10)
+    images, labels = data.train[torch.arange(6)]
+    assert images.shape == (6, 1, 8, 8) and labels.shape == (6,)
+    assert images.min() >= 0.0 and images.max() == 1.0
+
+
+def test_synthetic_data_has_the_size_that_was_asked_for():
+    data = load(Source.of("synthetic:70x12x16"))
+    assert data.train.images.shape == (70, 1, 12, 16)
+    again = load(Source.of("synthetic:70x12x16"))
+    assert torch.equal(data.train.images, again.train.images)
+
+
+def write_idx(folder, *, zipped=False, images=6, labels=6):
+    """Write the four files of an MNIST-like data set."""
+    for name in source.IDX.values():
+        if "images" in name:
+            content = struct.pack(">4i", 0x803, images, 5, 4) + bytes(range(20)) * images
+        else:
+            content = struct.pack(">2i", 0x801, labels) + bytes(n % 3 for n in range(labels))
+        path = folder / (name + ".gz" if zipped else name)
+        path.write_bytes(gzip.compress(content) if zipped else content)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_mnist_files_are_read_plain_and_zipped(tmp_path, zipped):
+    write_idx(tmp_path, zipped=zipped)
+    data = load(Source.of(str(tmp_path)))
+    assert data.shape == (1, 5, 4) and data.classes == 3
+    assert data.train.images[2].flatten().tolist() == list(range(20))
+    assert data.train.labels.tolist() == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("spoil", [lambda b: b[:30], lambda b: b"\0\0\0\0" + b[4:], lambda b: b""])
+def test_a_broken_mnist_file_is_named(tmp_path, spoil):
+    write_idx(tmp_path)
+    path = tmp_path / "train-images-idx3-ubyte"
+    path.write_bytes(spoil(path.read_bytes()))
+    with pytest.raises(SpecError, match="train-images-idx3-ubyte is not a whole"):
+        load(Source.of(str(tmp_path)))
+
+
+def test_images_without_labels_are_refused(tmp_path):
+    write_idx(tmp_path, labels=5)
+    with pytest.raises(SpecError, match="6 train images and 5 labels"):
+        load(Source.of(str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ("nowhere", "no data folder nowhere"),
+        ("synthetic:0", "synthetic:0"),
+        ("synthetic:", "synthetic:"),
+        ("synthetic:10x3", "synthetic:10x3"),
+    ],
+)
+def test_data_that_is_not_there_is_refused(data, says):
+    with pytest.raises(SpecError, match=says):
+        Source.of(data)
+
+
+def test_a_folder_that_misses_a_file_says_which(tmp_path):
+    write_idx(tmp_path)
+    (tmp_path / "t10k-labels-idx1-ubyte").unlink()
+    with pytest.raises(SpecError, match="no validation labels: t10k-labels-idx1-ubyte"):
+        Source.of(str(tmp_path))
+
+
+def test_digits_without_scikit_learn_name_the_extra(monkeypatch):
+    monkeypatch.setattr(source, "find_spec", lambda name: None)
+    with pytest.raises(PluginError) as missing:
+        Source.of("digits")
+    assert "scalewise[digits]" in missing.value.hint

@@ -1,0 +1,293 @@
+"""Running studies: start what is missing, skip what is finished, fail with a cause."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from builders import a_run, a_study
+from scalewise import face, study
+from scalewise.errors import LaunchError, RecordError, SpecError
+from scalewise.launch.local import LocalLauncher
+from scalewise.record.files import finished
+from scalewise.spec import StudySpec
+
+COMMAND = Path(sys.executable).parent / "scalewise"
+
+
+class Told:
+    """A watcher that remembers."""
+
+    def __init__(self):
+        self.opening, self.runs, self.causes = None, [], []
+
+    def begin(self, todo, there):
+        self.opening = (todo, there)
+
+    def started(self, number, run):
+        self.runs.append(run)
+
+    def moved(self, share):
+        assert 0.0 <= share <= 1.0
+
+    def ended(self, run, cause, seconds):
+        self.causes.append(cause)
+
+
+def test_asking_twice_runs_once(tmp_path):
+    question = a_study(repeats=2)
+    first, second = Told(), Told()
+    study.run(question, tmp_path, first)
+    study.run(question, tmp_path, second)
+    assert first.opening == (6, 0) and len(first.runs) == 6
+    assert second.opening == (0, 6) and second.runs == []
+
+
+def test_a_wider_question_starts_only_what_is_new(tmp_path):
+    study.run(a_study(topologies=["1x1", "1x2"]), tmp_path, Told())
+    told = Told()
+    study.run(a_study(topologies=["1x1", "1x2", "1x4"]), tmp_path, told)
+    assert [str(run.topology) for run in told.runs] == ["1x4"]
+    (curve,) = study.curves([tmp_path])
+    assert [point.devices for point in curve.points] == [1, 2, 4]
+
+
+def test_again_repeats_what_is_finished_and_the_new_attempt_counts(tmp_path):
+    question = a_study(topologies=["1x1"])
+    study.run(question, tmp_path, Told())
+    study.run(question, tmp_path, Told(), again=True)
+    (run,) = question.runs()
+    assert json.loads((tmp_path / run.id / "outcome.json").read_text())["attempt"] == 2
+    (curve,) = study.curves([tmp_path])
+    assert curve.points[0].steps == 20
+
+
+def test_a_run_that_cannot_work_is_refused_before_anything_starts(tmp_path):
+    question = a_study(options={"computes": 1.0})
+    with pytest.raises(SpecError, match="computes") as refused:
+        study.run(question, tmp_path / "runs", Told())
+    assert "compute" in refused.value.hint
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"framework": "torhc", "workload": "mlp"}, "torhc"),
+        ({"framework": "torch", "workload": "mlpp"}, "mlpp"),
+        ({"framework": "torch", "workload": None}, "needs a workload"),
+        ({"framework": "torch", "workload": "mlp", "strategy": "dpd"}, "dpd"),
+        ({"framework": "torch", "workload": "mlp", "data": "nowhere"}, "nowhere"),
+        ({"framework": "torch", "workload": "mlp", "options": {"hiden": [2]}}, "hiden"),
+        ({"framework": "torch", "workload": "mlp", "start": "direct"}, "direct"),
+        (
+            {"framework": "torch", "workload": "mlp", "parallelism": {"tensor": 2},
+             "topologies": ["1x2"]},
+            "splits nothing",
+        ),
+        ({"launcher": {"name": "slurmm"}}, "slurmm"),
+        ({"launcher": {"patients": 3}}, "patients"),
+        ({"launcher": {"patience": "long"}}, "long"),
+    ],
+)  # fmt: skip
+def test_wrong_names_and_settings_are_refused_with_the_value(tmp_path, changes, says):
+    with pytest.raises((SpecError, LookupError), match=says):
+        study.run(a_study(**changes), tmp_path / "runs", Told())
+    assert not (tmp_path / "runs").exists()
+
+
+def test_planning_is_pure_and_quotes_every_path(tmp_path):
+    folder = tmp_path / 'it\'s a "folder"'
+    run = a_run(framework="torch", workload="mlp", topology="2x2", threads=3)
+    plan = LocalLauncher().plan([run], folder)
+    assert not folder.exists()
+    assert len(plan.commands) == 2
+    (script,) = plan.files.values()
+    assert "OMP_NUM_THREADS=3" in script and "--nnodes=2" in script
+    shown = subprocess.run(
+        ["sh", "-c", f"set -- {plan.commands[0]}; for word; do echo \"$word\"; done"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert str(folder / run.id) in shown.stdout.splitlines()
+
+
+def test_a_second_scalewise_is_kept_out_of_the_folder(tmp_path):
+    with study._alone(tmp_path), pytest.raises(LaunchError, match="another scalewise"):
+        study.run(a_study(), tmp_path, Told())
+
+
+def test_output_under_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordError, match="cannot write"):
+        study.run(a_study(), tmp_path / "file" / "runs", Told())
+
+
+def a_framework(folder: Path, body: str) -> dict[str, str]:
+    """Install a stranger's framework whose training does ``body``; return its environment."""
+    info = folder / "stranger-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[scalewise.frameworks]\nodd = odd:Odd\n")
+    (folder / "odd.py").write_text(
+        "import os, sys, time\nfrom scalewise.frameworks.fake import Fake\n"
+        "class Odd(Fake):\n"
+        "    def session(self, spec, rank, probe):\n" + textwrap.indent(body, " " * 8) + "\n"
+        "        return super().session(spec, rank, probe)\n"
+    )
+    return {**os.environ, "PYTHONPATH": str(folder)}
+
+
+def run_odd(tmp_path: Path, body: str, *, settings: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a study of the stranger's framework through the command line."""
+    env = a_framework(tmp_path / "stranger", body)
+    (tmp_path / "study.toml").write_text(
+        'name = "odd"\n[run]\nframework = "odd"\nbatch = 8\nsteps = 20\n'
+        f'[vary]\ntopology = ["1x1", "1x2"]\n{settings}'
+    )
+    argv = [str(COMMAND), "run", "study.toml"]
+    return subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+
+
+def test_a_strangers_framework_needs_no_more_than_an_entry_point(tmp_path):
+    done = run_odd(tmp_path, "pass")
+    assert done.returncode == 0 and done.stdout == "runs/odd\n"
+
+
+def test_a_failing_rank_fails_the_run_with_its_own_words(tmp_path):
+    done = run_odd(tmp_path, 'if spec.topology.world == 2: raise ValueError("lost my marbles")')
+    assert done.returncode == 3
+    assert "rank 0" in done.stderr and "ValueError: lost my marbles" in done.stderr
+    assert "log.txt" in done.stderr and "Traceback" not in done.stderr
+    (curve,) = study.curves([tmp_path / "runs" / "odd"])  # What was finished stays readable.
+    assert [point.devices for point in curve.points] == [1]
+    assert "1 of 2 runs are not finished" in curve.warnings
+
+
+def test_a_process_that_ends_without_a_word_is_named(tmp_path):
+    done = run_odd(tmp_path, "print('so long', flush=True); os._exit(7)")
+    assert done.returncode == 3
+    assert "no rank started" in done.stderr and "so long" in done.stderr
+
+
+def test_a_hung_run_is_ended_after_its_patience(tmp_path):
+    done = run_odd(tmp_path, "time.sleep(100)", settings="[launcher]\npatience = 2")
+    assert done.returncode == 3
+    assert "no progress for" in done.stderr and "rank 0 stopped" in done.stderr
+
+
+def test_a_missing_baseline_is_said(tmp_path):
+    question = a_study(topologies=["1x1", "1x2", "1x4"])
+    study.run(question, tmp_path, Told())
+    (tmp_path / question.runs()[0].id / "outcome.json").unlink()
+    (curve,) = study.curves([tmp_path])
+    assert curve.baseline.devices == 2
+    assert any("run on 1 is missing: compared with 2 devices" in each for each in curve.warnings)
+    assert curve.points[1].efficiency.value == pytest.approx(
+        curve.points[1].throughput.value / curve.points[0].throughput.value / 2
+    )
+
+
+def test_interrupting_keeps_what_is_finished_and_ends_the_rest(tmp_path):
+    body = "if spec.topology.world == 2: open('started', 'w').close(); time.sleep(60)"
+    env = a_framework(tmp_path / "stranger", body)
+    (tmp_path / "study.toml").write_text(
+        'name = "odd"\n[run]\nframework = "odd"\nbatch = 8\nsteps = 20\n'
+        '[vary]\ntopology = ["1x1", "1x2"]\n'
+    )
+    lab = subprocess.Popen(
+        [str(COMMAND), "run", "study.toml"], cwd=tmp_path, env=env, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    _wait_for(tmp_path / "started")
+    for _ in range(2):  # An impatient user.
+        lab.send_signal(2)
+    _, said = lab.communicate(timeout=60)
+    assert lab.returncode == 130
+    assert "interrupted" in said and "Traceback" not in said
+    found = {each.run.topology.world: each.phase for each in study.status(tmp_path / "runs/odd")}
+    assert found == {1: "finished", 2: "failed"}
+
+
+def test_a_run_left_behind_by_a_killed_lab_is_taken_up_again(tmp_path):
+    body = "open('started', 'w').close(); time.sleep(4)"
+    env = a_framework(tmp_path / "stranger", body)
+    text = (
+        'name = "odd"\n[run]\nframework = "odd"\nbatch = 8\nsteps = 20\n[vary]\ntopology = ["1x1"]'
+    )
+    (tmp_path / "study.toml").write_text(text)
+    argv = [str(COMMAND), "run", "study.toml"]
+    lab = subprocess.Popen(argv, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL)
+    _wait_for(tmp_path / "started")
+    lab.kill()
+    lab.wait()
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    (home,) = [path.parent for path in (tmp_path / "runs/odd").glob("*/outcome.json")]
+    assert json.loads((home / "outcome.json").read_text())["attempt"] == 1
+
+
+def _wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_full_disk_ends_the_run_with_a_sentence(tmp_path):
+    (tmp_path / "study.toml").write_text(
+        'name = "full"\n[run]\nframework = "fake"\nbatch = 8\nsteps = 3000\n'
+        '[vary]\ntopology = ["1x1"]\n'
+    )
+    limited = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (30000, 30000)); "
+        "from scalewise.cli import main; sys.argv = ['scalewise', 'run', 'study.toml']; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", limited], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 3
+    assert "cannot write" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_status_says_where_every_run_is_and_changes_nothing(tmp_path):
+    question = a_study(topologies=["1x1", "1x2"])
+    study.run(question, tmp_path, Told())
+    (tmp_path / question.runs()[1].id / "outcome.json").unlink()
+    before = sorted(path.stat().st_mtime_ns for path in tmp_path.rglob("*"))
+    phases = [each.phase for each in study.status(tmp_path)]
+    assert phases == ["finished", "failed"]
+    assert sorted(path.stat().st_mtime_ns for path in tmp_path.rglob("*")) == before
+
+
+def test_the_python_face_runs_and_measures(tmp_path):
+    folder = face.run(a_study(topologies=["1x1", "1x2"]), tmp_path / "runs")
+    assert face.measure(folder).points[1].devices == 2
+    curve = face.curve([(1, 240.0), (2, 464.0), (4, 892.0)], devices_per_node=4, scaling="weak")
+    assert curve.points[2].nodes == 1
+    by_time = face.curve(times=[(1, 556.0), (2, 439.0)], scaling="weak")
+    assert by_time.points[1].efficiency.value == pytest.approx(556 / 439 / 2)
+
+
+def test_one_of_several_curves_is_chosen_by_where(tmp_path):
+    question = a_study(topologies=["1x1", "1x2"], vary={"options.compute": [0.001, 0.002]})
+    folder = face.run(question, tmp_path / "runs")
+    chosen = face.measure(folder, where={"options.compute": 0.002})
+    assert chosen.where == {"options.compute": 0.002}
+    with pytest.raises(SpecError, match="2 curves"):
+        face.measure(folder)
+
+
+def test_equal_studies_are_equal_whatever_wrote_them(tmp_path):
+    (tmp_path / "study.toml").write_text(
+        'name = "a study"\nscaling = "weak"\n[run]\nframework = "fake"\nbatch = 8\nsteps = 20\n'
+        '[vary]\ntopology = ["1x1", "1x2", "1x4"]\n'
+    )
+    from_file = study.read(tmp_path / "study.toml")
+    assert [run.id for run in from_file.runs()] == [run.id for run in a_study().runs()]
+    assert isinstance(from_file, StudySpec)
+    assert not finished(tmp_path / from_file.runs()[0].id)

@@ -1,0 +1,202 @@
+"""Real training in real processes: DDP over Gloo, through the product's own launcher."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from scalewise import study
+from scalewise.face import run as run_study
+from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
+from scalewise.record.read import read_run
+from scalewise.spec import StudySpec
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+COMMAND = Path(sys.executable).parent / "scalewise"
+
+
+def a_torch_study(**changes):
+    """Return a study of the small network on the embedded digits."""
+    whole = {key: changes.pop(key) for key in ("vary", "repeats", "launcher") if key in changes}
+    run = {"workload": "mnist-cnn", "framework": "torch", **changes}
+    return StudySpec.from_dict({"name": "torch", "run": run, **whole})
+
+
+@pytest.fixture(scope="module")
+def equal_batches(tmp_path_factory):
+    """Run one and two ranks on the same global batch, dropping the remainder and keeping it."""
+    question = a_torch_study(
+        global_batch=60, epochs=3, lr=0.05, save=True, options={"dropout": 0.0},
+        vary={"topology": ["1x1", "1x2"], "remainder": ["drop", "short"]},
+    )  # fmt: skip
+    folder = run_study(question, tmp_path_factory.mktemp("runs"))
+    return {
+        (run.topology.world, run.remainder): read_run(folder.absolute() / run.id)
+        for run in question.runs()
+    }
+
+
+def losses(record):
+    return [loss for line in record.ranks[0].lines for loss in line.get("losses", [])]
+
+
+@pytest.mark.parametrize("remainder", ["drop", "short"])
+def test_one_and_two_ranks_learn_the_same(equal_batches, remainder):
+    one, two = equal_batches[1, remainder], equal_batches[2, remainder]
+    steps = 3 * {"drop": 23, "short": 24}[remainder]
+    assert len(losses(one)) == len(losses(two)) == steps
+    assert losses(two) == pytest.approx(losses(one), rel=1e-4, abs=1e-5)
+    mine, theirs = (torch.load(each.folder / "weights.pt") for each in (one, two))
+    assert mine.keys() == theirs.keys()
+    for name in mine:
+        torch.testing.assert_close(mine[name], theirs[name], rtol=1e-4, atol=1e-5)
+
+
+def test_saved_weights_load_into_the_serial_model(equal_batches):
+    weights = torch.load(equal_batches[2, "drop"].folder / "weights.pt")
+    mnist_cnn((1, 8, 8), 10).load_state_dict(weights)
+
+
+def test_every_validation_sample_counts_exactly_once(equal_batches):
+    for record in equal_batches.values():
+        checks = [line["validation"] for line in record.ranks[0].lines if "validation" in line]
+        assert [check["samples"] for check in checks] == [359] * 3
+    one, two = (equal_batches[n, "drop"].ranks[0].find("validation") for n in (1, 2))
+    assert one["accuracy"] == pytest.approx(two["accuracy"], abs=1.5 / 359)
+
+
+def test_what_was_trained_on_is_counted(equal_batches):
+    for (world, remainder), record in equal_batches.items():
+        seen = [
+            sum(span.facts["samples"] for rank in record.ranks for span in rank.spans
+                if span.name == "train" and span.facts["epoch"] == epoch)
+            for epoch in range(3)
+        ]  # fmt: skip
+        assert seen == [{"drop": 23 * 60, "short": 1438}[remainder]] * 3
+        assert len(record.ranks) == world
+
+
+def test_the_jobs_whole_life_is_in_spans(equal_batches):
+    names = [span.name for span in equal_batches[2, "drop"].ranks[1].spans]
+    assert names == [
+        "launch", "rendezvous", "data", "build",
+        *["train", "validate"] * 3, "checkpoint", "shutdown",
+    ]  # fmt: skip
+
+
+def test_phases_and_environment_are_recorded(equal_batches):
+    record = equal_batches[2, "drop"]
+    assert set(record.ranks[1].steps.phases) == {"input", "forward", "backward", "optimizer"}
+    assert record.environment["engine"]["version"] == torch.__version__
+    assert record.environment["variables"]["OMP_NUM_THREADS"] == "1"
+    assert record.ranks[1].find("threads") == 1 and record.ranks[1].find("backend") == "gloo"
+    assert record.ranks[0].find("memory") > 50e6
+
+
+def test_the_log_tells_what_happened_once_in_plain_lines(equal_batches):
+    log = (equal_batches[2, "short"].folder / "log.txt").read_text()
+    assert log.count("configuration ") == 1 and "\x1b" not in log
+    for wanted in (
+        r"parameters +53,002", r"per rank +719 samples and 24 batches per epoch",
+        r"epoch 3  [\d,.]+ samples/s .* loss .* validation accuracy .* [\d,.]+ samples/s",
+        r"average +[\d,.]+ samples/s, without the first epoch", r"complete time", r"peak memory",
+    ):  # fmt: skip
+        assert re.search(wanted, log), wanted
+
+
+def test_techniques_and_two_nodes_go_together(tmp_path):
+    question = a_torch_study(
+        batch=16, accumulate=2, steps=60, workers=1, precision="bf16", optimizer="adamw", lr=1e-3,
+        data="synthetic:1500", remainder="pad", vary={"topology": ["2x1"]},
+    )  # fmt: skip
+    folder = run_study(question, tmp_path / "runs")
+    (curve,) = study.curves([folder])
+    (point,) = curve.points
+    assert (point.nodes, point.hosts, point.steps, point.global_batch) == (2, 1, 60, 64)
+    assert point.samples_per_rank == 60 * 32 and point.batches_per_rank == 120
+    assert point.accuracy.value > 0.5  # It has learned: chance is 0.1.
+    assert any("rehearsed on 1 host" in warning for warning in point.warnings)
+
+
+def test_a_model_that_cannot_be_built_fails_with_its_own_words(tmp_path):
+    question = a_torch_study(batch=8, steps=5, options={"dropout": 7}, vary={"topology": ["1x2"]})
+    with pytest.raises(RuntimeError, match="dropout probability has to be between 0 and 1"):
+        run_study(question, tmp_path)
+
+
+SLOW = """
+name = "killed"
+[run]
+workload = "mnist-cnn"
+data = "synthetic:2500"
+batch = 32
+epochs = 3
+[vary]
+topology = ["1x1", "1x2"]
+"""
+
+
+def start(folder, text):
+    (folder / "study.toml").write_text(text)
+    return subprocess.Popen(
+        [str(COMMAND), "run", "study.toml"], cwd=folder, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def rank_at_work(folder, rank):
+    """Return the process id of a rank of the two-rank run, once it has done a step."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        for path in folder.glob(f"runs/*/*/rank-{rank:05d}.jsonl"):
+            text = path.read_text()
+            if '"steps":[' in text:
+                return int(json.loads(text.splitlines()[0])["pid"])
+        time.sleep(0.05)
+    raise AssertionError("no rank came to work")
+
+
+def test_killing_one_rank_ends_the_run_with_its_cause(tmp_path):
+    lab = start(tmp_path, SLOW)
+    pid = rank_at_work(tmp_path, 1)
+    family = psutil.Process(lab.pid).children(recursive=True)
+    psutil.Process(pid).kill()
+    began = time.monotonic()
+    _, said = lab.communicate(timeout=60)
+    assert time.monotonic() - began < 30
+    assert lab.returncode == 3
+    assert f"rank 1 on {_host()} (process {pid}) was killed by SIGKILL" in said
+    assert not [each for each in family if each.is_running()]
+    folder = tmp_path / "runs" / "killed"
+    (curve,) = study.curves([folder])
+    assert [point.devices for point in curve.points] == [1]
+    finished = {path: path.stat().st_mtime_ns for path in folder.glob("*/outcome.json")}
+    again = start(tmp_path, SLOW)
+    _, said = again.communicate(timeout=120)
+    assert again.returncode == 0 and said.startswith("1 to run, 1 finished already")
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished
+    (curve,) = study.curves([folder])
+    assert [point.devices for point in curve.points] == [1, 2]
+
+
+def test_a_rank_that_hangs_is_named_and_ended(tmp_path):
+    only_two = SLOW.replace('["1x1", "1x2"]', '["1x2"]')
+    lab = start(tmp_path, only_two + "[launcher]\npatience = 14\n")
+    psutil.Process(rank_at_work(tmp_path, 1)).suspend()
+    _, said = lab.communicate(timeout=90)
+    assert lab.returncode == 3
+    assert re.search(r"no progress for \d+ s: rank 1 stopped after step \d+", said)
+    (log,) = tmp_path.glob("runs/*/*/log.txt")
+    assert "most recent call first" in log.read_text()
+
+
+def _host():
+    import os
+
+    return os.uname().nodename
