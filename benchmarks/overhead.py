@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 LIMITS = {"ours / bare": 1.02, "recording on / off": 1.01}
-ROUNDS = 1500
+ROUNDS = 3000
 
 
 def main() -> None:

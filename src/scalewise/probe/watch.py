@@ -51,7 +51,7 @@ class Watch:
             if told:
                 return
             try:
-                self._probe.flush()
+                self._probe.flush(time.thread_time)
                 now = self._probe.steps_done, self._probe.spans_begun
                 if now != reached:
                     reached, since, patience = now, time.monotonic(), STALL
