@@ -5,10 +5,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter, ScalarFormatter
+from matplotlib.ticker import (
+    FixedLocator,
+    LogLocator,
+    NullLocator,
+    PercentFormatter,
+    StrMethodFormatter,
+)
 
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
 from scalewise.errors import NotEnoughData, SpecError
@@ -24,8 +31,9 @@ SPAN_COLORS = {
     "shutdown": "#BBBBBB", "unexplained": "#000000",
 }  # fmt: skip
 STYLE: Any = {
-    "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-    "grid.alpha": 0.25, "svg.fonttype": "path", "svg.hashsalt": "scalewise", "figure.dpi": 100,
+    "axes.axisbelow": True, "axes.grid": True, "axes.spines.right": False,
+    "axes.spines.top": False, "figure.dpi": 100, "font.size": 10, "grid.alpha": 0.25,
+    "svg.fonttype": "path", "svg.hashsalt": "scalewise",
 }  # fmt: skip
 
 Curves = Sequence[ScalingCurve]
@@ -38,8 +46,10 @@ def throughput(axes: Axes, curves: Curves) -> None:
         _line(axes, curve, place, lambda p: p.throughput)
         _ideal(axes, curve, lambda p: p.ideal)
     _devices_axis(axes, curves)
-    axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.5g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylabel(f"{curves[0].unit} per second")
 
 
@@ -51,7 +61,7 @@ def speedup(axes: Axes, curves: Curves) -> None:
         _ideal(axes, curve, lambda p, base=base: Estimate(p.devices / base))  # type: ignore[misc]
     _devices_axis(axes, curves)
     axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.set_ylabel("speedup")
 
 
@@ -106,10 +116,16 @@ def time(axes: Axes, curves: Curves) -> None:
                      label=name if name not in labelled else None)  # fmt: skip
             labelled.add(name)
             bottom += part.value
-    names = [str(p.devices) if len(curves) == 1 else f"{p.devices}\n{_label(c)}" for c, p in bars]
-    axes.set_xticks(range(len(bars)), names, fontsize=8 if len(curves) > 1 else None)
+    axes.set_xticks(range(len(bars)), [str(point.devices) for _, point in bars])
     axes.grid(visible=False, axis="x")
     axes.set_xlabel("devices")
+    if len(curves) > 1:
+        for curve in curves:
+            places = [place for place, (owner, _) in enumerate(bars) if owner is curve]
+            axes.axvline(places[-1] + 0.5, color="0.8", linewidth=1)
+            axes.margins(y=0.1)
+            axes.annotate(_label(curve), (float(np.mean(places)), 1.0), fontsize=8, ha="center",
+                          va="bottom", xycoords=axes.get_xaxis_transform())  # fmt: skip
     axes.set_ylabel("seconds, complete job")
 
 
@@ -143,10 +159,13 @@ def figure(curves: Curves, names: Sequence[str]) -> Figure:
         for axes, name in zip(grid.flat, names):
             draw, _, title = PLOTS[name]
             draw(axes, curves)
-            axes.set_title(title, loc="left", fontweight="bold")
+            axes.set_title(title, loc="left", fontweight="bold", pad=14)
             handles, labels = axes.get_legend_handles_labels()
             unique = dict(zip(labels, handles))
-            axes.legend(unique.values(), unique.keys(), frameon=False, fontsize=8)
+            place: Any = {"loc": "best"}
+            if name == "both":  # A second axis: matplotlib would not look where its lines are.
+                place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 2}
+            axes.legend(unique.values(), unique.keys(), frameon=False, fontsize=8, **place)
         for axes in list(grid.flat)[len(names) :]:
             axes.remove()
     return drawn
@@ -202,7 +221,7 @@ def _devices_axis(axes: Axes, curves: Curves) -> None:
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(counts))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.set_xlabel("devices")
 
 

@@ -1,0 +1,63 @@
+"""The report as a reader sees it: in a real browser, offline."""
+
+import os
+import shutil
+
+import pytest
+
+from builders import a_study
+from scalewise import study
+from scalewise.face import run
+from scalewise.report import page, plot
+
+pytestmark = pytest.mark.browser
+QUIET = [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
+    "--disable-component-update", "--no-first-run",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def curves(tmp_path_factory):
+    """Measure two fake studies, one of them with an awkward name."""
+    folders = [
+        run(
+            a_study(
+                name=name, batch=batch, epochs=3, repeats=3,
+                topologies=["1x1", "1x4", "2x4", "8x4"], options={"noise": 0.05, "drift": 0.03},
+            ),
+            tmp_path_factory.mktemp("runs"),
+        )
+        for name, batch in (("small batch", 16), ('large <b> "batch" & more', 128))
+    ]  # fmt: skip
+    return study.curves(folders)
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+def test_the_page_is_whole_and_asks_the_network_for_nothing(curves, tmp_path, width):
+    from playwright.sync_api import sync_playwright
+
+    path = page.write(curves, tmp_path / "report.html")
+    said, asked = [], []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=QUIET)
+        tab = browser.new_page(viewport={"width": width, "height": 900})
+        tab.on("console", lambda message: said.append(message.text))
+        tab.on("pageerror", lambda error: said.append(str(error)))
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.goto(path.as_uri())
+        figures = tab.locator("figure > svg")
+        assert figures.count() == len(plot.possible(curves)) == 6
+        for place in range(6):
+            box = figures.nth(place).bounding_box()
+            assert box["width"] > 200 and box["height"] > 100
+        assert tab.locator("table").count() == 2 * 4 + 1
+        assert tab.locator("h2").all_inner_texts() == [
+            "small batch", 'large <b> "batch" & more', "Side by side",
+        ]  # fmt: skip
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        picture = os.environ.get("SCALEWISE_PICTURE")
+        tab.screenshot(path=picture or tmp_path / "page.png", full_page=True)
+        browser.close()
+    assert said == []
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []

@@ -1,0 +1,61 @@
+"""What only an accelerator can show: device events, NCCL, reserved memory, two ranks on one card.
+
+Needs a CUDA device; run it with ``pytest -m gpu tests/test_gpu.py``.
+"""
+
+import pytest
+import torch
+
+from scalewise import study
+from scalewise.face import run
+from scalewise.record.read import read_run
+from scalewise.spec import StudySpec
+
+pytestmark = pytest.mark.gpu
+
+
+def a_gpu_run(folder, **changes):
+    """Run the small network on the card and return its record and its point."""
+    assert torch.cuda.is_available(), "these tests need a CUDA device"
+    base = {"workload": "mnist-cnn", "data": "synthetic:20000", "batch": 256, "epochs": 3}
+    values = {"name": "gpu", "run": {**base, **changes}}
+    topology = values["run"].pop("topology", "1x1")
+    question = StudySpec.from_dict({**values, "vary": {"topology": [topology]}})
+    home = run(question, folder)
+    (curve,) = study.curves([home])
+    return read_run(home / question.runs()[0].id), curve.points[0]
+
+
+def test_one_rank_trains_over_nccl_and_its_steps_are_timed_on_the_device(tmp_path):
+    record, point = a_gpu_run(tmp_path)
+    rank = record.ranks[0]
+    assert rank.find("backend") == "nccl"
+    assert rank.find("device") == torch.cuda.get_device_name(0)
+    trained = sum(span.end - span.start for span in rank.spans if span.name == "train")
+    assert rank.steps.seconds.sum() == pytest.approx(trained, rel=0.05)
+    assert set(rank.steps.phases) == {"input", "forward", "backward", "optimizer"}
+    assert 20e6 < point.memory.value < 20e9
+    assert point.accuracy.value > 0.9
+
+
+def test_two_ranks_share_one_card_over_gloo(tmp_path):
+    record, point = a_gpu_run(tmp_path, topology="1x2", backend="gloo")
+    assert {rank.find("device") for rank in record.ranks} == {torch.cuda.get_device_name(0)}
+    assert point.devices == 2
+    assert point.accuracy.value > 0.9
+
+
+def test_more_ranks_than_cards_are_refused_by_name(tmp_path):
+    count = torch.cuda.device_count()
+    with pytest.raises(
+        RuntimeError, match=f"local rank {count} has no device: {count} are visible"
+    ):
+        a_gpu_run(tmp_path, topology=f"1x{count + 1}")
+
+
+def test_compiling_is_a_part_of_the_jobs_life_and_bf16_learns(tmp_path):
+    record, point = a_gpu_run(tmp_path, compile=True, precision="bf16")
+    assert point.complete["compile"].value > 0.1
+    first, later = record.ranks[0].steps.seconds[2:10].mean(), record.ranks[0].steps.seconds[80:]
+    assert first < 20 * later.mean()  # Nothing is compiled inside the epochs.
+    assert point.accuracy.value > 0.9
