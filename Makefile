@@ -34,6 +34,7 @@ test-browser: .venv/.browser  ## The report in a real browser; installs Chromium
 	$(BIN)/python -m pytest -m browser
 
 bench: $(READY)  ## What we claim about speed: prints its figures.
+	$(BIN)/python benchmarks/fake.py
 	$(BIN)/python benchmarks/overhead.py
 
 soak: $(READY)  ## Long campaigns, by hand.

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from builders import a_study
-from scalewise import study
+from scalewise import collect
 from scalewise.face import run
 from scalewise.report import page, plot
 
@@ -30,7 +30,7 @@ def curves(tmp_path_factory):
         )
         for name, batch in (("small batch", 16), ('large <b> "batch" & more', 128))
     ]  # fmt: skip
-    return study.curves(folders)
+    return collect.curves(folders)
 
 
 @pytest.mark.parametrize("width", [1280, 420])

@@ -6,7 +6,7 @@ Needs a CUDA device; run it with ``pytest -m gpu tests/test_gpu.py``.
 import pytest
 import torch
 
-from scalewise import study
+from scalewise import collect
 from scalewise.face import run
 from scalewise.record.read import read_run
 from scalewise.spec import StudySpec
@@ -22,7 +22,7 @@ def a_gpu_run(folder, **changes):
     topology = values["run"].pop("topology", "1x1")
     question = StudySpec.from_dict({**values, "vary": {"topology": [topology]}})
     home = run(question, folder)
-    (curve,) = study.curves([home])
+    (curve,) = collect.curves([home])
     return read_run(home / question.runs()[0].id), curve.points[0]
 
 

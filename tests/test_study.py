@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from builders import a_run, a_study
-from scalewise import face, study
+from scalewise import collect, face, study
 from scalewise.errors import LaunchError, RecordError, SpecError
 from scalewise.launch.local import LocalLauncher
 from scalewise.record.files import finished
@@ -53,7 +53,7 @@ def test_a_wider_question_starts_only_what_is_new(tmp_path):
     told = Told()
     study.run(a_study(topologies=["1x1", "1x2", "1x4"]), tmp_path, told)
     assert [str(run.topology) for run in told.runs] == ["1x4"]
-    (curve,) = study.curves([tmp_path])
+    (curve,) = collect.curves([tmp_path])
     assert [point.devices for point in curve.points] == [1, 2, 4]
 
 
@@ -63,7 +63,7 @@ def test_again_repeats_what_is_finished_and_the_new_attempt_counts(tmp_path):
     study.run(question, tmp_path, Told(), again=True)
     (run,) = question.runs()
     assert json.loads((tmp_path / run.id / "outcome.json").read_text())["attempt"] == 2
-    (curve,) = study.curves([tmp_path])
+    (curve,) = collect.curves([tmp_path])
     assert curve.points[0].steps == 20
 
 
@@ -163,7 +163,7 @@ def test_a_failing_rank_fails_the_run_with_its_own_words(tmp_path):
     assert done.returncode == 3
     assert "rank 0" in done.stderr and "ValueError: lost my marbles" in done.stderr
     assert "log.txt" in done.stderr and "Traceback" not in done.stderr
-    (curve,) = study.curves([tmp_path / "runs" / "odd"])  # What was finished stays readable.
+    (curve,) = collect.curves([tmp_path / "runs" / "odd"])  # What was finished stays readable.
     assert [point.devices for point in curve.points] == [1]
     assert "1 of 2 runs are not finished" in curve.warnings
 
@@ -184,7 +184,7 @@ def test_a_missing_baseline_is_said(tmp_path):
     question = a_study(topologies=["1x1", "1x2", "1x4"])
     study.run(question, tmp_path, Told())
     (tmp_path / question.runs()[0].id / "outcome.json").unlink()
-    (curve,) = study.curves([tmp_path])
+    (curve,) = collect.curves([tmp_path])
     assert curve.baseline.devices == 2
     assert any("run on 1 is missing: compared with 2 devices" in each for each in curve.warnings)
     assert curve.points[1].efficiency.value == pytest.approx(

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import torch
 
-from scalewise import study
+from scalewise import collect
 from scalewise.face import run as run_study
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
 from scalewise.record.read import read_run
@@ -116,7 +116,7 @@ def test_techniques_and_two_nodes_go_together(tmp_path):
         data="synthetic:1500", remainder="pad", vary={"topology": ["2x1"]},
     )  # fmt: skip
     folder = run_study(question, tmp_path / "runs")
-    (curve,) = study.curves([folder])
+    (curve,) = collect.curves([folder])
     (point,) = curve.points
     assert (point.nodes, point.hosts, point.steps, point.global_batch) == (2, 1, 60, 64)
     assert point.samples_per_rank == 60 * 32 and point.batches_per_rank == 120
@@ -174,14 +174,14 @@ def test_killing_one_rank_ends_the_run_with_its_cause(tmp_path):
     assert f"rank 1 on {_host()} (process {pid}) was killed by SIGKILL" in said
     assert not [each for each in family if each.is_running()]
     folder = tmp_path / "runs" / "killed"
-    (curve,) = study.curves([folder])
+    (curve,) = collect.curves([folder])
     assert [point.devices for point in curve.points] == [1]
     finished = {path: path.stat().st_mtime_ns for path in folder.glob("*/outcome.json")}
     again = start(tmp_path, SLOW)
     _, said = again.communicate(timeout=120)
     assert again.returncode == 0 and said.startswith("1 to run, 1 finished already")
     assert {path: path.stat().st_mtime_ns for path in finished} == finished
-    (curve,) = study.curves([folder])
+    (curve,) = collect.curves([folder])
     assert [point.devices for point in curve.points] == [1, 2]
 
 

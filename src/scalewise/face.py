@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from scalewise import study
+from scalewise import collect, study
 from scalewise.analysis.measure import ScalingCurve, curve_from_numbers
 from scalewise.errors import SpecError
 from scalewise.spec import StudySpec
@@ -43,7 +43,7 @@ def measure(
     A study that varies more than topology has several: ``where`` chooses one,
     for example ``where={"strategy": "fsdp"}``.
     """
-    found = study.curves([Path(source)], scaling=scaling, devices_per_node=devices_per_node)
+    found = collect.curves([Path(source)], scaling=scaling, devices_per_node=devices_per_node)
     wanted = dict(where or {})
     chosen = [c for c in found if all(c.where.get(key) == value for key, value in wanted.items())]
     if len(chosen) != 1:

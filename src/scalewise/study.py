@@ -1,4 +1,4 @@
-"""Run a study: start what is missing, collect what is there."""
+"""Run a study: start what is missing, take up what was left, say where every run is."""
 
 import fcntl
 import json
@@ -7,18 +7,16 @@ import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from scalewise import plugins
-from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
-from scalewise.errors import LaunchError, PluginError, RecordError, RunFailed, SpecError
+from scalewise.errors import LaunchError, PluginError, RunFailed, SpecError
 from scalewise.launch import Job, Launcher, Plan
 from scalewise.launch.processes import ask
 from scalewise.record.close import close, closed, last_word
 from scalewise.record.files import failure, finished, read_json, read_study
-from scalewise.record.read import read_run
 from scalewise.record.write import cannot_write, write_json
 from scalewise.spec import RunSpec, StudySpec
 
@@ -195,48 +193,6 @@ def _status(launcher: Launcher, run: RunSpec, home: Path) -> Status:
     if cause := failure(home):
         return Status(run, "failed", cause)
     return Status(run, "missing")
-
-
-def curves(
-    paths: Sequence[Path], *, scaling: str | None = None, devices_per_node: int | None = None
-) -> list[ScalingCurve]:
-    """Return what was measured: from studies' folders, or from CSV files."""
-    found: list[ScalingCurve] = []
-    for path in paths:
-        if (scaling or devices_per_node) and path.is_dir():
-            raise SpecError(
-                f"{path} is a study's folder and knows its own scaling and nodes",
-                hint="--scaling and --devices-per-node are for CSV files",
-            )
-        if path.is_file():
-            text = _read_csv(path)
-            found.append(
-                curve_from_csv(
-                    text, name=path.stem, scaling=scaling, devices_per_node=devices_per_node
-                )
-            )
-        else:
-            found += _measured(path)
-    return found
-
-
-def _measured(folder: Path) -> list[ScalingCurve]:
-    study = read_study(folder)
-    homes = [folder / run.id for run in study.runs()]
-    there = [home for home in homes if finished(home)]
-    left = len(homes) - len(there)
-    told = [f"{left} of {len(homes)} runs are not finished"] if left and there else []
-    return [
-        replace(curve, warnings=(*told, *curve.warnings))
-        for curve in scaling_curves(study, [read_run(home) for home in there])
-    ]
-
-
-def _read_csv(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as why:
-        raise RecordError(f"cannot read {path}: {why}") from why
 
 
 def _launcher(study: StudySpec) -> Launcher:

@@ -65,12 +65,12 @@ def demo() -> None:
 
     Example: scalewise demo
     """
-    from scalewise import study
+    from scalewise import collect, study
     from scalewise.report import page
 
     question = study.read(_starter())
     folder = _carry_out(question, None, again=False)
-    curves = study.curves([folder])
+    curves = collect.curves([folder])
     _show(curves)
     typer.echo()
     typer.echo(page.write(curves, folder / "report.html"))
@@ -163,10 +163,10 @@ def measure(
 
     Example: scalewise measure published.csv --scaling weak --devices-per-node 4
     """
-    from scalewise import study
+    from scalewise import collect
     from scalewise.report import formats
 
-    curves = study.curves(sources, scaling=scaling, devices_per_node=devices_per_node)
+    curves = collect.curves(sources, scaling=scaling, devices_per_node=devices_per_node)
     if as_json:
         typer.echo(formats.as_json(curves))
     else:
@@ -196,11 +196,11 @@ def report(
 
     Example: scalewise report runs/a runs/b -o both.png --plot efficiency
     """
-    from scalewise import study
+    from scalewise import collect
     from scalewise.report.files import write
 
     _refuse_sources(output, sources)
-    curves = study.curves(sources, scaling=scaling, devices_per_node=devices_per_node)
+    curves = collect.curves(sources, scaling=scaling, devices_per_node=devices_per_node)
     typer.echo(write(curves, output, plot=plot))
 
 

@@ -12,9 +12,8 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
 
-from scalewise.analysis.measure.estimate import LEVEL, Estimate, within_run
+from scalewise.analysis.measure.estimate import Estimate, quantile, within_run
 from scalewise.analysis.measure.window import FEW, epoch_seconds, life, quality, steady
 from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord
@@ -414,8 +413,7 @@ def _spread(mine: Estimate, theirs: Estimate, samples: int) -> float:
     if mine.high is not None and theirs.high is not None:
         return max(math.hypot(mine.high - mine.value, theirs.high - theirs.value), 1.5 / samples)
     share = (mine.value + theirs.value) / 2
-    quantile = float(student.ppf((1 + LEVEL) / 2, samples))
-    return max(quantile * math.sqrt(2 * share * (1 - share) / samples), 1.5 / samples)
+    return max(quantile(samples) * math.sqrt(2 * share * (1 - share) / samples), 1.5 / samples)
 
 
 def _fixed_seconds(points: Sequence[Point]) -> float | None:
