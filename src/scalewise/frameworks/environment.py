@@ -1,7 +1,6 @@
 """What a run ran on: host, processor, versions, commit, variables that change speed."""
 
 import os
-import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -17,12 +16,13 @@ VARIABLES = (
 
 def environment(framework: Framework) -> dict[str, Any]:
     """Return the facts without which two runs cannot be compared."""
+    system = os.uname()
     return {
-        "host": os.uname().nodename,
-        "system": platform.platform(),
+        "host": system.nodename,
+        "system": f"{system.sysname} {system.release} {system.machine}",
         "processor": _processor(),
         "cores": _cores(),
-        "python": platform.python_version(),
+        "python": sys.version.split()[0],
         "arguments": sys.argv,
         "folder": os.getcwd(),
         "commit": _commit(),
@@ -44,7 +44,7 @@ def _processor() -> str | None:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return platform.processor() or None
+        return None
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else None
 
