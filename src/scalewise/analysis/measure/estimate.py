@@ -105,7 +105,7 @@ def within_run(value: float, seconds: NDArray[np.float64]) -> Estimate:
     count = len(seconds)
     if count < 2 or not seconds.min() > 0:
         return Estimate(value)
-    size = max(1, math.isqrt(count)) if count >= 20 else 1
+    size = math.isqrt(count) if count >= 8 else 1
     blocks = seconds[: count // size * size].reshape(-1, size).mean(axis=1)
     half = _half_width(np.log(blocks)) if np.ptp(blocks) > 1e-12 * blocks.max() else 0.0
     return Estimate(value, value * math.exp(-half), value * math.exp(half))
