@@ -80,7 +80,7 @@ def test_a_run_that_cannot_work_is_refused_before_anything_starts(tmp_path):
     [
         ({"framework": "torhc", "workload": "mlp"}, "torhc"),
         ({"framework": "torch", "workload": "mlpp"}, "mlpp"),
-        ({"framework": "torch", "workload": None}, "needs a workload"),
+        ({"framework": "torch", "workload": None}, "no workload named ''"),
         ({"framework": "torch", "workload": "mlp", "strategy": "dpd"}, "dpd"),
         ({"framework": "torch", "workload": "mlp", "data": "nowhere"}, "nowhere"),
         ({"framework": "torch", "workload": "mlp", "options": {"hiden": [2]}}, "hiden"),
@@ -114,6 +114,14 @@ def test_planning_is_pure_and_quotes_every_path(tmp_path):
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert str(folder / run.id) in shown.stdout.splitlines()
+
+
+def test_a_rank_told_by_the_environment_is_not_believed(tmp_path, monkeypatch):
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT"):
+        monkeypatch.setenv(name, "nonsense")
+    study.run(a_study(topologies=["1x2"]), tmp_path, Told())
+    (curve,) = collect.curves([tmp_path])
+    assert curve.points[0].devices == 2
 
 
 def test_a_second_scalewise_is_kept_out_of_the_folder(tmp_path):

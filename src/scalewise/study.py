@@ -90,22 +90,25 @@ def run(study: StudySpec, folder: Path, watcher: Watcher, *, again: bool = False
 def _carry_out(launcher: Launcher, run: RunSpec, folder: Path, watcher: Watcher) -> str:
     """Start a run, or take it up where an earlier call left it; return why it failed, if so."""
     left = _left_open(folder / run.id)
-    if left and launcher.poll(left).phase == "ended" and not _close(left, None, ""):
+    phase = launcher.poll(left).phase if left else "ended"
+    if left and phase == "ended" and not _close(left, None, ""):
         return ""  # It ended well while nobody watched.
-    mine = left is None or launcher.poll(left).phase != "running"
-    job = launcher.submit(launcher.plan([run], folder)) if mine or left is None else left
+    job = left if left and phase == "running" else launcher.submit(launcher.plan([run], folder))
     try:
         while (state := launcher.poll(job)).phase == "running":
             watcher.moved(_share_done(job))
             time.sleep(PAUSE)
-        ended = time.time() if mine else None
+        ended = None if job is left else time.time()
         if state.phase == "stuck":
             launcher.cancel(job, stuck=True)
-    except BaseException:
+    except BaseException as reason:
+        why = (
+            "ended by the user" if isinstance(reason, KeyboardInterrupt) else f"given up: {reason}"
+        )
         try:
             launcher.cancel(job)
         finally:
-            _close(job, None, "ended by the user")
+            _close(job, None, why)
         raise
     cause = _close(job, ended, state.cause, state.killed)
     if cause:
@@ -157,13 +160,7 @@ def check(runs: Sequence[RunSpec]) -> None:
 def _check_part(kind: plugins.Kind, name: str | None, framework: str) -> None:
     """Refuse a name its framework has not; a framework without such parts takes any."""
     if any(full.startswith(f"{framework}.") for full in plugins.available(kind)):
-        if name is None:
-            known = [full for full in plugins.available(kind) if full.startswith(framework)]
-            raise SpecError(
-                f"a {framework} run needs a {plugins.ONE_OF[kind]}",
-                hint=f"there are: {', '.join(full.partition('.')[2] for full in known)}",
-            )
-        plugins.find(kind, name, framework=framework)
+        plugins.find(kind, name or "", framework=framework)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,10 @@ def plan(study_file: StudyFile, output: Output = None) -> None:
         typer.echo(f"{study.title(one)}, batch {one.batch}, global {one.global_batch}: {there}")
         for command in each.commands:
             typer.echo(f"  {command}")
-    typer.echo(f"{len(plans)} runs, {question.scaling} scaling, one after another, in {folder}")
+    if any("{port}" in str(command) for each in plans for command in each.commands):
+        typer.echo("{port} is a free one, found when the run starts")
+    word = "run" if len(plans) == 1 else "runs"
+    typer.echo(f"{len(plans)} {word}, {question.scaling} scaling, one after another, in {folder}")
 
 
 @app.command()

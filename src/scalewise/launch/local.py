@@ -26,8 +26,8 @@ from scalewise.spec import RunSpec
 
 PATIENCE = 300.0
 """Seconds without any progress after which a run counts as hung."""
-PORT = "{port}"
-"""Stands for a free port in a planned command; found when it starts."""
+PORT = "localhost:{port}"
+"""Stands for where the agents meet, in a planned command; a free port is found when it starts."""
 
 
 class LocalLauncher:
@@ -56,7 +56,7 @@ class LocalLauncher:
         home = folder / run.id
         env = {"OMP_NUM_THREADS": str(run.threads), **run.env, processes.TAG: str(home)}
         commands = tuple(Command(argv, env) for argv in _argvs(run, home))
-        script = "".join(f"{command} &\n" for command in commands) + "wait\n"
+        script = "#!/bin/sh\n" + "".join(f"{command} &\n" for command in commands) + "wait\n"
         return Plan((run,), folder, commands, {f"{run.id}/plan/commands.sh": script})
 
     def submit(self, plan: Plan) -> Job:
@@ -64,20 +64,25 @@ class LocalLauncher:
         (run,) = plan.runs
         home = plan.folder / run.id
         attempt = _next_attempt(home)
+        meeting = f"localhost:{_free_port()}"
         for path, text in plan.files.items():
-            write_text(plan.folder / path, text)
+            write_text(plan.folder / path, text.replace(PORT, meeting))
         write_json(home / "spec.json", run.to_dict())
         now = {"SCALEWISE_ATTEMPT": str(attempt), "SCALEWISE_LAUNCHED": repr(time.time())}
-        port = str(_free_port())
         started = []
-        for command in plan.commands:
-            argv = [word.replace(PORT, port) for word in command.argv]
-            child = processes.start(argv, {**command.env, **now}, home / "log.txt")
-            self._children[child.pid] = child
-            started.append({"pid": child.pid, "created": psutil.Process(child.pid).create_time()})
-        name = {"launcher": "local", "host": os.uname().nodename, "processes": started}
-        job = Job(home, attempt, run.topology.world, name)
-        write_json(home / "job.json", {"attempt": attempt, "world": job.world, **name})
+        try:
+            for command in plan.commands:
+                argv = [word.replace(PORT, meeting) for word in command.argv]
+                child = processes.start(argv, {**command.env, **now}, home / "log.txt")
+                self._children[child.pid] = child
+                created = psutil.Process(child.pid).create_time()
+                started.append({"pid": child.pid, "created": created})
+            name = {"launcher": "local", "host": os.uname().nodename, "processes": started}
+            job = Job(home, attempt, run.topology.world, name)
+            write_json(home / "job.json", {"attempt": attempt, "world": job.world, **name})
+        except BaseException:
+            processes.end(home)  # Nobody could find them again.
+            raise
         return job
 
     def poll(self, job: Job) -> State:
@@ -121,7 +126,7 @@ def _argvs(run: RunSpec, home: Path) -> list[tuple[str, ...]]:
         return [(*agent, "--standalone", *worker)]
     meeting = (
         f"--nnodes={run.topology.nodes}", "--rdzv-backend=c10d",
-        f"--rdzv-endpoint=localhost:{PORT}", f"--rdzv-id={run.id}",
+        f"--rdzv-endpoint={PORT}", f"--rdzv-id={run.id}",
     )  # fmt: skip
     return [(*agent, *meeting, *worker)] * run.topology.nodes
 

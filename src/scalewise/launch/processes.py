@@ -30,7 +30,7 @@ def start(argv: Sequence[str], env: Mapping[str, str], log: Path) -> subprocess.
         with log.open("ab") as output:
             return subprocess.Popen(
                 argv,
-                env={**os.environ, **env},
+                env={**_clean(os.environ), **env},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -38,6 +38,16 @@ def start(argv: Sequence[str], env: Mapping[str, str], log: Path) -> subprocess.
             )
     except OSError as why:
         raise LaunchError(f"cannot start {argv[0]}: {why.strerror or why}") from why
+
+
+def _clean(environment: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what tells a process its rank: that is the starter's to say."""
+    told = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    return {
+        key: value
+        for key, value in environment.items()
+        if key not in told and not key.startswith("TORCHELASTIC_")
+    }
 
 
 def tagged(folder: Path) -> list[psutil.Process]:
