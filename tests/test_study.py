@@ -80,7 +80,7 @@ def test_a_run_that_cannot_work_is_refused_before_anything_starts(tmp_path):
     [
         ({"framework": "torhc", "workload": "mlp"}, "torhc"),
         ({"framework": "torch", "workload": "mlpp"}, "mlpp"),
-        ({"framework": "torch", "workload": None}, "no workload named ''"),
+        ({"framework": "torch", "workload": None}, "needs a workload"),
         ({"framework": "torch", "workload": "mlp", "strategy": "dpd"}, "dpd"),
         ({"framework": "torch", "workload": "mlp", "data": "nowhere"}, "nowhere"),
         ({"framework": "torch", "workload": "mlp", "options": {"hiden": [2]}}, "hiden"),

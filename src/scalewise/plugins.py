@@ -39,12 +39,7 @@ def available(kind: Kind) -> dict[str, EntryPoint]:
 
 def find(kind: Kind, name: str, *, framework: str = "") -> EntryPoint:
     """Return the part registered as ``name``, in this framework's corner if given."""
-    corner = f"{framework}." if framework else ""
-    parts = {
-        full.removeprefix(corner): point
-        for full, point in available(kind).items()
-        if full.startswith(corner)
-    }
+    parts = corner(kind, framework)
     if name not in parts:
         owner = f" for framework {framework!r}" if framework else ""
         there = f"there are: {', '.join(parts)}" if parts else "there are none"
@@ -53,6 +48,16 @@ def find(kind: Kind, name: str, *, framework: str = "") -> EntryPoint:
             hint=nearest(name, parts),
         )
     return parts[name]
+
+
+def corner(kind: Kind, framework: str) -> dict[str, EntryPoint]:
+    """Return the parts that belong to one framework, by their short names; all, if none is given."""
+    prefix = f"{framework}." if framework else ""
+    return {
+        full.removeprefix(prefix): point
+        for full, point in available(kind).items()
+        if full.startswith(prefix)
+    }
 
 
 def load(kind: Kind, name: str, *, framework: str = "") -> Any:

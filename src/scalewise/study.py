@@ -159,8 +159,13 @@ def check(runs: Sequence[RunSpec]) -> None:
 
 def _check_part(kind: plugins.Kind, name: str | None, framework: str) -> None:
     """Refuse a name its framework has not; a framework without such parts takes any."""
-    if any(full.startswith(f"{framework}.") for full in plugins.available(kind)):
-        plugins.find(kind, name or "", framework=framework)
+    if parts := plugins.corner(kind, framework):
+        if name is None:
+            one = plugins.ONE_OF[kind]
+            raise SpecError(
+                f"a {framework} run needs a {one}", hint=f"there are: {', '.join(parts)}"
+            )
+        plugins.find(kind, name, framework=framework)
 
 
 @dataclass(frozen=True, slots=True)

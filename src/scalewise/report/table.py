@@ -129,7 +129,7 @@ def _table(curve: ScalingCurve, title: str, columns: Sequence[tuple[str, Cell]])
         cells = [cell(point) for point in curve.points]
         if any(text != NONE for text in cells):
             shown.append((name, cells))
-    devices = [str(point.devices) for point in curve.points]
+    devices = [f"{point.devices}{' !' if point.warnings else ''}" for point in curve.points]
     return Table(
         title,
         ("devices", *(name for name, _ in shown)),

@@ -24,6 +24,9 @@ from scalewise.frameworks.torch.task import Parallel, Task, optimizer
 from scalewise.probe import Laps, Probe, Unwatched
 from scalewise.spec import RunSpec
 
+STACK = 1000
+"""Losses kept one by one, on the device, before they are put together."""
+
 
 @contextmanager
 def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TorchSession"]:
@@ -108,6 +111,7 @@ class TorchSession:
         self._batches: Iterator[list[Tensor]] = iter(())
         self._epoch, self._step = 0, 0
         self._losses: list[Tensor] = []
+        self._stacked: list[Tensor] = []
         shards = self._shards
         self._plan = [(sum(shards.counts(n)), shards.weights(n)) for n in range(shards.steps)]
         """Samples and weights of each step of an epoch."""
@@ -123,7 +127,7 @@ class TorchSession:
 
     def begin(self, epoch: int) -> None:
         """Start a pass over the data in a new order."""
-        self._losses = []
+        self._losses, self._stacked = [], []
         self._model.train()
         self._pass(epoch)
 
@@ -149,8 +153,15 @@ class TorchSession:
         probe.lap("optimizer")
         assert total is not None
         self._losses.append(total)
+        if len(self._losses) == STACK:
+            self._stack()
         self._step += 1
         return samples
+
+    def _stack(self) -> None:
+        """Put the single losses into one tensor: a million small ones would fill the memory."""
+        self._stacked.append(torch.stack(self._losses).float())
+        self._losses = []
 
     def _fetch(self, batches: Iterator[list[Tensor]]) -> list[Tensor]:
         batch = next(batches)
@@ -165,7 +176,9 @@ class TorchSession:
 
     def losses(self) -> list[float]:
         """Return the loss of each step since ``begin``, averaged over all ranks."""
-        mine = torch.stack(self._losses).float()
+        if self._losses:
+            self._stack()
+        mine = torch.cat(self._stacked)
         dist.all_reduce(mine)
         return [round(loss, 9) for loss in (mine / dist.get_world_size()).tolist()]
 
