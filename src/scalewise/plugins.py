@@ -51,7 +51,7 @@ def find(kind: Kind, name: str, *, framework: str = "") -> EntryPoint:
 
 
 def corner(kind: Kind, framework: str) -> dict[str, EntryPoint]:
-    """Return the parts that belong to one framework, by their short names; all, if none is given."""
+    """Return the parts of one framework by their short names; all parts, if none is given."""
     prefix = f"{framework}." if framework else ""
     return {
         full.removeprefix(prefix): point
