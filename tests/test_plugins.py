@@ -156,12 +156,21 @@ def test_one_part_registered_twice_is_one_part(registered):
     assert list(plugins.available("launchers")) == ["slurm"]
 
 
-@pytest.mark.parametrize(("framework", "extra"), [("", "mine"), ("torch", "torch")])
-def test_a_missing_dependency_names_the_extra(registered, framework, extra):
-    registered("strategies", mine="no_such_package:part", torch__mine="no_such_package:part")
-    with pytest.raises(PluginError, match="strategy 'mine' needs no_such_package") as problem:
-        plugins.load("strategies", "mine", framework=framework)
-    assert problem.value.hint == f"pip install 'scalewise[{extra}]'"
+def test_a_missing_dependency_of_ours_names_the_extra(registered, monkeypatch):
+    monkeypatch.setitem(sys.modules, "scalewise.frameworks.fake", None)
+    registered("strategies", torch__mine="scalewise.frameworks.fake:Fake")
+    with pytest.raises(
+        PluginError, match="strategy 'mine' needs scalewise.frameworks.fake"
+    ) as told:
+        plugins.load("strategies", "mine", framework="torch")
+    assert told.value.hint == "pip install 'scalewise[torch]'"
+
+
+def test_a_missing_dependency_of_a_stranger_is_named_itself(registered):
+    registered("strategies", mine="no_such_package:part")
+    with pytest.raises(PluginError, match="strategy 'mine' needs no_such_package") as told:
+        plugins.load("strategies", "mine")
+    assert told.value.hint == "pip install no_such_package"
 
 
 def test_a_dependency_that_is_there_but_broken_is_quoted(registered, tmp_path, monkeypatch):

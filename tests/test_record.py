@@ -101,7 +101,7 @@ def test_steps_beyond_a_thousand_are_sampled_and_their_totals_kept(tmp_path):
     assert list(one.index[:1000]) == list(range(1000))
     assert list(one.index[1000:]) == list(range(1000, 3000, 10))
     assert (one.index == two.index).all()
-    totals = [line for line in record.ranks[0].lines if "each" in line]
+    totals = [line for line in record.ranks[0].lines if "of" in line]
     assert sum(line["samples"] for line in totals) == 3000 * 8
     assert [line["steps"][1] for line in totals] == list(range(100, 3001, 100))
 

@@ -68,7 +68,9 @@ def load(kind: Kind, name: str, *, framework: str = "") -> Any:
     except ModuleNotFoundError as missing:
         raise PluginError(
             f"{ONE_OF[kind]} {name!r} needs {missing.name}, which is not installed",
-            hint=f"pip install 'scalewise[{framework or name}]'",
+            hint=f"pip install 'scalewise[{framework or name}]'"
+            if point.value.startswith("scalewise.")
+            else f"pip install {missing.name}",
         ) from missing
     except (ImportError, AttributeError) as broken:
         raise PluginError(f"{ONE_OF[kind]} {name!r} cannot be loaded: {broken}") from broken

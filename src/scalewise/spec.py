@@ -447,7 +447,7 @@ def _refuse_unknown(what: str, given: Any, known: Sequence[str]) -> None:
 def _whole(name: str, value: Any, *, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= HUGE:
         raise SpecError(
-            f"{name} must be a whole number from {least} up, got {value!r}",
+            f"{name} must be a whole number from {least} to {HUGE:,}, got {value!r}",
             hint=f"for example {name.split()[-1]} = {max(least, 1)}",
         )
 

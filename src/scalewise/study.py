@@ -93,6 +93,8 @@ def _carry_out(launcher: Launcher, run: RunSpec, folder: Path, watcher: Watcher)
     phase = launcher.poll(left).phase if left else "ended"
     if left and phase == "ended" and not _close(left, None, ""):
         return ""  # It ended well while nobody watched.
+    if left and phase == "stuck":
+        launcher.cancel(left)
     job = left if left and phase == "running" else launcher.submit(launcher.plan([run], folder))
     try:
         while (state := launcher.poll(job)).phase == "running":

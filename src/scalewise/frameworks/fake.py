@@ -23,7 +23,7 @@ from scalewise.errors import SpecError
 from scalewise.frameworks import Outline, Quality
 from scalewise.plugins import nearest
 from scalewise.probe import Laps, Probe
-from scalewise.spec import RunSpec, Topology
+from scalewise.spec import Parallelism, RunSpec, Topology
 
 DATA = 65536
 """Samples in the simulated data set unless ``data = "synthetic:SAMPLES"``."""
@@ -117,6 +117,8 @@ class Fake:
         law = Law.of(spec.options)
         if not law.step(spec.batch, spec.topology):
             raise SpecError("a law in which nothing takes time", hint="give compute above 0")
+        if spec.parallelism != Parallelism():
+            raise SpecError("the fake machine splits no model", hint="leave parallelism out")
         if spec.remainder != "drop":
             raise SpecError(
                 f"the fake machine cannot {spec.remainder} a remainder, it only drops it",

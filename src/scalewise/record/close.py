@@ -42,7 +42,7 @@ class LastWord:
     @property
     def place(self) -> str:
         """Where the rank was: its step, or the part of its life."""
-        if (stalled := self.last.get("stalled")) is not None:
+        if (stalled := self.last.get("stalled")) and stalled["span"]:
             return f"in {stalled['span']}, after {stalled['steps']} steps"
         if steps := self.find("steps"):
             return f"after step {steps[1]}"

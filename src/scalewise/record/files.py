@@ -9,19 +9,19 @@ from scalewise.errors import RecordError
 from scalewise.record.write import SCHEMA
 from scalewise.spec import RUN_KEYS, STUDY_KEYS, RunSpec, StudySpec
 
+REPEAT = "delete the run's folder and run the study again"
+
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return a versioned file's values."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as why:
-        raise RecordError(f"{path} is missing", hint="run the study again") from why
+        raise RecordError(f"{path} is missing", hint=REPEAT) from why
     except (OSError, UnicodeDecodeError) as why:
         raise RecordError(f"cannot read {path}: {why}") from why
     except ValueError as why:
-        raise RecordError(
-            f"{path} is damaged: {why}", hint="move it away and run the study again"
-        ) from why
+        raise RecordError(f"{path} is damaged: {why}", hint=REPEAT) from why
     if not isinstance(values, dict):
         raise RecordError(f"{path} is damaged: not a JSON object")
     version = values.pop("schema", None)

@@ -60,7 +60,7 @@ def steady(record: RunRecord) -> Window:
         seconds=max(span.end for span in spans) - begin,
         step_seconds=series[dropped:],
         steps=per_epoch - dropped,
-        left_out=f"first {dropped} steps" if dropped else "nothing",
+        left_out=f"first {dropped} step{'s' if dropped > 1 else ''}" if dropped else "nothing",
     )
 
 

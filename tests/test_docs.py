@@ -1,0 +1,155 @@
+"""The documentation says what the code does: its examples, links, names and numbers."""
+
+import doctest
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import tomllib
+import typer
+
+from scalewise import collect, errors
+from scalewise.analysis.measure import Point
+from scalewise.cli import app
+from scalewise.frameworks.fake import Law
+from scalewise.report.plot import PLOTS
+from scalewise.spec import RUN_KEYS, STUDY_KEYS, StudySpec
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), ROOT / "studies" / "README.md"]
+CARDS = sorted(set((DOCS / "metrics").glob("*.md")) - {DOCS / "metrics" / "README.md"})
+HEADINGS = ["Question", "Formula", "Code", "Unit", "Example", "How it misleads"]
+COMMANDS = typer.main.get_command(app).commands
+ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+
+
+def named(path):
+    return str(path.relative_to(ROOT))
+
+
+def blocks(page, language):
+    """Return the page's code blocks of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.M | re.S)
+
+
+def prose(page):
+    """Return the page without its code blocks."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+
+
+def headings(page):
+    return re.findall(r"^#+ (.+)$", prose(page), re.M)
+
+
+def anchors(page):
+    """Return what links into the page can point to."""
+    return [re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings(page)]
+
+
+def section(name, heading):
+    """Return what stands under a heading of a reference page, up to the next one of its rank."""
+    rank, text = heading.count("#"), prose(DOCS / "reference" / name)
+    found = re.search(rf"^{re.escape(heading)}$(.*?)(?=^#{{1,{rank}}} |\Z)", text, re.M | re.S)
+    assert found, f"{name} has no {heading!r}"
+    return found[1]
+
+
+def shown_studies():
+    """Return the studies of all pages and files; a block without name and [run] is a fragment."""
+    texts = {path: [path.read_text()] for path in sorted((ROOT / "studies").glob("*.toml"))}
+    texts |= {page: blocks(page, "toml") for page in PAGES}
+    return [
+        pytest.param(text, id=f"{named(path)}-{number}")
+        for path, found in texts.items()
+        for number, text in enumerate(found, start=1)
+        if re.search(r"^(name =|\[run\])", text, re.M)
+    ]
+
+
+def leads_somewhere(page, link):
+    path, _, anchor = link.partition("#")
+    found = (page.parent / path).resolve() if path else page
+    return found.is_file() and (not anchor or anchor in anchors(found))
+
+
+@pytest.mark.parametrize("text", shown_studies())
+def test_every_study_that_is_shown_is_accepted(text):
+    assert StudySpec.from_dict(tomllib.loads(text)).runs()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_relative_link_leads_to_a_file_and_a_heading(page):
+    links = re.findall(r"\]\(([^)\s]+)\)", prose(page))
+    near = [link for link in links if "://" not in link]
+    assert [link for link in near if not leads_somewhere(page, link)] == []
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=named)
+def test_every_page_is_listed_on_the_first_page_of_its_kind(page):
+    first = DOCS / "metrics" / "README.md" if page in CARDS else DOCS / "README.md"
+    assert page == first or f"({page.relative_to(first.parent)})" in first.read_text()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "studies/published").glob("*.csv")), ids=named)
+def test_every_published_curve_has_a_source_and_nothing_to_warn_of(path):
+    assert re.search(r"^# Source: \S", path.read_text(), re.M)
+    (curve,) = collect.curves([path], scaling="weak", devices_per_node=4)
+    assert len(curve.points) > 1
+    assert not curve.warnings and not any(point.warnings for point in curve.points)
+
+
+@pytest.mark.parametrize("card", CARDS, ids=named)
+def test_every_metric_card_has_the_six_headings(card):
+    assert headings(card)[1:] == HEADINGS
+
+
+@pytest.mark.parametrize(
+    ("page", "heading", "names"),
+    [
+        ("study-file.md", "## The study", STUDY_KEYS),
+        ("study-file.md", "## `[run]`", RUN_KEYS),
+        ("study-file.md", "### The fake machine's law", [each.name for each in fields(Law)]),
+        ("json.md", "### A point", [each.name for each in fields(Point)]),
+        ("cli.md", "## report", list(PLOTS)),
+        ("errors.md", "## The tree", [kind.__name__ for kind in ERRORS]),
+    ],
+)
+def test_every_name_is_in_the_reference(page, heading, names):
+    told = section(page, heading).replace("`[", "`").replace("]`", "`")
+    assert names and [name for name in names if f"`{name}`" not in told] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_in_the_reference_with_its_arguments_and_an_example(name):
+    told = section("cli.md", f"## {name}")
+    for each in COMMANDS[name].params:
+        words = each.opts if each.param_type_name == "option" else [each.metavar or each.name]
+        assert [word for word in words if f"`{word}`" not in told] == []
+    assert f"scalewise {name}" in "".join(blocks(DOCS / "reference/cli.md", "sh"))
+
+
+def test_the_tree_of_errors_is_the_one_in_the_code():
+    tree = errors.__doc__.partition("\n\n")[2]
+    assert tree in (DOCS / "reference/errors.md").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_python_block_compiles(page):
+    for block in blocks(page, "python"):
+        examples = doctest.DocTestParser().get_examples(block)
+        compile("".join(each.source for each in examples) or block, named(page), "exec")
+
+
+def test_the_python_of_the_start_page_runs_and_prints_what_it_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    start = DOCS / "start.md"
+    for text in blocks(start, "toml"):
+        study = tomllib.loads(text)
+        if study["run"].get("framework") == "fake":
+            Path(f"{study['name']}.toml").write_text(text)
+    for block in blocks(start, "python"):
+        exec(compile(block, "start.md", "exec"), {})
+        printed = capsys.readouterr().out.split()
+        assert set(re.findall(r"\)  # ([\d.]+)$", block, re.M)) <= set(printed)
