@@ -159,9 +159,7 @@ def test_one_part_registered_twice_is_one_part(registered):
 def test_a_missing_dependency_of_ours_names_the_extra(registered, monkeypatch):
     monkeypatch.setitem(sys.modules, "scalewise.frameworks.fake", None)
     registered("strategies", torch__mine="scalewise.frameworks.fake:Fake")
-    with pytest.raises(
-        PluginError, match="strategy 'mine' needs scalewise.frameworks.fake"
-    ) as told:
+    with pytest.raises(PluginError, match="'mine' needs scalewise") as told:
         plugins.load("strategies", "mine", framework="torch")
     assert told.value.hint == "pip install 'scalewise[torch]'"
 
