@@ -23,7 +23,7 @@ def bind(spec: RunSpec) -> torch.device:
     if kind == "cpu":
         torch.set_num_threads(spec.threads)
         return torch.device("cpu")
-    module = torch.get_device_module(kind)
+    module = _module(kind)
     count = module.device_count()
     if local >= count:
         if spec.backend != "gloo":
@@ -39,9 +39,20 @@ def bind(spec: RunSpec) -> torch.device:
 
 def _kind() -> str:
     for kind in ("cuda", "xpu"):
-        if torch.get_device_module(kind).is_available():
+        if _module(kind).is_available():
             return kind
     return "cpu"
+
+
+def _module(kind: str) -> Any:
+    """Return ``torch.cuda`` or ``torch.xpu``; older versions have no function for it."""
+    return getattr(torch, kind)
+
+
+def settle(device: torch.device) -> None:
+    """Wait until the device has done what it was asked."""
+    if device.type != "cpu":
+        _module(device.type).synchronize()
 
 
 def backend(spec: RunSpec, device: torch.device) -> str:
@@ -53,13 +64,13 @@ def name(device: torch.device) -> str:
     """Return what the device is called."""
     if device.type == "cpu":
         return "cpu"
-    return str(torch.get_device_module(device.type).get_device_name(device))
+    return str(_module(device.type).get_device_name(device))
 
 
 def peak_memory(device: torch.device) -> int:
     """Return the peak bytes: reserved on an accelerator, resident on a CPU."""
     if device.type != "cpu":
-        return int(torch.get_device_module(device.type).max_memory_reserved(device))
+        return int(_module(device.type).max_memory_reserved(device))
     try:
         status = Path("/proc/self/status").read_text(encoding="utf-8")
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024
@@ -75,7 +86,7 @@ class EventClock:
     now = staticmethod(time.perf_counter)
 
     def __init__(self, device: torch.device) -> None:
-        self._event = torch.get_device_module(device.type).Event
+        self._event = _module(device.type).Event
 
     def mark(self) -> Any:
         event = self._event(enable_timing=True)
@@ -92,14 +103,13 @@ class EventClock:
 def facts() -> dict[str, Any]:
     """Return PyTorch's version, devices and backends."""
     kind = _kind()
-    module = torch.get_device_module(kind)
     return {
         "name": "torch",
         "version": torch.__version__,
         "cuda": torch.version.cuda,
-        "devices": [name(torch.device(kind, n)) for n in range(module.device_count())]
-        if kind != "cpu"
-        else ["cpu"],
+        "devices": ["cpu"]
+        if kind == "cpu"
+        else [name(torch.device(kind, n)) for n in range(_module(kind).device_count())],
         "backends": [
             each
             for each in ("gloo", "nccl", "mpi", "xccl")

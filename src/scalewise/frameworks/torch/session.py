@@ -171,8 +171,7 @@ class TorchSession:
 
     def settle(self) -> None:
         """Wait until the device has done what it was asked."""
-        if self._device.type != "cpu":
-            torch.get_device_module(self._device.type).synchronize()
+        devices.settle(self._device)
 
     def losses(self) -> list[float]:
         """Return the loss of each step since ``begin``, averaged over all ranks."""
