@@ -17,7 +17,7 @@ def play(run: RunSpec, folder: Path) -> RunRecord:
     write_json(home / "spec.json", run.to_dict())
     assert do_train(str(home)) == 0
     assert not close(home, attempt=1, world=run.topology.world, ended=time.time())
-    return read_run(home)
+    return read_run(home, run)
 
 
 def play_all(study: StudySpec, folder: Path) -> Iterator[RunRecord]:

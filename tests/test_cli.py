@@ -165,13 +165,13 @@ def test_a_report_never_takes_the_place_of_a_record(done, scalewise, tmp_path):
 def test_init_writes_a_study_and_never_over_another(scalewise, tmp_path):
     mine = tmp_path / "mine.toml"
     assert scalewise("init", "mine.toml") == (0, "mine.toml\n", "")
-    assert study.read(mine).name == "demo"
+    assert study.read(mine).name == "mine"
     mine.write_text("precious")
     code, _, err = scalewise("init", "mine.toml")
     assert (code, mine.read_text()) == (1, "precious")
     assert err == ("error: mine.toml is there already\n hint: choose another name, or --force\n")
     assert scalewise("init", "mine.toml", "--force")[0] == 0
-    assert study.read(mine).name == "demo"
+    assert study.read(mine).name == "mine"
 
 
 def test_a_plan_starts_nothing(scalewise, tmp_path):
@@ -226,7 +226,7 @@ def test_plugins_are_listed_with_their_home(scalewise):
 
 BAD_STUDIES = {
     "broken": ("name = a study", "s.toml is not TOML", "text needs quotes"),
-    "no text": (b"\xff\xfe", "s.toml is not TOML", "text needs quotes"),
+    "no text": (b"\xff\xfe", "s.toml is not text", "UTF-8"),
     "unknown key": (study_toml(bacth=8), "no key 'bacth'", "did you mean 'batch'?"),
     "wrong type": (study_toml(batch="8"), "batch must be a whole number", "batch = 1"),
     "no topology": (study_toml(["two"]), "not a topology: 'two'", "for example 2x8"),
@@ -235,7 +235,7 @@ BAD_STUDIES = {
     "no data": (study_toml(**TORCH, data="nowhere"), "no data folder nowhere", "MNIST idx"),
     "no workload": (study_toml(framework="torch"), "needs a workload", "mlp, mnist-cnn"),
     "framework": (study_toml(framework="fkae"), "no framework named 'fkae'", "'fake'"),
-    "option": (study_toml(options={}) + '"options.compte" = [1]', "no 'compte'", "'compute'"),
+    "option": (study_toml(options={}) + '"options.compte" = [1]', "no key 'compte'", "'compute'"),
     "launcher": (study_toml() + '[launcher]\nname = "locl"', "launcher named 'locl'", "'local'"),
     "date": (study_toml() + '"options.since" = [2020-01-01]', "2020", ""),
 }
@@ -266,12 +266,12 @@ def test_a_bad_study_is_told_in_a_sentence(bad, scalewise, tmp_path):
         ("plan nowhere.toml", "no study file nowhere.toml", "scalewise init"),
         ("run nowhere.toml", "no study file nowhere.toml", "scalewise init"),
         ("plan folder", "cannot read folder: Is a directory", ""),
-        ("measure nowhere", "nowhere does not exist", "or a CSV file"),
-        ("measure folder", "folder is not a study's folder", "or a CSV file"),
+        ("measure nowhere", "nowhere does not exist", "`scalewise run` printed"),
+        ("measure folder", "folder is not a study's folder", "`scalewise run` printed"),
         ("status folder", "folder is not a study's folder", "`scalewise run` printed"),
         ("measure newer", "newer/study.json has schema 2", "upgrade scalewise"),
         ("measure damaged", "damaged/study.json is damaged", "run the study again"),
-        ("measure nan.csv", "nan, line 3: throughput must be a number above 0, got 'nan'", ""),
+        ("measure nan.csv", "nan.csv, line 3: throughput must be a number above 0, got 'nan'", ""),
         ("measure binary.csv", "cannot read binary.csv", ""),
         ("measure a.csv --scaling wek", "'wek'", ""),
         ("report a.csv -o a.csv/r.html", "cannot write a.csv/r.html", "another folder"),

@@ -23,7 +23,8 @@ def a_gpu_run(folder, **changes):
     question = StudySpec.from_dict({**values, "vary": {"topology": [topology]}})
     home = run(question, folder)
     (curve,) = collect.curves([home])
-    return read_run(home / question.runs()[0].id), curve.points[0]
+    (spec,) = question.runs()
+    return read_run(home / spec.id, spec), curve.points[0]
 
 
 def test_one_rank_trains_over_nccl_and_its_steps_are_timed_on_the_device(tmp_path):

@@ -285,8 +285,21 @@ def test_a_csv_may_have_comments_gaps_spaces_and_a_mark():
     assert [(p.devices, p.nodes) for p in curve.points] == [(1, 1), (2, 1), (4, 2)]
     assert [p.throughput and p.throughput.value for p in curve.points] == [240, 464, None]
     assert [p.time and p.time.value for p in curve.points] == [556, None, 380]
-    assert curve.points[2].efficiency.value == pytest.approx(556 / 380 / 4)
+    assert curve.points[2].efficiency is None  # By throughput, and there it has none.
+    assert curve.points[2].speedup_time.value == pytest.approx(556 / 380)
     assert curve.scaling == "weak"
+
+
+def test_work_that_is_unknown_at_one_point_is_not_taken_as_equal():
+    curve = curve_from_csv("devices,time,samples\n1,100,1000\n2,60,", name="t")
+    assert curve.points[1].speedup_time is None and curve.points[1].saved_baseline is None
+    assert "an unknown number of samples" in curve.points[1].warnings[0]
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_a_table_without_commas_says_so(mark):
+    with pytest.raises(SpecError, match="t is not separated by commas"):
+        curve_from_csv(f"devices{mark}time\n1{mark}2", name="t")
 
 
 def test_samples_over_time_are_throughput():

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from math import inf
 
 import pytest
+from rich.console import Console
 
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve, curve_from_numbers
 from scalewise.analysis.measure.curve import compare
@@ -301,3 +302,14 @@ def test_a_place_that_takes_no_file_is_named(ending, tmp_path):
 def test_a_name_too_long_for_a_file_is_named(ending, tmp_path):
     with pytest.raises(RecordError, match=r"cannot write .*too long"):
         files.write([a_curve()], tmp_path / f"{'r' * 300}.{ending}")
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_a_narrow_terminal_gets_whole_numbers_in_more_rows(width):
+    curve = curve_from_numbers([(1, 240.0), (2, 464.0)], times=[(1, 556.0), (2, 439.0)])
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None).print(formats.terminal([curve], width))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    cells = {cell for line in lines for cell in line.split()}
+    assert {"464.0", "1.933", "96.7", "93.3", "439.0", "21.0"} <= cells

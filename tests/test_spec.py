@@ -103,13 +103,16 @@ def test_every_field_that_changes_changes_the_id(field):
     assert a_run(**base, **{field: CHANGES[field]}).id != a_run(**base).id
 
 
+TEXT = some.text(some.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+
+
 @settings(deadline=None)
 @given(
     batch=some.integers(1, 4096),
     lr=some.floats(1e-9, 1e9),
     topology=some.builds("{}x{}".format, some.integers(1, 64), some.integers(1, 16)),
     seed=some.integers(0, 2**31 - 1),
-    env=some.dictionaries(some.text(), some.text(), max_size=3),
+    env=some.dictionaries(some.from_regex(r"[A-Z_]{1,9}", fullmatch=True), TEXT, max_size=3),
 )
 def test_a_run_survives_json(**changes):
     run = a_run(**changes)
@@ -176,6 +179,10 @@ def test_a_wrong_value_is_named_with_a_way_out(field, value, hint):
         ({"parallelism": {"tenser": 2}}, "no key 'tenser'", "did you mean 'tensor'?"),
         ({"parallelism": {"tensor": 0}}, "tensor must be a whole number", "tensor = 1"),
         ({"env": {"A": 1}}, "env A must be text, got 1", 'A = "1"'),
+        ({"env": {"A=B": "x"}}, "env cannot hold 'A=B'", "NAME"),
+        ({"env": {"": "x"}}, "env cannot hold ''", "NAME"),
+        ({"env": {"A": "a\0b"}}, "env cannot hold 'A'", "NAME"),
+        ({"data": " "}, "data must not be empty", "leave data out"),
         ({"steps": 2, "epochs": 2}, "got epochs and steps", "epochs = 3"),
         ({"steps": None}, "got none", "epochs = 3"),
         ({"batch": 2, "global_batch": 2}, "one of batch and global_batch", "over all of them"),
@@ -266,7 +273,23 @@ def test_a_study_may_have_a_peoples_name(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["a/b", "a\\b", "..", ".hidden", "", "  ", "a\nb", "a\0b", 3, "x" * 256, "é" * 128]
+    "name",
+    [
+        "a/b",
+        "a\\b",
+        "..",
+        ".hidden",
+        "",
+        "  ",
+        "a\nb",
+        "a\0b",
+        "a\x1bb",
+        "a\u202eb",
+        "-rf",
+        3,
+        "x" * 256,
+        "é" * 128,
+    ],
 )
 def test_a_name_that_is_no_folder_is_refused(name):
     with pytest.raises(SpecError) as problem:
@@ -311,3 +334,20 @@ def test_a_study_survives_json():
     study = a_study(global_batch=16, repeats=2, vary={"lr": [0.1, 0.2]}, launcher={"patience": 9})
     assert StudySpec.from_dict(through_json(study.to_dict())) == study
     assert study.scaling == "strong"
+
+
+def test_options_may_be_varied_as_a_table():
+    dotted = a_study(vary={"options.compute": [0.1, 0.2]})
+    nested = a_study(vary={"options": {"compute": [0.1, 0.2]}})
+    assert nested == dotted
+
+
+def test_a_study_of_too_many_runs_is_refused_at_once():
+    with pytest.raises(SpecError, match="a study of 6,000,000,000 runs"):
+        a_study(repeats=2_000_000_000)
+
+
+@pytest.mark.parametrize("text", ["１x２", "1_0x1", "+1x1", " 1x1", "1x1x1", "x1"])
+def test_a_topology_is_written_in_plain_digits(text):
+    with pytest.raises(SpecError, match="not a topology"):
+        Topology.parse(text)

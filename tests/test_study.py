@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -185,7 +187,7 @@ def test_a_process_that_ends_without_a_word_is_named(tmp_path):
 def test_a_hung_run_is_ended_after_its_patience(tmp_path):
     done = run_odd(tmp_path, "time.sleep(100)", settings="[launcher]\npatience = 2")
     assert done.returncode == 3
-    assert "no progress for" in done.stderr and "rank 0 stopped" in done.stderr
+    assert "no rank has started for" in done.stderr and "patience" in done.stderr
 
 
 def test_a_missing_baseline_is_said(tmp_path):
@@ -198,6 +200,63 @@ def test_a_missing_baseline_is_said(tmp_path):
     assert curve.points[1].efficiency.value == pytest.approx(
         curve.points[1].throughput.value / curve.points[0].throughput.value / 2
     )
+
+
+def test_a_damaged_run_is_left_out_and_said(tmp_path):
+    question = a_study(topologies=["1x1", "1x2", "1x4"])
+    study.run(question, tmp_path, Told())
+    broken = tmp_path / question.runs()[1].id
+    (broken / "rank-00001.jsonl").write_text("{")
+    (curve,) = collect.curves([tmp_path])
+    assert [point.devices for point in curve.points] == [1, 4]
+    assert (
+        "rank-00001.jsonl" in curve.warnings[0] and "delete the run's folder" in curve.warnings[0]
+    )
+    shutil.rmtree(broken)
+    told = Told()
+    study.run(question, tmp_path, told)
+    assert [str(run.topology) for run in told.runs] == ["1x2"]
+    (curve,) = collect.curves([tmp_path])
+    assert [point.devices for point in curve.points] == [1, 2, 4]
+
+
+@pytest.mark.parametrize("content", [b"{", b"[1, 2]", b"null", b"{}", b'{"schema": 1}', b"\xff\0"])
+def test_a_run_whose_outcome_cannot_be_read_is_run_again(tmp_path, content):
+    question = a_study(topologies=["1x1", "1x2"])
+    study.run(question, tmp_path, Told())
+    home = tmp_path / question.runs()[0].id
+    (home / "outcome.json").write_bytes(content)
+    (home / "spec.json").write_bytes(content)
+    assert [each.phase for each in study.status(tmp_path)] == ["failed", "finished"]
+    study.run(question, tmp_path, Told())
+    (curve,) = collect.curves([tmp_path])
+    assert [point.devices for point in curve.points] == [1, 2]
+
+
+def test_a_study_keeps_out_of_anothers_folder_and_of_a_newer_one(tmp_path):
+    study.run(a_study(topologies=["1x1"]), tmp_path, Told())
+    with pytest.raises(SpecError, match="holds the study 'a study', not 'another'"):
+        study.run(a_study(name="another"), tmp_path, Told())
+    path = tmp_path / "study.json"
+    path.write_text(path.read_text().replace('"schema": 1', '"schema": 99'))
+    with pytest.raises(RecordError, match="schema 99"):
+        study.run(a_study(topologies=["1x1"]), tmp_path, Told())
+    assert '"schema": 99' in path.read_text()
+
+
+def test_the_parts_of_repeats_sum_to_their_whole(tmp_path):
+    options = {"drift": 0.3}
+    study.run(a_study(topologies=["1x1"], repeats=3, options=options, epochs=2), tmp_path, Told())
+    (curve,) = collect.curves([tmp_path])
+    point = curve.points[0]
+    assert sum(part.value for part in point.complete.values()) == pytest.approx(point.time.value)
+    assert point.overhead == pytest.approx(1 - point.complete["train"].value / point.time.value)
+
+
+def test_a_process_killed_from_outside_is_named_with_its_signal(tmp_path):
+    done = run_odd(tmp_path, "os.kill(os.getpid(), 9)")
+    assert done.returncode == 3
+    assert re.search(r"the run's first process \(\d+\) was killed by SIGKILL", done.stderr)
 
 
 def test_interrupting_keeps_what_is_finished_and_ends_the_rest(tmp_path):

@@ -37,7 +37,7 @@ def equal_batches(tmp_path_factory):
     )  # fmt: skip
     folder = run_study(question, tmp_path_factory.mktemp("runs"))
     return {
-        (run.topology.world, run.remainder): read_run(folder.absolute() / run.id)
+        (run.topology.world, run.remainder): read_run(folder.absolute() / run.id, run)
         for run in question.runs()
     }
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
 from scalewise.errors import RecordError, SpecError
-from scalewise.record.files import finished, read_study
+from scalewise.record.files import NewerSchema, finished, read_study
 from scalewise.record.read import read_run
 
 
@@ -25,7 +25,11 @@ def curves(
             text = _read_csv(path)
             found.append(
                 curve_from_csv(
-                    text, name=path.stem, scaling=scaling, devices_per_node=devices_per_node
+                    text,
+                    name=path.stem,
+                    source=str(path),
+                    scaling=scaling,
+                    devices_per_node=devices_per_node,
                 )
             )
         else:
@@ -34,14 +38,26 @@ def curves(
 
 
 def _measured(folder: Path) -> list[ScalingCurve]:
+    """Return a study's curves from the runs that can be read; say what is left out."""
     study = read_study(folder)
-    homes = [folder / run.id for run in study.runs()]
-    there = [home for home in homes if finished(home)]
-    left = len(homes) - len(there)
-    told = [f"{left} of {len(homes)} runs are not finished"] if left and there else []
+    runs = study.runs()
+    there = [run for run in runs if finished(folder / run.id)]
+    records, broken = [], []
+    for run in there:
+        try:
+            records.append(read_run(folder / run.id, run))
+        except NewerSchema:
+            raise
+        except RecordError as problem:
+            broken.append(problem)
+    if broken and not records:
+        raise broken[0]
+    told = [f"left out: {problem} ({problem.hint})" for problem in broken]
+    if records and len(there) < len(runs):
+        told.append(f"{len(runs) - len(there)} of {len(runs)} runs are not finished")
     return [
         replace(curve, warnings=(*told, *curve.warnings))
-        for curve in scaling_curves(study, [read_run(home) for home in there])
+        for curve in scaling_curves(study, records)
     ]
 
 

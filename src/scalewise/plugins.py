@@ -5,11 +5,11 @@ stranger's do. A part that belongs to one framework is registered under
 ``<framework>.<name>`` (``torch.ddp``); users write the short name.
 """
 
-from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, get_args
 
+from scalewise.checks import nearest
 from scalewise.errors import PluginError
 
 Kind = Literal["launchers", "frameworks", "strategies", "workloads"]
@@ -74,9 +74,3 @@ def load(kind: Kind, name: str, *, framework: str = "") -> Any:
         ) from missing
     except (ImportError, AttributeError) as broken:
         raise PluginError(f"{ONE_OF[kind]} {name!r} cannot be loaded: {broken}") from broken
-
-
-def nearest(name: str, known: Any) -> str:
-    """Return a hint that names the known word closest to ``name``, or nothing."""
-    near = get_close_matches(str(name), [str(word) for word in known], n=1)
-    return f"did you mean {near[0]!r}?" if near else ""

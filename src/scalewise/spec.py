@@ -7,15 +7,16 @@ equal run specs have the same ``id`` and so the same folder.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from hashlib import blake2b
 from itertools import product
-from sys import float_info
+from math import prod
 from typing import Any, Literal, get_args
 
+from scalewise.checks import choice, positive, refuse_unknown, typed, whole
 from scalewise.errors import SpecError
-from scalewise.plugins import nearest
 
 Remainder = Literal["drop", "pad", "short"]
 Precision = Literal["fp32", "bf16"]
@@ -24,7 +25,7 @@ Backend = Literal["gloo", "nccl", "xccl", "mpi"]
 Start = Literal["torchrun", "direct"]
 Scaling = Literal["weak", "strong"]
 
-HUGE = 2**31 - 1
+MOST_RUNS = 10_000
 LONGEST_NAME = 200
 """Bytes; file systems take 255 for a folder's name."""
 
@@ -37,8 +38,8 @@ class Topology:
     devices: int
 
     def __post_init__(self) -> None:
-        _whole("topology nodes", self.nodes, least=1)
-        _whole("topology devices", self.devices, least=1)
+        whole("topology nodes", self.nodes, least=1)
+        whole("topology devices", self.devices, least=1)
 
     @property
     def world(self) -> int:
@@ -52,14 +53,12 @@ class Topology:
         >>> Topology.parse("2x8").world
         16
         """
-        nodes, x, devices = str(given).rpartition("x")
-        try:
-            if isinstance(given, bool) or not isinstance(given, (str, int)):
-                raise ValueError
-            counts = int(nodes) if x else 1, int(devices)
-        except ValueError as bad:
+        words = not isinstance(given, bool) and isinstance(given, (str, int))
+        found = re.fullmatch(r"(?:([0-9]+)x)?([0-9]+)", str(given)) if words else None
+        if not found:
             hint = "write NODESxDEVICES, for example 2x8"
-            raise SpecError(f"not a topology: {given!r}", hint=hint) from bad
+            raise SpecError(f"not a topology: {given!r}", hint=hint)
+        counts = int(found[1] or 1), int(found[2])
         if min(counts) < 1:
             raise SpecError(f"a topology needs at least 1x1, got {given!r}")
         return cls(*counts)
@@ -78,7 +77,7 @@ class Parallelism:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            _whole(f"parallelism {each.name}", getattr(self, each.name), least=1)
+            whole(f"parallelism {each.name}", getattr(self, each.name), least=1)
 
     @classmethod
     def parse(cls, given: Any) -> "Parallelism":
@@ -88,7 +87,7 @@ class Parallelism:
                 f"parallelism must be a table, got {given!r}",
                 hint="for example parallelism = {tensor = 2}",
             )
-        _refuse_unknown("parallelism", given, [each.name for each in fields(cls)])
+        refuse_unknown("parallelism", given, [each.name for each in fields(cls)])
         return cls(**given)
 
     def replicas(self, world: int) -> int:
@@ -155,22 +154,25 @@ class RunSpec:
 
     def __post_init__(self) -> None:
         for name in ("batch", "accumulate", "threads"):
-            _whole(name, getattr(self, name), least=1)
+            whole(name, getattr(self, name), least=1)
         for name in ("workers", "seed", "repeat"):
-            _whole(name, getattr(self, name), least=0)
+            whole(name, getattr(self, name), least=0)
         for name in ("epochs", "steps", "samples"):
             if getattr(self, name) is not None:
-                _whole(name, getattr(self, name), least=1)
+                whole(name, getattr(self, name), least=1)
         for name in ("compile", "save"):
-            _typed(name, getattr(self, name), bool, "true or false")
+            typed(name, getattr(self, name), bool, "true or false")
         for name in ("framework", "strategy", "launcher", "workload", "data"):
             if getattr(self, name) is not None:
-                _typed(name, getattr(self, name), str, "a name in quotes")
+                typed(name, getattr(self, name), str, "a name in quotes")
+                if not getattr(self, name).strip():
+                    raise SpecError(f"{name} must not be empty", hint=f"leave {name} out")
         for name, allowed in _CHOICES.items():
-            _choice(name, getattr(self, name), allowed)
-        _positive("lr", self.lr)
+            if getattr(self, name) is not None or name not in ("backend", "start"):
+                choice(name, getattr(self, name), allowed)
+        positive("lr", self.lr, example=0.01)
         _check_env(self.env)
-        _typed("options", self.options, Mapping, "a table, for example {dropout = 0.0}")
+        typed("options", self.options, Mapping, "a table, for example {dropout = 0.0}")
         _refuse_unspeakable(self.options)
         given = [n for n in ("epochs", "steps", "samples") if getattr(self, n)]
         if len(given) != 1:
@@ -232,7 +234,7 @@ class RunSpec:
     def from_dict(cls, data: Mapping[str, Any]) -> "RunSpec":
         """Build a spec from JSON or TOML values; refuse keys that mean nothing."""
         given = dict(data)
-        _refuse_unknown("run", given, RUN_KEYS)
+        refuse_unknown("run", given, RUN_KEYS)
         if "topology" not in given:
             raise SpecError("a run needs a topology", hint='for example topology = "1x2"')
         given["topology"] = Topology.parse(given["topology"])
@@ -249,16 +251,16 @@ class RunSpec:
 
 def _share(given: dict[str, Any]) -> int:
     """Take ``global_batch`` out of ``given`` and return the batch of one replica."""
-    whole: int = given.pop("global_batch")
-    _whole("global_batch", whole, least=1)
+    together: int = given.pop("global_batch")
+    whole("global_batch", together, least=1)
     accumulate = given.get("accumulate", 1)
-    _whole("accumulate", accumulate, least=1)
+    whole("accumulate", accumulate, least=1)
     replicas = given["parallelism"].replicas(given["topology"].world)
-    batch, ragged = divmod(whole, int(replicas * accumulate))
+    batch, ragged = divmod(together, int(replicas * accumulate))
     if ragged or not batch:
         over = f"{replicas} replicas" + (f" x {accumulate} micro-steps" if accumulate > 1 else "")
         raise SpecError(
-            f"global_batch {whole} does not divide over {over} ({given['topology']})",
+            f"global_batch {together} does not divide over {over} ({given['topology']})",
             hint=f"for example global_batch = {max(batch, 1) * replicas * accumulate}",
         )
     return batch
@@ -289,36 +291,41 @@ class StudySpec:
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        _choice("scaling", self.scaling, get_args(Scaling))
-        _whole("repeats", self.repeats, least=1)
-        _typed("run", self.run, Mapping, "a table")
-        _typed("vary", self.vary, Mapping, "a table of lists")
-        _typed("launcher", self.launcher, Mapping, "a table")
+        choice("scaling", self.scaling, get_args(Scaling))
+        whole("repeats", self.repeats, least=1)
+        typed("run", self.run, Mapping, "a table")
+        typed("vary", self.vary, Mapping, "a table of lists")
+        typed("launcher", self.launcher, Mapping, "a table")
         keys = [*RUN_KEYS, "options.NAME"]
-        _refuse_unknown("[run]", self.run, RUN_KEYS)
+        refuse_unknown("[run]", self.run, RUN_KEYS)
         for key in [*self.run, *self.vary]:
             if key in ("repeat", "launcher"):
                 hint = "write repeats = 3" if key == "repeat" else "write a [launcher] table"
                 raise SpecError(f"{key} cannot be said of a run", hint=hint)
-        _typed("options", self.run.get("options", {}), Mapping, "a table")
+        typed("options", self.run.get("options", {}), Mapping, "a table")
         for axis, values in self.vary.items():
             if not axis.startswith("options."):
-                _refuse_unknown("[vary]", [axis], keys)
+                refuse_unknown("[vary]", [axis], keys)
             if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence) or not values:
                 raise SpecError(
                     f"an axis needs a list of values, got {axis} = {values!r}",
                     hint=f"for example {axis} = [{_example(values)}]",
                 )
         self._check_scaling()
+        count = prod(len(values) for values in self.vary.values()) * self.repeats
+        if count > MOST_RUNS:
+            raise SpecError(
+                f"a study of {count:,} runs", hint=f"ask for at most {MOST_RUNS:,} at a time"
+            )
         _refuse_twins(list(self.runs()))
 
     def _check_scaling(self) -> None:
         needed, other = ("batch", "global_batch")[:: 1 if self.scaling == "weak" else -1]
         said = {*self.run, *self.vary}
         if other in said or needed not in said:
+            gives = " and ".join(key for key in (needed, other) if key in said) or "none"
             raise SpecError(
-                f"{self.scaling} scaling holds {needed} fixed, and this study "
-                f"{'gives ' + other if other in said else 'gives none'}",
+                f"{self.scaling} scaling holds {needed} fixed, and this study gives {gives}",
                 hint=f'write {needed}, or scaling = "{_OTHER[self.scaling]}"',
             )
 
@@ -361,18 +368,28 @@ class StudySpec:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "StudySpec":
         """Build a study from JSON or TOML values; refuse keys that mean nothing."""
-        _refuse_unknown("study", data, STUDY_KEYS)
+        refuse_unknown("study", data, STUDY_KEYS)
         for key in ("name", "run"):
             if key not in data:
                 raise SpecError(f"a study needs {key}", hint="`scalewise init` writes an example")
-        _typed("run", data["run"], Mapping, "a table")
-        _typed("vary", data.get("vary", {}), Mapping, "a table of lists")
-        rule = "strong" if "global_batch" in {*data["run"], *data.get("vary", {})} else "weak"
-        return cls(**{"scaling": rule, **data})
+        typed("run", data["run"], Mapping, "a table")
+        typed("vary", data.get("vary", {}), Mapping, "a table of lists")
+        vary = _flat(data.get("vary", {}))
+        rule = "strong" if "global_batch" in {*data["run"], *vary} else "weak"
+        return cls(**{"scaling": rule, **data, "vary": vary})
 
 
 STUDY_KEYS = [each.name for each in fields(StudySpec)]
 _OTHER = {"weak": "strong", "strong": "weak"}
+
+
+def _flat(vary: Mapping[str, Any]) -> dict[str, Any]:
+    """Write ``options = {compute = […]}`` as ``"options.compute" = […]``: both mean the axis."""
+    flat = dict(vary)
+    if isinstance(options := flat.get("options"), Mapping):
+        del flat["options"]
+        flat |= {f"options.{key}": values for key, values in options.items()}
+    return flat
 
 
 def _at(values: Mapping[str, Any], dotted: str) -> Any:
@@ -402,11 +419,11 @@ def _refuse_twins(runs: Sequence[RunSpec]) -> None:
 
 
 def _check_name(name: Any) -> None:
-    _typed("name", name, str, "text in quotes")
-    if not name.strip() or name.startswith(".") or any(c in "/\\\0\n\r" for c in name):
+    typed("name", name, str, "text in quotes")
+    if not name.strip() or name[0] in ".-" or "/" in name or "\\" in name or not name.isprintable():
         raise SpecError(
             f"a study cannot be named {name!r}: it also names a folder",
-            hint="leave out slashes, line breaks and a leading dot",
+            hint="leave out slashes, control characters and a leading dot or dash",
         )
     if len(name.encode()) > LONGEST_NAME:
         raise SpecError(
@@ -429,47 +446,11 @@ def _example(values: Any) -> str:
 
 
 def _check_env(env: Any) -> None:
-    _typed("env", env, Mapping, 'a table, for example {OMP_NUM_THREADS = "1"}')
+    typed("env", env, Mapping, 'a table, for example {OMP_NUM_THREADS = "1"}')
     for key, value in env.items():
+        if not key or "=" in key or "\0" in f"{key}{value}":
+            raise SpecError(f"env cannot hold {key!r} = {value!r}", hint='write NAME = "text"')
         if not isinstance(value, str):
             raise SpecError(
                 f"env {key} must be text, got {value!r}", hint=f'write {key} = "{value}"'
             )
-
-
-def _refuse_unknown(what: str, given: Any, known: Sequence[str]) -> None:
-    for key in given:
-        if key not in known:
-            hint = nearest(key, known) or f"known are: {', '.join(known)}"
-            raise SpecError(f"{what} has no key {key!r}", hint=hint)
-
-
-def _whole(name: str, value: Any, *, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= HUGE:
-        raise SpecError(
-            f"{name} must be a whole number from {least} to {HUGE:,}, got {value!r}",
-            hint=f"for example {name.split()[-1]} = {max(least, 1)}",
-        )
-
-
-def _positive(name: str, value: Any) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < value <= float_info.max:
-        raise SpecError(
-            f"{name} must be a number above 0, got {value!r}", hint=f"for example {name} = 0.01"
-        )
-
-
-def _typed(name: str, value: Any, kind: type | Callable[..., Any], says: str) -> None:
-    if not isinstance(value, kind):  # type: ignore[arg-type]
-        raise SpecError(f"{name} must be {says}, got {value!r}")
-
-
-def _choice(name: str, value: Any, allowed: Sequence[str]) -> None:
-    if value is None and name in ("backend", "start"):
-        return
-    if value not in allowed:
-        raise SpecError(
-            f"{name} must be one of {', '.join(allowed)}, got {value!r}",
-            hint=nearest(value, allowed),
-        )

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from scalewise import plugins
-from scalewise.errors import LaunchError, PluginError, RunFailed, SpecError
+from scalewise.errors import LaunchError, PluginError, RecordError, RunFailed, SpecError
 from scalewise.launch import Job, Launcher, Plan
 from scalewise.launch.processes import ask
 from scalewise.record.close import close, closed, last_word
-from scalewise.record.files import failure, finished, read_json, read_study
+from scalewise.record.files import NewerSchema, failure, finished, read_json, read_study
 from scalewise.record.write import cannot_write, write_json
 from scalewise.spec import RunSpec, StudySpec
 
@@ -47,14 +47,16 @@ class Watcher(Protocol):
 def read(path: Path) -> StudySpec:
     """Read a study file."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as why:
         hint = "`scalewise init` writes one"
         raise SpecError(f"there is no study file {path}", hint=hint) from why
     except OSError as why:
         raise SpecError(f"cannot read {path}: {why.strerror}") from why
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as why:
+    except tomllib.TOMLDecodeError as why:
         raise SpecError(f"{path} is not TOML: {why}", hint="text needs quotes") from why
+    except UnicodeDecodeError as why:
+        raise SpecError(f"{path} is not text: {why}", hint="save it as UTF-8") from why
     return StudySpec.from_dict(values)
 
 
@@ -72,6 +74,7 @@ def run(study: StudySpec, folder: Path, watcher: Watcher, *, again: bool = False
     todo = [run for run in runs if again or not finished(folder / run.id)]
     check(todo)
     with _alone(folder):
+        _refuse_another(study, folder)
         write_json(folder / "study.json", study.to_dict())
         watcher.begin(len(todo), len(runs) - len(todo))
         for number, each in enumerate(todo, start=1):
@@ -85,6 +88,21 @@ def run(study: StudySpec, folder: Path, watcher: Watcher, *, again: bool = False
                     hint=f"its log is {folder / each.id / 'log.txt'}; "
                     "running again starts only what is missing",
                 )
+
+
+def _refuse_another(study: StudySpec, folder: Path) -> None:
+    """Keep a study out of the folder of another one, and of a later scalewise."""
+    try:
+        there = read_study(folder)
+    except NewerSchema:
+        raise
+    except RecordError:
+        return  # None is there, or none that could be read.
+    if there.name != study.name:
+        raise SpecError(
+            f"{folder} holds the study {there.name!r}, not {study.name!r}",
+            hint="give another folder with -o",
+        )
 
 
 def _carry_out(launcher: Launcher, run: RunSpec, folder: Path, watcher: Watcher) -> str:

@@ -85,11 +85,17 @@ def init(
 
     Example: scalewise init my-study.toml
     """
+    import tomllib
+
     from scalewise.record.write import write_text
+    from scalewise.spec import StudySpec
 
     if path.exists() and not force:
         raise SpecError(f"{path} is there already", hint="choose another name, or --force")
-    write_text(path, _starter().read_text(encoding="utf-8"))
+    text = _starter().read_text(encoding="utf-8")
+    named = text.replace("demo", path.stem)
+    StudySpec.from_dict(tomllib.loads(named))  # A file's name may not do as a study's.
+    write_text(path, named)
     typer.echo(path)
 
 
@@ -260,7 +266,8 @@ def _carry_out(question: Any, output: Path | None, *, again: bool) -> Path:
     from scalewise.cli.progress import progress
 
     folder = output or _home(question.name)
-    signal.signal(signal.SIGTERM, _like_ctrl_c)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _like_ctrl_c)
     try:
         with progress() as watcher:
             study.run(question, folder, watcher, again=again)
@@ -301,7 +308,7 @@ def _show(curves: Any) -> None:
 
     console = Console()
     if console.is_terminal and not console.no_color:
-        console.print(formats.terminal(curves))
+        console.print(formats.terminal(curves, console.width))
     else:
         typer.echo(formats.text(curves))
 

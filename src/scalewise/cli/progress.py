@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -59,7 +59,8 @@ class Lines:
 
     def _say(self, line: str) -> None:
         self._said = time.monotonic()
-        print(line, file=sys.stderr, flush=True)
+        with suppress(OSError):  # Nobody listens any more: the study goes on.
+            print(line, file=sys.stderr, flush=True)
 
 
 class Bar:

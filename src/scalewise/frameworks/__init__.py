@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from scalewise.errors import SpecError
 from scalewise.probe import Clock, Laps, Probe
 from scalewise.spec import RunSpec
 
@@ -39,6 +40,14 @@ class Quality:
     accuracy: float
     loss: float
     samples: int
+
+
+def too_few(samples: int, replicas: int) -> SpecError:
+    """Return the error for a data set that leaves a replica without a sample."""
+    return SpecError(
+        f"{samples} samples do not reach for {replicas} replicas",
+        hint="use more data, or fewer devices",
+    )
 
 
 class Session(Protocol):

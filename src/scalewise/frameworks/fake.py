@@ -19,9 +19,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from scalewise.checks import refuse_unknown
 from scalewise.errors import SpecError
-from scalewise.frameworks import Outline, Quality
-from scalewise.plugins import nearest
+from scalewise.frameworks import Outline, Quality, too_few
 from scalewise.probe import Laps, Probe
 from scalewise.spec import Parallelism, RunSpec, Topology
 
@@ -64,10 +64,8 @@ class Law:
     def of(cls, options: Mapping[str, Any]) -> "Law":
         """Read the law from a run's options; refuse what it does not know."""
         known = [each.name for each in fields(cls)]
+        refuse_unknown("the fake machine's law", options, known)
         for key, value in options.items():
-            if key not in known:
-                hint = nearest(key, known) or f"known are: {', '.join(known)}"
-                raise SpecError(f"the fake machine's law has no {key!r}", hint=hint)
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not number or not 0 <= value < math.inf:
                 raise SpecError(f"{key} must be a number from 0 up, got {value!r}")
@@ -126,7 +124,8 @@ class Fake:
             )
         if spec.started_by != "direct":
             raise SpecError("the fake framework is one process", hint="leave start out")
-        _size(spec)
+        if _size(spec) < spec.replicas:
+            raise too_few(_size(spec), spec.replicas)
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         return range(spec.topology.world)
@@ -217,11 +216,9 @@ def _size(spec: RunSpec) -> int:
     if spec.data is None:
         return DATA
     kind, _, samples = spec.data.partition(":")
-    if kind != "synthetic" or not samples.isdecimal() or int(samples) < spec.replicas:
-        raise SpecError(
-            f"the fake machine reads no data {spec.data!r}",
-            hint='write data = "synthetic:65536", with a sample for every device at least',
-        )
+    if kind != "synthetic" or not samples.isdecimal():
+        hint = 'write data = "synthetic:65536"'
+        raise SpecError(f"the fake machine reads no data {spec.data!r}", hint=hint)
     return int(samples)
 
 

@@ -7,6 +7,7 @@ process. Everything goes into the run's ``log.txt``.
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -17,9 +18,9 @@ from typing import Any
 
 import psutil
 
-from scalewise.errors import LaunchError, SpecError
+from scalewise.checks import positive, refuse_unknown
+from scalewise.errors import LaunchError
 from scalewise.launch import Command, Job, Plan, State, processes
-from scalewise.plugins import nearest
 from scalewise.record.close import LastWord, last_word
 from scalewise.record.write import rank_file, write_json, write_text
 from scalewise.spec import RunSpec
@@ -34,17 +35,10 @@ class LocalLauncher:
     """Runs here, now. Settings: ``patience``, seconds without progress allowed."""
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
-        given = {key: value for key, value in (settings or {}).items() if key != "name"}
-        self._patience = given.pop("patience", PATIENCE)
-        if given:
-            key = next(iter(given))
-            raise SpecError(
-                f"the local launcher has no setting {key!r}",
-                hint=nearest(key, ["patience"]) or "it knows: patience",
-            )
-        number = isinstance(self._patience, (int, float)) and self._patience is not True
-        if not number or not self._patience > 0:
-            raise SpecError(f"patience must be seconds above 0, got {self._patience!r}")
+        given = settings or {}
+        refuse_unknown("the local [launcher]", given, ["name", "patience"])
+        self._patience = given.get("patience", PATIENCE)
+        positive("patience", self._patience, example=PATIENCE)
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._looked = time.monotonic()
 
@@ -89,7 +83,7 @@ class LocalLauncher:
         """Say where the job is; change nothing."""
         codes = [self._code(each) for each in job.name["processes"]]
         if None not in codes:
-            return State("ended", killed=_killed(job.folder / "log.txt"))
+            return State("ended", _shot(job, codes), _killed(job.folder / "log.txt"))
         if any(codes):  # One agent failed; the others would wait for ever.
             return State("stuck", killed=_killed(job.folder / "log.txt"))
         if time.monotonic() - self._looked > min(5.0, self._patience):
@@ -151,6 +145,15 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _shot(job: Job, codes: Sequence[int | None]) -> str:
+    """Say which of the processes we started was killed from outside, if one was."""
+    for process, code in zip(job.name["processes"], codes):
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name
+            return f"the run's first process ({process['pid']}) was killed by {name}"
+    return ""
+
+
 def silence(job: Job) -> float:
     """Return for how many seconds no rank has made progress."""
     quiet = []
@@ -165,6 +168,8 @@ def silence(job: Job) -> float:
 def _hung(job: Job) -> str:
     """Say which rank holds the others up."""
     words = [last_word(job.folder, rank, job.attempt) for rank in range(job.world)]
+    if not any(word.lines for word in words):
+        return f"no rank has started for {silence(job):.0f} s ([launcher] patience allows more)"
     behind = min(words, key=_progress)
     alone = sum(_progress(word) == _progress(behind) for word in words) == 1
     who = f"rank {behind.rank}" if alone else f"all {len(words)} ranks"

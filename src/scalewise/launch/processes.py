@@ -46,7 +46,7 @@ def _clean(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         key: value
         for key, value in environment.items()
-        if key not in told and not key.startswith("TORCHELASTIC_")
+        if key not in told and not key.startswith(("TORCHELASTIC_", "PET_"))
     }
 
 

@@ -100,8 +100,11 @@ def closed(folder: Path, attempt: int) -> bool:
     """Say whether this attempt was closed, well or not."""
     if (folder / f"failure-{attempt}.json").exists():
         return True
-    outcome = folder / "outcome.json"
-    return outcome.exists() and f'"attempt": {attempt},' in outcome.read_text(encoding="utf-8")
+    try:
+        outcome = json.loads((folder / "outcome.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(outcome, dict) and outcome.get("attempt") == attempt
 
 
 def last_word(folder: Path, rank: int, attempt: int) -> LastWord:

@@ -5,11 +5,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from scalewise.errors import RecordError
+from scalewise.errors import RecordError, SpecError
 from scalewise.record.write import SCHEMA
-from scalewise.spec import RUN_KEYS, STUDY_KEYS, RunSpec, StudySpec
+from scalewise.spec import RUN_KEYS, STUDY_KEYS, StudySpec
 
 REPEAT = "delete the run's folder and run the study again"
+
+
+class NewerSchema(RecordError):
+    """A folder written by a later scalewise."""
+
+
+def newer(path: Path, version: int) -> NewerSchema:
+    """Return the error for a file of a newer major version."""
+    return NewerSchema(
+        f"{path} has schema {version}, and this scalewise reads up to {SCHEMA}",
+        hint="upgrade scalewise",
+    )
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -22,15 +34,13 @@ def read_json(path: Path) -> dict[str, Any]:
         raise RecordError(f"cannot read {path}: {why}") from why
     except ValueError as why:
         raise RecordError(f"{path} is damaged: {why}", hint=REPEAT) from why
-    if not isinstance(values, dict):
-        raise RecordError(f"{path} is damaged: not a JSON object")
-    version = values.pop("schema", None)
-    if not isinstance(version, int) or version > SCHEMA:
-        raise RecordError(
-            f"{path} has schema {version}, and this scalewise reads up to {SCHEMA}",
-            hint="upgrade scalewise",
-        )
-    return values
+    version = values.pop("schema", None) if isinstance(values, dict) else None
+    if not isinstance(version, int):
+        raise RecordError(f"{path} is damaged: it names no schema", hint=REPEAT)
+    if version > SCHEMA:
+        raise newer(path, version)
+    found: dict[str, Any] = values
+    return found
 
 
 def read_study(folder: Path) -> StudySpec:
@@ -39,15 +49,15 @@ def read_study(folder: Path) -> StudySpec:
         what = "is not a study's folder" if folder.exists() else "does not exist"
         raise RecordError(
             f"{folder} {what}",
-            hint="give the folder that `scalewise run` printed, or a CSV file",
+            hint="give the folder that `scalewise run` printed",
         )
     stored = _known(read_json(folder / "study.json"), STUDY_KEYS)
-    return StudySpec.from_dict({**stored, "run": _known(stored.get("run", {}), RUN_KEYS)})
-
-
-def read_spec(folder: Path) -> RunSpec:
-    """Return what was run in a run's folder."""
-    return RunSpec.from_dict(_known(read_json(folder / "spec.json"), RUN_KEYS))
+    try:
+        return StudySpec.from_dict({**stored, "run": _known(stored.get("run", {}), RUN_KEYS)})
+    except SpecError as bad:
+        raise RecordError(
+            f"{folder / 'study.json'} is damaged: {bad}", hint="run the study again"
+        ) from bad
 
 
 def _known(stored: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
@@ -56,12 +66,14 @@ def _known(stored: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 
 
 def finished(folder: Path) -> bool:
-    """Say whether the run in this folder ended well, and its outcome can be read."""
+    """Say whether the run in this folder ended well; an outcome nobody can read says nothing."""
     try:
-        json.loads((folder / "outcome.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        outcome = read_json(folder / "outcome.json")
+    except NewerSchema:
+        raise
+    except RecordError:
         return False
-    return True
+    return {"attempt", "started", "ended", "ranks"} <= outcome.keys()
 
 
 def failure(folder: Path) -> str:

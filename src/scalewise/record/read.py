@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalewise.errors import RecordError
-from scalewise.record.files import REPEAT, read_json, read_spec
+from scalewise.record.files import REPEAT, newer, read_json
 from scalewise.record.write import SCHEMA, rank_file
 from scalewise.spec import RunSpec
 
@@ -70,10 +70,9 @@ class RunRecord:
     ranks: tuple[RankRecord, ...]
 
 
-def read_run(folder: Path) -> RunRecord:
-    """Return what happened in a run that ended well."""
+def read_run(folder: Path, spec: RunSpec) -> RunRecord:
+    """Return what happened in a run of ``spec`` that ended well."""
     outcome = read_json(folder / "outcome.json")
-    spec = read_spec(folder)
     try:
         attempt, count = outcome["attempt"], outcome["ranks"]
         ranks = tuple(read_rank(folder, rank, attempt) for rank in range(count))
@@ -104,10 +103,7 @@ def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:
             continue
         if isinstance(line, dict) and line.get("attempt") == attempt:
             if line.get("schema", SCHEMA) > SCHEMA:
-                raise RecordError(
-                    f"{path} has schema {line['schema']}, and this scalewise reads up to {SCHEMA}",
-                    hint="upgrade scalewise",
-                )
+                raise newer(path, line["schema"])
             lines.append(line)
     for needed in ("outline", "ended"):
         if not any(needed in line for line in lines):

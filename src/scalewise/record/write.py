@@ -5,6 +5,7 @@ environments. Every line is handed to the system as soon as it is written, so
 a rank that is killed loses nothing but what it had not yet said.
 """
 
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -27,10 +28,12 @@ def rank_file(folder: Path, rank: int) -> Path:
 
 def cannot_write(path: Path, why: OSError) -> RecordError:
     """Return the error for a file that cannot be written."""
+    full = why.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     return RecordError(
         f"cannot write {path}: {why.strerror or why}",
-        hint="free some space, or choose another folder with -o; "
-        "what was recorded so far stays readable",
+        hint="free some space; what was recorded so far stays readable"
+        if full
+        else "choose another folder for it",
     )
 
 

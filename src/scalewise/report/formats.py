@@ -21,8 +21,8 @@ WIDE = 1000
 """Columns of plain text before it wraps."""
 
 
-def terminal(curves: Sequence[ScalingCurve]) -> RenderableType:
-    """Return what a terminal shows."""
+def terminal(curves: Sequence[ScalingCurve], width: int) -> RenderableType:
+    """Return what a terminal of this width shows; a wide table goes on below."""
     parts: list[RenderableType] = []
     for section in sections(curves):
         parts.append(Text(section.title, style="bold"))
@@ -30,16 +30,35 @@ def terminal(curves: Sequence[ScalingCurve]) -> RenderableType:
         for table in section.tables:
             parts.append(Text())
             parts.append(Text(table.title, style="bold"))
-            parts.append(_rich(table))
+            parts += [_rich(part) for part in _folded(table, width)]
         parts += [Text(f"! {warning}", style="yellow") for warning in section.warnings]
         parts.append(Text())
     return Group(*parts[:-1])
 
 
+def _folded(table: Table, width: int) -> list[Table]:
+    """Cut a table into parts that fit, each with the first column."""
+    columns = list(zip(table.header, *table.rows))
+    needs = [max(map(len, column)) + 3 for column in columns]
+    parts: list[list[int]] = [[0]]
+    for place in range(1, len(columns)):
+        if len(parts[-1]) > 1 and sum(needs[k] for k in parts[-1]) + needs[place] > width:
+            parts.append([0])
+        parts[-1].append(place)
+    return [
+        Table(
+            table.title,
+            tuple(table.header[k] for k in part),
+            tuple(tuple(row[k] for k in part) for row in table.rows),
+        )
+        for part in parts
+    ]
+
+
 def _rich(table: Table) -> RenderableType:
     shown = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in table.header:
-        shown.add_column(Text(name), justify="right", overflow="fold")
+        shown.add_column(Text(name), justify="right", no_wrap=True)
     for row in table.rows:
         shown.add_row(*map(Text, row))
     return shown
@@ -48,7 +67,7 @@ def _rich(table: Table) -> RenderableType:
 def text(curves: Sequence[ScalingCurve]) -> str:
     """Return plain text, as wide as it needs to be."""
     out = io.StringIO()
-    Console(file=out, width=WIDE, color_system=None).print(terminal(curves))
+    Console(file=out, width=WIDE, color_system=None).print(terminal(curves, WIDE))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 

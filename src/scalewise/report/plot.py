@@ -18,8 +18,8 @@ from matplotlib.ticker import (
 )
 
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
+from scalewise.checks import nearest
 from scalewise.errors import NotEnoughData, SpecError
-from scalewise.plugins import nearest
 from scalewise.record.write import write_bytes
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

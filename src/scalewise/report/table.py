@@ -190,7 +190,7 @@ def number(value: float | None) -> str:
     if value == 0:
         return "0"
     size = math.floor(math.log10(abs(value)))
-    if size < -5:
+    if not -6 < size < 12:
         return f"{value:.1e}"
     return f"{value:,.{max(0, 3 - size)}f}"
 
@@ -207,7 +207,7 @@ def percent(share: Estimate | float | None) -> str:
     '96.7 %'
     """
     found = share.value if isinstance(share, Estimate) else share
-    if found is None:
+    if found is None or not math.isfinite(100 * found):
         return NONE
     return f"{100 * found:.1f} %".replace("-0.0 %", "0.0 %")
 

@@ -211,6 +211,8 @@ def _point(repeats: list[RunRecord]) -> Point:
     passes = outline["epochs"] or 1
     lives = [life(record) for record in repeats]
     times = [record.ended - record.started for record in repeats]
+    time = Estimate.of(times)
+    whole = time.value / float(np.mean(times))  # Parts are averaged, and then sum to the whole.
     memory = [_peak(record) for record in repeats]
     checks = [quality(record) for record in repeats]
     epochs = [epoch_seconds(record) for record in repeats]
@@ -222,11 +224,11 @@ def _point(repeats: list[RunRecord]) -> Point:
         nodes=spec.topology.nodes,
         throughput=rate,
         throughput_per_device=rate * (1 / spec.topology.world),
-        time=Estimate.of(times),
+        time=time,
         epoch_time=_mean_of(epochs, slice(1, None)),
         first_epoch_time=_mean_of(epochs, slice(0, 1)),
         complete={
-            name: Estimate.of_shares([parts.get(name, 0.0) for parts in lives])
+            name: Estimate.of_shares([parts.get(name, 0.0) for parts in lives]) * whole
             for name in dict.fromkeys(name for parts in lives for name in parts)
         },
         memory=Estimate.of([peak for peak in memory if peak]) if all(memory) else None,
@@ -304,45 +306,58 @@ def compare(curve: ScalingCurve) -> ScalingCurve:
     """Return the curve with every point compared to the baseline and the one before."""
     base = curve.points[0]
     fixed = _fixed_seconds(curve.points)
+    by_time = not any(point.throughput for point in curve.points)
     before: list[Point | None] = [None, *curve.points]
-    return replace(
-        curve,
-        points=tuple(
-            _compared(point, base, previous, fixed) for point, previous in zip(curve.points, before)
-        ),
-    )
+    points = []
+    for point, previous in zip(curve.points, before):
+        timed = _by_clock(point, base, previous, fixed)
+        points.append(replace(timed, **_by_speed(point, base, previous, by_time)))
+    return replace(curve, points=tuple(points))
 
 
-def _compared(point: Point, base: Point, previous: Point | None, fixed: float | None) -> Point:
-    growth = point.devices / base.devices
+def _by_clock(point: Point, base: Point, previous: Point | None, fixed: float | None) -> Point:
+    """Return the point with what its times and its quality say against others."""
     first = point is base
     equal_work = _alike(point, base)
-    speedup = _ratio(point.throughput, base.throughput, first)
-    by_time = _ratio(base.time, point.time, first) if equal_work else None
-    by_epoch = _ratio(base.epoch_time, point.epoch_time, first) if equal_work else None
-    main = speedup or by_time
     overhead = point.overhead
     if overhead is None and fixed is not None and point.time:
         overhead = fixed / point.time.value
     return replace(
         point,
-        ideal=base.throughput * growth if base.throughput else None,
-        speedup=speedup,
-        speedup_time=by_time,
-        speedup_epoch=by_epoch,
-        efficiency=main * (1 / growth) if main else None,
-        gain=_gain(point, previous),
-        gain_absolute=point.throughput.value - previous.throughput.value
-        if previous and point.throughput and previous.throughput
-        else None,
+        speedup_time=_ratio(base.time, point.time, first) if equal_work else None,
+        speedup_epoch=_ratio(base.epoch_time, point.epoch_time, first) if equal_work else None,
         saved_previous=_saved(previous, point) if previous and _alike(point, previous) else None,
         saved_baseline=_saved(base, point) if equal_work and not first else None,
-        serial_fraction=main.through(lambda s: (1 / s - 1 / growth) / (1 - 1 / growth))
-        if main and growth > 1
-        else None,
         overhead=overhead,
         warnings=(*point.warnings, *_work_warning(point, base), *_quality_warning(point, base)),
     )
+
+
+def _by_speed(point: Point, base: Point, previous: Point | None, by_time: bool) -> dict[str, Any]:
+    """Return what follows from the speedup: by throughput, or by time if that is all there is."""
+
+    def faster(now: Point, then: Point) -> Estimate | None:
+        if not by_time:
+            return _ratio(now.throughput, then.throughput, now is then)
+        return _ratio(then.time, now.time, now is then) if _alike(now, then) else None
+
+    growth = point.devices / base.devices
+    speedup = faster(point, base)
+    added = None
+    if previous and point.throughput and previous.throughput:
+        added = point.throughput.value - previous.throughput.value
+    return {
+        "ideal": base.throughput * growth if base.throughput else None,
+        "speedup": None if by_time else speedup,
+        "efficiency": speedup * (1 / growth) if speedup else None,
+        "serial_fraction": speedup.through(lambda s: (1 / s - 1 / growth) / (1 - 1 / growth))
+        if speedup and growth > 1
+        else None,
+        "gain": _per_doubling(faster(point, previous), point.devices / previous.devices)
+        if previous
+        else None,
+        "gain_absolute": added,
+    }
 
 
 def _ratio(upper: Estimate | None, lower: Estimate | None, same: bool) -> Estimate | None:
@@ -355,24 +370,20 @@ def _ratio(upper: Estimate | None, lower: Estimate | None, same: bool) -> Estima
     return upper / lower
 
 
-def _gain(point: Point, previous: Point | None) -> Estimate | None:
-    """Return what a doubling from the point before added, as a share."""
-    if previous is None or point.devices == previous.devices:
+def _per_doubling(ratio: Estimate | None, growth: float) -> Estimate | None:
+    """Return what a doubling would have added, as a share."""
+    if ratio is None or growth == 1:
         return None
-    ratio = _ratio(point.throughput, previous.throughput, same=False)
-    if ratio is None and _alike(point, previous):
-        ratio = _ratio(previous.time, point.time, same=False)
-    doublings = math.log2(point.devices / previous.devices)
     try:
-        return ratio.through(lambda r: r ** (1 / doublings) - 1) if ratio else None
+        return ratio.through(lambda r: r ** (1 / math.log2(growth)) - 1)
     except OverflowError:  # Two almost equal counts: a doubling says nothing.
         return None
 
 
 def _alike(point: Point, other: Point) -> bool:
-    """Say whether two points did the same work, but for a ragged batch; unknown is taken so."""
+    """Say whether two points did the same work, but for a ragged batch; both unknown: taken so."""
     if point.samples is None or other.samples is None:
-        return True
+        return point.samples is other.samples
     return abs(point.samples - other.samples) <= SAME_WORK * other.samples
 
 
@@ -385,9 +396,13 @@ def _work_warning(point: Point, base: Point) -> list[str]:
     if _alike(point, base):
         return []
     return [
-        f"{point.samples:,} samples in all, and {base.samples:,} at the baseline: "
+        f"{_count(point.samples)} samples in all, and {_count(base.samples)} at the baseline: "
         "times are not compared"
     ]
+
+
+def _count(samples: int | None) -> str:
+    return "an unknown number of" if samples is None else f"{samples:,}"
 
 
 def _quality_warning(point: Point, base: Point) -> list[str]:

@@ -7,8 +7,8 @@ from typing import SupportsFloat, SupportsIndex
 
 from scalewise.analysis.measure.curve import Point, ScalingCurve, compare
 from scalewise.analysis.measure.estimate import Estimate
+from scalewise.checks import nearest
 from scalewise.errors import SpecError
-from scalewise.plugins import nearest
 
 COLUMNS = ("devices", "throughput", "time", "samples")
 EXAMPLE = "the first line is devices,throughput[,time] or devices,time[,samples]"
@@ -85,18 +85,27 @@ def _is_number(value: object) -> bool:
 
 
 def curve_from_csv(
-    text: str, *, name: str, scaling: str | None = None, devices_per_node: int | None = None
+    text: str,
+    *,
+    name: str,
+    source: str | None = None,
+    scaling: str | None = None,
+    devices_per_node: int | None = None,
 ) -> ScalingCurve:
-    """Return the curve of a table with a header line; ``#`` begins a comment."""
+    """Return the curve of a table with a header line; ``#`` begins a comment.
+
+    ``source`` is what errors call the table.
+    """
+    source = source or name
     rows = [
-        (f"{name}, line {number}", _cells(f"{name}, line {number}", line))
+        (f"{source}, line {number}", _cells(f"{source}, line {number}", line))
         for number, line in enumerate(text.lstrip("\ufeff").splitlines(), start=1)
         if line.strip() and not line.lstrip().startswith("#")
     ]
     if not rows:
-        raise SpecError(f"{name} is empty", hint=EXAMPLE)
+        raise SpecError(f"{source} is empty", hint=EXAMPLE)
     header = [word.lower() for word in rows[0][1]]
-    _check_header(name, header)
+    _check_header(source, header)
     table: dict[int, dict[str, float]] = {}
     for where, cells in rows[1:]:
         row = _row(where, header, cells)
@@ -108,7 +117,7 @@ def curve_from_csv(
             )
         table[devices] = row
     if not table:
-        raise SpecError(f"{name} has a header and no rows", hint=EXAMPLE)
+        raise SpecError(f"{source} has a header and no rows", hint=EXAMPLE)
 
     def pairs(column: str) -> list[tuple[int, float]]:
         return [(devices, row[column]) for devices, row in table.items() if column in row]
@@ -132,6 +141,8 @@ def _cells(where: str, line: str) -> list[str]:
 
 def _check_header(name: str, header: Sequence[str]) -> None:
     for word in header:
+        if any(mark in word for mark in ";\t|"):
+            raise SpecError(f"{name} is not separated by commas", hint=EXAMPLE)
         if word not in COLUMNS:
             raise SpecError(f"{name} has a column {word!r}", hint=nearest(word, COLUMNS) or EXAMPLE)
         if header.count(word) > 1:
@@ -155,7 +166,7 @@ def _row(where: str, header: Sequence[str], cells: Sequence[str]) -> dict[str, f
 
 def _number(where: str, word: str, cell: str) -> float:
     try:
-        value = float(cell)
+        value = float(cell if cell.isascii() and "_" not in cell else "nan")
     except ValueError:
         value = math.nan
     if word == "devices" and not value.is_integer():

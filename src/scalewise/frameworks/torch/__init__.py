@@ -8,8 +8,9 @@ from inspect import signature
 from typing import Any
 
 from scalewise import plugins
+from scalewise.checks import nearest
 from scalewise.errors import PluginError, SpecError
-from scalewise.frameworks import Session
+from scalewise.frameworks import Session, too_few
 from scalewise.frameworks.torch.source import Source
 from scalewise.probe import HostClock, Probe
 from scalewise.spec import Parallelism, RunSpec
@@ -37,7 +38,9 @@ class Torch:
                 "ddp holds the whole model on every device and splits nothing",
                 hint="leave parallelism out",
             )
-        Source.of(spec.data)
+        source = Source.of(spec.data)
+        if source.kind == "synthetic" and source.shape[0] < spec.replicas:
+            raise too_few(source.shape[0], spec.replicas)
         if spec.options:
             _check_options(spec)
 
@@ -72,7 +75,7 @@ def _check_options(spec: RunSpec) -> None:
         if key not in known:
             raise SpecError(
                 f"{spec.workload} with {spec.strategy} has no option {key!r}",
-                hint=plugins.nearest(key, known) or f"known are: {', '.join(known) or 'none'}",
+                hint=nearest(key, known) or f"known are: {', '.join(known) or 'none'}",
             )
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
 from scalewise.errors import SpecError
+from scalewise.frameworks import too_few
 from scalewise.frameworks.torch.source import Source
 from scalewise.spec import Remainder, RunSpec
 
@@ -127,10 +128,7 @@ class Shards(Sampler[Tensor]):
 
     def __init__(self, size: int, spec: RunSpec, replica: int) -> None:
         if size < spec.replicas:
-            raise SpecError(
-                f"{size} samples do not reach for {spec.replicas} replicas",
-                hint="use more data, or fewer devices",
-            )
+            raise too_few(size, spec.replicas)
         self._size, self._replica, self._replicas = size, replica, spec.replicas
         self._batch, self._micro = spec.batch, spec.accumulate
         self._whole = spec.global_batch

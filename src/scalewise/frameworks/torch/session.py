@@ -115,7 +115,7 @@ class TorchSession:
         shards = self._shards
         self._plan = [(sum(shards.counts(n)), shards.weights(n)) for n in range(shards.steps)]
         """Samples and weights of each step of an epoch."""
-        steps = spec.budget or shards.steps
+        steps = _steps(spec, len(data.train))
         self.outline = Outline(
             epochs=spec.epochs,
             steps=steps,
@@ -208,6 +208,19 @@ class TorchSession:
             torch.save(self._model.state_dict(), draft)
             os.replace(draft, path)
         dist.barrier()
+
+
+def _steps(spec: RunSpec, size: int) -> int:
+    """Return the optimizer steps of an epoch, or in total; the same on every rank."""
+    least = Shards(size, spec, spec.replicas - 1)  # Nobody has fewer samples in a ragged step.
+    if spec.samples is None:
+        return spec.steps or least.steps
+    passes, left = divmod(spec.samples, least.seen)
+    step = 0
+    while left > 0:
+        left -= sum(least.counts(step))
+        step += 1
+    return passes * least.steps + step
 
 
 def _loader(

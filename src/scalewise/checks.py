@@ -1,0 +1,56 @@
+"""Check plain values: a wrong one is refused in a sentence that holds it."""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from sys import float_info
+from typing import Any
+
+from scalewise.errors import SpecError
+
+HUGE = 2**31 - 1
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """Return a hint that names the known word closest to ``name``, or nothing."""
+    near = get_close_matches(str(name), list(known), n=1)
+    return f"did you mean {near[0]!r}?" if near else ""
+
+
+def refuse_unknown(what: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse a key that means nothing, and name the nearest that does."""
+    for key in given:
+        if key not in known:
+            hint = nearest(key, known) or f"known are: {', '.join(known)}"
+            raise SpecError(f"{what} has no key {key!r}", hint=hint)
+
+
+def whole(name: str, value: Any, *, least: int) -> None:
+    """Refuse what is not a whole number in range."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= HUGE:
+        raise SpecError(
+            f"{name} must be a whole number from {least} to {HUGE:,}, got {value!r}",
+            hint=f"for example {name.split()[-1]} = {max(least, 1)}",
+        )
+
+
+def positive(name: str, value: Any, *, example: float) -> None:
+    """Refuse what is not a finite number above 0."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 < value <= float_info.max:
+        hint = f"for example {name} = {example}"
+        raise SpecError(f"{name} must be a number above 0, got {value!r}", hint=hint)
+
+
+def typed(name: str, value: Any, kind: type, says: str) -> None:
+    """Refuse what is of another type."""
+    if not isinstance(value, kind):
+        raise SpecError(f"{name} must be {says}, got {value!r}")
+
+
+def choice(name: str, value: Any, allowed: Sequence[str]) -> None:
+    """Refuse what is not one of the allowed words."""
+    if value not in allowed:
+        raise SpecError(
+            f"{name} must be one of {', '.join(allowed)}, got {value!r}",
+            hint=nearest(value, allowed),
+        )
