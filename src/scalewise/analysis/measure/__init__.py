@@ -3,11 +3,13 @@
 estimate   a number with its interval
 window     the steady part of one run, and the parts of its whole life
 curve      points against devices, and what follows from comparing them
+summary    curves from the records of a study
 table      curves from numbers that somebody measured elsewhere
 """
 
-from scalewise.analysis.measure.curve import Point, ScalingCurve, scaling_curves, unlike
+from scalewise.analysis.measure.curve import Point, ScalingCurve, unlike
 from scalewise.analysis.measure.estimate import Estimate
+from scalewise.analysis.measure.summary import scaling_curves
 from scalewise.analysis.measure.table import curve_from_csv, curve_from_numbers
 
 __all__ = [

@@ -1,0 +1,170 @@
+"""From records to curves: repeats folded into points, each measured on its own."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from scalewise.analysis.measure.curve import Point, ScalingCurve, compare, differences
+from scalewise.analysis.measure.estimate import Estimate, within_run
+from scalewise.analysis.measure.window import FEW, epoch_seconds, life, quality, steady
+from scalewise.errors import NotEnoughData
+from scalewise.record.read import RunRecord
+from scalewise.spec import StudySpec
+
+
+def scaling_curves(study: StudySpec, records: Iterable[RunRecord]) -> list[ScalingCurve]:
+    """Return the study's curves, repeats folded into their points."""
+    by_curve: dict[str, list[RunRecord]] = {}
+    for record in records:
+        by_curve.setdefault(repr(study.where(record.spec)), []).append(record)
+    if not by_curve:
+        raise NotEnoughData(
+            f"{study.name} has no finished run", hint="`scalewise run` starts what is missing"
+        )
+    return [_curve(study, found) for found in by_curve.values()]
+
+
+def _curve(study: StudySpec, records: Sequence[RunRecord]) -> ScalingCurve:
+    def place(record: RunRecord) -> tuple[int, int]:
+        return record.spec.topology.world, record.spec.topology.nodes
+
+    ordered = sorted(records, key=place)
+    points = [_point(list(repeats)) for _, repeats in groupby(ordered, key=place)]
+    smallest = min(run.topology.world for run in study.runs())
+    missing = points[0].devices > smallest
+    first = ordered[0]
+    outline = first.ranks[0].find("outline")
+    return compare(
+        ScalingCurve(
+            study=study.name,
+            points=tuple(points),
+            where=study.where(first.spec),
+            scaling=study.scaling,
+            work=_work(first),
+            conditions=_conditions(study, first),
+            unit=outline["unit"],
+            warnings=(
+                *_unlike(records),
+                *([f"the run on {smallest} is missing: compared with {points[0].devices} devices"]
+                  if missing else []),
+            ),
+        )
+    )  # fmt: skip
+
+
+def _work(record: RunRecord) -> str:
+    spec = record.spec
+    if spec.epochs:
+        times = "epoch" if spec.epochs == 1 else "epochs"
+        return f"{spec.epochs} {times} over the same data"
+    if spec.samples:
+        return f"{spec.samples:,} samples per device"
+    return f"{spec.steps} steps"
+
+
+def _conditions(study: StudySpec, record: RunRecord) -> dict[str, Any]:
+    """Return what must be alike for two curves to be compared."""
+    spec = record.spec
+    fixed = "batch" if study.scaling == "weak" else "global_batch"
+    names = ("workload", "data", "precision", "compile", "accumulate", "threads", "workers")
+    return {
+        fixed: getattr(spec, fixed),
+        **{name: getattr(spec, name) for name in names},
+        "device": record.ranks[0].find("device"),
+    }
+
+
+def _point(repeats: list[RunRecord]) -> Point:
+    """Summarize the repeats of one topology."""
+    spec = repeats[0].spec
+    windows = [steady(record) for record in repeats]
+    rates = [window.throughput for window in windows]
+    rate = Estimate.of(rates)
+    if len(repeats) == 1:
+        rate = within_run(rates[0], windows[0].step_seconds)
+    outline = repeats[0].ranks[0].find("outline")
+    passes = outline["epochs"] or 1
+    lives = [life(record) for record in repeats]
+    times = [record.ended - record.started for record in repeats]
+    time = Estimate.of(times)
+    whole = time.value / float(np.mean(times))  # Parts are averaged, and then sum to the whole.
+    memory = [_peak(record) for record in repeats]
+    checks = [quality(record) for record in repeats]
+    epochs = [epoch_seconds(record) for record in repeats]
+    steps_left = min(window.steps for window in windows)
+    hosts = max(len({rank.host for rank in record.ranks}) for record in repeats)
+    trained = np.mean([parts.get("train", 0.0) for parts in lives])
+    return Point(
+        devices=spec.topology.world,
+        nodes=spec.topology.nodes,
+        throughput=rate,
+        throughput_per_device=rate * (1 / spec.topology.world),
+        time=time,
+        epoch_time=_mean_of(epochs, slice(1, None)),
+        first_epoch_time=_mean_of(epochs, slice(0, 1)),
+        complete={
+            name: Estimate.of_shares([parts.get(name, 0.0) for parts in lives]) * whole
+            for name in dict.fromkeys(name for parts in lives for name in parts)
+        },
+        memory=Estimate.of([peak for peak in memory if peak]) if all(memory) else None,
+        global_batch=spec.global_batch,
+        batches_per_rank=outline["steps"] * spec.accumulate,
+        samples_per_rank=outline["seen"],
+        steps=outline["steps"] * passes,
+        samples=sum(rank.find("outline")["seen"] for rank in repeats[0].ranks) * passes,
+        accuracy=Estimate.of_shares([found["accuracy"] for found in checks if found])
+        if all(checks)
+        else None,
+        validation_samples=checks[0]["samples"] if checks[0] else None,
+        hosts=hosts,
+        left_out=windows[0].left_out,
+        overhead=float(1 - trained / np.mean(times)),
+        warnings=_point_warnings(steps_left, outline["steps"], spec.topology.nodes, hosts),
+    )
+
+
+def _point_warnings(left: int, per_epoch: int, nodes: int, hosts: int) -> tuple[str, ...]:
+    found = []
+    if left < FEW:
+        found.append(f"only {left} steady {_plural(left, 'step')}: the rate is rough")
+    elif per_epoch < FEW:
+        found.append(f"only {per_epoch} {_plural(per_epoch, 'batch', 'es')} per rank and epoch")
+    if hosts < nodes:
+        found.append(f"{nodes} nodes rehearsed on {hosts} {_plural(hosts, 'host')}")
+    return tuple(found)
+
+
+def _plural(count: int, word: str, ending: str = "s") -> str:
+    return word if count == 1 else word + ending
+
+
+def _peak(record: RunRecord) -> float | None:
+    peaks = [rank.find("memory") for rank in record.ranks]
+    return None if None in peaks else float(max(peaks))
+
+
+def _mean_of(epochs: list[list[float]], which: slice) -> Estimate | None:
+    chosen = [float(np.mean(each[which])) for each in epochs if each[which]]
+    return Estimate.of(chosen) if chosen and len(chosen) == len(epochs) else None
+
+
+def _unlike(records: Sequence[RunRecord]) -> list[str]:
+    """Say what differs between the runs of a curve that should not."""
+
+    def facts(record: RunRecord) -> dict[str, Any]:
+        environment = record.environment
+        engine = environment.get("engine", {})
+        kinds = {rank.find("device") for rank in record.ranks}
+        return {
+            "engine version": engine.get("version"),
+            "device": "/".join(sorted(str(kind) for kind in kinds)),
+            "processor": environment.get("processor"),
+            "Python": environment.get("python"),
+            "commit": environment.get("commit"),
+            "threads": record.ranks[0].find("threads"),
+            "OMP_NUM_THREADS": environment.get("variables", {}).get("OMP_NUM_THREADS"),
+        }
+
+    return differences([facts(record) for record in records], "runs of this curve")
