@@ -152,7 +152,7 @@ def _side_by_side(curves: Sequence[ScalingCurve]) -> Section:
             if any(text != NONE for text in cells):
                 header.append(f"{curve.name}: {name}")
                 columns.append(cells)
-    table = Table("Side by side", tuple(header), tuple(zip(*columns)))
+    table = Table("Speed and efficiency", tuple(header), tuple(zip(*columns)))
     return Section("Side by side", (), (table,), tuple(unlike(curves)))
 
 
