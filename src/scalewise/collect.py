@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
-from scalewise.errors import RecordError, SpecError
-from scalewise.record.files import NewerSchema, finished, read_study
+from scalewise.errors import NewerSchema, RecordError, SpecError
+from scalewise.record.files import finished, read_study
 from scalewise.record.read import read_run
 
 

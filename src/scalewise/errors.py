@@ -6,6 +6,7 @@ ScalewiseError
 ├── LaunchError      the job could not be started    -> the launcher says why
 │   └── RunFailed    a run started and did not end   -> its cause, rank and host are named
 ├── RecordError      a file cannot be read, written  -> free the disk, or run it again
+│   └── NewerSchema  a later scalewise wrote it      -> upgrade scalewise
 └── NotEnoughData    the question needs more runs    -> measure more points
 """
 
@@ -36,6 +37,10 @@ class RunFailed(LaunchError):
 
 class RecordError(ScalewiseError, OSError):
     """A file of a run cannot be read or written."""
+
+
+class NewerSchema(RecordError):
+    """A file was written by a later version than this one can read."""
 
 
 class NotEnoughData(ScalewiseError, ValueError):

@@ -12,11 +12,18 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from scalewise import plugins
-from scalewise.errors import LaunchError, PluginError, RecordError, RunFailed, SpecError
+from scalewise.errors import (
+    LaunchError,
+    NewerSchema,
+    PluginError,
+    RecordError,
+    RunFailed,
+    SpecError,
+)
 from scalewise.launch import Job, Launcher, Plan
 from scalewise.launch.processes import ask
 from scalewise.record.close import close, closed, last_word
-from scalewise.record.files import NewerSchema, failure, finished, read_json, read_study
+from scalewise.record.files import failure, finished, read_json, read_study
 from scalewise.record.write import cannot_write, write_json
 from scalewise.spec import RunSpec, StudySpec
 

@@ -93,7 +93,7 @@ def init(
     if path.exists() and not force:
         raise SpecError(f"{path} is there already", hint="choose another name, or --force")
     text = _starter().read_text(encoding="utf-8")
-    named = text.replace("demo", path.stem)
+    named = text.replace('name = "demo"', f"name = {json.dumps(path.stem)}")
     StudySpec.from_dict(tomllib.loads(named))  # A file's name may not do as a study's.
     write_text(path, named)
     typer.echo(path)

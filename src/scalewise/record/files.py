@@ -5,15 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from scalewise.errors import RecordError, SpecError
+from scalewise.errors import NewerSchema, RecordError, SpecError
 from scalewise.record.write import SCHEMA
 from scalewise.spec import RUN_KEYS, STUDY_KEYS, StudySpec
 
 REPEAT = "delete the run's folder and run the study again"
-
-
-class NewerSchema(RecordError):
-    """A folder written by a later scalewise."""
 
 
 def newer(path: Path, version: int) -> NewerSchema:
