@@ -28,7 +28,7 @@ MARKERS = "osD^vP*"
 SPAN_COLORS = {
     "launch": "#999999", "rendezvous": "#CC79A7", "data": "#E69F00", "build": "#56B4E9",
     "compile": "#F0E442", "train": "#0072B2", "validate": "#009E73", "checkpoint": "#D55E00",
-    "shutdown": "#BBBBBB", "unexplained": "#000000",
+    "shutdown": "#7A5C3E", "unexplained": "#000000",
 }  # fmt: skip
 STYLE: Any = {
     "axes.axisbelow": True, "axes.grid": True, "axes.spines.right": False,
@@ -138,6 +138,11 @@ PLOTS: dict[str, tuple[Callable[[Axes, Curves], None], Value, str]] = {
     "both": (both, lambda p: p.throughput, "Throughput and efficiency"),
 }
 """Every plot: how to draw it, what it needs, and its title."""
+OUTSIDE: dict[str, Any] = {
+    "time": {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "reverse": True},
+    "both": {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 2},
+}
+"""Where a legend goes that would lie on bars, or on the lines of a second axis."""
 
 
 def possible(curves: Curves) -> list[str]:
@@ -162,10 +167,8 @@ def figure(curves: Curves, names: Sequence[str]) -> Figure:
             axes.set_title(title, loc="left", fontweight="bold", pad=14)
             handles, labels = axes.get_legend_handles_labels()
             unique = dict(zip(labels, handles))
-            place: Any = {"loc": "best"}
-            if name == "both":  # A second axis: matplotlib would not look where its lines are.
-                place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 2}
-            axes.legend(unique.values(), unique.keys(), frameon=False, fontsize=8, **place)
+            where = OUTSIDE.get(name, {"loc": "best"})
+            axes.legend(unique.values(), unique.keys(), frameon=False, fontsize=8, **where)
         for axes in list(grid.flat)[len(names) :]:
             axes.remove()
     return drawn
