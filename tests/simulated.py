@@ -1,14 +1,20 @@
 """Play a fake study inside the test's own process: no process to start, same files."""
 
+import io
+import shutil
 import time
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 
+from builders import a_study
+from scalewise.analysis.measure import scaling_curves
 from scalewise.frameworks.__main__ import do_train
+from scalewise.frameworks.fake import Law
 from scalewise.record.close import close
 from scalewise.record.read import RunRecord, read_run
 from scalewise.record.write import write_json
-from scalewise.spec import RunSpec, StudySpec
+from scalewise.spec import RunSpec, StudySpec, Topology
 
 
 def play(run: RunSpec, folder: Path) -> RunRecord:
@@ -24,3 +30,25 @@ def play_all(study: StudySpec, folder: Path) -> Iterator[RunRecord]:
     """Play every run of a study."""
     for run in study.runs():
         yield play(run, folder)
+
+
+def law_throughput(study: StudySpec, topology: str) -> float:
+    """Return what the law says, from the formula alone."""
+    where = Topology.parse(topology)
+    batch = study.run["batch"]
+    return where.world * batch / Law.of(study.run.get("options", {})).step(batch, where)
+
+
+def held(folder: Path, topologies: list[str], seeds: range) -> list[bool]:
+    """Return, for every point, whether its 90 % interval holds the law's throughput."""
+    inside = []
+    for seed in seeds:
+        noise = {"noise": 0.05, "drift": 0.03}
+        study = a_study(batch=64, options=noise, seed=seed, repeats=3, topologies=topologies)
+        with redirect_stdout(io.StringIO()):
+            (curve,) = scaling_curves(study, play_all(study, folder))
+        for point, topology in zip(curve.points, topologies, strict=True):
+            truth = law_throughput(study, topology)
+            inside.append(bool(point.throughput.low <= truth <= point.throughput.high))
+        shutil.rmtree(folder)
+    return inside
