@@ -45,16 +45,16 @@ def test_the_worker_needs_the_standard_library_alone():
 
 
 def cpu_seconds(argv: list[str]) -> float:
-    """Return the processor time of a command: the median of fifteen."""
-    spent = []
-    for _ in range(15):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(argv, stdout=subprocess.DEVNULL, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return statistics.median(spent)
+    """Return the processor time of a command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(argv, stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def test_help_costs_at_most_ten_times_bare_python():
-    bare = cpu_seconds([sys.executable, "-c", "pass"])
-    assert cpu_seconds([str(COMMAND), "--help"]) <= 10 * bare
+    bare, asked = [], []
+    for _ in range(15):  # In turn, so that a busy moment meets both.
+        bare.append(cpu_seconds([sys.executable, "-c", "pass"]))
+        asked.append(cpu_seconds([str(COMMAND), "--help"]))
+    assert statistics.median(asked) <= 10 * statistics.median(bare)
