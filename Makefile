@@ -6,7 +6,7 @@ READY := .venv/.ready
 # The half that lives in other people's environments, and so on an older Python.
 WORKER := $(addprefix src/scalewise/,errors.py checks.py plugins.py spec.py record/write.py record/close.py probe frameworks)
 
-.PHONY: install demo test check test-browser bench soak clean
+.PHONY: install demo test check test-scripts test-browser bench soak clean
 
 install: $(READY)
 
@@ -19,7 +19,7 @@ demo: $(READY)  ## A whole study on this machine, about two minutes, then the re
 	$(BIN)/scalewise demo
 
 test: $(READY)  ## Everything that needs pip alone.
-	$(BIN)/python -m pytest -m "not browser and not soak and not gpu"
+	$(BIN)/python -m pytest -m "not browser and not soak and not gpu and not scripts"
 
 check: $(READY)  ## Lint, format, types, import contracts.
 	$(BIN)/ruff check .
@@ -27,6 +27,13 @@ check: $(READY)  ## Lint, format, types, import contracts.
 	$(BIN)/mypy
 	$(BIN)/mypy --python-version 3.10 $(WORKER)
 	$(BIN)/lint-imports
+
+.venv/.engines: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[engines]'
+	touch .venv/.engines
+
+test-scripts: .venv/.engines  ## Whole training scripts under the watcher; installs Lightning and its like.
+	$(BIN)/python -m pytest -m "scripts and not soak"
 
 .venv/.browser: $(READY)
 	command -v chromium >/dev/null || { apt-get update && apt-get install -y --no-install-recommends chromium; }
@@ -40,7 +47,7 @@ bench: $(READY)  ## What we claim about speed: prints its figures.
 	$(BIN)/python benchmarks/fake.py
 	$(BIN)/python benchmarks/overhead.py
 
-soak: $(READY)  ## Long campaigns, by hand.
+soak: .venv/.engines  ## Long campaigns, by hand.
 	$(BIN)/python -m pytest -m soak --timeout 3600
 
 clean:

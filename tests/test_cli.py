@@ -16,7 +16,19 @@ from scalewise import study
 from scalewise.cli import app, main
 
 SCRIPT = Path(sys.executable).parent / "scalewise"
-VERBS = ["demo", "init", "plan", "run", "status", "measure", "report", "doctor", "plugins"]
+VERBS = [
+    "demo",
+    "init",
+    "plan",
+    "run",
+    "status",
+    "measure",
+    "explain",
+    "report",
+    "port",
+    "doctor",
+    "plugins",
+]
 NAME = """a "quoted" student's study"""
 CSV = "devices,throughput,time\n1,240,556\n2,464,439\n4,892,380\n"
 TORCH = {"framework": "torch", "workload": "mnist-cnn"}
@@ -209,7 +221,8 @@ def test_the_doctor_answers_as_json(scalewise):
     found = json.loads(out)["findings"]
     assert code == 0
     assert {"python", "cores", "memory", "disk", "fake", "torch"} <= set(found)
-    assert found["fake"] == {"good": True, "says": "device simulated", "hint": ""}
+    told = {key: found["fake"][key] for key in ("good", "level", "says", "hint")}
+    assert told == {"good": True, "level": "ok", "says": "device simulated", "hint": ""}
 
 
 def test_plugins_are_listed_with_their_home(scalewise):

@@ -6,10 +6,12 @@ Needs a CUDA device; run it with ``pytest -m gpu tests/test_gpu.py``.
 import pytest
 import torch
 
+import attached
 from scalewise import collect
 from scalewise.face import run
 from scalewise.record.read import read_run
 from scalewise.spec import StudySpec
+from scripts.expected import Script
 
 pytestmark = pytest.mark.gpu
 
@@ -60,3 +62,15 @@ def test_compiling_is_a_part_of_the_jobs_life_and_bf16_learns(tmp_path):
     first, later = record.ranks[0].steps.seconds[2:10].mean(), record.ranks[0].steps.seconds[80:]
     assert first < 20 * later.mean()  # Nothing is compiled inside the epochs.
     assert point.accuracy.value > 0.9
+
+
+def test_a_script_of_others_is_timed_by_the_device_and_not_by_the_host_that_runs_ahead(tmp_path):
+    """Without a wait in its loop the host only asks: the device's own marks tell the pace."""
+    script = Script(path="heavy.py", truth=lambda world: None, args=(
+        "--device", "cuda", "--width", "4096", "--depth", "8", "--steps", "200"))  # fmt: skip
+    ranks, cause = attached.run(script, 1, tmp_path)
+    assert cause == ""
+    (curve,) = collect.curves([tmp_path / "study"])
+    seconds = ranks[0].column("seconds")[50:]
+    pace = 32 / (sum(seconds) / len(seconds))
+    assert curve.points[0].throughput.value == pytest.approx(pace, rel=0.1)

@@ -95,10 +95,19 @@ CHANGES = {
     "seed": 1, "repeat": 1, "launcher": "slurm", "start": "torchrun", "env": {"A": ""},
     "options": {"noise": 0.1},
 }  # fmt: skip
+OF_PROGRAMS = {
+    "program": ["train.py", "--lr", "1"], "digest": "1234", "stop_after": 9,
+    "samples_per_step": 8, "trace": 5, "loaders_alone": True,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("field", [each.name for each in fields(RunSpec)])
 def test_every_field_that_changes_changes_the_id(field):
+    if field in OF_PROGRAMS:
+        base = {"program": ["train.py"], "topology": "1x1"}
+        changed = base | {field: OF_PROGRAMS[field]}
+        assert RunSpec.from_dict(changed).id != RunSpec.from_dict(base).id
+        return
     base = {"topology": "1x2"} if field == "parallelism" else {}
     assert a_run(**base, **{field: CHANGES[field]}).id != a_run(**base).id
 

@@ -92,7 +92,13 @@ def test_the_jobs_whole_life_is_in_spans(equal_batches):
 
 def test_phases_and_environment_are_recorded(equal_batches):
     record = equal_batches[2, "drop"]
-    assert set(record.ranks[1].steps.phases) == {"input", "forward", "backward", "optimizer"}
+    assert set(record.ranks[1].steps.phases) == {
+        "input",
+        "forward",
+        "backward",
+        "sync",
+        "optimizer",
+    }
     assert record.environment["engine"]["version"] == torch.__version__
     assert record.environment["variables"]["OMP_NUM_THREADS"] == "1"
     assert record.ranks[1].find("threads") == 1 and record.ranks[1].find("backend") == "gloo"

@@ -7,6 +7,7 @@ _FACE = {
     "run": "scalewise.face",
     "curve": "scalewise.face",
     "measure": "scalewise.face",
+    "explain": "scalewise.face",
 }
 """Where each name of the Python face lives; imported when it is first asked for."""
 

@@ -1,13 +1,17 @@
 """Collect what was measured: curves from studies' folders, or from CSV files."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
 from scalewise.errors import NewerSchema, RecordError, SpecError
-from scalewise.record.files import finished, read_study
-from scalewise.record.read import read_run
+from scalewise.record.files import failure, finished, read_study
+from scalewise.record.node import NodeRecord, read_nodes
+from scalewise.record.read import RunRecord, read_run
+from scalewise.record.trace import Trace, read_traces
+from scalewise.spec import StudySpec
 
 
 def curves(
@@ -33,12 +37,47 @@ def curves(
                 )
             )
         else:
-            found += _measured(path)
+            found += [curve for curve, _ in recorded(path)]
     return found
 
 
-def _measured(folder: Path) -> list[ScalingCurve]:
-    """Return a study's curves from the runs that can be read; say what is left out."""
+def recorded(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord]]]:
+    """Return a study's curves from the runs that can be read, each with its records."""
+    if folder.is_file():
+        raise SpecError(
+            f"{folder} holds results alone, and they do not tell where the time went",
+            hint="give the folder that `scalewise run` printed",
+        )
+    study, records, told = _readable(folder)
+    return [
+        (
+            replace(curve, warnings=(*told, *curve.warnings)),
+            [each for each in records if repr(study.where(each.spec)) == repr(curve.where)],
+        )
+        for curve in scaling_curves(study, records)
+    ]
+
+
+def traces(records: Sequence[RunRecord]) -> dict[Path, tuple[Trace, ...]]:
+    """Return the traces of those runs that were asked for some, by folder."""
+    return {
+        each.folder: read_traces(each.folder, len(each.ranks))
+        for each in records
+        if each.spec.trace
+    }
+
+
+def nodes(records: Sequence[RunRecord]) -> dict[Path, tuple[NodeRecord, ...]]:
+    """Return what the samplers saw during these runs, by folder; samples are an extra."""
+    found = {}
+    for record in records:
+        with suppress(RecordError):
+            found[record.folder] = read_nodes(record.folder, record.attempt)
+    return found
+
+
+def _readable(folder: Path) -> tuple[StudySpec, list[RunRecord], list[str]]:
+    """Return a study, its runs that can be read, and what is left out."""
     study = read_study(folder)
     runs = study.runs()
     there = [run for run in runs if finished(folder / run.id)]
@@ -55,10 +94,28 @@ def _measured(folder: Path) -> list[ScalingCurve]:
     told = [f"left out: {problem} ({problem.hint})" for problem in broken]
     if records and len(there) < len(runs):
         told.append(f"{len(runs) - len(there)} of {len(runs)} runs are not finished")
-    return [
-        replace(curve, warnings=(*told, *curve.warnings))
-        for curve in scaling_curves(study, records)
+    causes = [(run, failure(folder / run.id)) for run in runs if run.program and run not in there]
+    told += [
+        f"{record.spec.topology}: watching stopped before the end: {why}"
+        for record in records
+        if (why := next((r.find("unwatched") for r in record.ranks if r.find("unwatched")), None))
     ]
+    told += [
+        f"{record.spec.topology}: there is no trace: {why}"
+        for record in records
+        if (why := next((r.find("untraced") for r in record.ranks if r.find("untraced")), None))
+    ]
+    if any(r.spec.program and not r.spec.samples_per_step and _sequence_first(r) for r in records):
+        told.append(
+            "the model takes the sequence first, so its input's first side may not be the batch: "
+            "say --samples-per-step"
+        )
+    told += [f"{run.topology}: {cause}" for run, cause in causes if cause]
+    return study, records, told
+
+
+def _sequence_first(record: RunRecord) -> bool:
+    return bool((record.ranks[0].find("facts") or {}).get("sequence_first"))
 
 
 def _read_csv(path: Path) -> str:

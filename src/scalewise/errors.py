@@ -32,7 +32,11 @@ class LaunchError(ScalewiseError, RuntimeError):
 
 
 class RunFailed(LaunchError):
-    """A run was started and did not end well."""
+    """A run was started and did not end well; ``words`` are what its program said of it."""
+
+    def __init__(self, problem: str, *, hint: str = "", words: str = "") -> None:
+        super().__init__(problem, hint=hint)
+        self.words = words
 
 
 class RecordError(ScalewiseError, OSError):

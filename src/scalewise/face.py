@@ -1,15 +1,18 @@
 """The Python face: thin names over the functions the command line uses."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from scalewise import collect, study
+from scalewise.analysis.explain import Explanation
+from scalewise.analysis.explain import explain as explain_curve
 from scalewise.analysis.measure import ScalingCurve, curve_from_numbers
 from scalewise.errors import SpecError
 from scalewise.spec import StudySpec
 
 Pairs = Iterable[tuple[int, float]]
+Curve = TypeVar("Curve", ScalingCurve, Explanation)
 
 
 class _Silent:
@@ -44,6 +47,26 @@ def measure(
     for example ``where={"strategy": "fsdp"}``.
     """
     found = collect.curves([Path(source)], scaling=scaling, devices_per_node=devices_per_node)
+    return _chosen(found, where, source)
+
+
+def explain(
+    folder: str | Path, *, where: Mapping[str, Any] | None = None, price: float | None = None
+) -> Explanation:
+    """Return where the time and the efficiency of a study went.
+
+    ``where`` chooses one of several curves; ``price`` is that of one device for
+    one hour, and gives every cause its cost.
+    """
+    found = [
+        explain_curve(curve, records, price=price)
+        for curve, records in collect.recorded(Path(folder))
+    ]
+    return _chosen(found, where, folder)
+
+
+def _chosen(found: Sequence[Curve], where: Mapping[str, Any] | None, source: str | Path) -> Curve:
+    """Return the one curve that matches."""
     wanted = dict(where or {})
     chosen = [c for c in found if all(c.where.get(key) == value for key, value in wanted.items())]
     if len(chosen) != 1:

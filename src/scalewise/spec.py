@@ -22,7 +22,7 @@ Remainder = Literal["drop", "pad", "short"]
 Precision = Literal["fp32", "bf16"]
 Optimizer = Literal["sgd", "adam", "adamw"]
 Backend = Literal["gloo", "nccl", "xccl", "mpi"]
-Start = Literal["torchrun", "direct"]
+Start = Literal["torchrun", "direct", "command"]
 Scaling = Literal["weak", "strong"]
 
 MOST_RUNS = 10_000
@@ -111,10 +111,22 @@ class RunSpec:
     """One training run, complete and comparable."""
 
     topology: Topology
-    batch: int
-    """Samples per micro-step on one data-parallel replica."""
+    batch: int | None = None
+    """Samples per micro-step on one data-parallel replica; a program's own is observed."""
     workload: str | None = None
     """Model, data and loss by name; the fake framework needs none."""
+    program: tuple[str, ...] | None = None
+    """The words that start a user's own script, instead of a workload."""
+    digest: str | None = None
+    """The hash of the script's file: another content is another run."""
+    stop_after: int | None = None
+    """Let all ranks of a program leave after this many optimizer steps."""
+    samples_per_step: int | None = None
+    """Samples of one rank in one optimizer step of a program whose batch cannot be seen."""
+    trace: int = 0
+    """Steps of a program to look at deeply, with the engine's own profiler."""
+    loaders_alone: bool = False
+    """Whether a program's loader is timed alone, after the training."""
     framework: str = "torch"
     strategy: str = "ddp"
     parallelism: Parallelism = field(default_factory=Parallelism)
@@ -147,20 +159,20 @@ class RunSpec:
     launcher: str = "local"
     start: Start | None = None
     """What makes the processes: torchrun, one per device; direct, one in all;
-    nothing means what fits the framework."""
+    command, the program's own words, once per node; nothing means what fits."""
     env: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     """Settings that only this framework, strategy or workload knows."""
 
     def __post_init__(self) -> None:
-        for name in ("batch", "accumulate", "threads"):
+        for name in ("accumulate", "threads"):
             whole(name, getattr(self, name), least=1)
-        for name in ("workers", "seed", "repeat"):
+        for name in ("workers", "seed", "repeat", "trace"):
             whole(name, getattr(self, name), least=0)
-        for name in ("epochs", "steps", "samples"):
+        for name in ("batch", "epochs", "steps", "samples", "stop_after", "samples_per_step"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), least=1)
-        for name in ("compile", "save"):
+        for name in ("compile", "save", "loaders_alone"):
             typed(name, getattr(self, name), bool, "true or false")
         for name in ("framework", "strategy", "launcher", "workload", "data"):
             if getattr(self, name) is not None:
@@ -174,6 +186,19 @@ class RunSpec:
         _check_env(self.env)
         typed("options", self.options, Mapping, "a table, for example {dropout = 0.0}")
         _refuse_unspeakable(self.options)
+        if self.program is not None:
+            self._check_program()
+        else:
+            self._check_training()
+        object.__setattr__(self, "lr", float(self.lr))
+        if self.start == _STARTS.get(self.framework, "direct") and not self.program:
+            object.__setattr__(self, "start", None)
+        self.parallelism.replicas(self.topology.world)
+
+    def _check_training(self) -> None:
+        """Refuse a run of ours that does not say its batch and its length."""
+        if self.batch is None:
+            raise SpecError("a run needs a batch", hint="for example batch = 64")
         given = [n for n in ("epochs", "steps", "samples") if getattr(self, n)]
         if len(given) != 1:
             said = f"got {' and '.join(given)}" if given else "got none"
@@ -181,10 +206,30 @@ class RunSpec:
                 f"a run needs exactly one of epochs, steps and samples, {said}",
                 hint="for example epochs = 3",
             )
-        object.__setattr__(self, "lr", float(self.lr))
-        if self.start == _STARTS.get(self.framework, "direct"):
-            object.__setattr__(self, "start", None)
-        self.parallelism.replicas(self.topology.world)
+        for name in _OF_PROGRAMS:
+            if getattr(self, name) not in (None, 0, False):
+                raise SpecError(f"{name} is for a program, and this run names none")
+        if self.start == "command":
+            raise SpecError('start = "command" is for a program, and this run names none')
+
+    def _check_program(self) -> None:
+        """Refuse a program without words, and what only the program itself can say."""
+        words = self.program
+        listed = isinstance(words, Sequence) and not isinstance(words, str)
+        if not listed or not words or not all(isinstance(word, str) and word for word in words):
+            raise SpecError(
+                f"program must be a list of words, got {words!r}",
+                hint='for example program = ["train.py", "--epochs", "3"]',
+            )
+        if any("\0" in word for word in words):
+            raise SpecError("a program's words cannot hold a null character")
+        object.__setattr__(self, "program", tuple(words))
+        for each in fields(self):
+            if each.name in _NOT_OF_PROGRAMS and getattr(self, each.name) != _default(each):
+                raise SpecError(
+                    f"{each.name} cannot be said of a program: it decides that itself",
+                    hint=f"leave {each.name} out, or give it in the program's own arguments",
+                )
 
     @property
     def replicas(self) -> int:
@@ -194,12 +239,13 @@ class RunSpec:
     @property
     def global_batch(self) -> int:
         """Samples per optimizer step, over all replicas."""
+        assert self.batch is not None  # A program's is observed, not said.
         return self.batch * self.accumulate * self.replicas
 
     @property
     def budget(self) -> int | None:
         """Optimizer steps in total, or nothing where epochs decide."""
-        if self.samples:
+        if self.samples and self.batch:
             return -(-self.samples // (self.batch * self.accumulate))
         return self.steps
 
@@ -239,14 +285,22 @@ class RunSpec:
             raise SpecError("a run needs a topology", hint='for example topology = "1x2"')
         given["topology"] = Topology.parse(given["topology"])
         given["parallelism"] = Parallelism.parse(given.get("parallelism", {}))
-        if ("batch" in given) == ("global_batch" in given):
-            raise SpecError(
-                "a run needs exactly one of batch and global_batch",
-                hint="batch is per replica, global_batch is over all of them",
-            )
-        if "global_batch" in given:
-            given["batch"] = _share(given)
+        if isinstance(words := given.get("program"), list):
+            given["program"] = tuple(words)
+        if words is None or "global_batch" in given:
+            _share_batch(given)
         return cls(**given)
+
+
+def _share_batch(given: dict[str, Any]) -> None:
+    """Settle on one of ``batch`` and ``global_batch``: a run keeps the former."""
+    if ("batch" in given) == ("global_batch" in given):
+        raise SpecError(
+            "a run needs exactly one of batch and global_batch",
+            hint="batch is per replica, global_batch is over all of them",
+        )
+    if "global_batch" in given:
+        given["batch"] = _share(given)
 
 
 def _share(given: dict[str, Any]) -> int:
@@ -266,6 +320,12 @@ def _share(given: dict[str, Any]) -> int:
     return batch
 
 
+_OF_PROGRAMS = ("digest", "stop_after", "samples_per_step", "trace", "loaders_alone")
+_NOT_OF_PROGRAMS = (
+    "batch", "workload", "strategy", "parallelism", "data", "workers", "backend", "remainder",
+    "optimizer", "lr", "accumulate", "precision", "compile", "epochs", "steps", "samples", "save",
+    "options",
+)  # fmt: skip
 RUN_KEYS = [each.name for each in fields(RunSpec)] + ["global_batch"]
 _CHOICES: dict[str, tuple[str, ...]] = {
     "remainder": get_args(Remainder),
@@ -285,13 +345,15 @@ class StudySpec:
     name: str
     run: Mapping[str, Any]
     vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    scaling: Scaling = "weak"
+    scaling: Scaling | None = "weak"
+    """How the batch grows with devices; nothing where a program decides, and is observed."""
     repeats: int = 1
     launcher: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        choice("scaling", self.scaling, get_args(Scaling))
+        if self.scaling is not None or not self._of_programs:
+            choice("scaling", self.scaling, get_args(Scaling))
         whole("repeats", self.repeats, least=1)
         typed("run", self.run, Mapping, "a table")
         typed("vary", self.vary, Mapping, "a table of lists")
@@ -319,7 +381,18 @@ class StudySpec:
             )
         _refuse_twins(list(self.runs()))
 
+    @property
+    def _of_programs(self) -> bool:
+        return "program" in {*self.run, *self.vary}
+
     def _check_scaling(self) -> None:
+        if self.scaling is None:
+            return
+        if self._of_programs:
+            raise SpecError(
+                "a program decides how its batch grows with devices",
+                hint="leave scaling out: it is observed",
+            )
         needed, other = ("batch", "global_batch")[:: 1 if self.scaling == "weak" else -1]
         said = {*self.run, *self.vary}
         if other in said or needed not in said:
@@ -375,7 +448,8 @@ class StudySpec:
         typed("run", data["run"], Mapping, "a table")
         typed("vary", data.get("vary", {}), Mapping, "a table of lists")
         vary = _flat(data.get("vary", {}))
-        rule = "strong" if "global_batch" in {*data["run"], *vary} else "weak"
+        said = {*data["run"], *vary}
+        rule = "strong" if "global_batch" in said else None if "program" in said else "weak"
         return cls(**{"scaling": rule, **data, "vary": vary})
 
 

@@ -7,7 +7,7 @@ import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -20,13 +20,15 @@ from scalewise.errors import (
     RunFailed,
     SpecError,
 )
-from scalewise.launch import Job, Launcher, Plan
+from scalewise.launch import Job, Launcher, Plan, State
 from scalewise.launch.processes import ask
+from scalewise.launch.program import digest, program
 from scalewise.record.close import close, closed, last_word
 from scalewise.record.files import failure, finished, read_json, read_study
 from scalewise.record.write import cannot_write, write_json
-from scalewise.spec import RunSpec, StudySpec
+from scalewise.spec import RunSpec, StudySpec, Topology
 
+TRACEBACK = "Traceback (most recent call last):"
 PAUSE = 0.05
 """Seconds between two looks at a running job."""
 
@@ -64,7 +66,49 @@ def read(path: Path) -> StudySpec:
         raise SpecError(f"{path} is not TOML: {why}", hint="text needs quotes") from why
     except UnicodeDecodeError as why:
         raise SpecError(f"{path} is not text: {why}", hint="save it as UTF-8") from why
-    return StudySpec.from_dict(values)
+    return settled(StudySpec.from_dict(values))
+
+
+def of_program(words: Sequence[str], on: str, repeats: int = 1, **fields: Any) -> StudySpec:
+    """Return the study of a user's own program on these numbers of devices, such as ``1,2,4``."""
+    if not words:
+        raise SpecError("no program was given", hint="scalewise run --on 1,2 -- train.py")
+    run = {"program": list(words)} | {key: value for key, value in fields.items() if value}
+    topologies = _devices_of(on)
+    name = _program_name(words)
+    values = {"name": name, "run": run, "repeats": repeats, "vary": {"topology": topologies}}
+    return settled(StudySpec.from_dict(values))
+
+
+def _devices_of(on: str) -> list[str]:
+    """Read ``1,2,4``, or ``1x4,2x4`` for nodes."""
+    parts = [part.strip() for part in on.split(",")]
+    for part in parts:
+        try:
+            Topology.parse(part)
+        except SpecError as bad:
+            hint = "for example --on 1,2,4; or 1x4,2x4 for nodes"
+            raise SpecError(f"--on takes numbers of devices, got {on!r}", hint=hint) from bad
+        if parts.count(part) > 1:
+            raise SpecError(f"--on names {part} twice", hint="--repeats 3 runs each three times")
+    return parts
+
+
+def _program_name(words: Sequence[str]) -> str:
+    """Name a study after its script, module or command."""
+    script = program(words).script
+    if script is not None and words[0] != "-m":
+        return script.stem
+    return (words[1].rpartition(".")[2] if words[0] == "-m" else Path(words[0]).name) or "program"
+
+
+def settled(study: StudySpec) -> StudySpec:
+    """Return the study with the hash of its program's file: another content is another run."""
+    words = study.run.get("program")
+    if not words or "digest" in study.run or study.run.get("workload"):
+        return study
+    found = digest(words)
+    return replace(study, run={**study.run, "digest": found}) if found else study
 
 
 def plan(study: StudySpec, folder: Path) -> list[Plan]:
@@ -89,12 +133,52 @@ def run(study: StudySpec, folder: Path, watcher: Watcher, *, again: bool = False
             began = time.monotonic()
             cause = _carry_out(launcher, each, folder, watcher)
             watcher.ended(each, cause, time.monotonic() - began)
+            if cause and alone(folder / each.id) and any(finished(folder / r.id) for r in runs):
+                break  # It is measured on one device, and whoever reads the study says so.
             if cause:
-                raise RunFailed(
-                    f"{title(each)} failed: {cause}",
-                    hint=f"its log is {folder / each.id / 'log.txt'}; "
-                    "running again starts only what is missing",
-                )
+                raise _failed(each, cause, folder)
+
+
+def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
+    hint = "running again starts only what is missing"
+    if alone(folder / run.id):
+        script = Path(run.program[0]).name if run.program else ""
+        hint = f"`scalewise port {script}` shows what is missing; --on 1 measures it as it is"
+    elif "no training step" in cause:
+        hint = "tell of its steps with three lines of scalewise.probe, see docs/guides/attach.md"
+    elif run.program and "no rank started" in cause:
+        hint = "python -I, -E and -S, or a cleared environment, drop the watcher"
+    elif "of its own" in cause:
+        hint = "give it the number as {devices}, for example -- train.py --world-size {devices}"
+    return RunFailed(
+        f"{title(run)} failed: {cause}",
+        hint=f"its log is {folder / run.id / 'log.txt'}; {hint}",
+        words=_traceback(folder / run.id) if run.program else "",
+    )
+
+
+def _traceback(home: Path) -> str:
+    """Return the first traceback in the last attempt's log: the program's own words."""
+    try:
+        text = (home / "log.txt").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    job = _job(home)
+    lines = text[job.name.get("log", 0) if job else 0 :].splitlines()
+    first = next((k for k, line in enumerate(lines) if line.endswith(TRACEBACK)), None)
+    if first is None:
+        return ""
+    margin = len(lines[first]) - len(TRACEBACK)  # torchrun may put a rank before each line.
+    for last in range(first + 1, len(lines)):
+        if not lines[last][margin:].startswith(" "):
+            return "\n".join(lines[first : last + 1])
+    return "\n".join(lines[first:])
+
+
+def alone(home: Path) -> bool:
+    """Say whether a run's program turned out not to be distributed."""
+    job = _job(home)
+    return bool(job and last_word(home, 0, job.attempt).find("alone"))
 
 
 def _refuse_another(study: StudySpec, folder: Path) -> None:
@@ -137,15 +221,21 @@ def _carry_out(launcher: Launcher, run: RunSpec, folder: Path, watcher: Watcher)
         finally:
             _close(job, None, why)
         raise
-    cause = _close(job, ended, state.cause, state.killed)
-    if cause:
-        launcher.cancel(job)  # Whatever outlived the failure.
+    cause = _close(job, ended, state.cause, state)
+    if cause or run.program:
+        launcher.cancel(job)  # Whatever outlived its end.
     return cause
 
 
-def _close(job: Job, ended: float | None, why: str, killed: Any = None) -> str:
+def _close(job: Job, ended: float | None, why: str, state: State | None = None) -> str:
     return close(
-        job.folder, attempt=job.attempt, world=job.world, ended=ended, why=why, killed=killed
+        job.folder,
+        attempt=job.attempt,
+        world=job.world,
+        ended=ended,
+        why=why,
+        killed=state.killed if state else {},
+        exits=state.exits if state else {},
     )
 
 
@@ -172,8 +262,12 @@ def check(runs: Sequence[RunSpec]) -> None:
     """Refuse runs that cannot work, before any rank starts."""
     for run in runs:
         plugins.find("frameworks", run.framework)
+        if run.program:
+            program(run.program)
+            continue
         _check_part("workloads", run.workload, run.framework)
         _check_part("strategies", run.strategy, run.framework)
+    runs = [run for run in runs if not run.program]
     if not runs:
         return
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
@@ -235,7 +329,9 @@ def _launcher(study: StudySpec) -> Launcher:
 
 def title(run: RunSpec) -> str:
     """Name a run for people."""
-    what = run.workload or run.framework
+    what = Path(run.program[0]).name if run.program else run.workload or run.framework
+    if run.program and run.program[0] == "-m":
+        what = run.program[1]
     return f"run {run.id} ({what} on {run.topology}, repeat {run.repeat + 1})"
 
 

@@ -4,8 +4,13 @@ Nothing heavy is imported before a command needs it: help comes in a blink.
 """
 
 import json
+import os
 import signal
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,6 +45,10 @@ Scaling = Annotated[
 PerNode = Annotated[
     int | None, typer.Option("--devices-per-node", min=1, help="Devices per node of a CSV.")
 ]
+
+
+PATIENCE = 20.0
+"""Seconds that ending everything in order may take before another Ctrl-C cuts it short."""
 
 
 def _version(asked: bool) -> None:
@@ -115,24 +124,79 @@ def plan(study_file: StudyFile, output: Output = None) -> None:
     for each in plans:
         (one,) = each.runs
         there = "finished" if finished(folder / one.id) else "to run"
-        typer.echo(f"{study.title(one)}, batch {one.batch}, global {one.global_batch}: {there}")
+        size = f", batch {one.batch}, global {one.global_batch}" if one.batch else ""
+        typer.echo(f"{study.title(one)}{size}: {there}")
         for command in each.commands:
             typer.echo(f"  {command}")
     if any("{port}" in str(command) for each in plans for command in each.commands):
         typer.echo("{port} is a free one, found when the run starts")
     word = "run" if len(plans) == 1 else "runs"
-    typer.echo(f"{len(plans)} {word}, {question.scaling} scaling, one after another, in {folder}")
+    rule = f"{question.scaling} scaling" if question.scaling else "scaling observed"
+    typer.echo(f"{len(plans)} {word}, {rule}, one after another, in {folder}")
 
 
 @app.command()
-def run(study_file: StudyFile, output: Output = None, again: Again = False) -> None:
+def run(  # noqa: PLR0913 - each is an option
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="STUDY.toml or -- PROGRAM…",
+            help="A study file; or, with --on, a script, -m MODULE or command, and its arguments.",
+        ),
+    ],
+    on: Annotated[
+        str | None, typer.Option(help="Devices to run a program on: 1,2,4 or 1x4,2x4.")
+    ] = None,
+    stop_after: Annotated[
+        int | None, typer.Option(min=1, help="Let a program leave after this many steps.")
+    ] = None,
+    samples_per_step: Annotated[
+        int | None, typer.Option(min=1, help="One rank's samples per step, if they are not seen.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of a program on each count.")] = 1,
+    trace: Annotated[
+        int, typer.Option(min=0, help="Steps of a program to look at with the engine's profiler.")
+    ] = 0,
+    loaders_alone: Annotated[
+        bool, typer.Option("--loaders-alone", help="Time a program's loader alone, at the end.")
+    ] = False,
+    output: Output = None,
+    again: Again = False,
+) -> None:
     """Start the runs of a study that are missing; safe to repeat.
 
+    With --on, of your own script, unmodified, on each number of devices.
+
     Example: scalewise run study.toml
+
+    Example: scalewise run --on 1,2,4 --stop-after 300 -- train.py --epochs 3
     """
     from scalewise import study
 
-    typer.echo(_carry_out(study.read(study_file), output, again=again))
+    if on is not None:
+        fields = {
+            "stop_after": stop_after,
+            "samples_per_step": samples_per_step,
+            "trace": trace,
+            "loaders_alone": loaders_alone,
+        }
+        question = study.of_program(words, on, repeats, **fields)
+    elif (
+        len(words) > 1
+        or words[0].endswith(".py")
+        or stop_after
+        or samples_per_step
+        or repeats > 1
+        or trace
+        or loaders_alone
+    ):
+        raise SpecError(
+            "a program needs --on, the devices to run it on",
+            hint="scalewise run --on 1,2 -- train.py; a study file says all this itself",
+        )
+    else:
+        question = study.read(Path(words[0]))
+    typer.echo(_carry_out(question, output, again=again))
 
 
 @app.command()
@@ -183,6 +247,40 @@ def measure(
 
 
 @app.command()
+def explain(
+    folder: Annotated[Path, typer.Argument(help="A study's folder.")],
+    price: Annotated[
+        float | None, typer.Option(min=0, help="What one device costs for one hour.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show where the time and the efficiency went, and what to try.
+
+    Example: scalewise explain runs/demo
+
+    Example: scalewise explain runs/demo --price 2.50
+    """
+    from scalewise import collect
+    from scalewise.analysis.explain import explain
+    from scalewise.report import explanation
+
+    found = [
+        explain(
+            curve,
+            runs,
+            price=price,
+            traces=collect.traces(runs),
+            nodes=collect.nodes(runs),
+        )
+        for curve, runs in collect.recorded(folder)
+    ]
+    if as_json:
+        typer.echo(explanation.as_json(found))
+    else:
+        _print(explanation.sections(found))
+
+
+@app.command()
 def report(
     sources: Sources,
     output: Annotated[
@@ -214,25 +312,107 @@ def report(
 
 
 @app.command()
-def doctor(as_json: Json = False) -> None:
-    """Show what this machine can do, asked and not guessed.
+def port(
+    script: Annotated[Path, typer.Argument(metavar="TRAIN.py", help="A serial PyTorch script.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the patch here, not to stdout.")
+    ] = None,
+    write: Annotated[bool, typer.Option("--write", help="Change the script itself.")] = False,
+) -> None:
+    """Show what a serial PyTorch script needs for data parallelism, as a patch.
+
+    Example: scalewise port train.py | patch -p1
+
+    Example: scalewise port train.py -o train.patch
+    """
+    import scalewise.port
+    from scalewise.record.write import write_text
+
+    if output and output.resolve() == script.resolve():
+        raise SpecError(f"{output} is the script itself", hint="choose another -o, or --write")
+    ported = scalewise.port.port(script)
+    typer.echo(ported, err=True)
+    if output:
+        write_text(output, ported.patch)
+        typer.echo(output)
+    if write:
+        ported.write(script)
+        typer.echo(script)
+    if not (output or write):
+        typer.echo(ported.patch.encode(), nl=False)
+
+
+@app.command()
+def doctor(
+    collectives: Annotated[
+        bool, typer.Option("--collectives", help="Time the exchange between ranks, by size.")
+    ] = False,
+    ranks: Annotated[
+        int | None,
+        typer.Option(min=1, help="Ranks on this machine; one per device, or 2, if not given."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="With --collectives: the file; runs/collectives.json."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what this machine and this allocation can do, asked and not guessed.
 
     Example: scalewise doctor
+
+    Example: scalewise doctor --collectives --ranks 4
     """
     from scalewise.doctor import examine
 
-    findings = examine(Path.cwd())
-    if as_json:
-        told = {
-            each.name: {"good": each.good, "says": each.says, "hint": each.hint}
-            for each in findings
-        }
-        typer.echo(json.dumps({"schema": 1, "findings": told}, indent=1))
+    if collectives:
+        _collectives(output or Path("runs/collectives.json"), ranks, as_json=as_json)
         return
-    for each in findings:
-        typer.echo(f"{'ok' if each.good else '--'}  {each.name:<12} {each.says}")
-        if each.hint:
-            typer.echo(f"{'':16} {each.hint}")
+    if output:
+        raise SpecError("-o is for --collectives", hint="scalewise doctor --json > doctor.json")
+    findings = {}
+    with _telling() as tell:
+        for each in examine(Path.cwd(), ranks=ranks, tell=tell):
+            findings[each.name] = each.to_dict()
+            if not as_json:
+                typer.echo(each)
+    if as_json:
+        typer.echo(json.dumps({"schema": 1, "findings": findings}, indent=1))
+
+
+def _collectives(output: Path, ranks: int | None, *, as_json: bool) -> None:
+    """Sweep the collectives, or say how to start them on several nodes."""
+    from scalewise.doctor import engines, own_ranks
+    from scalewise.doctor.collectives import by_hand, sweep, table
+
+    if line := by_hand(os.environ, output, ranks):
+        where = "once" if line.startswith("srun") else "on each of them"
+        typer.echo(f"several nodes: nothing was started; start this {where}:", err=True)
+        typer.echo(line)
+        return
+    with _telling() as tell:
+        tell("the exchange between ranks")
+        found = sweep(output, ranks or max(2, own_ranks(engines.about("torch"))))
+    typer.echo(json.dumps(found, indent=1) if as_json else f"{table(found)}\n\n{output}")
+
+
+@contextmanager
+def _telling() -> Iterator[Callable[[str], None]]:
+    """Yield a function that is told each question; one that takes long is told on stderr."""
+    timers: list[threading.Timer] = []
+
+    def tell(name: str) -> None:
+        if timers:
+            timers[-1].cancel()
+        timers.append(threading.Timer(2.0, typer.echo, [f"asking: {name} …"], {"err": True}))
+        timers[-1].daemon = True
+        timers[-1].start()
+
+    try:
+        yield tell
+    finally:
+        if timers:
+            timers[-1].cancel()
 
 
 @app.command()
@@ -266,13 +446,12 @@ def _carry_out(question: Any, output: Path | None, *, again: bool) -> Path:
     from scalewise.cli.progress import progress
 
     folder = output or _home(question.name)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _like_ctrl_c)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt_once)
     try:
         with progress() as watcher:
             study.run(question, folder, watcher, again=again)
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # All is ended; leave with our own code.
         typer.echo("interrupted; finished runs are kept, running again starts the rest", err=True)
         raise typer.Exit(130) from None
     return folder
@@ -288,7 +467,16 @@ def _refuse_sources(output: Path, sources: list[Path]) -> None:
             raise SpecError(f"{output} is where the records are", hint="choose another -o")
 
 
-def _like_ctrl_c(number: int, frame: Any) -> None:
+def _interrupt_once(number: int, frame: Any) -> None:
+    """Begin to end everything; whoever is impatient meanwhile changes nothing for a while."""
+    began = time.monotonic()
+
+    def insist(number: int, frame: Any) -> None:
+        if time.monotonic() - began > PATIENCE:
+            os._exit(130)
+
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, insist)
     raise KeyboardInterrupt
 
 
@@ -301,22 +489,30 @@ def _starter() -> Path:
 
 
 def _show(curves: Any) -> None:
-    """Print curves: in colour on a terminal, plain and wide elsewhere."""
+    """Print curves."""
+    from scalewise.report.table import sections
+
+    _print(sections(curves))
+
+
+def _print(sections: Any) -> None:
+    """Print sections: in colour on a terminal, plain and wide elsewhere."""
     from rich.console import Console
 
     from scalewise.report import formats
 
     console = Console()
     if console.is_terminal and not console.no_color:
-        console.print(formats.terminal(curves, console.width))
+        console.print(formats.on_screen(sections, console.width))
     else:
-        typer.echo(formats.text(curves))
+        typer.echo(formats.in_words(sections))
 
 
 def main() -> None:
     """Run a command; tell the user about a problem in one sentence, not a traceback."""
-    debug = "--debug" in sys.argv
-    sys.argv = [word for word in sys.argv if word != "--debug"]
+    ours = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
+    debug = "--debug" in ours
+    sys.argv = [word for word in ours if word != "--debug"] + sys.argv[len(ours) :]
     try:
         app()
     except (ScalewiseError, BrokenPipeError) as problem:
@@ -324,6 +520,8 @@ def main() -> None:
             raise
         if isinstance(problem, BrokenPipeError):
             sys.exit(1)
+        if isinstance(problem, RunFailed) and problem.words:
+            typer.echo(problem.words, err=True)
         typer.echo(f"error: {problem}", err=True)
         if problem.hint:
             typer.echo(f" hint: {problem.hint}", err=True)

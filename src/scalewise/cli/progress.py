@@ -51,7 +51,7 @@ class Lines:
     def moved(self, share: float) -> None:
         """Say now and then how far it is."""
         if time.monotonic() - self._said > EVERY:
-            self._say(f"  {share:.0%} of its steps")
+            self._say(f"  {share:.0%} of its steps" if share else "  running")
 
     def ended(self, run: RunSpec, cause: str, seconds: float) -> None:
         """Say how it ended."""

@@ -3,8 +3,9 @@
 train FOLDER   play this process's ranks of the run in FOLDER
 check FILE     read a JSON list of runs; answer what is wrong with each
 about NAME     answer what an engine sees of this machine
+collectives FILE   time the exchange between ranks; rank 0 leaves the answer in FILE
 
-Answers are one line of JSON on stdout. The lab starts these in child processes
+Other answers are one line of JSON on stdout. The lab starts these in child processes
 and never imports them.
 """
 
@@ -78,7 +79,7 @@ def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt) -> N
     try:
         entering = framework.session(spec, rank, probe)  # Imports the engine.
         if rank == 0:
-            facts = environment(framework)
+            facts = environment(framework.facts())
             write_json(attempt.folder / "environment.json", facts)
             probe.note(environment=facts)
         probe.note(span="launch", start=attempt.launched, end=probe.wall())
@@ -135,6 +136,19 @@ def do_about(argument: str) -> int:
     return 0
 
 
+def do_collectives(argument: str) -> int:
+    """Time the exchange between the ranks that torchrun started."""
+    try:
+        from scalewise.frameworks.torch.collectives import answer
+
+        answer(Path(argument))
+    except Exception as problem:
+        rank = os.environ.get("RANK", "0")
+        print(f"rank {rank} failed: {_sentence(problem)}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
 def _me() -> dict[str, Any]:
     return {"host": os.uname().nodename, "pid": os.getpid()}
 
@@ -149,6 +163,7 @@ VERBS: dict[str, Callable[[str], int]] = {
     "train": do_train,
     "check": do_check,
     "about": do_about,
+    "collectives": do_collectives,
 }
 
 

@@ -3,10 +3,9 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from scalewise.frameworks import Framework
 
 VARIABLES = (
     "OMP_", "MKL_", "KMP_", "NCCL_", "GLOO_", "CUDA_VISIBLE", "TORCH_", "SLURM_JOB", "UCX_",
@@ -14,8 +13,8 @@ VARIABLES = (
 """Variables whose names begin like this can change a measurement."""
 
 
-def environment(framework: Framework) -> dict[str, Any]:
-    """Return the facts without which two runs cannot be compared."""
+def environment(engine: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts without which two runs cannot be compared; ``engine`` tells its own."""
     system = os.uname()
     return {
         "host": system.nodename,
@@ -29,7 +28,7 @@ def environment(framework: Framework) -> dict[str, Any]:
         "variables": {
             key: value for key, value in sorted(os.environ.items()) if key.startswith(VARIABLES)
         },
-        "engine": framework.facts(),
+        "engine": engine,
     }
 
 

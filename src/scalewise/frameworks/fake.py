@@ -5,10 +5,15 @@ engine, through the same loop: one process plays every rank in turn. It is how
 to learn the tool without a cluster, and how every analysis is tested against
 the truth. A step of ``n`` samples per rank on N devices, d per node, takes
 
-    host + wait + compute · n + ring · 2(m−1)/m + network · 2(k−1)/k + latency · log2 N
+    host + wait + compute · n · (1 + uneven) + slow
+         + ring · 2(m−1)/m + network · 2(k−1)/k + latency · log2 N
 
-seconds, with m = min(N, d) devices in a node and k nodes. Noise multiplies
-single steps (``noise``) and whole repeats (``drift``), on all ranks alike.
+seconds, with m = min(N, d) devices in a node and k nodes. A step ends for all
+ranks together, so the slowest one decides: with ``uneven`` batches and a
+``slow`` rank it is the last one, and the others wait for it in ``sync``. A
+single device has neither. Noise multiplies single steps (``noise``) and whole
+repeats (``drift``), on all ranks alike; ``jitter`` multiplies the compute of
+each rank and step by itself.
 """
 
 import math
@@ -27,6 +32,8 @@ from scalewise.spec import Parallelism, RunSpec, Topology
 
 DATA = 65536
 """Samples in the simulated data set unless ``data = "synthetic:SAMPLES"``."""
+Lap = tuple[float, float, float, float]
+"""Seconds of input, forward, backward and sync in one step."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,12 @@ class Law:
     """Gradients through the network between nodes."""
     latency: float = 1e-4
     """Per doubling of the devices."""
+    slow: float = 0.0
+    """More compute per step on the last of several ranks."""
+    uneven: float = 0.0
+    """Batches go from 1 - uneven on the first rank to 1 + uneven on the last; a share."""
+    jitter: float = 0.0
+    """Standard deviation of a rank's compute in a step, in logarithms."""
     launch: float = 4.0
     rendezvous: float = 0.5
     """Per doubling of the devices, plus one."""
@@ -52,6 +65,8 @@ class Law:
     build: float = 3.0
     validate: float = 1.0
     """On one device; shared by all."""
+    checkpoint: float = 0.0
+    """At the end; none where it takes no time."""
     shutdown: float = 0.5
     memory: float = 2e9
     """Bytes on each device."""
@@ -69,7 +84,14 @@ class Law:
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not number or not 0 <= value < math.inf:
                 raise SpecError(f"{key} must be a number from 0 up, got {value!r}")
+        if options.get("uneven", 0) > 1:
+            raise SpecError(f"uneven must be a share from 0 to 1, got {options['uneven']!r}")
         return cls(**{key: float(value) for key, value in options.items()})
+
+    @property
+    def unlike(self) -> bool:
+        """Whether ranks differ from each other."""
+        return bool(self.slow or self.uneven or self.jitter)
 
     def transfer(self, topology: Topology) -> float:
         """Return the seconds a step spends moving gradients."""
@@ -80,9 +102,28 @@ class Law:
             + self.latency * math.log2(topology.world)
         )
 
-    def step(self, samples: float, topology: Topology) -> float:
-        """Return the seconds of one step without noise, ``samples`` on each rank."""
-        return self.host + self.wait + self.compute * samples + self.transfer(topology)
+    def share(self, samples: int, rank: int, world: int) -> int:
+        """Return a rank's samples of a step, where each of ``world`` has ``samples`` on average.
+
+        The first and the last one together have twice as many, and so on
+        inwards; so nothing is lost by rounding.
+        """
+        mirror = world - 1 - rank
+        if not self.uneven or rank == mirror:
+            return samples
+        if rank > mirror:
+            return 2 * samples - self.share(samples, mirror, world)
+        return round(samples * (1 - self.uneven * (1 - 2 * rank / (world - 1))))
+
+    def own(self, samples: int, rank: int, world: int) -> float:
+        """Return the seconds of a rank's own work in a step, without jitter and noise."""
+        late = self.slow if rank == world - 1 > 0 else 0.0
+        return self.compute * self.share(samples, rank, world) + self.host + late
+
+    def step(self, samples: int, topology: Topology) -> float:
+        """Return the seconds of one step without jitter and noise, ``samples`` on each rank."""
+        world = topology.world
+        return self.wait + self.own(samples, world - 1, world) + self.transfer(topology)
 
 
 class SimulatedClock:
@@ -110,10 +151,12 @@ class Fake:
 
     def __init__(self) -> None:
         self._noise: list[float] = []
+        self._slowest: list[float] = []
+        self._laps: list[Lap] = []
 
     def check(self, spec: RunSpec) -> None:
         law = Law.of(spec.options)
-        if not law.step(spec.batch, spec.topology):
+        if not law.step(spec.global_batch // spec.replicas, spec.topology):
             raise SpecError("a law in which nothing takes time", hint="give compute above 0")
         if spec.parallelism != Parallelism():
             raise SpecError("the fake machine splits no model", hint="leave parallelism out")
@@ -151,10 +194,16 @@ class Fake:
         ):
             with probe.span(name):
                 clock.time += seconds
-        session = FakeSession(spec, law, clock)
+        session = FakeSession(spec, law, clock, rank)
         self._noise = self._noise or noise(spec, law, session.total_steps)
-        session.noise = self._noise
+        self._slowest = self._slowest or session.slowest()
+        if not self._laps or law.unlike:
+            self._laps = session.laps_of(rank, self._slowest, self._noise)
+        session.laps = self._laps
         yield session
+        if law.checkpoint:
+            with probe.span("checkpoint"):
+                clock.time += law.checkpoint
         with probe.span("shutdown"):
             clock.time += law.shutdown
 
@@ -162,37 +211,65 @@ class Fake:
 class FakeSession:
     """One simulated rank."""
 
-    def __init__(self, spec: RunSpec, law: Law, clock: SimulatedClock) -> None:
-        self._law, self._clock = law, clock
+    def __init__(self, spec: RunSpec, law: Law, clock: SimulatedClock, rank: int) -> None:
+        self._law, self._clock, self._id = law, clock, spec.id
         self._world = spec.topology.world
         self._transfer = law.transfer(spec.topology)
         size = _size(spec)
-        self._batch = min(spec.batch * spec.accumulate, size // spec.replicas)
+        self._batch = min(spec.global_batch, size) // spec.replicas
+        self._samples = law.share(self._batch, rank, self._world)
         steps = spec.budget or max(1, size // spec.global_batch)
         self.outline = Outline(
-            epochs=spec.epochs, steps=steps, samples=size, seen=steps * self._batch
+            epochs=spec.epochs, steps=steps, samples=size, seen=steps * self._samples
         )
         self.total_steps = steps * (spec.epochs or 1)
-        self.noise: list[float] = []
-        """A factor for each step, the same on every rank."""
+        self.laps: list[Lap] = []
+        """What this rank does in each step."""
         self._done = 0
+
+    def work(self, rank: int) -> list[float]:
+        """Return the seconds of a rank's own work in each step, before noise."""
+        law, steps = self._law, self.total_steps
+        plain = law.own(self._batch, rank, self._world)
+        if not law.jitter:
+            return [plain] * steps
+        chance = random.Random(f"{self._id} rank {rank}")
+        compute = law.compute * law.share(self._batch, rank, self._world)
+        return [plain + compute * (each - 1) for each in _scatter(law.jitter, steps, chance)]
+
+    def slowest(self) -> list[float]:
+        """Return the seconds of the slowest rank's own work in each step, before noise."""
+        if not self._law.jitter:
+            return self.work(self._world - 1)
+        longest = self.work(0)
+        for rank in range(1, self._world):
+            longest = list(map(max, longest, self.work(rank)))
+        return longest
+
+    def laps_of(self, rank: int, slowest: list[float], noise: list[float]) -> list[Lap]:
+        """Return what a rank does in each step; waiting for the slowest is in ``sync``."""
+        wait, transfer = self._law.wait, self._transfer
+        return [
+            (wait * each, own * each / 3, own * each * 2 / 3, (transfer + last - own) * each)
+            for own, last, each in zip(self.work(rank), slowest, noise)
+        ]
 
     def begin(self, epoch: int) -> None:
         """Nothing to shuffle."""
 
     def step(self, probe: Laps) -> int:
-        law, clock, noise = self._law, self._clock, self.noise[self._done]
+        clock = self._clock
+        wait, forward, backward, sync = self.laps[self._done]
         self._done += 1
-        work = (law.compute * self._batch + law.host) * noise
-        clock.time += law.wait * noise
+        clock.time += wait
         probe.lap("input")
-        clock.time += work / 3
+        clock.time += forward
         probe.lap("forward")
-        clock.time += work * 2 / 3
+        clock.time += backward
         probe.lap("backward")
-        clock.time += self._transfer * noise
+        clock.time += sync
         probe.lap("sync")
-        return self._batch
+        return self._samples
 
     def settle(self) -> None:
         """The clock is always settled."""
@@ -230,7 +307,12 @@ def noise(spec: RunSpec, law: Law, steps: int) -> list[float]:
     """
     chance = random.Random(spec.id)
     drift = math.exp(law.drift * chance.gauss(0, 1))
-    if not law.noise:
-        return [drift] * steps
-    shift = -(law.noise**2) / 2
-    return [drift * math.exp(shift + law.noise * chance.gauss(0, 1)) for _ in range(steps)]
+    return [drift * each for each in _scatter(law.noise, steps, chance)]
+
+
+def _scatter(deviation: float, count: int, chance: random.Random) -> list[float]:
+    """Return factors of mean 1 that scatter by this much, in logarithms."""
+    if not deviation:
+        return [1.0] * count
+    shift = -(deviation**2) / 2
+    return [math.exp(shift + deviation * chance.gauss(0, 1)) for _ in range(count)]

@@ -59,6 +59,8 @@ class State:
     """What the launcher knows of a failure; the ranks' own words say more."""
     killed: Mapping[int, str] = field(default_factory=dict)
     """Signals that ended processes, by process id."""
+    exits: Mapping[int, int] = field(default_factory=dict)
+    """Exit codes of processes that did not end with 0, by process id."""
 
 
 class Launcher(Protocol):

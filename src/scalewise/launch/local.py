@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,20 @@ import psutil
 
 from scalewise.checks import positive, refuse_unknown
 from scalewise.errors import LaunchError
-from scalewise.launch import Command, Job, Plan, State, processes
+from scalewise.launch import Command, Job, Plan, State, parcel, processes
+from scalewise.launch.program import program
 from scalewise.record.close import LastWord, last_word
 from scalewise.record.write import rank_file, write_json, write_text
 from scalewise.spec import RunSpec
 
 PATIENCE = 300.0
 """Seconds without any progress after which a run counts as hung."""
-PORT = "localhost:{port}"
-"""Stands for where the agents meet, in a planned command; a free port is found when it starts."""
+CROWD = 64
+"""Processes of a run that any machine may be asked for."""
+LEAVING = 10.0
+"""Seconds that processes of a run may outlive the first ones."""
+PORT = "{port}"
+"""Stands for where the ranks meet, in a planned command; a free port is found when it starts."""
 
 
 class LocalLauncher:
@@ -41,14 +47,21 @@ class LocalLauncher:
         positive("patience", self._patience, example=PATIENCE)
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._looked = time.monotonic()
+        self._samplers: dict[Path, subprocess.Popen[bytes]] = {}
+        self._over: dict[Path, float] = {}
+        """When the last process that we started ourselves was seen to have ended."""
 
     def plan(self, runs: Sequence[RunSpec], folder: Path) -> Plan:
         """Say what would be executed; runs share this machine, so one at a time."""
         if len(runs) != 1:
             raise LaunchError(f"the local launcher plans one run at a time, got {len(runs)}")
         (run,) = runs
+        _refuse_crowd(run)
         home = folder / run.id
         env = {"OMP_NUM_THREADS": str(run.threads), **run.env, processes.TAG: str(home)}
+        if run.program:
+            paths = [str(folder / parcel.NAME), run.env.get("PYTHONPATH", ""), _python_path()]
+            env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
         commands = tuple(Command(argv, env) for argv in _argvs(run, home))
         script = "#!/bin/sh\n" + "".join(f"{command} &\n" for command in commands) + "wait\n"
         return Plan((run,), folder, commands, {f"{run.id}/plan/commands.sh": script})
@@ -58,20 +71,27 @@ class LocalLauncher:
         (run,) = plan.runs
         home = plan.folder / run.id
         attempt = _next_attempt(home)
-        meeting = f"localhost:{_free_port()}"
+        port = str(_free_port())
         for path, text in plan.files.items():
-            write_text(plan.folder / path, text.replace(PORT, meeting))
+            write_text(plan.folder / path, text.replace(PORT, port))
+        if run.program:
+            parcel.pack(plan.folder)
         write_json(home / "spec.json", run.to_dict())
         now = {"SCALEWISE_ATTEMPT": str(attempt), "SCALEWISE_LAUNCHED": repr(time.time())}
         started = []
+        log = home / "log.txt"
+        earlier = log.stat().st_size if log.exists() else 0
         try:
             for command in plan.commands:
-                argv = [word.replace(PORT, meeting) for word in command.argv]
-                child = processes.start(argv, {**command.env, **now}, home / "log.txt")
+                argv = [word.replace(PORT, port) for word in command.argv]
+                child = processes.start(argv, {**command.env, **now}, log)
                 self._children[child.pid] = child
                 created = psutil.Process(child.pid).create_time()
                 started.append({"pid": child.pid, "created": created})
-            name = {"launcher": "local", "host": os.uname().nodename, "processes": started}
+            if run.program or run.started_by == "torchrun":
+                self._sample(home, int(started[0]["pid"]), {**plan.commands[0].env, **now})
+            host = os.uname().nodename
+            name = {"launcher": "local", "host": host, "processes": started, "log": earlier}
             job = Job(home, attempt, run.topology.world, name)
             write_json(home / "job.json", {"attempt": attempt, "world": job.world, **name})
         except BaseException:
@@ -79,18 +99,33 @@ class LocalLauncher:
             raise
         return job
 
+    def _sample(self, home: Path, pid: int, env: Mapping[str, str]) -> None:
+        """Have the machine watched during the run; without it nothing else is lost."""
+        with suppress(LaunchError):
+            self._samplers[home] = processes.start_sampler(home, pid, env)
+
     def poll(self, job: Job) -> State:
         """Say where the job is; change nothing."""
         codes = [self._code(each) for each in job.name["processes"]]
-        if None not in codes:
-            return State("ended", _shot(job, codes), _killed(job.folder / "log.txt"))
-        if any(codes):  # One agent failed; the others would wait for ever.
-            return State("stuck", killed=_killed(job.folder / "log.txt"))
+        if None not in codes or any(codes):  # Where one agent failed, the others wait for ever.
+            killed, exits = _ends(job, codes)
+            if None in codes:
+                return State("stuck", "", killed, exits)
+            if sampler := self._samplers.pop(job.folder, None):
+                processes.finish(sampler)
+            if not exits and self._lingers(job):
+                return State("running")
+            return State("ended", _shot(job, codes), killed, exits)
         if time.monotonic() - self._looked > min(5.0, self._patience):
             self._looked = time.monotonic()
             if silence(job) > self._patience:
                 return State("stuck", _hung(job))
         return State("running")
+
+    def _lingers(self, job: Job) -> bool:
+        """Say whether processes that the first ones made are still leaving, and may."""
+        since = self._over.setdefault(job.folder, time.monotonic())
+        return time.monotonic() - since < LEAVING and bool(processes.tagged(job.folder))
 
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
         """End every process of the run."""
@@ -107,22 +142,48 @@ class LocalLauncher:
         return None if processes.alive(process["pid"], process["created"]) else 0
 
 
+def _refuse_crowd(run: RunSpec) -> None:
+    """Refuse more processes than a rehearsal on this machine can make sense of."""
+    cores = os.cpu_count() or 1
+    most = max(CROWD, 8 * cores)
+    if (run.program or run.started_by == "torchrun") and run.topology.world > most:
+        raise LaunchError(
+            f"{run.topology} asks for {run.topology.world:,} processes on a machine with "
+            f"{cores} cores",
+            hint=f"ask for at most {most} here",
+        )
+
+
 def _argvs(run: RunSpec, home: Path) -> list[tuple[str, ...]]:
     """Return the command lines of a run, one per node where ranks are wanted."""
+    topology = run.topology
+    if run.program:
+        taken = program(run.program)
+        places = {"devices": topology.devices, "world": topology.world, "nodes": topology.nodes}
+        return [
+            taken.argv(_agent(run), {**places, "master": "localhost", "node_rank": node})
+            for node in range(topology.nodes)
+        ]
     worker = ("-m", "scalewise.frameworks", "train", str(home))
     if run.started_by == "direct":
         return [(sys.executable, *worker)]
-    agent = (
-        sys.executable, "-m", "torch.distributed.run",
-        f"--nproc-per-node={run.topology.devices}", "--local-addr=localhost",
-    )  # fmt: skip
+    agent = (sys.executable, "-m", "torch.distributed.run", *_agent(run))
+    return [(*agent, *worker)] * topology.nodes
+
+
+def _agent(run: RunSpec) -> tuple[str, ...]:
+    """Return the options of torchrun's agent on one node."""
+    here = (f"--nproc-per-node={run.topology.devices}", "--local-addr=localhost")
     if run.topology.nodes == 1:
-        return [(*agent, "--standalone", *worker)]
-    meeting = (
-        f"--nnodes={run.topology.nodes}", "--rdzv-backend=c10d",
-        f"--rdzv-endpoint={PORT}", f"--rdzv-id={run.id}",
+        return (*here, "--standalone")
+    return (
+        *here, f"--nnodes={run.topology.nodes}", "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=localhost:{PORT}", f"--rdzv-id={run.id}",
     )  # fmt: skip
-    return [(*agent, *meeting, *worker)] * run.topology.nodes
+
+
+def _python_path() -> str:
+    return os.environ.get("PYTHONPATH", "")
 
 
 def _next_attempt(home: Path) -> int:
@@ -185,11 +246,19 @@ def _progress(word: LastWord) -> tuple[int, int]:
     return stalled.get("steps", -1 if not word.lines else 0), stalled.get("laps", 0)
 
 
-def _killed(log: Path) -> dict[int, str]:
-    """Return the signals that torchrun says ended its workers, by process id."""
+def _ends(job: Job, codes: Sequence[int | None]) -> tuple[dict[int, str], dict[int, int]]:
+    """Return the signals and the exit codes that ended processes, by process id.
+
+    torchrun tells those of its workers in the log; the codes of the commands
+    themselves count only where it tells none.
+    """
     try:
-        text = log.read_text(encoding="utf-8", errors="replace")
+        text = (job.folder / "log.txt").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return {}
-    said = re.findall(r"Signal \d+ \((SIG\w+)\) received by PID (\d+)", text)
-    return {int(pid): name for name, pid in said}
+        text = ""
+    text = text[job.name.get("log", 0) :]
+    signals = re.findall(r"Signal \d+ \((SIG\w+)\) received by PID (\d+)", text)
+    said = re.findall(r"failed \(exitcode: (\d+)\) local_rank: \d+ \(pid: (\d+)\)", text)
+    exits = {int(pid): int(code) for code, pid in said}
+    own = {p["pid"]: code for p, code in zip(job.name["processes"], codes) if code}
+    return {int(pid): name for name, pid in signals}, exits or own

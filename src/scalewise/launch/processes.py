@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,6 +39,25 @@ def start(argv: Sequence[str], env: Mapping[str, str], log: Path) -> subprocess.
             )
     except OSError as why:
         raise LaunchError(f"cannot start {argv[0]}: {why.strerror or why}") from why
+
+
+def start_sampler(folder: Path, pid: int, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start the sampler of this node: it ends by itself when process ``pid`` is gone.
+
+    ``env`` is what the run's own processes got: the sampler takes the attempt
+    and the visible devices from it. Once per node, never per rank.
+    """
+    argv = [sys.executable, "-m", "scalewise.probe.sampler", str(folder), str(pid)]
+    return start(argv, {**env, TAG: str(folder)}, Path(os.devnull))
+
+
+def finish(process: subprocess.Popen[bytes]) -> None:
+    """Let a process that is about to end do so, and end it if it does not."""
+    try:
+        process.wait(timeout=GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _clean(environment: Mapping[str, str]) -> dict[str, str]:
@@ -116,3 +136,38 @@ def ask(verb: str, argument: str, *, timeout: float = 120.0) -> Any:
     except (subprocess.CalledProcessError, ValueError, IndexError) as bad:
         words = getattr(bad, "stderr", "") or str(bad)
         raise LaunchError(f"{verb} {argument} failed: {words.strip().splitlines()[-1]}") from bad
+
+
+def meet(verb: str, file: Path, *, ranks: int, timeout: float = 60.0) -> Any:
+    """Start a worker's verb on ranks that meet on this machine; return what they left in ``file``.
+
+    Whatever happens, no process is left: after ``timeout`` seconds all are ended.
+    """
+    argv = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=localhost",
+        f"--nproc-per-node={ranks}", "-m", "scalewise.frameworks", verb, str(file),
+    ]  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="scalewise-") as home:
+        log = Path(home, "log.txt")
+        agent = start(argv, {TAG: home, "OMP_NUM_THREADS": "1"}, log)
+        try:
+            code = agent.wait(timeout)
+        except subprocess.TimeoutExpired as slow:
+            problem = f"{ranks} ranks gave no answer to {verb} within {timeout:.0f} s"
+            raise LaunchError(f"{problem}: {_last_words(log)}") from slow
+        finally:
+            end(Path(home))
+            agent.wait(GRACE)
+        if code:
+            raise LaunchError(_last_words(log))
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as bad:
+        raise LaunchError(f"{verb} left no answer in {file}: {bad}") from bad
+
+
+def _last_words(log: Path) -> str:
+    """Return the first failed rank's own sentence, or the last line there is."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip(" =-")]
+    own = [line for line in lines if line.startswith("rank ") and " failed: " in line]
+    return (own or lines[-1:] or ["nothing was said"])[0]

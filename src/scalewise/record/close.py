@@ -58,16 +58,18 @@ def close(
     ended: float | None,
     why: str = "",
     killed: Mapping[int, str] | None = None,
+    exits: Mapping[int, int] | None = None,
 ) -> str:
     """Close the attempt; return an empty string if it ended well, else the cause.
 
     ``ended`` is when the last process was seen to end; nothing, if nobody saw it,
     means the last rank's own word. What the launcher knows
-    of a failure: ``why`` it ended the run, and by which signal a process was
-    ``killed``.
+    of a failure: ``why`` it ended the run, by which signal a process was
+    ``killed``, and which ``exits`` were not 0.
     """
     words = [last_word(folder, rank, attempt) for rank in range(world)]
-    if all(word.ended for word in words):
+    fault = _guest_fault(words, world, exits or {})
+    if all(word.ended for word in words) and not fault:
         ends = [word.last for word in words]
         unseen = ended is None or any(end.get("simulated") for end in ends)
         write_json(
@@ -80,8 +82,8 @@ def close(
             },
         )
         return ""
-    guilty, cause = _cause(words, why, killed or {})
-    if not why and (guilty is None or not guilty.find("failed")) and not killed:
+    guilty, cause = _cause(words, why or fault, killed or {}, exits or {})
+    if not why and not fault and (guilty is None or not guilty.find("failed")) and not killed:
         cause += f"; the log ends: {_last_line(folder / 'log.txt')}"
     write_json(
         folder / f"failure-{attempt}.json",
@@ -140,27 +142,54 @@ def _header(path: Path, attempt: int) -> list[Mapping[str, Any]]:
         return [json.loads(next(line for line in file if line.startswith(begins)))]
 
 
+def _guest_fault(words: list[LastWord], world: int, exits: Mapping[int, int]) -> str:
+    """Return what is wrong with a program all of whose ranks ended, if something is."""
+    ends = [word.last for word in words if word.ended and word.last.get("guest")]
+    if len(ends) < len(words):
+        return ""
+    made = max(end["world"] for end in ends)
+    if made > world:
+        return f"the program made {made} ranks of its own where {world} were asked for"
+    if any(end["alone"] for end in ends):
+        return "the program is not distributed: every process trains alone"
+    if not any(end["taken"] for end in ends):
+        return "the program took no training step that could be seen"
+    if exits:
+        return f"the program ended with code {next(iter(exits.values()))}"
+    return ""
+
+
 def _cause(
-    words: list[LastWord], why: str, killed: Mapping[int, str]
+    words: list[LastWord], why: str, killed: Mapping[int, str], exits: Mapping[int, int]
 ) -> tuple[LastWord | None, str]:
     """Return the rank that failed first and a sentence that says how."""
     begun = [word for word in words if word.lines and not word.ended]
     if why:
         return (begun[0] if len(begun) == 1 else None), why
     silent = [word for word in begun if "failed" not in word.last]
+    if any(word.find("guest") for word in begun) and len(silent) < len(begun):
+        # A program's ranks do not catch the SIGTERM that torchrun ends the others with.
+        silent = [word for word in silent if killed.get(word.find("pid"), "SIGTERM") != "SIGTERM"]
     if silent:
         lost = silent[0]
         by = killed.get(lost.find("pid"), "")
-        how = f"was killed by {by}" if by else "died without a word"
+        code = exits.get(lost.find("pid"))
+        ended = f"ended with code {code}" if code else "died without a word"
+        how = f"was killed by {by}" if by else ended
         return lost, f"{_name(lost)} {how} {lost.place}"
+    begun = [word for word in begun if "failed" in word.last]
     begun.sort(key=lambda word: (word.last["kind"] == "terminated", word.last["at"]))
     if begun:
         first = begun[0]
-        return first, f"{_name(first)} failed {first.place}: {first.last['failed']}"
+        code = exits.get(first.find("pid"))
+        ended = f" (code {code})" if code and first.find("guest") else ""
+        return first, f"{_name(first)} failed {first.place}: {first.last['failed']}{ended}"
     silent = [word for word in words if not word.lines]
+    code = next(iter(exits.values()), None)
     if len(silent) < len(words):
-        return silent[0], f"rank {silent[0].rank} left no word"
-    return None, "no rank started"
+        ended = f"; a process ended with code {code}" if code else ""
+        return silent[0], f"rank {silent[0].rank} left no word{ended}"
+    return None, "no rank started" + (f": a process ended with code {code}" if code else "")
 
 
 def _name(word: LastWord) -> str:

@@ -20,6 +20,11 @@ from scalewise.record.write import SCHEMA, rank_file
 from scalewise.spec import RunSpec
 
 Numbers = NDArray[np.float64]
+COMMUNICATION = ("sync", "hidden")
+"""Phases that happen whether they are measured or not: where absent, they are unknown.
+
+Any other phase that is absent did not occur, and took no time.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,9 @@ class Steps:
     seconds: Numbers
     samples: NDArray[np.int64]
     phases: Mapping[str, Numbers]
+    """Seconds by phase; not a number where a step's was not measured."""
+    at: Numbers | None = None
+    """When each began, by the wall clock, where that was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +58,11 @@ class RankRecord:
     host: str
     spans: tuple[Span, ...]
     steps: Steps
+    """What was measured: without the traced ones."""
     lines: tuple[Mapping[str, Any], ...]
     """Every line of the attempt, but for the single steps in it."""
+    traced: Steps | None = None
+    """The steps that a profiler slowed down, and those around them."""
 
     def find(self, key: str) -> Any:
         """Return the newest value of ``key``, or nothing."""
@@ -68,6 +79,8 @@ class RunRecord:
     ended: float
     environment: Mapping[str, Any]
     ranks: tuple[RankRecord, ...]
+    attempt: int = 1
+    """The attempt that ended well."""
 
 
 def read_run(folder: Path, spec: RunSpec) -> RunRecord:
@@ -83,6 +96,7 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
             ended=outcome["ended"],
             environment=ranks[0].find("environment") or {},
             ranks=ranks,
+            attempt=attempt,
         )
     except (KeyError, TypeError) as why:
         raise RecordError(f"{folder} is damaged: {why!r} is missing", hint=REPEAT) from why
@@ -112,23 +126,42 @@ def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:
         Span(line["span"], line["start"], line["end"], line) for line in lines if "span" in line
     )
     host = next((line["host"] for line in reversed(lines) if "host" in line), "")
-    return RankRecord(rank, host, spans, _steps(lines), tuple(lines))
+    steps, traced = _steps(lines)
+    return RankRecord(rank, host, spans, steps, tuple(lines), traced)
 
 
-def _steps(lines: list[dict[str, Any]]) -> Steps:
-    """Take the single steps out of the lines: as columns they need a tenth of the memory."""
+def _steps(lines: list[dict[str, Any]]) -> tuple[Steps, Steps | None]:
+    """Take the single steps out of the lines: as columns they need a tenth of the memory.
+
+    Those that were traced are apart.
+    """
     parts = [(line.pop("index"), line.pop("each")) for line in lines if "each" in line]
     names = list(dict.fromkeys(name for _, each in parts for name in each))
 
     def column(name: str, kind: Any) -> NDArray[Any]:
-        found = [each.get(name) or [0.0] * len(index) for index, each in parts]
+        absent = np.nan if name in COMMUNICATION else 0.0
+        found = [each.get(name) or [absent] * len(index) for index, each in parts]
         return np.array([value for part in found for value in part], dtype=kind)
 
-    return Steps(
+    known = ("seconds", "samples", "at", "traced")
+    every = Steps(
         index=np.array([number for index, _ in parts for number in index], dtype=np.int64),
         seconds=column("seconds", np.float64),
         samples=column("samples", np.int64),
-        phases={
-            name: column(name, np.float64) for name in names if name not in ("seconds", "samples")
-        },
+        phases={name: column(name, np.float64) for name in names if name not in known},
+        at=column("at", np.float64) if "at" in names else None,
+    )
+    if "traced" not in names:
+        return every, None
+    traced = column("traced", np.float64) == 1
+    return _some(every, ~traced), _some(every, traced)
+
+
+def _some(steps: Steps, which: NDArray[np.bool_]) -> Steps:
+    return Steps(
+        index=steps.index[which],
+        seconds=steps.seconds[which],
+        samples=steps.samples[which],
+        phases={name: column[which] for name, column in steps.phases.items()},
+        at=None if steps.at is None else steps.at[which],
     )

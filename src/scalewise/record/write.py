@@ -26,6 +26,21 @@ def rank_file(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank:05d}.jsonl"
 
 
+def trace_file(folder: Path, rank: int) -> Path:
+    """Return where the engine's own trace of ``rank`` lies."""
+    return folder / f"trace-{rank:05d}.json.gz"
+
+
+def marks_file(folder: Path, rank: int) -> Path:
+    """Return where the laps of the traced steps lie."""
+    return folder / f"trace-{rank:05d}.marks.json"
+
+
+def operators_file(folder: Path, rank: int) -> Path:
+    """Return where the largest operators of the traced steps lie."""
+    return folder / f"operators-{rank:05d}.json"
+
+
 def cannot_write(path: Path, why: OSError) -> RecordError:
     """Return the error for a file that cannot be written."""
     full = why.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

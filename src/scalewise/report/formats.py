@@ -4,8 +4,8 @@ import csv
 import io
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -14,7 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
-from scalewise.report.table import Table, sections
+from scalewise.report.table import Section, Table, sections
 
 SCHEMA = 1
 WIDE = 1000
@@ -22,9 +22,14 @@ WIDE = 1000
 
 
 def terminal(curves: Sequence[ScalingCurve], width: int) -> RenderableType:
-    """Return what a terminal of this width shows; a wide table goes on below."""
+    """Return what a terminal of this width shows."""
+    return on_screen(sections(curves), width)
+
+
+def on_screen(told: Sequence[Section], width: int) -> RenderableType:
+    """Return sections as a terminal of this width shows them; a wide table goes on below."""
     parts: list[RenderableType] = []
-    for section in sections(curves):
+    for section in told:
         parts.append(Text(section.title, style="bold"))
         parts += [Text(line, style="dim") for line in section.lines]
         for table in section.tables:
@@ -66,8 +71,13 @@ def _rich(table: Table) -> RenderableType:
 
 def text(curves: Sequence[ScalingCurve]) -> str:
     """Return plain text, as wide as it needs to be."""
+    return in_words(sections(curves))
+
+
+def in_words(told: Sequence[Section]) -> str:
+    """Return sections as plain text, as wide as it needs to be."""
     out = io.StringIO()
-    Console(file=out, width=WIDE, color_system=None).print(terminal(curves, WIDE))
+    Console(file=out, width=WIDE, color_system=None).print(on_screen(told, WIDE))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
@@ -177,17 +187,18 @@ def _curve(curve: ScalingCurve) -> dict[str, Any]:
         "turns_at": curve.turns_at,
         "conditions": dict(curve.conditions),
         "warnings": list(curve.warnings),
-        "points": [{k: _plain(v) for k, v in _values(point).items()} for point in curve.points],
+        "points": [{k: plain(v) for k, v in _values(point).items()} for point in curve.points],
     }
 
 
-def _plain(found: Any) -> Any:
-    if isinstance(found, Estimate):
-        return {key: _plain(each) for key, each in asdict(found).items()}
-    if isinstance(found, dict):
-        return {key: _plain(each) for key, each in found.items()}
-    if isinstance(found, tuple):
-        return list(found)
+def plain(found: Any) -> Any:
+    """Return a value as JSON can hold it; a number that is none is null."""
+    if is_dataclass(found):
+        return {each.name: plain(getattr(found, each.name)) for each in fields(found)}
+    if isinstance(found, Mapping):
+        return {key: plain(each) for key, each in found.items()}
+    if isinstance(found, (tuple, list)):
+        return [plain(each) for each in found]
     if isinstance(found, float):
         return float(found) if math.isfinite(found) else None
     return found

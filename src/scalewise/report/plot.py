@@ -28,7 +28,7 @@ MARKERS = "osD^vP*"
 SPAN_COLORS = {
     "launch": "#999999", "rendezvous": "#CC79A7", "data": "#E69F00", "build": "#56B4E9",
     "compile": "#F0E442", "train": "#0072B2", "validate": "#009E73", "checkpoint": "#D55E00",
-    "shutdown": "#7A5C3E", "unexplained": "#000000",
+    "trace": "#B3B300", "loaders": "#8DA0CB", "shutdown": "#7A5C3E", "unexplained": "#000000",
 }  # fmt: skip
 STYLE: Any = {
     "axes.axisbelow": True, "axes.grid": True, "axes.spines.right": False,

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve, unlike
 
@@ -10,7 +11,7 @@ NONE = "–"
 """Stands for what is not known."""
 SPANS = (
     "launch", "rendezvous", "data", "build", "compile",
-    "train", "validate", "checkpoint", "shutdown", "unexplained",
+    "train", "validate", "checkpoint", "trace", "loaders", "shutdown", "unexplained",
 )  # fmt: skip
 """The parts of a job's life, in order."""
 
@@ -37,6 +38,18 @@ class Section:
 Cell = Callable[[Point], str]
 
 
+class Warned(Protocol):
+    """Something known of one number of devices, with what to beware of."""
+
+    @property
+    def devices(self) -> int: ...
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
+
+
+Row = TypeVar("Row", bound=Warned)
+
+
 def sections(curves: Sequence[ScalingCurve]) -> list[Section]:
     """Return a section for each curve, and one for all of them side by side."""
     found = [_section(curve) for curve in curves]
@@ -48,7 +61,7 @@ def sections(curves: Sequence[ScalingCurve]) -> list[Section]:
 def _section(curve: ScalingCurve) -> Section:
     unit = f"{curve.unit}/s"
     tables = (
-        _table(curve, "Scaling", [
+        by_devices(curve.points, "Scaling", [
             ("nodes", lambda p: whole(p.nodes)),
             ("runs", lambda p: _first_count(p)),
             (unit, lambda p: value(p.throughput)),
@@ -62,7 +75,7 @@ def _section(curve: ScalingCurve) -> Section:
             ("added", lambda p: number(p.gain_absolute)),
             ("serial fraction", lambda p: percent(p.serial_fraction)),
         ]),
-        _table(curve, "Time", [
+        by_devices(curve.points, "Time", [
             ("epoch s", lambda p: value(p.epoch_time)),
             ("first epoch s", lambda p: value(p.first_epoch_time)),
             ("complete s", lambda p: value(p.time)),
@@ -74,10 +87,10 @@ def _section(curve: ScalingCurve) -> Section:
             ("overhead", lambda p: percent(p.overhead)),
             ("regime", lambda p: p.regime or NONE),
         ]),
-        _table(curve, "Where the complete time went, in seconds", [
+        by_devices(curve.points, "Where the complete time went, in seconds", [
             (name, _part(name)) for name in SPANS
         ]),
-        _table(curve, "Work, memory, quality", [
+        by_devices(curve.points, "Work, memory, quality", [
             ("global batch", lambda p: whole(p.global_batch)),
             ("batches/rank", lambda p: whole(p.batches_per_rank)),
             ("samples/rank", lambda p: whole(p.samples_per_rank)),
@@ -92,7 +105,7 @@ def _section(curve: ScalingCurve) -> Section:
         title=curve.name,
         lines=tuple(_lines(curve)),
         tables=tuple(table for table in tables if len(table.header) > 1),
-        warnings=(*curve.warnings, *_point_warnings(curve)),
+        warnings=(*curve.warnings, *warnings_of(curve.points)),
     )
 
 
@@ -114,22 +127,23 @@ def _lines(curve: ScalingCurve) -> list[str]:
     return lines
 
 
-def _point_warnings(curve: ScalingCurve) -> list[str]:
+def warnings_of(points: Sequence[Warned]) -> list[str]:
+    """Return the warnings of all points, each with its number of devices."""
     return [
-        f"{counted(point.devices, 'device')}: {text}"
-        for point in curve.points
-        for text in point.warnings
+        f"{counted(point.devices, 'device')}: {text}" for point in points for text in point.warnings
     ]
 
 
-def _table(curve: ScalingCurve, title: str, columns: Sequence[tuple[str, Cell]]) -> Table:
-    """Return a table without the columns of which nothing is known."""
+def by_devices(
+    points: Sequence[Row], title: str, columns: Sequence[tuple[str, Callable[[Row], str]]]
+) -> Table:
+    """Return a table of points without the columns of which nothing is known."""
     shown = []
     for name, cell in columns:
-        cells = [cell(point) for point in curve.points]
+        cells = [cell(point) for point in points]
         if any(text != NONE for text in cells):
             shown.append((name, cells))
-    devices = [f"{point.devices}{' !' if point.warnings else ''}" for point in curve.points]
+    devices = [f"{point.devices}{' !' if point.warnings else ''}" for point in points]
     return Table(
         title,
         ("devices", *(name for name, _ in shown)),

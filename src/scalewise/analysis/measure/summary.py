@@ -13,6 +13,9 @@ from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord
 from scalewise.spec import StudySpec
 
+SAME_BATCH = 0.05
+"""How far an observed batch may be from a rule: the last one of an epoch is often smaller."""
+
 
 def scaling_curves(study: StudySpec, records: Iterable[RunRecord]) -> list[ScalingCurve]:
     """Return the study's curves, repeats folded into their points."""
@@ -41,7 +44,7 @@ def _curve(study: StudySpec, records: Sequence[RunRecord]) -> ScalingCurve:
             study=study.name,
             points=tuple(points),
             where=study.where(first.spec),
-            scaling=study.scaling,
+            scaling=study.scaling or _observed_scaling(points),
             work=_work(first),
             conditions=_conditions(study, first),
             unit=outline["unit"],
@@ -56,6 +59,8 @@ def _curve(study: StudySpec, records: Sequence[RunRecord]) -> ScalingCurve:
 
 def _work(record: RunRecord) -> str:
     spec = record.spec
+    if spec.program:
+        return f"{spec.stop_after} steps of the program" if spec.stop_after else "the whole program"
     if spec.epochs:
         times = "epoch" if spec.epochs == 1 else "epochs"
         return f"{spec.epochs} {times} over the same data"
@@ -67,6 +72,12 @@ def _work(record: RunRecord) -> str:
 def _conditions(study: StudySpec, record: RunRecord) -> dict[str, Any]:
     """Return what must be alike for two curves to be compared."""
     spec = record.spec
+    if spec.program:
+        return {
+            "program": " ".join(spec.program),
+            "threads": spec.threads,
+            "device": record.ranks[0].find("device"),
+        }
     fixed = "batch" if study.scaling == "weak" else "global_batch"
     names = ("workload", "data", "precision", "compile", "accumulate", "threads", "workers")
     return {
@@ -76,10 +87,33 @@ def _conditions(study: StudySpec, record: RunRecord) -> dict[str, Any]:
     }
 
 
+def _usual_batch(record: RunRecord, first: int) -> int:
+    """Return the samples of all ranks in a usual step: an epoch's last one is often smaller."""
+    return sum(
+        int(np.median(rank.steps.samples[rank.steps.index >= first])) for rank in record.ranks
+    )
+
+
+def _observed_scaling(points: Sequence[Point]) -> str | None:
+    """Say how a program's batch grew with devices, if by one of the two rules."""
+    sizes = [(p.devices / points[0].devices, p.global_batch or 0) for p in points]
+    if len(points) < 2 or not all(size for _, size in sizes):
+        return None
+    for rule, power in (("weak", 1), ("strong", 0)):
+        if all(abs(size / sizes[0][1] / growth**power - 1) <= SAME_BATCH for growth, size in sizes):
+            return rule
+    return None
+
+
 def _point(repeats: list[RunRecord]) -> Point:
     """Summarize the repeats of one topology."""
     spec = repeats[0].spec
     windows = [steady(record) for record in repeats]
+    if not all(window.samples > 0 for window in windows):
+        raise NotEnoughData(
+            f"the batch of {spec.program[0] if spec.program else spec.workload} cannot be seen",
+            hint="say how many samples one rank takes per step: --samples-per-step 64",
+        )
     rates = [window.throughput for window in windows]
     rate = Estimate.of(rates)
     if len(repeats) == 1:
@@ -109,7 +143,9 @@ def _point(repeats: list[RunRecord]) -> Point:
             for name in dict.fromkeys(name for parts in lives for name in parts)
         },
         memory=Estimate.of([peak for peak in memory if peak]) if all(memory) else None,
-        global_batch=spec.global_batch,
+        global_batch=_usual_batch(repeats[0], windows[0].first)
+        if spec.program
+        else spec.global_batch,
         batches_per_rank=outline["steps"] * spec.accumulate,
         samples_per_rank=outline["seen"],
         steps=outline["steps"] * passes,

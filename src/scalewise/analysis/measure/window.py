@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord, Span
 
 FEW = 20
@@ -21,7 +22,10 @@ class Window:
     seconds: float
     step_seconds: NDArray[np.float64]
     """Of the steps kept one by one, averaged over ranks."""
+    first: int
+    """The index of its first step."""
     steps: int
+    """Optimizer steps in it, on each rank."""
     left_out: str
     """What was left out as warm-up, in words."""
 
@@ -37,6 +41,8 @@ def steady(record: RunRecord) -> Window:
     With several epochs, all but the first; with one epoch, or a number of
     steps, what follows the last change point of the warm-up.
     """
+    if observed(record):
+        return _steady_of_program(record)
     trains = _common(record, "train")
     per_epoch = record.ranks[0].find("outline")["steps"]
     if len(trains) > 1:
@@ -46,6 +52,7 @@ def steady(record: RunRecord) -> Window:
             samples=sum(_samples(spans) for spans in later),
             seconds=sum(_length(spans) for spans in later),
             step_seconds=_step_seconds(record, first),
+            first=first,
             steps=per_epoch * len(later),
             left_out="first epoch",
         )
@@ -59,9 +66,76 @@ def steady(record: RunRecord) -> Window:
         samples=_samples(spans) - early,
         seconds=max(span.end for span in spans) - begin,
         step_seconds=series[dropped:],
+        first=dropped,
         steps=per_epoch - dropped,
-        left_out=f"first {dropped} step{'s' if dropped > 1 else ''}" if dropped else "nothing",
+        left_out=_first_steps(dropped),
     )
+
+
+def observed(record: RunRecord) -> bool:
+    """Say whether a run is a user's own program, seen from outside."""
+    return bool(record.ranks[0].find("guest"))
+
+
+def _steady_of_program(record: RunRecord) -> Window:
+    """Return the steady part of a program's run: what follows the warm-up, without pauses.
+
+    Its ranks may pause at different times (one validates, the others wait), so
+    the time in which any rank paused is left out for all. So are the steps that
+    a profiler looked at, and their time.
+    """
+    steps = [rank.steps for rank in record.ranks]
+    looks = [rank.traced for rank in record.ranks if rank.traced is not None]
+    traced = max((len(each.index) for each in looks), default=0)
+    count = min(int(rank.find("outline")["steps"]) for rank in record.ranks)
+    common = min(int((each.index < count).sum()) for each in steps)
+    if not count or not common or any(each.at is None for each in steps):
+        raise NotEnoughData(
+            f"{record.folder} holds no step that all ranks took", hint="see its log.txt"
+        )
+    series = np.asarray(np.mean([each.seconds[:common] for each in steps], axis=0))
+    dropped = warm_up(series)
+    begin = min(float(each.at[dropped]) for each in steps if each.at is not None)
+    end = max(span.end for rank in record.ranks for span in rank.spans if span.name == "train")
+    first = int(steps[0].index[dropped])
+    early = sum(int(each.samples[:dropped].sum()) for each in steps)
+    early += sum(int(each.samples.sum()) for each in looks)
+    seconds = end - begin - _covered(_pauses(record), begin, end)
+    if record.ranks[0].find("device") not in (None, "cpu"):
+        # The host runs ahead of the device: only the device's own marks tell its pace.
+        pace = min(float(each.seconds[dropped:common].mean()) for each in steps)
+        seconds = pace * (count - dropped - traced)
+    return Window(
+        samples=sum(rank.find("outline")["seen"] for rank in record.ranks) - early,
+        seconds=seconds,
+        step_seconds=series[dropped:],
+        first=first,
+        steps=count - dropped - traced,
+        left_out=_first_steps(dropped),
+    )
+
+
+def _pauses(record: RunRecord) -> list[tuple[float, float]]:
+    names = ("validate", "checkpoint", "trace")
+    return [(s.start, s.end) for rank in record.ranks for s in rank.spans if s.name in names]
+
+
+def _covered(parts: list[tuple[float, float]], begin: float, end: float) -> float:
+    """Return how much of a stretch these parts cover together.
+
+    >>> _covered([(1.0, 3.0), (2.0, 4.0), (8.0, 20.0)], 0.0, 10.0)
+    5.0
+    """
+    covered, reached = 0.0, begin
+    for start, stop in sorted(parts):
+        stop = min(stop, end)
+        covered += max(0.0, stop - max(start, reached))
+        reached = max(reached, stop)
+    return covered
+
+
+def _first_steps(count: int) -> str:
+    return f"first {count} step{'s' if count > 1 else ''}" if count else "nothing"
 
 
 def warm_up(seconds: NDArray[np.float64]) -> int:
@@ -108,8 +182,11 @@ def life(record: RunRecord) -> dict[str, float]:
 
     The parts and ``unexplained`` sum to the complete time. A part lasts from
     its first rank's start to its last rank's end; where two overlap, the
-    earlier one counts.
+    earlier one counts. In a user's own program a pause of any rank counts
+    before what the others did meanwhile.
     """
+    if observed(record):
+        return _life_of_program(record)
     pieces = []
     for name in dict.fromkeys(span.name for span in record.ranks[0].spans):
         for spans in _common(record, name):
@@ -125,6 +202,36 @@ def life(record: RunRecord) -> dict[str, float]:
         parts["shutdown"] += max(0.0, record.ended - reached)
     parts["unexplained"] = record.ended - record.started - sum(parts.values())
     return parts
+
+
+RULING = (
+    "trace", "checkpoint", "validate", "rendezvous", "train", "build", "launch", "loaders",
+    "shutdown",
+)  # fmt: skip
+"""Which part a moment belongs to, where ranks are in several at once."""
+
+
+def _life_of_program(record: RunRecord) -> dict[str, float]:
+    parts: dict[str, float] = {}
+    taken: list[tuple[float, float]] = []
+    covered = 0.0
+    for name in RULING:
+        taken += [(s.start, s.end) for rank in record.ranks for s in rank.spans if s.name == name]
+        now = _covered(taken, record.started, record.ended)
+        parts[name], covered = now - covered, now
+    left = max(span.end for rank in record.ranks for span in rank.spans)
+    tail = max(0.0, record.ended - left)  # Leaving, after the last rank's last word.
+    order = [name for name in LIFE if parts.get(name)]
+    told = {name: parts[name] for name in order}
+    told["shutdown"] = told.get("shutdown", 0.0) + tail
+    told["unexplained"] = record.ended - record.started - covered - tail
+    return told
+
+
+LIFE = (
+    "launch", "rendezvous", "build", "train", "validate", "checkpoint", "trace", "loaders",
+    "shutdown",
+)  # fmt: skip
 
 
 def epoch_seconds(record: RunRecord) -> list[float]:

@@ -130,6 +130,7 @@ class Shards(Sampler[Tensor]):
         if size < spec.replicas:
             raise too_few(size, spec.replicas)
         self._size, self._replica, self._replicas = size, replica, spec.replicas
+        assert spec.batch is not None
         self._batch, self._micro = spec.batch, spec.accumulate
         self._whole = spec.global_batch
         self._seed = spec.seed + spec.repeat

@@ -84,6 +84,7 @@ def _model(spec: RunSpec, data: Data) -> nn.Module:
 
 def _compile(parallel: Parallel, images: Images, spec: RunSpec, device: torch.device) -> None:
     """Compile forward and backward on one batch that teaches nothing."""
+    assert spec.batch is not None
     batch = [part.to(device) for part in images[torch.arange(spec.batch) % len(images)]]
     with torch.random.fork_rng():
         parallel.forward_backward(batch[0], batch[1], 1.0, Unwatched(), sync=True)
@@ -101,6 +102,7 @@ class TorchSession:
         replica, replicas = dist.get_rank(), dist.get_world_size()
         self._shards = Shards(len(data.train), spec, replica)
         self._loader = _loader(data.train, self._shards, spec, device)
+        assert spec.batch is not None
         mine = torch.arange(replica, len(data.validation), replicas)
         self._checks = _loader(
             data.validation,

@@ -1,0 +1,33 @@
+"""Where the time and the efficiency went: one line per cause, and nothing hidden.
+
+ledger     what every rank did in each steady step, side by side
+chain      from the ideal step to the measured one, cause by cause
+whatif     the recorded steps once more, with one thing changed
+breakdown  the causes of one point, and of a whole curve, as values
+watched    what was noted of a run beside its times
+guards     what silently ruins scaling: ``correct`` and ``tune`` hold one function for each
+trace      a few steps as the engine's profiler saw them, against what was measured in them
+intervals  stretches of time, put together and cut
+account    from a curve and its records to these values
+words      the same in a sentence, with something to try
+"""
+
+from scalewise.analysis.explain.account import explain
+from scalewise.analysis.explain.breakdown import Breakdown, Cost, Explanation, Spent
+from scalewise.analysis.explain.chain import CAUSES, Chain
+from scalewise.analysis.explain.trace import Agreement
+from scalewise.analysis.explain.watched import Guard
+from scalewise.analysis.explain.whatif import WhatIf
+
+__all__ = [
+    "CAUSES",
+    "Agreement",
+    "Breakdown",
+    "Chain",
+    "Cost",
+    "Explanation",
+    "Guard",
+    "Spent",
+    "WhatIf",
+    "explain",
+]

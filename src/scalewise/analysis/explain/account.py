@@ -1,0 +1,328 @@
+"""From a curve and its records to the causes of every point."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scalewise.analysis.explain.breakdown import (
+    Breakdown,
+    Busy,
+    Cost,
+    Explanation,
+    Scales,
+    Spent,
+)
+from scalewise.analysis.explain.chain import (
+    CAUSES,
+    Chain,
+    Parts,
+    alike,
+    chain,
+    factors,
+    mean_per_sample,
+    nothing_known,
+    relative,
+    seconds,
+)
+from scalewise.analysis.explain.guards import guards
+from scalewise.analysis.explain.ledger import Ledger, ledger
+from scalewise.analysis.explain.trace import Agreement, agreement
+from scalewise.analysis.explain.utilisation import device_utilisations, host_utilisations
+from scalewise.analysis.explain.watched import Guard, Kind
+from scalewise.analysis.explain.whatif import Replay, what_if
+from scalewise.analysis.explain.words import Balance, Loaders, Story, Told, tell
+from scalewise.analysis.measure import Point, ScalingCurve
+from scalewise.analysis.measure.window import Window, steady
+from scalewise.record.node import NodeRecord
+from scalewise.record.read import RunRecord
+from scalewise.record.trace import Trace
+
+WELL, PARTLY = 0.8, 0.5
+"""Efficiencies from which a curve scales well, and partly."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run, looked at once."""
+
+    record: RunRecord
+    window: Window
+    ledger: Ledger | None
+    chain: Chain | None
+
+    @classmethod
+    def of(cls, record: RunRecord) -> "_Run":
+        window = steady(record)
+        found = ledger(record, window.first)
+        return cls(record, window, found, chain(found, window) if found else None)
+
+    @property
+    def step(self) -> float:
+        return self.window.seconds / self.window.steps
+
+    @property
+    def pace(self) -> float:
+        """Seconds of a step per sample of a rank."""
+        return self.window.seconds * len(self.record.ranks) / self.window.samples
+
+
+def explain(
+    curve: ScalingCurve,
+    records: Sequence[RunRecord],
+    *,
+    price: float | None = None,
+    traces: Mapping[Path, Sequence[Trace]] | None = None,
+    nodes: Mapping[Path, Sequence[NodeRecord]] | None = None,
+) -> Explanation:
+    """Return the causes of a curve, from the records it was measured from.
+
+    ``traces`` are those of each run's folder, where some were made, and ``nodes``
+    what the samplers saw.
+    """
+    groups = list(_grouped(curve, records))
+    base = groups[0][1]
+    seen = guards(records)
+    return Explanation(
+        study=curve.study,
+        where=curve.where,
+        points=tuple(
+            replace(
+                _breakdown(point, runs, curve.baseline, base, price),
+                trace=_trace(runs, traces or {}),
+                busy=_busy(runs, nodes or {}),
+            )
+            for point, runs in groups
+        ),
+        scales=_scales(curve),
+        correct=_of_kind("correct", seen),
+        tune=_of_kind("tune", seen),
+        price=price,
+        warnings=curve.warnings,
+    )
+
+
+def _grouped(
+    curve: ScalingCurve, records: Sequence[RunRecord]
+) -> Iterator[tuple[Point, list[_Run]]]:
+    for point in curve.points:
+        yield (
+            point,
+            [
+                _Run.of(record)
+                for record in records
+                if (record.spec.topology.world, record.spec.topology.nodes)
+                == (point.devices, point.nodes)
+            ],
+        )
+
+
+def _of_kind(kind: Kind, seen: Sequence[Guard] | None) -> tuple[Guard, ...] | None:
+    return None if seen is None else tuple(each for each in seen if each.kind == kind)
+
+
+def _trace(runs: Sequence[_Run], traces: Mapping[Path, Sequence[Trace]]) -> Agreement | None:
+    """Hold the first of the runs that has traces against them."""
+    for run in runs:
+        if found := traces.get(run.record.folder):
+            return agreement(run.record, found)
+    return None
+
+
+def _busy(runs: Sequence[_Run], nodes: Mapping[Path, Sequence[NodeRecord]]) -> Busy | None:
+    """Return how devices and hosts were used while the first of the runs trained."""
+    record = runs[0].record
+    trains = [span for rank in record.ranks for span in rank.spans if span.name == "train"]
+    seen = nodes.get(record.folder)
+    if not seen or not trains:
+        return None
+    start, end = min(span.start for span in trains), max(span.end for span in trains)
+    return Busy(device_utilisations(seen, start, end), host_utilisations(seen, start, end))
+
+
+def _scales(curve: ScalingCurve) -> Scales | None:
+    last = curve.points[-1]
+    if len(curve.points) < 2 or last.efficiency is None:
+        return None
+    share = last.efficiency.value
+    verdict = "well" if share >= WELL else "partly" if share >= PARTLY else "badly"
+    return Scales(f"scales {verdict}", last.efficiency, last.devices)
+
+
+def _breakdown(
+    point: Point,
+    runs: Sequence[_Run],
+    baseline: Point,
+    base: Sequence[_Run],
+    price: float | None,
+) -> Breakdown:
+    chains = [run.chain for run in runs if run.chain]
+    origin = [run.chain for run in base if run.chain]
+    known = len(chains) == len(runs) and len(origin) == len(base)
+    step = float(np.mean([run.step for run in runs]))
+    shown, added, ideal = nothing_known(), nothing_known("unexplained"), None
+    if known:
+        both = alike([*chains, *origin])
+        chains, origin = both[: len(chains)], both[len(chains) :]
+        per_sample = mean_per_sample(origin)
+        shown = relative(factors(chains, per_sample), factors(origin, per_sample))
+        added = seconds(chains, per_sample)
+        ideal = float(np.mean([per_sample * each.samples for each in chains]))
+    ledgers = [run.ledger for run in runs if run.ledger] if known else []
+    shares = _shares(chains, step, added) if known else {}
+    spent = _spent(runs) if known else ()
+    complete = {name: part.value for name, part in point.complete.items()}
+    before = {name: part.value for name, part in baseline.complete.items()}
+    told = _told(point, runs, base, step, ideal, added, spent)
+    exposed = _mean_of([each.sync for each in ledgers])
+    computed = float(np.mean([each.computed for each in chains])) if known else None
+    replays = [Replay(run.ledger, _workers(run.record)) for run in runs if run.ledger]
+    return Breakdown(
+        devices=point.devices,
+        nodes=point.nodes,
+        runs=len(runs),
+        efficiency=point.efficiency.value if point.efficiency else None,
+        step=step,
+        ideal=ideal,
+        factors=shown,
+        seconds=added,
+        complete=complete,
+        grown={
+            name: complete.get(name, 0.0) - before.get(name, 0.0)
+            for name in dict.fromkeys((*complete, *before))
+        },
+        shares=shares,
+        regime=max((s, name) for name, s in shares.items() if s is not None)[1] if shares else None,
+        compute=computed,
+        exposed=exposed,
+        hidden=_mean_of([each.hidden for each in ledgers]),
+        ratio=None if exposed is None or not computed else exposed / computed,
+        costs=_costs(point.devices, step, runs, added, price),
+        ranks=spent,
+        slowest=max(spent, key=lambda each: each.behind) if len(spent) > 1 else None,
+        what_if=what_if(point, step, replays if known else ()),
+        cause=told.cause,
+        sentence=told.sentence,
+        action=told.action,
+        warnings=(*point.warnings, *told.unknown),
+    )
+
+
+def _shares(chains: Sequence[Chain], step: float, added: Parts) -> Parts:
+    """Return what a step consists of, as shares of its measured length."""
+    spent: Parts = {
+        "compute": float(np.mean([each.computed for each in chains])),
+        "waiting": added["balance"],
+        "input": added["input"],
+        "communication": added["transfer"],
+        "other": added["orchestration"],
+    }
+    return {name: None if each is None else each / step for name, each in spent.items()}
+
+
+def _costs(
+    devices: int, step: float, runs: Sequence[_Run], added: Parts, price: float | None
+) -> dict[str, Cost]:
+    steps = float(np.mean([run.window.steps for run in runs]))
+    costs = {}
+    for cause in CAUSES:
+        lost = added[cause]
+        if lost is not None:
+            idle = devices * lost / step
+            costs[cause] = Cost(lost, lost * steps, idle, None if price is None else idle * price)
+    return costs
+
+
+def _spent(runs: Sequence[_Run]) -> tuple[Spent, ...]:
+    """Return every rank's means, over the repeats too; it may have had a host in each."""
+    ledgers = [run.ledger for run in runs if run.ledger]
+
+    def means(rows: Sequence[Any]) -> list[float]:
+        return [float(each) for each in np.mean([row.mean(axis=1) for row in rows], axis=0)]
+
+    compute = means([each.compute for each in ledgers])
+    waited = means([each.input for each in ledgers])
+    other = means([each.other for each in ledgers])
+    behind = means([each.own - each.typical(each.own) for each in ledgers])
+    syncs = [each.sync for each in ledgers if each.sync is not None]
+    sync = means(syncs) if len(syncs) == len(ledgers) else [None] * len(compute)
+    hosts = [
+        ", ".join(dict.fromkeys(each.host for each in ranks))
+        for ranks in zip(*(run.record.ranks for run in runs))
+    ]
+    return tuple(
+        Spent(*each)
+        for each in zip(range(len(hosts)), hosts, compute, waited, sync, other, behind, strict=True)
+    )
+
+
+def _mean_of(tables: Sequence[Any]) -> float | None:
+    """Return the mean over ranks, steps and repeats; nothing unless all repeats know it."""
+    if not tables or any(table is None for table in tables):
+        return None
+    return float(np.mean([table.mean() for table in tables]))
+
+
+def _workers(record: RunRecord) -> int:
+    loader = record.ranks[0].find("loader")
+    return int((loader or {}).get("workers", record.spec.workers) or 0)
+
+
+def _told(
+    point: Point,
+    runs: Sequence[_Run],
+    base: Sequence[_Run],
+    step: float,
+    ideal: float | None,
+    added: Parts,
+    spent: Sequence[Spent],
+) -> Told:
+    """Tell the point's story in words."""
+    chains = [run.chain for run in (*runs, *base)]
+    expected = ideal
+    if expected is None:  # What the baseline's pace would give, whatever it is made of.
+        expected = float(np.mean([run.pace for run in base])) * _samples(runs)
+    slowest = max(spent, key=lambda each: each.behind, default=None)
+    samples = [run.ledger.samples for run in runs if run.ledger]
+    return tell(
+        Story(
+            devices=point.devices,
+            step=step,
+            ideal=expected,
+            added=added,
+            phases_known=all(chains),
+            transfer_known=all(each is None or each.transfer_known for each in chains),
+            batch=_samples(runs),
+            batch_before=_samples(base),
+            balance=Balance(
+                slowest.rank,
+                slowest.host,
+                slowest.behind,
+                even=all(bool((each == each[0]).all()) for each in samples),
+            )
+            if slowest and len(spent) > 1
+            else None,
+            loaders=_loaders(runs[0].record, step - (added["input"] or 0.0), _samples(runs)),
+        )
+    )
+
+
+def _samples(runs: Sequence[_Run]) -> float:
+    """Return the samples of a rank and step."""
+    return float(
+        np.mean([run.window.samples / run.window.steps / len(run.record.ranks) for run in runs])
+    )
+
+
+def _loaders(record: RunRecord, step: float, samples: float) -> Loaders | None:
+    """Return what the loaders alone deliver, where that was measured, and what is needed."""
+    found = [rank.find("loader") for rank in record.ranks]
+    if not all(found) or not all(each.get("rate") for each in found):
+        return None
+    return Loaders(
+        delivered=float(sum(each["rate"] for each in found)),
+        needed=len(found) * samples / step,
+        workers=int(found[0].get("workers") or 0),
+    )

@@ -1,0 +1,143 @@
+"""Is the training right? What makes many devices learn something else than one."""
+
+from collections import Counter
+
+from scalewise.analysis.explain.watched import Guard, Watched
+
+DRIFT = 1e-6
+"""The relative difference of two sums of weights that is more than rounding."""
+GROWN = 1.5
+"""How much larger a global batch is when it has grown."""
+ROOT = ("adam", "lamb", "rmsprop", "adagrad", "adafactor")
+"""Optimizers whose learning rate goes with the square root of the batch."""
+
+
+def same_samples(run: Watched) -> Guard | None:
+    """Ranks whose first training batches are equal."""
+    if run.ranks < 2 or run.split:
+        return None
+    seen = [tuple(each.get("samples") or ()) for each in run.facts]
+    telling = [each for each in seen if each and all(each)]
+    if not run.first.get("loads"):  # One tensor for all steps may be anything: positions, say.
+        telling = [each for each in telling if len(set(each)) > 1]
+    if not telling:
+        return None
+    batches, count = Counter(telling).most_common(1)[0]
+    if count < 2:
+        return None
+    return Guard(
+        "same samples",
+        "correct",
+        f"{count} of {run.ranks} ranks read the same samples: "
+        f"their first {len(batches)} training batches are equal.",
+        "Give the loader `sampler=DistributedSampler(dataset)`, or share the data out by rank.",
+        run.devices,
+    )
+
+
+def set_epoch(run: Watched) -> Guard | None:
+    """A shuffled order that comes again in every epoch."""
+    passes = run.first.get("passes")
+    if not passes or passes["count"] < 2 or passes["epochs"] > 1:
+        return None
+    return Guard(
+        "set_epoch",
+        "correct",
+        f"All {passes['count']} passes over the data had the same order: "
+        "`set_epoch` of the DistributedSampler was never called.",
+        "Call `loader.sampler.set_epoch(epoch)` at the start of every epoch.",
+        run.devices,
+    )
+
+
+def drift(run: Watched) -> Guard | None:
+    """Replicas that are not equal after a step."""
+    weights = run.everywhere("weights")
+    if run.ranks < 2 or run.split or len({each["shapes"] for each in weights}) != 1:
+        return None
+    glances = [{each["step"]: each for each in of_rank["seen"]} for of_rank in weights]
+    common = set.intersection(*(set(each) for each in glances))
+    if not common:
+        return None
+    step = max(common)
+    mine = glances[0][step]
+    apart = [
+        max(
+            (
+                abs(a - b) / size
+                for a, b, size in zip(mine["sums"], each[step]["sums"], mine["sizes"], strict=True)
+                if size > 0
+            ),
+            default=0.0,
+        )
+        for each in glances
+    ]
+    worst = max(range(run.ranks), key=lambda rank: apart[rank])
+    if not apart[worst] > DRIFT:  # Not a number says nothing.
+        return None
+    return Guard(
+        "drift",
+        "correct",
+        f"The replicas are not equal: after step {step} the weights of rank {worst} differ "
+        f"from those of rank 0 by {100 * apart[worst]:.2g} %.",
+        "Wrap the model in DistributedDataParallel: it sends rank 0's weights to all ranks and "
+        "averages their gradients. By hand, broadcast the weights and average every gradient.",
+        run.devices,
+    )
+
+
+def global_batch(run: Watched) -> Guard | None:
+    """A batch that is called global, and taken by every rank."""
+    if run.ranks < 2 or run.split:
+        return None
+    taken = {run.batch, run.first.get("batch")}
+    for name, meant in (run.first.get("meant") or {}).items():
+        if meant in taken and meant > 1:
+            return Guard(
+                "global batch",
+                "correct",
+                f"`{name}` is {meant}, and each of {run.ranks} ranks takes {meant} samples: "
+                f"the global batch is {run.global_batch}.",
+                "Give each rank its part: `batch_size = global_batch // dist.get_world_size()`.",
+                run.devices,
+            )
+    return None
+
+
+def step_counts(run: Watched) -> Guard | None:
+    """Ranks that take different numbers of steps."""
+    steps = run.steps
+    fewest, most = min(steps), max(steps)
+    if fewest == most:
+        return None
+    return Guard(
+        "step counts",
+        "correct",
+        f"The ranks take different numbers of steps: rank {steps.index(fewest)} took {fewest}, "
+        f"rank {steps.index(most)} took {most}.",
+        "Give all ranks equally many batches, with a DistributedSampler or `drop_last=True`.",
+        run.devices,
+    )
+
+
+def learning_rate(runs: list[Watched]) -> Guard | None:
+    """A learning rate that stays while the global batch grows."""
+    known = [run for run in runs if run.first.get("rate") is not None]
+    for before, now in ((known[0], each) for each in known[1:]):
+        keys = ("rate", "highest_rate")
+        alike = all(before.first.get(key) == now.first.get(key) for key in keys)
+        if alike and before.global_batch and now.global_batch >= GROWN * before.global_batch:
+            rate, growth = now.first["rate"], now.global_batch / before.global_batch
+            root = any(part in now.first.get("optimizer", "").lower() for part in ROOT)
+            scaled = rate * (growth**0.5 if root else growth)
+            how = "with the square root of it" if root else "in proportion"
+            return Guard(
+                "learning rate",
+                "correct",
+                f"The learning rate is {rate:g} on {before.devices} and on {now.devices} devices, "
+                f"while the global batch grew from {before.global_batch} to {now.global_batch}.",
+                f"Is that your recipe? With {now.first.get('optimizer')} it often grows {how}, "
+                f"here to {scaled:.3g}, after a warm-up; or keep the global batch.",
+                now.devices,
+            )
+    return None

@@ -1,0 +1,44 @@
+"""Notice what silently ruins scaling, and say it: one guard for each habit.
+
+A guard looks at one run; only the learning rate needs several. Each is told
+once, of the fewest devices on which it was seen.
+"""
+
+from collections.abc import Callable, Sequence
+
+from scalewise.analysis.explain import correct, tune
+from scalewise.analysis.explain.watched import Guard, Watched
+from scalewise.record.read import RunRecord
+
+Looks = Callable[[Watched], Guard | None]
+CORRECT: tuple[Looks, ...] = (
+    correct.same_samples,
+    correct.drift,
+    correct.global_batch,
+    correct.step_counts,
+    correct.set_epoch,
+)
+TUNE: tuple[Looks, ...] = (
+    tune.data_parallel,
+    tune.shared_device,
+    tune.threads,
+    tune.loader_workers,
+    tune.pinned_memory,
+    tune.host_waits,
+    tune.empty_cache,
+    tune.unused_parameters,
+    tune.precision,
+    tune.compiling,
+)
+
+
+def guards(records: Sequence[RunRecord]) -> tuple[Guard, ...] | None:
+    """Return what the guards see in the runs of a curve; nothing where no facts were noted."""
+    found = [Watched.of(record) for record in records]
+    runs = sorted((run for run in found if run), key=lambda run: run.devices)
+    if not runs:
+        return None
+    seen = [next(filter(None, map(look, runs)), None) for look in CORRECT]
+    seen.append(correct.learning_rate(runs))
+    seen += [next(filter(None, map(look, runs)), None) for look in TUNE]
+    return tuple(each for each in seen if each)

@@ -1,0 +1,194 @@
+"""How busy devices and machines were during a stretch of a run, and what it took.
+
+Utilisation misleads: it is the share of time in which anything at all ran on
+the device. A device whose ranks wait for each other inside a collective spins,
+and shows 100 % while nothing useful is done. Power is the better signal of a
+stall: spinning takes far fewer watts than computing. Compare ``power`` between
+runs before believing ``busy``.
+
+A sample speaks of the time since the sample before it. So every mean weighs a
+sample by how much of that time lies inside the stretch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scalewise.record.node import DeviceRecord, NodeRecord
+from scalewise.record.read import Numbers
+
+IDLE = 0.05
+"""A device is idle below this share of time in use."""
+IDLE_SECONDS = 2.0
+"""Shorter pauses are not worth a line: a sample is a second long."""
+FELL = 0.9
+"""A clock that ends below this share of the highest one seen was throttled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Utilisation:
+    """One device during a stretch of time; unknown is ``None``."""
+
+    host: str
+    index: int
+    name: str | None
+    busy: float | None
+    """The mean share of time, 0 to 1, in which anything ran: spinning in a collective too."""
+    memory: float | None
+    """The highest number of bytes in use."""
+    power: float | None
+    """Mean watts."""
+    energy: float | None
+    """Joules, from the device's own counter."""
+    idle: tuple[tuple[float, float], ...]
+    """When it was idle for two seconds or more: start and end by the wall clock."""
+    clock: float | None
+    """Mean MHz while it was in use."""
+    throttled: bool | None
+    """Whether the clock in use fell: in the last quarter under 90 % of the highest one seen."""
+    own: int | None
+    """The most processes of the run on it at a time; 0 on a device that the run left alone."""
+    foreign: int | None
+    """The most processes of others on it at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostUtilisation:
+    """One machine during a stretch of time; unknown is ``None``."""
+
+    host: str
+    busy: float | None
+    """The mean busy share of all its cores, 0 to 1."""
+    own: float | None
+    """The mean share of all its cores that the run took."""
+    memory: float | None
+    """The highest number of bytes in use."""
+    energy: float | None
+    """Joules of its processors, without its devices and its memory."""
+
+
+def device_utilisations(
+    nodes: Sequence[NodeRecord], start: float, end: float
+) -> tuple[Utilisation, ...]:
+    """Return how each device was used between two moments of the wall clock."""
+    return tuple(
+        _device_utilisation(node, device, start, end) for node in nodes for device in node.devices
+    )
+
+
+def host_utilisations(
+    nodes: Sequence[NodeRecord], start: float, end: float
+) -> tuple[HostUtilisation, ...]:
+    """Return how each machine was used between two moments of the wall clock."""
+    found = []
+    for node in nodes:
+        weights = seconds_inside(node, start, end)
+        found.append(
+            HostUtilisation(
+                host=node.host,
+                busy=weighted_mean(node.cpu, weights),
+                own=weighted_mean(node.own, weights),
+                memory=_highest(node.memory, weights),
+                energy=energy_between(node.at, node.energy, start, end),
+            )
+        )
+    return tuple(found)
+
+
+def _device_utilisation(
+    node: NodeRecord, device: DeviceRecord, start: float, end: float
+) -> Utilisation:
+    weights = seconds_inside(node, start, end)
+    # A clock that rests while the device is idle has not been throttled.
+    clock = np.where(device.utilisation < IDLE, np.nan, device.clock)
+    late = seconds_inside(node, end - (end - start) / 4, end)
+    own, foreign = _highest(device.own, weights), _highest(device.foreign, weights)
+    return Utilisation(
+        host=node.host,
+        index=device.index,
+        name=device.name,
+        busy=weighted_mean(device.utilisation, weights),
+        memory=_highest(device.memory, weights),
+        power=weighted_mean(device.power, weights),
+        energy=energy_between(node.at, device.energy, start, end),
+        idle=idle_periods(_edges(node), device.utilisation, start, end),
+        clock=weighted_mean(clock, weights),
+        throttled=clock_fell(clock, late),
+        own=None if own is None else int(own),
+        foreign=None if foreign is None else int(foreign),
+    )
+
+
+def _edges(node: NodeRecord) -> Numbers:
+    """Return the moments between which the samples lie: one more than there are samples."""
+    return np.concatenate([node.at[:1] - node.interval, node.at])
+
+
+def seconds_inside(node: NodeRecord, start: float, end: float) -> Numbers:
+    """Return for how many seconds between ``start`` and ``end`` each sample speaks."""
+    edges = np.clip(_edges(node), start, end)
+    return np.diff(edges)
+
+
+def weighted_mean(values: Numbers, weights: Numbers) -> float | None:
+    """Return the mean of the values that are known, or nothing if none is.
+
+    >>> weighted_mean(np.array([0.25, np.nan, 0.75]), np.array([1.0, 1.0, 3.0]))
+    0.625
+    """
+    known = (weights > 0) & ~np.isnan(values)
+    return float(np.average(values[known], weights=weights[known])) if known.any() else None
+
+
+def _highest(values: Numbers, weights: Numbers) -> float | None:
+    known = values[(weights > 0) & ~np.isnan(values)]
+    return float(known.max()) if known.size else None
+
+
+def energy_between(at: Numbers, counter: Numbers, start: float, end: float) -> float | None:
+    """Return the joules that a counter climbed between two moments, read between its samples.
+
+    Nothing if the samples do not reach over both moments, or if the counter
+    was set back in between: part of the energy would be missing.
+
+    >>> energy_between(np.array([0.0, 1.0, 2.0]), np.array([50.0, 150.0, 350.0]), 0.5, 1.5)
+    150.0
+    """
+    known = ~np.isnan(counter)
+    at, counter = at[known], counter[known]
+    if not at.size or start < at[0] or end > at[-1]:
+        return None
+    first = np.searchsorted(at, start, side="right") - 1
+    last = np.searchsorted(at, end)
+    if (np.diff(counter[first : last + 1]) < 0).any():
+        return None
+    low, high = np.interp([start, end], at, counter)
+    return float(high - low)
+
+
+def idle_periods(
+    edges: Numbers, utilisation: Numbers, start: float, end: float
+) -> tuple[tuple[float, float], ...]:
+    """Return when the device was idle for two seconds or more, cut to ``start`` and ``end``.
+
+    ``edges`` are the moments between which the samples lie. A sample that is
+    unknown ends a period.
+
+    >>> idle_periods(np.arange(6.0), np.array([1.0, 0.0, 0.04, 0.0, 0.9]), 0.0, 5.0)
+    ((1.0, 4.0),)
+    """
+    idle = np.concatenate([[False], utilisation < IDLE, [False]])
+    turns = np.flatnonzero(np.diff(idle.astype(np.int8)))
+    moments = np.clip(edges[turns], start, end)
+    pairs = zip(moments[::2].tolist(), moments[1::2].tolist())
+    return tuple((begin, stop) for begin, stop in pairs if stop - begin >= IDLE_SECONDS)
+
+
+def clock_fell(clock: Numbers, late: Numbers) -> bool | None:
+    """Say whether the clock at the end is well below the highest one of all samples.
+
+    ``late`` are the seconds of each sample that lie in the last quarter.
+    """
+    mean = weighted_mean(clock, late)
+    return None if mean is None else bool(mean < FELL * np.nanmax(clock))

@@ -1,0 +1,86 @@
+"""Ask this machine and this allocation what they can do: asked, and never guessed.
+
+A program on the PATH is not a cluster, a driver is not a device, a backend that
+is compiled in may not work: so controllers, engines and two real ranks are asked.
+"""
+
+import os
+import platform
+import resource
+import socket
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from scalewise import plugins
+from scalewise.doctor import engines, limits, machine, network, slurm, storage
+from scalewise.doctor.finding import Finding, asked
+from scalewise.errors import PluginError
+
+__all__ = ["Finding", "examine", "own_ranks"]
+
+Question = tuple[str, Callable[[], Finding]]
+"""A name, and how to find out."""
+
+
+def examine(
+    folder: Path, *, ranks: int | None = None, tell: Callable[[str], None] = lambda name: None
+) -> Iterator[Finding]:
+    """Ask about everything a study needs, and yield each answer as it comes.
+
+    ``ranks`` is how many processes will share this machine: as many as it has
+    devices, or two, if not given. ``tell`` hears the name of each question first.
+    """
+    facts: dict[str, dict[str, Any]] = {}
+
+    def engine(name: str) -> Finding:
+        facts[name] = engines.about(name)
+        return engines.engine(name, facts[name])
+
+    try:
+        names = list(plugins.available("frameworks"))
+    except PluginError as why:
+        yield Finding("engines", str(why), why.hint, "fault")
+        names = []
+    opening: list[Question] = [(name, partial(engine, name)) for name in names]
+    yield from _answers([("python", machine.python), *opening], tell)
+    torch = facts.get("torch") or {"problem": "no engine named torch is registered"}
+    yield from _answers(_questions(folder, torch, ranks or own_ranks(torch)), tell)
+
+
+def own_ranks(torch: dict[str, Any]) -> int:
+    """Return how many ranks this machine is for: one per device, two without any."""
+    return len(engines.accelerators(torch)) or 2
+
+
+def _answers(questions: list[Question], tell: Callable[[str], None]) -> Iterator[Finding]:
+    for name, question in questions:
+        tell(name)
+        yield asked(name, question)
+
+
+def _questions(folder: Path, torch: dict[str, Any], ranks: int) -> list[Question]:
+    """Return what is asked of this machine, the quick things first."""
+    env, groups = os.environ, limits.membership()
+    quota, bound = limits.quota(groups), machine.affinity()
+    usable = machine.usable_cores(bound, quota)
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    questions: list[Question] = [
+        ("devices", lambda: engines.devices(torch, env)),
+        ("container", lambda: machine.container(env, groups)),
+        ("cores", lambda: machine.cores(bound, quota, ranks, os.getloadavg()[0], env)),
+        ("threads", lambda: machine.threads(env, usable, ranks)),
+        ("memory", lambda: machine.memory(limits.memory_limit(groups))),
+        ("open-files", lambda: machine.open_files(*files)),
+        ("shared-memory", lambda: machine.shared_memory(Path("/dev/shm"))),
+        ("disk", lambda: storage.disk(folder, limits.text(Path("/proc/mounts")))),
+        ("clock", lambda: storage.clock(folder)),
+        ("interfaces", lambda: network.meeting_places(env, network.interfaces())),
+        ("host", lambda: network.host(socket.gethostname(), network.interfaces())),
+        ("slurm", lambda: slurm.slurm(env)),
+        ("backend", lambda: engines.backend(torch, env)),
+    ]
+    if platform.system() == "Linux":
+        return questions
+    return [each for each in questions if each[0] != "shared-memory"]  # Loaders need none there.

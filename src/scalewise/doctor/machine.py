@@ -1,0 +1,196 @@
+"""What this machine gives a process: cores, threads, memory, files, shared memory."""
+
+import os
+import platform
+import resource
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from scalewise.doctor import limits
+from scalewise.doctor.finding import Finding, Remark, finding, gib
+
+FEW_FILES = 4096
+"""Open files below which many ranks with many loaders run out."""
+TINY = 64 * 2**20
+"""Bytes of shared memory that Docker gives, which a single loader can fill."""
+
+
+def python() -> Finding:
+    """Say which Python this is."""
+    version, system = platform.python_version(), platform.platform()
+    return Finding("python", f"{version} on {system}", evidence={"version": version})
+
+
+def container(env: Mapping[str, str], membership: str, root: Path = Path("/")) -> Finding:
+    """Say what shows that this is a container; there may be nothing that shows it."""
+    files = {".dockerenv": "docker", "run/.containerenv": "podman"}
+    names = {"APPTAINER_": "apptainer", "SINGULARITY_": "singularity", "KUBERNETES_": "kubernetes"}
+    words = {"docker": "docker", "libpod": "podman", "kubepods": "kubernetes", "/lxc/": "lxc"}
+    signs = {f"/{file}": kind for file, kind in files.items() if (root / file).exists()}
+    for beginning, kind in names.items():
+        signs |= {key: kind for key in sorted(env) if key.startswith(beginning)}
+    signs |= {f"control group {word}": kind for word, kind in words.items() if word in membership}
+    kinds = list(dict.fromkeys(signs.values()))
+    says = f"signs of {' and '.join(kinds)}: {', '.join(list(signs)[:3])}"
+    return Finding("container", says if kinds else "no sign of one", evidence={"signs": signs})
+
+
+def affinity() -> list[int]:
+    """Return the cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def usable_cores(bound: Sequence[int], quota: float | None) -> int:
+    """Return how many threads can compute at once, at least one."""
+    return max(1, min(len(bound), int(quota) if quota else len(bound)))
+
+
+def cores(
+    bound: Sequence[int], quota: float | None, ranks: int, load: float, env: Mapping[str, str]
+) -> Finding:
+    """Say how many cores there are, and what takes them away."""
+    everything = os.cpu_count() or len(bound)
+    usable = usable_cores(bound, quota)
+    remarks = []
+    if load > everything / 2:
+        remarks.append(Remark("fault", "busy", "wait or end other work: times will be noisy"))
+    if quota is not None and quota < len(bound):
+        says = f"a control group allows the time of {quota:g}"
+        remarks.append(Remark("note", says, "threads beyond that are held back: use fewer"))
+    if len(bound) < everything:
+        remarks.append(Remark("note", f"bound to {_ranges(bound)}"))
+    if usable < ranks:
+        hint = "ask for more cores, or use fewer ranks"
+        if "SLURM_JOB_ID" in env:
+            hint = (
+                "give srun --cpus-per-task too (it does not inherit sbatch's), or use fewer ranks"
+            )
+        remarks.append(Remark("note", f"{ranks} ranks share {usable}", hint))
+    says = f"{usable} usable of {everything}, load {load:.1f}"
+    evidence = {"usable": usable, "all": everything, "affinity": list(bound)}
+    return finding("cores", says, remarks, {**evidence, "quota": quota, "load": load})
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return numbers as ranges: ``0-3,8``."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ",".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else f"{p[0]}" for p in parts)
+
+
+def threads(env: Mapping[str, str], usable: int, ranks: int) -> Finding:
+    """Say whether the threads of all ranks fit on the cores."""
+    fair = max(1, usable // ranks)
+    remarks = [
+        remark
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+        if name in env and (remark := _misfit(name, env[name], usable, ranks))
+    ]
+    given = {name: env.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    told = [f"{name}={value}" for name, value in given.items() if value is not None]
+    if not env.get("OMP_NUM_THREADS", "").strip():
+        says = f"a rank started by hand takes all {usable} cores, or 1 under torchrun"
+        hint = f"export OMP_NUM_THREADS={fair} for your own scripts; studies set theirs"
+        remarks = [Remark("note", says, hint), *remarks]
+        told = ["OMP_NUM_THREADS is not set", *(each for each in told if "OMP" not in each)]
+    says = f"{', '.join(told)}; {_count(ranks, 'rank')} on {_count(usable, 'core')}"
+    return finding("threads", says, remarks, {**given, "ranks": ranks, "fair": fair})
+
+
+def _misfit(name: str, value: str, usable: int, ranks: int) -> Remark | None:
+    """Say what is wrong with a number of threads."""
+    fair = max(1, usable // ranks)
+    remedy = f"export {name}={fair}"
+    if name.startswith("MKL"):
+        remedy = f"unset {name}: it wins over a study's threads"
+    words = value.strip().split(",")[0]  # OpenMP takes a list, one number per level.
+    if not words:
+        return None
+    if not words.isascii() or not words.isdigit():
+        return Remark("fault", f"{name}={value} is not a number", remedy)
+    if int(words) == 0:
+        return Remark("fault", f"{name}={value} is no number of threads", remedy)
+    if int(words) > usable:
+        says = f"{name}={value} is more than the {_count(usable, 'core')}"
+        return Remark("fault", says, remedy)
+    if int(words) > fair:
+        says = f"{ranks} ranks with {words} threads each are more than the {_count(usable, 'core')}"
+        return Remark("fault", says, remedy)
+    return None
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def memory(limit: limits.MemoryLimit | None) -> Finding:
+    """Say how much memory is left, for this machine and for this process's group."""
+    found, swap = psutil.virtual_memory(), psutil.swap_memory()
+    free, total = found.available, found.total
+    remarks = []
+    if limit and limit.bytes < total:
+        free, total = min(free, limit.bytes - limit.used), limit.bytes
+        hint = f"more than that ends the job, whatever {gib(found.total)} the machine has"
+        remarks.append(Remark("note", "a control group's limit", hint))
+    if free <= 2**30:
+        remarks.append(Remark("fault", "too little for a rank", "end other work, or ask for more"))
+    if swap.used > 2**30:
+        hint = "end other work: what is swapped out makes steps slow by chance"
+        remarks.append(Remark("note", f"{gib(swap.used)} are swapped out", hint))
+    swapping = f"swap {gib(swap.used)} of {gib(swap.total)}" if swap.total else "no swap"
+    evidence = {
+        "free": free,
+        "total": total,
+        "machine": found.total,
+        "limit": limit.bytes if limit else None,
+        "swap": swap.total,
+        "swap_used": swap.used,
+    }
+    return finding("memory", f"{gib(free)} free of {gib(total)}, {swapping}", remarks, evidence)
+
+
+def open_files(soft: int, hard: int) -> Finding:
+    """Say how many files and connections a process may have open."""
+    unlimited = resource.RLIM_INFINITY
+    words = [str(n) if n != unlimited else "any number" for n in (soft, hard)]
+    says = f"{words[0]} open at once, {words[1]} if asked for"
+    evidence = {"soft": soft if soft != unlimited else None}
+    evidence["hard"] = hard if hard != unlimited else None
+    if soft == unlimited or soft >= FEW_FILES:
+        return Finding("open-files", says, evidence=evidence)
+    remedy = f"ulimit -n {FEW_FILES if hard == unlimited else min(hard, 65536)}"
+    if soft == hard:
+        remedy = "ask an administrator for more, or use fewer loader workers"
+    remark = Remark("fault" if soft < 256 else "note", "many ranks with loaders run out", remedy)
+    return finding("open-files", says, [remark], evidence)
+
+
+def shared_memory(folder: Path) -> Finding:
+    """Say whether loaders can hand their batches over in ``folder``."""
+    need = "loaders hand over batches there: workers x 2 x the bytes of a batch, for every rank"
+    remedy = f"docker run --shm-size=8g or --ipc=host; {need}; else workers = 0"
+    name, evidence = "shared-memory", {"folder": str(folder)}
+    try:
+        room = shutil.disk_usage(folder)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(4096))
+    except OSError as why:
+        says = f"{folder} cannot be used: {why.strerror}"
+        return Finding(name, says, remedy, "fault", evidence)
+    remarks = []
+    if room.total <= TINY:
+        remarks.append(Remark("fault", "tiny", remedy))
+    elif room.free <= TINY:
+        remarks.append(Remark("fault", "nearly full", f"remove what is left in {folder}; {need}"))
+    says = f"{gib(room.free)} free of {gib(room.total)} in {folder}"
+    return finding(name, says, remarks, {**evidence, "total": room.total, "free": room.free})

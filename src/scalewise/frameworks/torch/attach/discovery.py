@@ -1,0 +1,124 @@
+"""Find what a script does not say: its model and its batch."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+
+DEPTH = 4
+"""How deep a batch is looked into."""
+
+
+def batch_of(values: Any, depth: int = DEPTH) -> tuple[int | None, torch.Tensor | None]:
+    """Return the samples in a batch and its first tensor: the size of that one's first side.
+
+    >>> batch_of({"x": torch.zeros(8, 3), "y": 1})[0]
+    8
+    """
+    if isinstance(values, torch.Tensor):
+        return (values.shape[0] if values.dim() else None), values
+    if depth == 0:
+        return None, None
+    if isinstance(values, Mapping):
+        values = values.values()
+    elif not isinstance(values, (list, tuple)):
+        inner = getattr(values, "data", None)  # Such as a BatchEncoding.
+        if not isinstance(inner, Mapping):
+            return None, None
+        values = inner.values()
+    for each in values:
+        samples, found = batch_of(each, depth - 1)
+        if samples is not None:
+            return samples, found
+    return None, None
+
+
+class Discovery:
+    """Watches all modules for two steps, then only the outermost ones that learn.
+
+    Hooks on every module cost a few percent, so they go as soon as they can.
+    After that the classes of the models found have their ``__call__`` wrapped.
+    """
+
+    def __init__(self, begin: Callable[..., None], end: Callable[..., None]) -> None:
+        self._begin, self._end = begin, end
+        self._handles: list[Any] = []
+        self._inside: list[nn.Module] = []
+        self._models: dict[int, nn.Module] = {}
+        self._wrapped: set[type] = set()
+
+    @property
+    def on(self) -> bool:
+        """Whether it still looks at every module."""
+        return bool(self._handles)
+
+    def install(self) -> None:
+        """Look at every module from here on."""
+        self._handles = [
+            register_module_forward_pre_hook(self._enters),
+            register_module_forward_hook(self._leaves, always_call=True),
+        ]
+
+    def remove(self) -> None:
+        """Look at modules no more."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def know(self, model: nn.Module) -> None:
+        """Take this model as found: it is about to be compiled in place."""
+        self._models[id(model)] = model
+        self._wrap(type(model))
+
+    def settle(self) -> None:
+        """Watch only the models that were found, by their classes."""
+        self.remove()
+        for model in self._models.values():
+            if not isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
+                self._wrap(type(model))
+
+    def _enters(self, module: nn.Module, words: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        if not self._inside and self._learns(module):
+            self._inside.append(module)
+            self._models[id(module)] = module
+            if not isinstance(module, nn.parallel.DistributedDataParallel | nn.DataParallel):
+                self._begin(module, *words)
+
+    def _leaves(self, module: nn.Module, words: Any, answer: Any) -> None:
+        if self._inside and self._inside[-1] is module:
+            self._inside.pop()
+            if not isinstance(module, nn.parallel.DistributedDataParallel | nn.DataParallel):
+                self._end()
+
+    def _learns(self, module: nn.Module) -> bool:
+        """Say whether a module has parameters to learn: a loss has none."""
+        return any(each.requires_grad for each in module.parameters())
+
+    def _wrap(self, kind: type) -> None:
+        """Wrap the calls of a class, for the models that were found."""
+        if kind in self._wrapped or "OptimizedModule" in kind.__name__:
+            return
+        self._wrapped.add(kind)
+        original: Any = kind.__call__
+        models, begin, end = self._models, self._begin, self._end
+        compiling = torch.compiler.is_compiling
+
+        @functools.wraps(original)
+        def call(module: Any, *words: Any, **named: Any) -> Any:
+            if id(module) not in models or compiling():
+                return original(module, *words, **named)
+            begin(module, *words, **named)
+            try:
+                return original(module, *words, **named)
+            finally:
+                end()
+
+        setattr(kind, "__call__", call)  # noqa: B010

@@ -1,0 +1,422 @@
+"""Ask PyTorch to tell when a step's activities begin and end.
+
+Public interfaces first: optimizer step hooks, module hooks. Where there is
+none a function or a method of a class is wrapped, never one of an object, so
+that pickling and copying a model stay what they were. Hooks do nothing while
+a graph is being compiled, and nothing in a forked child.
+"""
+
+import functools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.data import DataLoader
+
+from scalewise.frameworks.torch import device as devices
+from scalewise.frameworks.torch.attach import private
+from scalewise.frameworks.torch.attach.discovery import Discovery, batch_of
+from scalewise.frameworks.torch.attach.facts import Facts
+from scalewise.frameworks.torch.attach.loaders import Loaders
+from scalewise.frameworks.torch.attach.tape import Tape
+from scalewise.frameworks.torch.attach.trace import Trace
+from scalewise.frameworks.torch.gradients import LastGradient
+from scalewise.probe import guest as guests
+from scalewise.probe.guest import Guest, Place
+
+KNOWN = 10
+"""Steps after which a loader's batch is not looked into, if the model's input tells enough."""
+
+_hooks: "Hooks | None" = None
+
+
+def install(folder: Path) -> None:
+    """Put the hooks in; once per process."""
+    global _hooks
+    if _hooks is None:
+        _hooks = Hooks(guests.the_guest(folder, place))
+        _hooks.install()
+
+
+def extend(name: str, module: ModuleType) -> None:
+    """Put further hooks in, where a module came later."""
+    if _hooks is None:
+        return
+    if name == "torch._dynamo.eval_frame":
+        _hooks.wrap_compiled(module)
+    elif name == "torch.distributed.checkpoint":
+        for each in ("save", "async_save"):
+            _hooks.wrap_saving(module, each)
+    elif name == "safetensors.torch":
+        _hooks.wrap_saving(module, "save_file")
+
+
+def place() -> Place:
+    """Return this process's rank and world: PyTorch's own word counts most."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    rank, world = guests.place()
+    return rank, 1 if world > 1 else world
+
+
+class Hooks:
+    """What PyTorch tells, passed on to the observer."""
+
+    def __init__(self, guest: Guest) -> None:
+        self.guest = guest
+        self.tape = Tape(guest)
+        self.observer = self.tape.observer
+        self.note = self.tape.note
+        self.facts = Facts(guest)
+        self.loaders = Loaders(guest, self.observer)
+        self.trace = Trace(guest, self.tape, lambda: place()[0])
+        self.discovery = Discovery(self._forward, self._forwarded)
+        self.ddp: dict[int, LastGradient] = {}
+        self._model_depth = 0
+        """How many calls of models lie inside each other."""
+        self._optimizer_depth = 0
+        self._hooked = False
+        """Whether an optimizer has told of a step."""
+        self._graded = False
+        """Whether gradients were computed since the last step."""
+        self._backwards = 0
+        self._computing = False
+        """Whether a backward still computes gradients, and does not only wait for others'."""
+        self._begun = False
+        """Whether anything of a step has begun."""
+        self._saves = 0
+        self._clock_chosen = False
+        self._syncing = False
+        self._waits = 0
+        self._attempting: Any = None
+        self._patches: list[private.Patch] = []
+        self._handles: list[Any] = []
+        self._meeting = 0.0
+        self._told_batch = False
+        """Whether the model's own input tells the batch."""
+
+    def install(self) -> None:
+        """Put everything in that is known when PyTorch has just been imported."""
+        self._wrap(torch.autograd, "backward", self._backward, self._backwarded)
+        self._wrap(DistributedDataParallel, "forward", self._forward, self._forwarded)
+        self._wrap(DataParallel, "forward", self._forward, self._forwarded)
+        self._wrap(DataLoader, "__iter__", self._iterate, self._iterated)
+        waits = private.wrap_wait(self._safe(self._wait), self._safe(self._waited))
+        self._patches += private.wrap_fetch(self._fetch, self._fetched, self._fetch_failed) + waits
+        self._wrap(torch.optim.Optimizer, "zero_grad", self._zero, None)
+        scaler = torch.amp.GradScaler
+        self._wrap(scaler, "step", self._attempt, self._attempted)
+        self.wrap_saving(torch, "save")
+        self._wrap(dist, "init_process_group", self._meet, self._met)
+        self._wrap(torch.nn.Module, "compile", self._compiles_itself, None)
+        self._wrap(torch, "compile", self._compiles, None)
+        self.facts.install()
+        self.discovery.install()
+        self.guest.at_end(self._finish)
+        self.put()
+
+    def put(self) -> None:
+        """Put every wrapper and hook in its place."""
+        begins, ends = self._safe(self._optimizer_begins), self._safe(self._optimizer_ends)
+        self._handles = [
+            register_optimizer_step_pre_hook(begins),
+            register_optimizer_step_post_hook(ends),
+        ]
+        for owner, name, _, watched in self._patches:
+            setattr(owner, name, watched)
+
+    def remove(self) -> None:
+        """Leave PyTorch as it was."""
+        for handle in self._handles:
+            handle.remove()
+        for owner, name, original, watched in self._patches:
+            if getattr(owner, name) is watched:
+                setattr(owner, name, original)
+
+    def _take_out(self, owner: Any, name: str) -> None:
+        """Leave one thing as it was: there is nothing more to learn from it."""
+        for patch in [each for each in self._patches if each[:2] == (owner, name)]:
+            setattr(owner, name, patch[2])
+            self._patches.remove(patch)
+
+    # Wrapping.
+
+    def _safe(self, function: Callable[..., None]) -> Callable[..., None]:
+        """Let a hook fail without the training noticing: then nothing is watched any more."""
+
+        guest, compiling = self.guest, torch.compiler.is_compiling
+
+        @functools.wraps(function)
+        def hook(*words: Any) -> None:
+            if guest.on and not compiling():
+                try:
+                    function(*words)
+                except Exception as problem:
+                    self._give_up(problem)
+
+        return hook
+
+    def _give_up(self, problem: Exception) -> None:
+        self.guest.switch_off(problem)
+        self.remove()
+        self.discovery.remove()
+        for last in self.ddp.values():
+            last.remove()
+
+    def _wrap(
+        self,
+        owner: Any,
+        name: str,
+        before: Callable[..., Any],
+        after: Callable[..., Any] | None,
+    ) -> None:
+        """Put two calls around a function: of a module, or of a class for all its objects."""
+        original = getattr(owner, name)
+        guest, compiling, give_up = self.guest, torch.compiler.is_compiling, self._give_up
+
+        @functools.wraps(original)
+        def watched(*words: Any, **named: Any) -> Any:
+            if compiling() or not guest.on:
+                return original(*words, **named)
+            try:
+                before(*words, **named)
+            except Exception as problem:
+                give_up(problem)
+                return original(*words, **named)
+            try:
+                answer = original(*words, **named)
+            except BaseException:
+                if after is not None and guest.on:
+                    self._unwind(after)
+                raise
+            if after is not None and guest.on:
+                try:
+                    after(answer)
+                except Exception as problem:
+                    give_up(problem)
+            return answer
+
+        self._patches.append((owner, name, original, watched))
+
+    def _put_last(self) -> None:
+        owner, name, _, watched = self._patches[-1]
+        setattr(owner, name, watched)
+
+    def _unwind(self, after: Callable[..., Any]) -> None:
+        """The program's own call failed: leave the books in order for what follows."""
+        try:
+            after(None)
+        except Exception as problem:
+            self._give_up(problem)
+
+    # The model.
+
+    def _forward(self, model: Any, *words: Any, **named: Any) -> None:
+        if isinstance(model, DistributedDataParallel):
+            self._syncing = bool(model.require_backward_grad_sync)
+            if id(model) not in self.ddp and torch.is_grad_enabled():
+                private.sample_ddp(model)
+                self.ddp[id(model)] = LastGradient(model, self._safe(self._last_gradient))
+                self.facts.wrapped(model, self.ddp[id(model)].unused)
+        self._model_depth += 1
+        if self._model_depth > 1 or self._backwards:
+            return
+        training = torch.is_grad_enabled()
+        if training and not self._clock_chosen:
+            self._choose_clock(model)
+        self._begun = True
+        samples, sample = batch_of(words[0]) if words else (None, None)
+        if samples is None:
+            samples, sample = batch_of((words, named))
+        self._told_batch = samples is not None
+        self.note("forward", samples, training)
+        if training and self.facts.curious:
+            self.facts.called(model, sample)
+
+    def _forwarded(self, answer: Any = None) -> None:
+        self._model_depth -= 1
+        if self._model_depth == 0 and not self._backwards:
+            self.note("forwarded")
+
+    def _choose_clock(self, model: Any) -> None:
+        """Mark laps in the device's queue where the model lies on one."""
+        self._clock_chosen = True
+        first = next((each for each in model.parameters()), None)
+        device = first.device if first is not None else torch.device("cpu")
+        if device.type in ("cuda", "xpu"):
+            self.guest.clock = devices.EventClock(device)
+            self.tape.use(self.guest.clock.mark)
+        self.facts.device = device
+
+    def wrap_compiled(self, module: ModuleType) -> None:
+        """Watch the calls of compiled models: inside, nothing can be seen."""
+        self._wrap(module.OptimizedModule, "__call__", self._compiled_forward, self._forwarded)
+        self._put_last()
+
+    def _compiled_forward(self, model: Any, *words: Any, **named: Any) -> None:
+        self.discovery.remove()
+        self.facts.compiled = True
+        self._forward(getattr(model, "_orig_mod", model), *words, **named)
+
+    def _compiles(self, *words: Any, **named: Any) -> None:
+        """Hooks on every module and a compiler do not go together."""
+        self.facts.compiled = True
+        self.discovery.remove()
+
+    def _compiles_itself(self, model: Any, *words: Any, **named: Any) -> None:
+        """A model that is compiled in place is called as before."""
+        self._compiles()
+        self.discovery.know(model)
+
+    # Gradients.
+
+    def _backward(self, *words: Any, **named: Any) -> None:
+        self._backwards += 1
+        self._graded = self._computing = True
+        self.note("backward")
+
+    def _backwarded(self, answer: Any) -> None:
+        self._backwards -= 1
+        self._computing = False
+        self.note("end")
+        for last in self.ddp.values():
+            last.settle()
+
+    def _last_gradient(self) -> None:
+        """All gradients are computed; what backward still does is wait for the others'."""
+        if self._syncing and self._computing:
+            self._computing = False
+            self.note("split", "sync")
+
+    def _wait(self) -> None:
+        if self._begun:
+            self._waits += 1
+            self.note("begin", "sync")
+
+    def _waited(self) -> None:
+        if self._waits:
+            self._waits -= 1
+            self.note("end")
+
+    # The optimizer.
+
+    def _optimizer_begins(self, optimizer: Any, *words: Any) -> None:
+        if not self._hooked:
+            self._hooked = True
+            self._take_out(torch.optim.Optimizer, "zero_grad")
+        self._optimizer_depth += 1
+        if self._optimizer_depth == 1:
+            self.note("begin", "optimizer")
+
+    def _optimizer_ends(self, optimizer: Any, *words: Any) -> None:
+        self._optimizer_depth -= 1
+        if self._optimizer_depth == 0:
+            self._stepped(optimizer)
+
+    def _attempt(self, scaler: Any, optimizer: Any, *words: Any, **named: Any) -> None:
+        self._attempting = optimizer
+        self._optimizer_begins(optimizer)
+
+    def _attempted(self, answer: Any) -> None:
+        """A step that was skipped because of an overflow is a step all the same."""
+        self._optimizer_ends(self._attempting)
+
+    def _zero(self, optimizer: Any, *words: Any, **named: Any) -> None:
+        """A compiled optimizer tells of no step; that its gradients are cleared tells as much."""
+        if not self._hooked and self._graded:
+            self.note("begin", "optimizer")
+            self._stepped(optimizer)
+
+    def _stepped(self, optimizer: Any) -> None:
+        self._graded = False
+        self.tape.stepped(id(optimizer))
+        self.facts.stepped(optimizer)
+        if self.discovery.on and self.guest.steps >= 2:
+            self.discovery.settle()
+        if not self.guest.steps % private.SAMPLE_RATE:
+            for last in self.ddp.values():
+                if said := private.ddp_seconds(last.model):
+                    self.observer.side(hidden=said["overlap"])
+        if self.trace.on:
+            self.trace.stepped(self.facts.device)
+        if self.guest.done:
+            self.guest.leave()
+
+    # Data, checkpoints, meeting.
+
+    def _iterate(self, loader: Any) -> None:
+        self.facts.iterates(loader)
+        self.loaders.iterates(loader)
+        self._begun = True
+        self.note("fetch", id(loader))
+
+    def _iterated(self, iterator: Any) -> None:
+        self.note("exhausted")
+
+    def _fetch(self, loader: int) -> None:
+        if self.guest.on:
+            try:
+                self._begun = True
+                self.note("fetch", loader)
+            except Exception as problem:
+                self._give_up(problem)
+
+    def _fetched(self, batch: Any) -> None:
+        if self.guest.on:
+            try:
+                samples, sample = None, None
+                if not self._told_batch or self.guest.steps <= KNOWN:
+                    samples, sample = batch_of(batch)
+                    self.facts.fetched(sample)
+                self.note("fetched", samples)
+            except Exception as problem:
+                self._give_up(problem)
+
+    def _fetch_failed(self) -> None:
+        """The loader is exhausted, or has failed."""
+        if self.guest.on:
+            self.note("exhausted")
+
+    def wrap_saving(self, owner: Any, name: str) -> None:
+        """Watch a function that writes checkpoints; one inside another is one."""
+        if hasattr(owner, name):
+            self._wrap(owner, name, self._save, self._saved)
+            self._put_last()
+
+    def _save(self, *words: Any, **named: Any) -> None:
+        self._saves += 1
+        self._begun = True
+        self.note(*("begin", "checkpoint") if self._saves > 1 else ("saving",))
+
+    def _saved(self, answer: Any) -> None:
+        self._saves -= 1
+        self.note("saved")
+
+    def _meet(self, *words: Any, **named: Any) -> None:
+        self._meeting = time.perf_counter()
+
+    def _met(self, answer: Any) -> None:
+        self.guest.met(self._meeting, time.perf_counter())
+
+    def _finish(self) -> dict[str, Any]:
+        """Tell what can only be told at the end."""
+        self.trace.finish()
+        loader = self.loaders.at_end()
+        self.tape.understand()
+        self.note("finish")
+        self.tape.understand()
+        told = {**self.facts.at_end(), **loader}
+        if self.ddp:
+            told["ddp"] = [private.ddp_facts(last.model) for last in self.ddp.values()]
+        if self.guest.steps and self._clock_chosen:
+            told["memory"] = devices.peak_memory(self.facts.device)
+        return told

@@ -1,0 +1,442 @@
+"""From events in a stranger's loop to optimizer steps, their phases and samples.
+
+No PyTorch here: the hooks tell what begins and ends, and this file decides what
+it means. A step is everything between two ends of the optimizer that closes
+the loop's body. Inside it every moment belongs to one lap; what lies between
+two activities is named by its neighbours (between forward and backward it is
+the loss, and so forward). Validation and checkpoints are pauses: laps that do
+not count as time of the step, and spans of the rank's life.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from scalewise.probe import PAUSES
+from scalewise.probe.guest import Guest
+
+BEFORE_BACKWARD = ("", "input", "forward", "optimizer", "checkpoint")
+AFTER = {
+    **{(last, "backward"): "forward" for last in BEFORE_BACKWARD},
+    ("backward", "optimizer"): "optimizer",
+}
+"""What the time between two activities is, where it is not simply other."""
+TEACHERS = 2
+"""Forwards without gradients that still belong to a step, between its batch and its training."""
+CHANGED = 8
+"""Steps of another optimizer after which the loop is taken to have changed."""
+
+
+@dataclass(slots=True)
+class Event:
+    """Something in the current row that may turn out to be validation."""
+
+    kind: str
+    """``fetch`` or ``check``: a forward without gradients."""
+    source: Hashable
+    start: int
+    """The index of the mark at which it began."""
+    end: int = -1
+    gave: bool = False
+    """Whether a fetch gave a batch, and not an iterator or an end."""
+
+
+class Observer:
+    """Makes rows and spans of what the hooks tell."""
+
+    def __init__(self, guest: Guest, now: Callable[[], float]) -> None:
+        self.guest = guest
+        self.stack: list[str] = []
+        self.in_row = False
+        """Whether training has begun in this row: a forward with gradients."""
+        self.steps = 0
+        self._counted = 0
+        """Samples of the last step."""
+        self.last_row: tuple[list[str], list[float]] = ([], [])
+        """The laps of the last whole step, and their moments by the host's clock."""
+        self.follow: Callable[[str], None] | None = None
+        """Who wants to know of every change what is going on now."""
+        self._now = now
+        self._mark: Callable[[], Any] | None = None
+        self._names: list[str] = []
+        self._times = [now()]
+        self._marks = self._times
+        self._last = ""
+        self._samples = 0
+        self._again = 0
+        """Samples of forwards for which no batch was fetched: a batch used again, or no loader."""
+        self._side: dict[str, Any] = {}
+        self._events: list[Event] = []
+        self._paused = False
+        """Whether there are laps of pauses in this row."""
+        self._odd = False
+        """Whether something in this row may be no part of a step."""
+        self._credit: dict[Hashable, list[int | None]] = {}
+        self._source: Hashable = None
+        """The loader that was asked last."""
+        self._sources: set[Hashable] = set()
+        """Loaders that have fed training."""
+        self._forwards = 0
+        self._inside = 0
+        """Training forwards inside the optimizer's step: those of a closure."""
+        self._closer: Hashable = None
+        self._stepped: list[tuple[Hashable, int, int, int]] = []
+        """While the closer is not known: who stepped, at which mark, after how many samples."""
+        self._others: dict[Hashable, int] = {}
+        self._train: list[float] = []
+        """When the current stretch of training began and its last step ended."""
+        self._train_samples = 0
+        self._train_steps = 0
+        self._saved_from: int | None = None
+        self._saved_to = 0
+        """Where the laps of a checkpoint begin and end, until it is told of."""
+        self._told = self._times[0]
+        """The end of the last thing that was told."""
+        self.quiet = True
+        """Whether nothing has happened yet: the first step begins with what happens first."""
+
+    def use(self, mark: Callable[[], Any]) -> None:
+        """Mark laps in the device's own queue from the next row on; called before the first."""
+        self._mark = mark
+        self._marks = [mark() for _ in self._times]
+
+    # What the hooks call.
+
+    def begin(self, activity: str) -> None:
+        """Something begins; the time before it is named by what it lies between."""
+        if self.quiet:
+            self._wake()
+        stack = self.stack
+        self._names.append(stack[-1] if stack else AFTER.get((self._last, activity), "other"))
+        self._times.append(self._now())
+        if self._mark is not None:
+            self._marks.append(self._mark())
+        stack.append(activity)
+        if self.follow is not None:
+            self.follow(activity)
+
+    def end(self) -> None:
+        """The innermost activity ends."""
+        activity = self.stack.pop()
+        self._names.append(activity)
+        self._times.append(self._now())
+        if self._mark is not None:
+            self._marks.append(self._mark())
+        if activity != "sync":
+            self._last = activity
+        if self.follow is not None:
+            self.follow(self.stack[-1] if self.stack else "")
+
+    def split(self, activity: str) -> None:
+        """What the innermost activity does from here on is something else."""
+        self._lap(self.stack[-1])
+        self._last, self.stack[-1] = self.stack[-1], activity
+        if self.follow is not None:
+            self.follow(activity)
+
+    def fetch(self, source: Hashable) -> None:
+        """A loader is asked for a batch, or for an iterator over batches."""
+        self.begin("input")
+        self._source = source
+        self._events.append(Event("fetch", source, len(self._names)))
+        if source not in self._sources:
+            self._odd = True
+
+    def fetched(self, samples: int | None) -> None:
+        """The loader has given a batch."""
+        self.exhausted()
+        self._events[-1].gave = True
+        self._credit.setdefault(self._source, []).append(samples)
+
+    def exhausted(self) -> None:
+        """The loader has given no batch: an iterator, or its end."""
+        self.end()
+        self._events[-1].end = len(self._names)
+
+    def forward(self, samples: int | None, training: bool) -> None:
+        """A model is called; ``training`` says whether gradients will be wanted."""
+        if training:
+            self._begin_training()
+            again = "optimizer" in self.stack and self._inside > 0
+            self._inside += "optimizer" in self.stack
+            self.begin("forward")
+            if not again:  # A closure may be called many times for one batch.
+                self._count(samples)
+            self._forwards += 1
+        else:
+            if not self.in_row:
+                self._tell_saved()
+            self.begin("forward" if self.in_row else "validate")
+            if not self.in_row:
+                self._events.append(Event("check", None, len(self._names)))
+                self._odd = True
+
+    def forwarded(self) -> None:
+        """The model has answered."""
+        checking = self.stack[-1] == "validate"
+        self.end()
+        if checking:
+            self._events[-1].end = len(self._names)
+
+    def backward(self) -> None:
+        """Gradients are asked for."""
+        if "backward" not in self.stack:
+            self._begin_training()
+            if not self._forwards and "optimizer" not in self.stack:
+                self._count(None)
+            self._forwards = 0
+        self.begin("backward")
+
+    def stepped(self, optimizer: Hashable) -> None:
+        """An optimizer has done its step: maybe the whole step ends here."""
+        self.end()
+        self._inside = 0
+        if self._closer is None:
+            return self._learn(optimizer)
+        if optimizer == self._closer:
+            self._others.clear()
+            return self._close(len(self._names), self._samples, self._again)
+        count = self._others[optimizer] = self._others.get(optimizer, 0) + 1
+        if count >= CHANGED:
+            self._closer = optimizer
+            self._others.clear()
+        return None
+
+    def saving(self) -> None:
+        """A checkpoint begins; what led to it since the last step belongs to it.
+
+        One checkpoint often is many files: those that no step lies between are one.
+        """
+        if self.stack or self.in_row:
+            return self.begin("checkpoint")
+        if self.quiet:
+            self._wake()
+        self._settle(len(self._names))
+        if self._saved_from is None:
+            self._saved_from = len(self._names)
+        else:
+            self._rename(self._saved_from, len(self._names), "checkpoint")
+        self._lap("checkpoint")
+        return self.stack.append("checkpoint")
+
+    def saved(self) -> None:
+        """The checkpoint is written."""
+        self.end()
+        if not self.stack and self._saved_from is not None:
+            self._saved_to = len(self._names)
+        elif not self.stack:
+            self._pause("checkpoint", len(self._names) - 1, len(self._names))
+
+    def _tell_saved(self) -> None:
+        """Tell of the checkpoint before what comes now, if there was one."""
+        if self._saved_from is not None:
+            start, self._saved_from = self._saved_from, None
+            self._pause("checkpoint", start, self._saved_to)
+
+    def side(self, **facts: Any) -> None:
+        """Tell something else about the current step."""
+        self._side.update(facts)
+
+    def skip(self) -> None:
+        """Let the time since the last mark belong to no step."""
+        self._times[-1] = self._now()
+        if self._mark is not None:
+            self._marks[-1] = self._mark()
+
+    @property
+    def sources(self) -> set[Hashable]:
+        """The loaders that have fed training."""
+        return self._sources
+
+    def finish(self) -> None:
+        """The program ends: tell of what came after the last step."""
+        while self.stack:
+            self.end()
+        if self._stepped and self._closer is None:
+            self._close(*self._stepped[-1][1:])
+        if not self.in_row:
+            self._settle(len(self._names))
+            self._tell_saved()
+        self._end_train()
+        if not self.quiet:
+            self.guest.span("shutdown", self._told, self._now())
+
+    # How it is understood.
+
+    def _lap(self, name: str) -> None:
+        self._names.append(name)
+        self._times.append(self._now())
+        if self._mark is not None:
+            self._marks.append(self._mark())
+
+    def _wake(self) -> None:
+        """Begin the first row: whatever was before it is the building of the job."""
+        self.quiet = False
+        self._times[:] = [self._now()]
+        if self._mark is not None:
+            self._marks[:] = [self._mark()]
+        self._told = self._times[0]
+        self.guest.built(self._times[0])
+
+    def _begin_training(self) -> None:
+        if not self.in_row:
+            if self._odd:
+                self._settle(None)
+            if self._saved_from is not None:
+                self._tell_saved()
+            self.in_row = True
+
+    def _settle(self, end: int | None) -> None:
+        """Decide what of this row was validation; ``end`` if no training follows."""
+        events, known = self._events, self._sources
+        checks = [e for e in events if e.kind == "check" or (known and e.source not in known)]
+        fetches = [e for e in events if e not in checks]
+        if end is None and fetches:
+            checks = self._without_teachers(checks, fetches[-1])
+        if not checks:
+            return
+        cut = max(check.end for check in checks)
+        later = [fetch.start for fetch in fetches if fetch.start >= cut]
+        if later:
+            cut = later[0]
+        elif end is None and checks[-1].kind == "fetch":
+            cut = len(self._names)  # A loader that is not for training, a model nobody saw.
+        for event in events:
+            if event.gave and event.end <= cut and self._credit.get(event.source):
+                self._credit[event.source].pop(0)
+        start = self._stepped[-1][1] if self._stepped else 0
+        self._rename(start, cut, "validate", keep=("checkpoint",))
+        self._pause("validate", start, cut)
+        self._events = [fetch for fetch in fetches if fetch.start >= cut]
+
+    def _without_teachers(self, checks: list[Event], fetch: Event) -> list[Event]:
+        """Leave out the few forwards between a batch and its training: they are of the step."""
+        late = [check for check in checks if check.start >= fetch.end]
+        if not 0 < len(late) <= TEACHERS:
+            return checks
+        for event in late:
+            self._rename(event.start, event.end, "forward", only="validate")
+        return [check for check in checks if check not in late]
+
+    def _rename(
+        self, start: int, end: int, name: str, *, keep: tuple[str, ...] = (), only: str = ""
+    ) -> None:
+        for place in range(start, end):
+            if self._names[place] not in keep and (not only or self._names[place] == only):
+                self._names[place] = name
+
+    def _pause(self, name: str, start: int, end: int) -> None:
+        """Tell of a pause between steps; the stretch of training before it is over."""
+        self._paused = True
+        self._end_train()
+        while start < end and self._names[start] != name:
+            start += 1  # A pause of another kind, told of already.
+        self._told = self._times[end]
+        self.guest.span(name, self._times[start], self._told)
+
+    def _end_train(self) -> None:
+        if self._train_steps:
+            facts = {"samples": self._train_samples, "taken": self._train_steps}
+            self.guest.span("train", self._train[0], self._train[1], **facts)
+        self._train, self._train_samples, self._train_steps = [], 0, 0
+
+    def _take(self) -> int | None:
+        """Use up one fetched batch; return its samples, nothing if none is there."""
+        batches = self._credit.get(self._source) or next(filter(None, self._credit.values()), None)
+        return batches.pop(0) if batches else None
+
+    def _count(self, samples: int | None) -> None:
+        """Count a batch that is trained on; one that comes again is not counted twice."""
+        if any(self._credit.values()):
+            fetched = self._take()
+            self._samples += samples if samples is not None else fetched or 0
+        else:
+            self._again += samples or 0
+
+    def _learn(self, optimizer: Hashable) -> None:
+        """Find the optimizer that closes a step: the last before one comes again."""
+        here = len(self._names)
+        if not any(optimizer == each for each, *_ in self._stepped):
+            self._stepped.append((optimizer, here, self._samples, self._again))
+            self._pass()
+            self.in_row, self._forwards = False, 0
+            return
+        self._closer, *where = self._stepped[-1]
+        self._stepped = []
+        self._close(*where)
+        if optimizer == self._closer:
+            self._close(len(self._names), self._samples, self._again)
+
+    def _pass(self) -> None:
+        """What was fetched for this step was for training."""
+        for event in self._events:
+            if event.gave:
+                self._sources.add(event.source)
+        self._events, self._odd = [], False
+
+    def _close(self, place: int, samples: int, again: int) -> None:
+        """End a step at this mark; what comes after it is the next one's."""
+        names, marks, times = self._names, self._marks, self._times
+        first = start = 0
+        if self._paused:
+            pauses = [k for k in range(place) if names[k] in PAUSES]
+            first = next((k for k in range(place) if names[k] not in PAUSES), place)
+            start = pauses[-1] + 1 if pauses else 0
+            self._paused = any(name in PAUSES for name in names[place:])
+        if not self._train:
+            self._train = [times[start], 0.0]
+        self._train[1] = self._told = times[place]
+        counted = samples or again
+        self._train_samples += counted
+        self._train_steps += 1
+        side, self._side = self._side, {}
+        side["at"] = self.guest.anchor + times[first]
+        if first or place < len(names):
+            self._names, self._times = names[place:], times[place:]
+            self._marks = self._times if self._mark is None else marks[place:]
+            names, times = names[first:place], times[first : place + 1]
+            marks = times if self._mark is None else marks[first : place + 1]
+        else:
+            self._names, self._times = [], times[place:]
+            self._marks = self._times if self._mark is None else marks[place:]
+        self.last_row = names, times
+        self._samples, self._again = self._samples - samples, self._again - again
+        self._pass()
+        self._last = ""
+        self._forwards = 0
+        self.in_row = bool(self._names)
+        self.steps += 1
+        self._counted = counted
+        if not self.guest.explicit:
+            self.guest.row((counted, names, marks, side))
+
+    def standing(self) -> dict[Hashable, list[int | None]] | None:
+        """Return what decides how the next words are understood; nothing inside a step."""
+        inside = self.stack or self._names or self._events or self._closer is None or self._others
+        if inside or self.quiet or self._saved_from is not None:
+            return None
+        return {source: list(left) for source, left in self._credit.items() if left}
+
+    def again(self, times: list[float], marks: list[Any]) -> None:
+        """Take the last step once more, with other times: every word was the same."""
+        before = self._times[0]
+        if not self._train:
+            self._train = [before, 0.0]
+        end = times[-1]
+        self._train[1] = self._told = end
+        self._train_samples += self._counted
+        self._train_steps += 1
+        self.steps += 1
+        side, self._side = self._side, {}
+        side["at"] = self.guest.anchor + before
+        times.insert(0, before)
+        if self._mark is None:
+            marks = times
+        else:
+            marks.insert(0, self._marks[0])
+        names = self.last_row[0]
+        self.last_row = names, times
+        self._times = [end]
+        self._marks = self._times if self._mark is None else marks[-1:]
+        if not self.guest.explicit:
+            self.guest.row((self._counted, names, marks, side))

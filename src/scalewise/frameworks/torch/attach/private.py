@@ -1,0 +1,130 @@
+"""The only place that touches PyTorch's private names, each with a public way out.
+
+A name that is gone in some version costs one kind of knowledge, never the
+watching: the functions below say so by returning nothing, or fall back to the
+nearest public interface.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+Patch = tuple[Any, str, Any, Any]
+"""An owner, the name of something it has, the original, and what takes its place."""
+SAMPLE_RATE = 10
+"""Steps between two of DDP's own timings."""
+
+
+def wrap_fetch(
+    begin: Callable[[int], None], end: Callable[[Any], None], fail: Callable[[], None]
+) -> list[Patch]:
+    """Return what has every fetch of a loader's batch told, by the loader's id."""
+    kind: Any = getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", None)
+    if kind is None:
+        return _wrap_iterators(begin, end, fail)
+    original = kind.__next__
+    made = kind.__init__
+
+    @functools.wraps(made)
+    def remember(self: Any, loader: Any, *words: Any, **named: Any) -> None:
+        made(self, loader, *words, **named)
+        self._scalewise_loader = id(loader)
+
+    @functools.wraps(original)
+    def fetch(self: Any) -> Any:
+        begin(getattr(self, "_scalewise_loader", 0))
+        try:
+            batch = original(self)
+        except BaseException:
+            fail()
+            raise
+        end(batch)
+        return batch
+
+    return [(kind, "__init__", made, remember), (kind, "__next__", original, fetch)]
+
+
+def _wrap_iterators(
+    begin: Callable[[int], None], end: Callable[[Any], None], fail: Callable[[], None]
+) -> list[Patch]:
+    """The public way: put a generator around what a loader's ``__iter__`` gives."""
+    original = DataLoader.__iter__
+
+    def batches(self: Any) -> Any:
+        iterator = original(self)
+        while True:
+            begin(id(self))
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                fail()
+                return
+            except BaseException:
+                fail()
+                raise
+            end(batch)
+            yield batch
+
+    return [(DataLoader, "__iter__", original, batches)]
+
+
+def wrap_wait(begin: Callable[[], None], end: Callable[[], None]) -> list[Patch]:
+    """Return what has every wait for a collective told; nothing where that is impossible."""
+    try:
+        from torch._C._distributed_c10d import Work
+
+        original = Work.wait
+    except (ImportError, AttributeError):
+        return []
+
+    @functools.wraps(original)
+    def wait(self: Any, *words: Any, **named: Any) -> Any:
+        begin()
+        try:
+            return original(self, *words, **named)
+        finally:
+            end()
+
+    return [(Work, "wait", original, wait)]
+
+
+def sample_ddp(model: Any) -> None:
+    """Ask DDP to time every tenth step."""
+    try:
+        model._set_ddp_runtime_logging_sample_rate(SAMPLE_RATE)
+    except Exception:
+        return
+
+
+def ddp_seconds(model: Any) -> dict[str, float] | None:
+    """Return DDP's own seconds of its last timed step: communication, and what overlapped it."""
+    try:
+        said = model._get_ddp_logging_data()
+        communication = int(said["backward_comm_time"]) / 1e9
+        overlap = int(said["backward_compute_comm_overlap_time"]) / 1e9
+    except Exception:
+        return None
+    if communication <= 0:
+        return None
+    return {"communication": communication, "overlap": overlap}
+
+
+def ddp_facts(model: Any) -> dict[str, Any]:
+    """Return how DDP bundles its gradients, as far as it says."""
+    try:
+        said = model._get_ddp_logging_data()
+        sizes = said.get("rebuilt_bucket_sizes") or said.get("bucket_sizes") or ""
+        return {"buckets": [int(size) for size in str(sizes).split(",") if size.strip()]}
+    except Exception:
+        return {}
+
+
+def profiled() -> bool:
+    """Say whether a profiler is at work already: a second one would end it."""
+    try:
+        return bool(getattr(torch.autograd, "_profiler_enabled")())  # noqa: B009
+    except AttributeError:
+        return False

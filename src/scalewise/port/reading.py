@@ -1,0 +1,54 @@
+"""Read a script from its file; refuse what is no PyTorch script that trains."""
+
+import ast
+from pathlib import Path
+
+from scalewise.errors import SpecError
+from scalewise.port.names import Names
+from scalewise.port.patch import Source
+from scalewise.port.script import Script
+
+OTHERS = {"accelerate", "lightning", "pytorch_lightning", "deepspeed", "horovod", "ignite"}
+BOM = b"\xef\xbb\xbf"
+"""What some editors put before the first letter; it stays, and counts as nothing."""
+
+
+def read(path: Path) -> Script:
+    """Return what a script does; refuse what is no PyTorch script that trains."""
+    try:
+        text = path.read_bytes()
+        text.decode()
+        tree = ast.parse(text.removeprefix(BOM))
+    except OSError as why:
+        raise SpecError(f"cannot read {path}: {why.strerror}", hint="give a script") from why
+    except (SyntaxError, ValueError, RecursionError) as why:
+        where = f", line {why.lineno}" if isinstance(why, SyntaxError) and why.lineno else ""
+        problem = why.msg if isinstance(why, SyntaxError) else "its text cannot be read"
+        hint = "give a script that runs with `python`, written in Python 3 and UTF-8"
+        raise SpecError(f"{path} is not Python{where}: {problem}", hint=hint) from why
+    script = Script(path, Source(text.removeprefix(BOM)), Names(tree))
+    imported = _imports(tree)
+    if others := sorted(OTHERS & imported):
+        hint = "start it as its own documentation says"
+        raise SpecError(f"{path} uses {others[0]}, which makes it parallel itself", hint=hint)
+    if "torch" not in imported:
+        hint = "scalewise port reads scripts that are written in PyTorch"
+        raise SpecError(f"{path} does not import torch", hint=hint)
+    if not script.backwards:
+        hint = "give the file with the training loop, where .backward() is called"
+        raise SpecError(f"{path} has no training loop", hint=hint)
+    return script
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    modules = [
+        name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [each.name for each in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+        )
+    ]
+    return {name.partition(".")[0] for name in modules}

@@ -1,0 +1,78 @@
+"""Runs first in every Python process of a program, as its ``sitecustomize``.
+
+It imports nothing heavy and changes nothing until the program itself imports
+an engine that can be watched; then it puts the hooks in. Whatever goes wrong
+here is told in one line, and the program goes on as if we were not there.
+"""
+
+import os
+import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+WATCHED = {
+    "torch": "scalewise.frameworks.torch.attach",
+    "torch._dynamo.eval_frame": "scalewise.frameworks.torch.attach",
+    "torch.distributed.checkpoint": "scalewise.frameworks.torch.attach",
+    "safetensors.torch": "scalewise.frameworks.torch.attach",
+}
+"""Modules whose import is noticed, and who is told of it (``imported(name, module)``)."""
+
+
+class _Notice(Loader):
+    """Loads a module as its own loader would, and then tells of it."""
+
+    def __init__(self, loader: Any, name: str) -> None:
+        self._loader, self._name = loader, name
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        made: ModuleType | None = self._loader.create_module(spec)
+        return made
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        if module.__spec__ is not None:
+            module.__spec__.loader = module.__loader__ = self._loader
+        try:
+            watcher = __import__(WATCHED[self._name], fromlist=["imported"])
+            watcher.imported(self._name, module)
+        except Exception as problem:
+            print(f"scalewise: not watching {self._name}: {problem!r}", file=sys.stderr)
+
+
+class _Finder(MetaPathFinder):
+    """Finds what everyone finds, and puts itself between for the watched modules."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name not in WATCHED:
+            return None
+        found = PathFinder.find_spec(name, path, target)
+        if found is not None and found.loader is not None:
+            found.loader = _Notice(found.loader, name)
+        return found
+
+
+def _begin() -> None:
+    if "SCALEWISE_RUN" in os.environ:
+        sys.meta_path.insert(0, _Finder())
+
+
+def _chain() -> None:
+    """Run the ``sitecustomize`` that this one hides, if there is another."""
+    here = os.path.dirname(__file__)
+    others = [folder for folder in sys.path if os.path.abspath(folder or ".") != here]
+    hidden = PathFinder.find_spec("sitecustomize", others)
+    if hidden is not None and hidden.loader is not None and hidden.origin != __file__:
+        exec(compile(_source(hidden), hidden.origin or "sitecustomize", "exec"), globals())
+
+
+def _source(spec: ModuleSpec) -> str:
+    loader: Any = spec.loader
+    return str(loader.get_source(spec.name) or "")
+
+
+if __name__ == "sitecustomize":
+    _begin()
+    _chain()

@@ -1,0 +1,86 @@
+"""Read the deep look at a few steps: the engine's own trace of one rank, and our laps beside it.
+
+Moments are seconds since the first traced lap, so that the two lie on one axis.
+"""
+
+import gzip
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scalewise.errors import RecordError
+from scalewise.record.files import read_json
+from scalewise.record.write import marks_file, trace_file
+
+KINDS = ("cpu_op", "user_annotation", "kernel", "gpu_memcpy", "gpu_memset")
+"""The categories of events that mean work or waiting; the others repeat them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that ran on a thread of the host or on a stream of a device."""
+
+    name: str
+    kind: str
+    thread: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lap:
+    """What the light measurement took a stretch of a traced step for, by the host's clock."""
+
+    step: int
+    name: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One rank's traced steps."""
+
+    rank: int
+    events: tuple[Event, ...]
+    laps: tuple[Lap, ...]
+
+
+def read_traces(folder: Path, ranks: int) -> tuple[Trace, ...]:
+    """Return the traces of a run, of those ranks that have one."""
+    return tuple(
+        read_trace(folder, rank)
+        for rank in range(ranks)
+        if trace_file(folder, rank).exists() and marks_file(folder, rank).exists()
+    )
+
+
+def read_trace(folder: Path, rank: int) -> Trace:
+    """Return what one rank's trace and its laps tell."""
+    marks = read_json(marks_file(folder, rank))["laps"]
+    path = trace_file(folder, rank)
+    try:
+        told = json.loads(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, ValueError) as why:
+        raise RecordError(f"cannot read {path}: {why}", hint="run it again with --again") from why
+    origin = marks[0]["at"] if marks else 0.0
+    shift = told.get("baseTimeNanoseconds", 0) / 1e9 - origin
+    return Trace(
+        rank=rank,
+        events=tuple(_event(each, shift) for each in told["traceEvents"] if _counts(each)),
+        laps=tuple(
+            Lap(each["step"], each["name"], each["at"] - origin, each["until"] - origin)
+            for each in marks
+        ),
+    )
+
+
+def _counts(event: dict[str, Any]) -> bool:
+    return event.get("ph") == "X" and event.get("cat") in KINDS
+
+
+def _event(told: dict[str, Any], shift: float) -> Event:
+    start = told["ts"] / 1e6 + shift
+    thread = f"{told['pid']}/{told['tid']}"
+    return Event(told["name"], told["cat"], thread, start, start + told["dur"] / 1e6)

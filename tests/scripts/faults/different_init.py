@@ -1,0 +1,19 @@
+"""The replicas begin apart: gradients are averaged by hand, the seed differs by rank."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+model = nn.Linear(32, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(40):
+    x, y = torch.randn(16, 32), torch.randn(16, 1)
+    optimizer.zero_grad()
+    nn.functional.mse_loss(model(x), y).backward()
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= dist.get_world_size()
+    optimizer.step()
+dist.destroy_process_group()

@@ -1,0 +1,21 @@
+"""Every epoch has the same order: the sampler's set_epoch is never called."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(640, 32), torch.randn(640, 1))
+sampler = DistributedSampler(data, shuffle=True)
+loader = DataLoader(data, batch_size=16, sampler=sampler)
+model = DDP(nn.Linear(32, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _epoch in range(3):
+    for x, y in loader:
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+dist.destroy_process_group()

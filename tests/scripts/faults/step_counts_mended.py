@@ -1,0 +1,22 @@
+"""Ranks take equal numbers of steps: all end with the rank that has the fewest batches."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+size = 320 + 160 * dist.get_rank()
+data = TensorDataset(torch.randn(size, 32), torch.randn(size, 1))
+loader = DataLoader(data, batch_size=16, shuffle=True)
+model = DDP(nn.Linear(32, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+fewest = torch.tensor(len(loader))
+dist.all_reduce(fewest, op=dist.ReduceOp.MIN)
+for _, (x, y) in zip(range(int(fewest)), loader):
+    optimizer.zero_grad()
+    nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+dist.destroy_process_group()

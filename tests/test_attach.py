@@ -1,0 +1,196 @@
+"""Scripts in the styles people write them, untouched, under the watcher.
+
+``scripts/expected.py`` holds what each of them does, by arithmetic; here it is
+compared with what was seen: every step's samples on every rank, the phases,
+the passes of validation and the checkpoints.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attached import run
+from scripts.expected import HERE, SCRIPTS, Script
+
+pytestmark = [pytest.mark.scripts, pytest.mark.timeout(180)]
+
+SCALEWISE = [str(Path(sys.executable).parent / "scalewise")]
+SEEN = [s for s in SCRIPTS if s.truth(2).recognised or "compiled" in s.name]
+WHOLE = [s for s in SEEN if s.truth(2).exit == 0 and any(s.truth(2).steps)]
+
+
+def _devices(script: Script) -> int:
+    return 2 if script.truth(2).distributed else 1
+
+
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(s, marks=pytest.mark.soak) if s.slow else s for s in WHOLE],
+    ids=lambda script: script.name,
+)
+def test_steps_samples_phases_and_pauses_are_those_of_the_script(script, tmp_path):
+    assert not script.needs or importlib.util.find_spec(script.needs), f"install {script.needs}"
+    devices = _devices(script)
+    truth = script.truth(devices)
+    ranks, cause = run(script, devices, tmp_path)
+    assert cause == ""
+    assert [rank.find("unwatched") for rank in ranks] == [None] * devices
+    assert tuple(tuple(rank.column("samples")) for rank in ranks) == truth.step_samples
+    assert tuple(len(rank.spans("validate")) for rank in ranks) == truth.validations
+    assert max(len(rank.spans("checkpoint")) for rank in ranks) == truth.checkpoints
+    there = {name for rank in ranks for name, seconds in rank.phases.items() if seconds > 0}
+    assert truth.phases - {"validate", "checkpoint"} <= there
+    for rank in ranks:
+        columns = [rank.column(name) for name in ("seconds", "at")]
+        for seconds, *phases in zip(columns[0], *_phases(rank)):
+            assert sum(phases) == pytest.approx(seconds, abs=1e-5)
+
+
+def _phases(rank):
+    """Return the columns of all phases, 0 where a step had none."""
+    names = list(rank.phases)
+    rows = [
+        [line["each"].get(name, [0.0] * len(line["index"])) for name in names]
+        for line in rank.lines
+        if "each" in line
+    ]
+    return [[value for row in rows for value in row[place]] for place in range(len(names))]
+
+
+def named(words: str) -> Script:
+    return next(script for script in SCRIPTS if script.name == words)
+
+
+def test_a_script_that_is_not_distributed_is_measured_on_one_device(tmp_path):
+    words = [*SCALEWISE, "run", "--on", "1,2", "--", str(HERE / "plain.py")]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0
+    told = _measure(tmp_path / "runs" / "plain")
+    assert [point["devices"] for point in told["points"]] == [1]
+    assert any("not distributed" in warning for warning in told["warnings"])
+
+
+def test_all_ranks_leave_together_after_the_step_that_was_asked_for(tmp_path):
+    ranks, cause = run(named("ddp.py"), 2, tmp_path, stop_after=7)
+    assert cause == ""
+    assert [len(rank.column("samples")) for rank in ranks] == [7, 7]
+
+
+def test_samples_that_are_said_count(tmp_path):
+    ranks, _ = run(named("ddp.py"), 1, tmp_path, stop_after=5, samples_per_step=99)
+    assert ranks[0].column("samples") == [99] * 5
+
+
+@pytest.mark.parametrize(
+    ("ending", "words"),
+    [
+        ("crash", "failed after step 7: DataCorrupted: shard 3 cannot be read at step 7 (code 1)"),
+        ("killed", "was killed by SIGKILL after step 7"),
+        ("exit", "ended with code 3"),
+        ("no-step", "took no training step that could be seen"),
+    ],
+)
+def test_a_program_that_fails_says_how(ending, words, tmp_path):
+    ranks, cause = run(named(f"endings.py --end {ending}"), 2, tmp_path)
+    assert words in cause
+    if ending != "no-step":
+        assert [len(rank.column("samples")) for rank in ranks if rank.lines][-1] == 7
+
+
+def test_steps_that_nobody_can_see_are_told_in_three_lines(tmp_path):
+    text = (HERE / "by_hand.py").read_text()
+    assert "scalewise" not in text
+    ranks, cause = run(Script(path=str(_told(tmp_path)), truth=named("by_hand.py").truth), 1,
+                       tmp_path / "there")  # fmt: skip
+    assert cause == ""
+    assert ranks[0].column("samples") == [20] * 6
+    plain = subprocess.run([sys.executable, tmp_path / "told.py"], timeout=60, check=True)
+    assert plain.returncode == 0
+
+
+def _told(folder: Path) -> Path:
+    path = folder / "told.py"
+    path.write_text(
+        "from scalewise import probe\n"
+        "for step in range(6):\n"
+        "    sum(range(10_000))\n"
+        "    probe.lap('forward')\n"
+        "    probe.step(samples=20)\n"
+    )
+    return path
+
+
+def test_the_losses_are_the_same_bits_with_and_without_watching(tmp_path):
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=localhost"]
+    script = tmp_path / "losses.py"
+    script.write_text(LOSSES)
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    argv = [sys.executable, *torchrun, "--nproc-per-node=2", str(script)]
+    subprocess.run(argv, cwd=tmp_path, env=env, timeout=120, check=True, capture_output=True)
+    bare = (tmp_path / "losses.json").read_text()
+    (tmp_path / "losses.json").unlink()
+    words = [*SCALEWISE, "run", "--on", "2", "--", "losses.py"]
+    subprocess.run(words, cwd=tmp_path, timeout=120, check=True, capture_output=True)
+    watched = (tmp_path / "losses.json").read_text()
+    assert len(json.loads(bare)) == 60
+    assert watched == bare
+
+
+LOSSES = """
+import json, os, torch, torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(480, 20), torch.randint(0, 5, (480,)))
+model = nn.Sequential(nn.Linear(20, 64), nn.Dropout(0.2), nn.ReLU(), nn.Linear(64, 5))
+model = nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.Adam(model.parameters())
+sampler = DistributedSampler(data)
+losses = []
+for epoch in range(4):
+    sampler.set_epoch(epoch)
+    for x, y in DataLoader(data, 16, sampler=sampler):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item().hex())
+if dist.get_rank() == 0:
+    json.dump(losses, open("losses.json", "w"))
+dist.destroy_process_group()
+"""
+
+
+def test_a_failing_watcher_lets_the_training_go_on(tmp_path):
+    """As if there were a bug in it that shows after ten steps that are alike."""
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n" + BUG + LOSSES)
+    words = [*SCALEWISE, "run", "--on", "1", "--", "train.py"]
+    done = subprocess.run(words, cwd=tmp_path, timeout=120, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert len(json.loads((tmp_path / "losses.json").read_text())) == 120
+    (log,) = tmp_path.glob("runs/train/*/log.txt")
+    assert log.read_text().count("watching stopped: ZeroDivisionError") == 1
+    assert any("watching stopped" in told for told in _measure(log.parent.parent)["warnings"])
+
+
+BUG = """
+from itertools import count
+from scalewise.frameworks.torch.attach.observer import Observer
+calls, again = count(), Observer.again
+Observer.again = lambda self, *words: again(self, *words) if next(calls) < 10 else 1 / 0
+"""
+
+
+def _measure(folder: Path) -> dict:
+    done = subprocess.run(
+        [*SCALEWISE, "measure", str(folder), "--json"], capture_output=True, text=True, check=True
+    )
+    (curve,) = json.loads(done.stdout)["curves"]
+    return curve

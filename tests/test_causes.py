@@ -1,0 +1,146 @@
+"""Causes that were put into a script land on their own line, and on no other."""
+
+import math
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scalewise import explain, measure, study
+from scalewise.face import _Silent
+from scripts.expected import HERE
+
+pytestmark = [pytest.mark.scripts, pytest.mark.timeout(300)]
+SCRIPT = str(HERE / "causes.py")
+
+
+class Points:
+    """What explain and measure say of a run on one and on two devices."""
+
+    def __init__(self, folder: Path) -> None:
+        (self.one, self.two) = explain(folder).points
+        self.efficiency = measure(folder).points[1].efficiency.value
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    def carry_out(*words: str, on: str = "1,2", program: list[str] | None = None) -> Points:
+        folder = tmp_path_factory.mktemp("causes")
+        here = os.getcwd()
+        os.chdir(folder)
+        try:
+            asked = study.of_program(program or [SCRIPT, *words], on)
+            study.run(asked, folder / "study", _Silent())
+        finally:
+            os.chdir(here)
+        return Points(folder / "study")
+
+    return carry_out
+
+
+@pytest.fixture(scope="module")
+def clean(run):
+    return run("--per-sample", "0.001")
+
+
+def added(point, clean) -> dict[str, float]:
+    """Return what each line of a step has more than without the cause."""
+    lines = [line for line in point.seconds if line != "unexplained"]
+    return {line: point.seconds[line] - clean.seconds[line] for line in lines}
+
+
+def lands(more: dict[str, float], line: str, seconds: float) -> None:
+    """Require nine tenths of the injected time on its line, under one tenth on any other."""
+    assert more[line] >= 0.9 * seconds, more
+    others = {name: value for name, value in more.items() if name != line}
+    assert max(others.values()) < 0.1 * seconds, more
+
+
+def exact(points: Points) -> None:
+    """Require the product of the factors to be the efficiency that measure finds by itself."""
+    assert math.prod(points.two.factors.values()) == pytest.approx(points.efficiency, rel=1e-9)
+
+
+@pytest.mark.parametrize("where", ["forward", "loop"])
+def test_a_slow_rank_is_imbalance(where, run, clean):
+    found = run("--per-sample", "0.001", "--slow-rank", "0.02", "--where", where)
+    lands(added(found.two, clean.two), "balance", 0.02)
+    exact(found)
+
+
+def test_slow_loaders_are_input(run, clean):
+    found = run("--per-sample", "0.001", "--slow-loader", "0.02")
+    lands(added(found.two, clean.two), "input", 0.02)
+    exact(found)
+
+
+def test_uneven_batches_are_imbalance(run):
+    even = run("--per-sample", "0.003")
+    found = run("--per-sample", "0.003", "--uneven", "6")
+    lands(added(found.two, even.two), "balance", 6 * 0.003)
+    exact(found)
+
+
+def test_a_checkpoint_and_a_late_start_are_parts_of_the_life(run, clean):
+    found = run("--per-sample", "0.001", "--checkpoint", "3", "--start", "5")
+    before = clean.two.complete
+    more = {part: spent - before.get(part, 0.0) for part, spent in found.two.complete.items()}
+    assert more["checkpoint"] == pytest.approx(3, rel=0.1)
+    assert more["build"] >= 4.5
+    assert abs(more["train"]) < 0.8 and more.get("validate", 0.0) == 0
+    assert max(added(found.two, clean.two).values()) < 0.1 * 3 / 80
+    exact(found)
+
+
+LINK = """
+set -e
+name=sw$$
+trap 'ip netns del ${name}a 2>/dev/null; ip netns del ${name}b 2>/dev/null' EXIT
+for side in a b; do ip netns add $name$side; ip -n $name$side link set lo up; done
+ip link add v0 netns ${name}a type veth peer name v0 netns ${name}b
+ip -n ${name}a addr add 10.99.0.1/24 dev v0; ip -n ${name}a link set v0 up
+ip -n ${name}b addr add 10.99.0.2/24 dev v0; ip -n ${name}b link set v0 up
+if [ -n "$RATE" ]; then
+  for side in a b; do
+    tc -n $name$side qdisc add dev v0 root tbf rate $RATE burst 64kb latency 50ms
+  done
+fi
+export GLOO_SOCKET_IFNAME=v0 MASTER_ADDR=10.99.0.1 MASTER_PORT=29511 WORLD_SIZE=2
+RANK=1 LOCAL_RANK=0 ip netns exec ${name}b "$@" &
+RANK=0 LOCAL_RANK=0 ip netns exec ${name}a "$@"
+wait
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("tc"), reason="needs root, ip and tc")
+def test_a_slow_link_is_transfer(run, tmp_path):
+    script = tmp_path / "link.sh"
+    script.write_text(LINK)
+    words = [sys.executable, SCRIPT, "--width", "1024", "--steps", "40", "--per-sample", "0.001"]
+
+    def over(rate: str) -> Points:
+        one = [shutil.which("bash"), "-c", ONE, "{world}", str(script), *words]
+        return run(program=["env", f"RATE={rate}", *one])
+
+    free, shaped = over(""), over("200mbit")
+    more = added(shaped.two, free.two)
+    injected = shaped.two.step - free.two.step
+    assert injected > 0.01
+    lands(more, "transfer", injected)
+    exact(shaped)
+
+
+ONE = f"""
+if [ $0 = 1 ]; then
+  shift; exec {sys.executable} -m torch.distributed.run --standalone --no-python "$@"
+fi
+exec bash "$@"
+"""
+
+
+def test_the_namespaces_are_gone():
+    left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True)
+    assert not [line for line in left.stdout.splitlines() if line.startswith("sw")]

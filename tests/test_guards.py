@@ -1,0 +1,389 @@
+"""The guards: each fires on its fault, and is silent where all is well."""
+
+import json
+import os
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attached import run as run_script
+from builders import a_run
+from scalewise import collect
+from scalewise.analysis.explain import Guard, explain
+from scalewise.analysis.explain.guards import guards
+from scalewise.record.read import RankRecord, RunRecord, Span, Steps
+from scalewise.report import explanation
+from scripts.expected import FAULTS, Fault, Script
+
+STEPS = 40
+
+
+def weights(*sums: float, step: int = 32, shapes: str = "one") -> dict[str, Any]:
+    seen = {"step": step, "sums": list(sums), "sizes": [10.0] * len(sums)}
+    return {"shapes": shapes, "seen": [seen]}
+
+
+def healthy(rank: int) -> dict[str, Any]:
+    """Return the facts of a rank on a CPU, of which no guard has anything to say."""
+    return {
+        "rank": rank,
+        "samples": [f"{batch} of rank {rank}" for batch in range(3)],
+        "loads": True,
+        "passes": {"count": 3, "epochs": 3},
+        "weights": weights(1.0, 2.0),
+        "meant": {"args.global_batch_size": 64},
+        "batch": 16,
+        "optimizer": "SGD",
+        "rate": 0.1,
+        "highest_rate": 0.1,
+        "compiled": True,
+        "autocast": False,
+        "dtype": "float32",
+        "workers": 2,
+        "emptied": 0,
+        "data_parallel": False,
+        "sharded": False,
+        "split": False,
+        "cores": 2,
+        "which_cores": "all",
+        "accelerator": None,
+    }
+
+
+CUDA = {"accelerator": "GPU-1", "capability": [9, 0], "matmul": "highest", "tf32": False}
+"""What an accelerator of today adds; a model in bf16 has nothing to gain there."""
+
+
+def a_record(
+    devices: int = 2,
+    *,
+    facts: dict[str, Any] | None = None,
+    by_rank: tuple[dict[str, Any], ...] = (),
+    batch: int = 16,
+    steps: tuple[int, ...] = (),
+    waited: float = 0.0,
+    host: str = "here",
+) -> RunRecord:
+    """Return a run that is well, but for these facts."""
+    ranks = []
+    for rank in range(devices):
+        count = steps[rank] if steps else STEPS
+        own = healthy(rank) | (facts or {}) | (by_rank[rank] if by_rank else {})
+        lines = (
+            {"guest": True, "threads": 1, "facts": own},
+            {"outline": {"steps": count, "seen": count * batch}},
+        )
+        columns = Steps(
+            index=np.arange(count),
+            seconds=np.full(count, 0.01),
+            samples=np.full(count, batch),
+            phases={"forward": np.full(count, 0.01 - waited), "input": np.full(count, waited)},
+            at=0.01 * np.arange(count),
+        )
+        train = Span("train", 0.0, 0.01 * count, {"samples": count * batch})
+        ranks.append(RankRecord(rank, host, (train,), columns, lines))
+    spec = a_run(topology=f"1x{devices}")
+    return RunRecord(Path("made-up"), spec, 0.0, 0.01 * STEPS, {}, tuple(ranks))
+
+
+def names(*records: RunRecord) -> list[str]:
+    return [each.name for each in guards(records) or ()]
+
+
+def the(name: str, *records: RunRecord) -> Guard:
+    (found,) = [each for each in guards(records) or () if each.name == name]
+    return found
+
+
+SAME = {"samples": ["a", "b", "c"]}
+WELL = (
+    {},
+    {"devices": 1},
+    {"devices": 1, "facts": {"meant": {"total_batch": 16}}},
+    {"devices": 1, "facts": SAME},
+    {"facts": {"samples": [None, None, None]}},
+    {"facts": {"samples": []}},
+    {"facts": SAME | {"split": True}},
+    {"facts": {"samples": ["a", "a", "a"], "loads": False}},
+    {"facts": {"passes": {"count": 1, "epochs": 1}}},
+    {"facts": {"passes": None}},
+    {"by_rank": ({}, {"weights": weights(1.000001, 2.0)})},
+    {"by_rank": ({}, {"weights": weights(9.0, 2.0, shapes="another stage")})},
+    {"by_rank": ({}, {"weights": weights(9.0, 2.0, step=16)})},
+    {"by_rank": ({}, {"weights": weights(9.0, 2.0), "split": True})},
+    {"by_rank": ({}, {"weights": weights(float("nan"), 2.0)})},
+    {"by_rank": ({}, {"weights": None})},
+    {"facts": {"meant": None, "rate": None, "emptied": 3}},
+    {"facts": {"cores": 7}},
+    {"devices": 4, "facts": {"cores": 15}},
+    {"facts": CUDA | {"dtype": "bfloat16"}, "by_rank": ({}, {"accelerator": "GPU-2"})},
+    {"devices": 1, "facts": CUDA | {"cores": 64, "autocast": True}},
+    {"devices": 1, "facts": CUDA | {"matmul": "high", "tf32": True}},
+    {"devices": 1, "facts": CUDA | {"capability": [7, 5]}},
+    {"facts": {"waits": {"from": 5, "to": 25, "count": 19, "where": "train.py:3"}}},
+    {"facts": {"waits": {"from": 5, "to": 5, "count": 0, "where": None}}},
+    {"facts": {"workers": 0}, "waited": 0.0004},
+    {"facts": {"workers": 2}, "waited": 0.005},
+    {"facts": {"handed": {"bytes": 100, "pageable": False}}},
+    {"by_rank": ({"searched": {"unused": 0}}, {"searched": {"unused": 1}})},
+    {"facts": {"searched": None}},
+)
+
+
+@pytest.mark.parametrize("made", WELL, ids=str)
+def test_guards_are_silent_where_all_is_well(made):
+    assert guards([a_record(**made)]) == ()
+
+
+FAULTY = {
+    "same samples": {"facts": SAME},
+    "drift": {"by_rank": ({}, {"weights": weights(1.5, 2.0)})},
+    "global batch": {"facts": {"meant": {"args.global_batch_size": 16}}},
+    "step counts": {"steps": (40, 30)},
+    "set_epoch": {"facts": {"passes": {"count": 3, "epochs": 1}}},
+    "DataParallel": {"devices": 1, "facts": {"data_parallel": True}},
+    "shared device": {"facts": CUDA | {"dtype": "bfloat16"}},
+    "threads": {"facts": {"cores": 16}},
+    "loader workers": {"facts": {"workers": 0}, "waited": 0.004},
+    "pinned memory": {"facts": {"handed": {"bytes": 1_200_000, "pageable": True}}},
+    "host waits": {"facts": {"waits": {"from": 5, "to": 25, "count": 20, "where": "train.py:3"}}},
+    "empty cache": {"facts": {"emptied": STEPS}},
+    "unused parameters": {"facts": {"searched": {"unused": 0}}},
+    "precision": {"devices": 1, "facts": CUDA},
+    "compile": {"facts": {"compiled": False}},
+}
+SAID = {
+    "same samples": "2 of 2 ranks read the same samples: their first 3 training batches are equal",
+    "drift": "after step 32 the weights of rank 1 differ from those of rank 0 by 5 %",
+    "global batch": "`args.global_batch_size` is 16, and each of 2 ranks takes 16 samples: "
+    "the global batch is 32",
+    "step counts": "rank 1 took 30, rank 0 took 40",
+    "set_epoch": "All 3 passes over the data had the same order",
+    "shared device": "2 ranks of host here compute on 1 accelerator",
+    "threads": "Each rank computes with 1 thread, and there are 8 cores for each rank",
+    "loader workers": "waiting for input is 40 % of a step",
+    "pinned memory": "1.2 MB per batch",
+    "host waits": "1 times per step, mostly in train.py:3",
+    "empty cache": "called 40 times in 40 steps",
+    "unused parameters": "in each of 40 steps, and 0 were found",
+    "precision": "compute capability 9.0",
+    "compile": "a step takes 10 ms",
+}
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_each_guard_fires_on_its_fault_alone(name):
+    record = a_record(**FAULTY[name])
+    assert names(record) == [name]
+    found = the(name, record)
+    assert SAID.get(name, "") in found.says
+    assert found.says.endswith(".") and found.hint.endswith(".")
+    assert any(letter.isdigit() for letter in found.says)
+    assert found.devices == record.spec.topology.world
+
+
+def test_some_ranks_may_read_the_same_samples():
+    two = ({}, SAME, SAME, {})
+    assert the("same samples", a_record(4, by_rank=two)).says.startswith("2 of 4 ranks")
+
+
+def test_a_micro_batch_can_be_taken_for_the_global_one():
+    assert names(a_record(facts={"meant": {"--total-batch": 8}, "batch": 8})) == ["global batch"]
+
+
+@pytest.mark.parametrize(("optimizer", "rate"), [("SGD", "0.4"), ("AdamW", "0.2")])
+def test_a_learning_rate_that_stays_is_asked_about(optimizer, rate):
+    facts = {"optimizer": optimizer}
+    found = the("learning rate", *(a_record(n, facts=facts) for n in (4, 1)))
+    assert found.kind == "correct" and found.devices == 4
+    assert "0.1 on 1 and on 4 devices, while the global batch grew from 16 to 64" in found.says
+    assert found.hint.startswith("Is that your recipe?") and f"here to {rate}," in found.hint
+
+
+@pytest.mark.parametrize(
+    "larger",
+    [
+        a_record(4, batch=4, facts={"batch": 4}),
+        a_record(4, facts={"rate": 0.4, "highest_rate": 0.4}),
+        a_record(4, facts={"highest_rate": 0.4}),
+        a_record(4, facts={"rate": None}),
+    ],
+    ids=["the batch is shared out", "the rate grows", "it is led up to", "it is not known"],
+)
+def test_a_learning_rate_that_follows_is_no_fault(larger):
+    assert guards([a_record(1), larger]) == ()
+
+
+def test_a_guard_is_told_once_of_the_fewest_devices():
+    records = [a_record(n, facts={"emptied": STEPS, "rate": None}) for n in (4, 1, 2)]
+    assert [(each.name, each.devices) for each in guards(records)] == [("empty cache", 1)]
+
+
+def test_without_facts_nothing_is_checked():
+    record = a_record(by_rank=({}, {}))
+    for rank in record.ranks:
+        rank.lines[0].pop("facts")
+    assert guards([record]) is None
+    assert guards([]) is None
+
+
+def test_every_guard_is_in_the_guide():
+    guide = (Path(__file__).parent.parent / "docs" / "guides" / "guards.md").read_text()
+    told = [line.split("|")[1].strip() for line in guide.splitlines() if line.startswith("| ")]
+    assert {*FAULTY, "learning rate"} <= set(told)
+
+
+# What is noted in the program.
+
+
+def test_names_are_read_and_nothing_is_kept_alive():
+    torch = pytest.importorskip("torch")
+    from scalewise.frameworks.torch.attach.frames import meant_batches
+
+    def train() -> tuple[dict[str, int], Any]:
+        config = {"total_batch": 8, "batch_size": 4}
+        effective_batch = 64
+        batch = torch.zeros(4)
+        found = meant_batches(sys._getframe(), ["train.py", "--global-batch=16"])
+        alive = weakref.ref(batch)
+        del batch
+        return {**found, "used": config["batch_size"] + effective_batch}, alive()
+
+    found, alive = train()
+    assert alive is None
+    names = {"--global-batch": 16, "config.total_batch": 8, "effective_batch": 64, "used": 68}
+    assert found == names
+
+
+def test_calls_are_counted_and_everything_is_put_back():
+    torch = pytest.importorskip("torch")
+    from scalewise.frameworks.torch.attach.calls import WAITING, Calls
+
+    empty, enter = torch.cuda.empty_cache, torch.autocast.__enter__
+    calls = Calls()
+    try:
+        calls.install()
+        calls.count_waits()
+        torch.cuda.empty_cache()
+        with torch.autocast("cpu"):
+            assert torch.ones(1).item() == 1.0
+        with pytest.raises(RuntimeError):
+            torch.ones(1, device="meta").item()
+    finally:
+        calls.restore()
+        torch.cuda.empty_cache = empty
+    assert (calls.emptied, calls.autocast, calls.waits) == (1, True, 1)
+    assert calls.busiest().startswith("test_guards.py:")
+    assert torch.autocast.__enter__ is enter
+    assert not set(WAITING) & set(vars(torch.Tensor))
+
+
+def test_a_compiler_finds_pytorch_as_it_was():
+    torch = pytest.importorskip("torch")
+    from scalewise.frameworks.torch.attach.facts import Facts
+
+    empty, enter = torch.cuda.empty_cache, torch.autocast.__enter__
+    try:
+        facts = Facts(None)
+        facts.install()
+        assert torch.autocast.__enter__ is not enter
+        facts.compiled = True
+        assert torch.autocast.__enter__ is enter
+    finally:
+        torch.cuda.empty_cache = empty
+
+
+# Real scripts.
+
+FOUND_BY = {
+    "same_samples": "same samples",
+    "no_set_epoch": "set_epoch",
+    "drifting_replicas": "drift",
+    "different_init": "drift",
+    "global_batch": "global batch",
+    "fixed_lr": "learning rate",
+    "step_counts": "step counts",
+    "unused_parameters": "unused parameters",
+    "no_workers": "loader workers",
+    "empty_cache": "empty cache",
+    "one_thread": "threads",
+    "eager": "compile",
+    "item_each_step": "host waits",
+    "same_device": "shared device",
+    "fp32": "precision",
+    "data_parallel": "DataParallel",
+}
+WORLDS = {"fixed_lr": (1, 2), "no_set_epoch": (1,), "data_parallel": (1,)}
+"""The fewest devices that show a fault, where the truth says something else."""
+ACCELERATED = {"item_each_step": 1, "fp32": 1, "same_device": 2}
+
+
+def accelerators() -> int:
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def seen(script: Script, worlds: tuple[int, ...], folder: Path) -> list[Guard]:
+    """Run a script on these devices, and return what the guards say of all its runs."""
+    records = []
+    for world in worlds:
+        _, cause = run_script(script, world, folder / str(world))
+        assert not cause
+        for _, found in collect.recorded(folder / str(world) / "study"):
+            records += found
+    return list(guards(records) or ())
+
+
+def needs(fault: Fault, *, mended: bool) -> None:
+    """Skip what this machine cannot show."""
+    wanted = ACCELERATED.get(fault.name, 0)
+    if accelerators() < (wanted if mended else min(wanted, 1)):
+        pytest.skip("shows on accelerators only")
+    if fault.name == "one_thread" and len(os.sched_getaffinity(0)) < 4:
+        pytest.skip("shows on four cores or more")
+
+
+def test_every_fault_has_a_guard():
+    assert {fault.name for fault in FAULTS} == set(FOUND_BY)
+
+
+@pytest.mark.scripts
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_the_guard_fires_on_a_faulty_script(fault, tmp_path):
+    needs(fault, mended=False)
+    found = seen(fault.faulty, WORLDS.get(fault.name, (fault.world,)), tmp_path)
+    assert FOUND_BY[fault.name] in [each.name for each in found]
+    others = {"learning rate"} if fault.name == "global_batch" else set()
+    wrong = {each.name for each in found if each.kind == "correct"} - others
+    assert wrong <= {FOUND_BY[fault.name]}
+
+
+@pytest.mark.scripts
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_the_guard_is_silent_on_the_mended_script(fault, tmp_path):
+    needs(fault, mended=True)
+    found = seen(fault.mended, WORLDS.get(fault.name, (fault.world,)), tmp_path)
+    assert FOUND_BY[fault.name] not in [each.name for each in found]
+    assert [each.says for each in found if each.kind == "correct"] == []
+
+
+@pytest.mark.scripts
+def test_guards_are_explained_even_on_one_device(tmp_path):
+    (fault,) = [each for each in FAULTS if each.name == "no_set_epoch"]
+    run_script(fault.faulty, 1, tmp_path)
+    ((curve, records),) = collect.recorded(tmp_path / "study")
+    found = explain(curve, records)
+    assert [each.name for each in found.correct] == ["set_epoch"]
+    assert "compile" in [each.name for each in found.tune]
+    lines = explanation.sections([found])[0].lines
+    assert lines[0].startswith("correct: All 3 passes over the data had the same order")
+    assert lines[1] == f"  hint: {found.correct[0].hint}"
+    assert any(line.startswith("tune: Nothing is compiled: a step takes ") for line in lines)
+    (told,) = json.loads(explanation.as_json([found]))["curves"]
+    assert told["correct"][0]["name"] == "set_epoch" and told["correct"][0]["devices"] == 1
+    assert {each["kind"] for each in told["tune"]} == {"tune"}

@@ -1,0 +1,158 @@
+"""From events to steps: what the watcher makes of a loop's words, without PyTorch's hooks."""
+
+import random
+
+import pytest
+
+from scalewise.frameworks.torch.attach import tape as tapes
+from scalewise.frameworks.torch.attach.tape import Tape
+
+FETCH = [("fetch", "train"), ("fetched", 16)]
+TRAIN = [("forward", 16, True), ("forwarded",), ("backward",), ("end",)]
+STEP = [("begin", "optimizer"), ("stepped", "sgd")]
+CHECK = [("fetch", "test"), ("fetched", 50), ("forward", 50, False), ("forwarded",)]
+SAVE = [("saving",), ("saved",)]
+
+
+class Notebook:
+    """A guest that keeps what it is told."""
+
+    anchor = 1000.0
+    explicit = False
+
+    def __init__(self) -> None:
+        self.rows, self.spans = [], []
+
+    def row(self, row) -> None:
+        self.rows.append(row)
+
+    def span(self, name, start, end, **facts) -> None:
+        self.spans.append((name, start, end))
+
+    def built(self, moment) -> None:
+        self.spans.append(("build", 0.0, moment))
+
+    def wall(self, moment) -> float:
+        return moment
+
+    def named(self, name) -> int:
+        return sum(span[0] == name for span in self.spans)
+
+    @property
+    def samples(self) -> list[int]:
+        return [row[0] for row in self.rows]
+
+
+@pytest.fixture
+def tell(monkeypatch):
+    """Tell a tape words, a second apart, and return what the guest was told."""
+
+    def play(*words, usual=True) -> Notebook:
+        clock = iter(range(1, 100_000))
+        monkeypatch.setattr(tapes, "_now", lambda: float(next(clock)))
+        guest = Notebook()
+        tape = Tape(guest)
+        for word in [each for group in words for each in group]:
+            if word[0] == "stepped":
+                tape.stepped(word[1])
+                if not usual:
+                    tape._usual = None
+            else:
+                tape.note(*word)
+        tape.note("finish")
+        tape.understand()
+        return guest
+
+    return play
+
+
+def seconds(row) -> dict[str, float]:
+    """Return a row's seconds by phase, pauses left out."""
+    found: dict[str, float] = {}
+    for name, start, end in zip(row[1], row[2], row[2][1:]):
+        found[name] = found.get(name, 0.0) + end - start
+    return found
+
+
+def test_a_plain_loop_has_a_row_per_step_and_every_second_has_a_name(tell):
+    guest = tell(*[FETCH + TRAIN + STEP] * 5)
+    assert guest.samples == [16] * 5
+    assert seconds(guest.rows[-1]) == {
+        "other": 2, "input": 1, "forward": 2, "backward": 1, "optimizer": 2,
+    }  # fmt: skip
+    assert guest.named("train") == 1 and guest.named("shutdown") == 1
+
+
+def test_micro_batches_are_one_step_and_their_samples_add_up(tell):
+    guest = tell(*[(FETCH + TRAIN) * 4 + STEP] * 3)
+    assert guest.samples == [64] * 3
+
+
+def test_batches_fetched_ahead_count_where_they_are_trained_on(tell):
+    ahead = FETCH + [*FETCH, *TRAIN, *STEP] * 4 + TRAIN + STEP
+    assert tell(ahead).samples == [16] * 5
+
+
+def test_a_batch_that_is_used_again_counts_once(tell):
+    critic = [*TRAIN, ("begin", "optimizer"), ("stepped", "critic")]
+    maker = [*TRAIN, ("begin", "optimizer"), ("stepped", "maker")]
+    assert tell(*[FETCH + TRAIN + critic + maker] * 6).samples == [16] * 6
+
+
+def test_a_closure_counts_its_batch_once(tell):
+    closure = [("begin", "optimizer"), *TRAIN * 4, ("stepped", "lbfgs")]
+    assert tell(*[closure] * 4).samples == [16] * 4
+
+
+def test_without_a_loader_the_models_input_tells_the_batch(tell):
+    assert tell(*[TRAIN + STEP] * 4).samples == [16] * 4
+
+
+def test_without_a_model_the_loader_tells_the_batch(tell):
+    bare = [("backward",), ("end",)]
+    guest = tell(*[FETCH + bare + STEP] * 4)
+    assert guest.samples == [16] * 4
+    assert seconds(guest.rows[-1])["forward"] == 1
+
+
+def test_validation_is_a_pause_and_no_part_of_a_step(tell):
+    epoch = [FETCH + TRAIN + STEP] * 5
+    guest = tell(*epoch, CHECK * 30, *epoch, CHECK * 30)
+    assert guest.samples == [16] * 10
+    assert guest.named("validate") == 2 and guest.named("train") == 2
+    assert seconds(guest.rows[5]) == {**seconds(guest.rows[4]), "other": 1}
+
+
+def test_validation_that_no_model_is_seen_in_is_known_by_its_loader(tell):
+    epoch = [FETCH + TRAIN + STEP] * 5
+    unseen = [("fetch", "test"), ("fetched", 50)] * 20
+    guest = tell(*epoch, unseen, *epoch)
+    assert guest.samples == [16] * 10 and guest.named("validate") == 1
+
+
+def test_a_teacher_between_batch_and_training_belongs_to_the_step(tell):
+    teacher = [("forward", 16, False), ("forwarded",)]
+    guest = tell(*[FETCH + teacher + TRAIN + STEP] * 5)
+    assert guest.samples == [16] * 5 and guest.named("validate") == 0
+    assert seconds(guest.rows[-1])["forward"] == 3
+
+
+def test_the_files_of_one_checkpoint_are_one_pause(tell):
+    guest = tell(*[FETCH + TRAIN + STEP] * 3, SAVE * 5, *[FETCH + TRAIN + STEP] * 3, SAVE)
+    assert guest.named("checkpoint") == 2 and guest.samples == [16] * 6
+
+
+def test_communication_after_the_last_gradient_is_apart(tell):
+    split = [*TRAIN[:3], ("split", "sync"), ("end",)]
+    guest = tell(*[FETCH + split + STEP] * 4)
+    assert seconds(guest.rows[-1])["sync"] == 1 and seconds(guest.rows[-1])["optimizer"] == 2
+
+
+def test_a_step_like_the_one_before_is_taken_as_it_would_be_understood(tell):
+    chance = random.Random(7)
+    parts = [FETCH + TRAIN + STEP, FETCH * 2 + TRAIN * 2 + STEP, CHECK * 3, SAVE, TRAIN + STEP]
+    words = [part for _ in range(40) for part in [chance.choice(parts)] * chance.randint(1, 4)]
+    quick, slow = tell(*words), tell(*words, usual=False)
+    assert quick.rows == slow.rows
+    assert quick.spans == slow.spans
+    assert len(quick.rows) > 50
