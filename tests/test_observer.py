@@ -47,19 +47,21 @@ class Notebook:
 def tell(monkeypatch):
     """Tell a tape words, a second apart, and return what the guest was told."""
 
-    def play(*words, usual=True) -> Notebook:
+    def play(*words, usual=True, room=0) -> Notebook:
         clock = iter(range(1, 100_000))
         monkeypatch.setattr(tapes, "_now", lambda: float(next(clock)))
+        monkeypatch.setattr(tapes, "EVERY", 3600.0)
         guest = Notebook()
         tape = Tape(guest)
+        tape.room = room
         for word in [each for group in words for each in group]:
             if word[0] == "stepped":
                 tape.stepped(word[1])
                 if not usual:
                     tape._usual = None
             else:
-                tape.note(*word)
-        tape.note("finish")
+                tape.note(word)
+        tape.note(("finish",))
         tape.understand()
         return guest
 
@@ -155,4 +157,6 @@ def test_a_step_like_the_one_before_is_taken_as_it_would_be_understood(tell):
     quick, slow = tell(*words), tell(*words, usual=False)
     assert quick.rows == slow.rows
     assert quick.spans == slow.spans
+    kept_back = tell(*words, room=9)
+    assert kept_back.rows == slow.rows and kept_back.spans == slow.spans
     assert len(quick.rows) > 50

@@ -58,6 +58,8 @@ class Guest:
         self.alone = False
         self.done = False
         """Whether the program has done what was asked of it, and should leave."""
+        self.catch_up: Callable[[], None] = lambda: None
+        """Has everything told that somebody has kept back."""
         self.clock: Any = HostClock()
         self.launched = float(os.environ.get("SCALEWISE_LAUNCHED", time.time()))
         self._where = where
@@ -129,6 +131,13 @@ class Guest:
             probe.flush()
             self._wrote = now
         self.done = self.alone or 0 < self._stop <= self.steps
+
+    @property
+    def wanted(self) -> int:
+        """The step of which it must be told at once, and not some time later."""
+        if self.steps < EACH:
+            return self.steps + 1
+        return self._stop or sys.maxsize
 
     def switch_off(self, problem: BaseException) -> None:
         """Stop watching for good; the program goes on."""
@@ -214,6 +223,7 @@ class Guest:
         probe = self._probe
         assert probe is not None
         if self._failed:
+            self.catch_up()
             return probe.last_words(self._failed, kind="error")
         memory = None
         for facts in self._at_end:

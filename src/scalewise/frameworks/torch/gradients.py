@@ -7,12 +7,15 @@ from typing import Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
+MISSED = 8
+"""Backwards without the last gradient after which it is learned anew; another model's may be it."""
+
 
 class LastGradient:
     """Tells when the last gradient of a DDP model is there: compute ends, waiting begins.
 
     In the first steps every gradient is watched, to learn which comes last;
-    then only that one. If another comes last one day, it is learned anew.
+    then only that one. If it stays away for long, it is learned anew.
     """
 
     def __init__(self, model: Any, tell: Callable[[], None]) -> None:
@@ -24,7 +27,7 @@ class LastGradient:
         self._nodes: list[Any] = []
         self._order: list[int] = []
         self._last: int | None = None
-        self._fired = False
+        self._missed = 0
         self._seen: list[int] = []
         self._watch_all()
 
@@ -35,7 +38,7 @@ class LastGradient:
         self._handles, self._nodes = [], []
 
     def settle(self) -> None:
-        """A backward has ended: learn from it."""
+        """A backward has ended, and its last gradient was not told: learn from it."""
         if self._last is None and self._order:
             self._seen.append(self._order[-1])
             missing = set(range(len(self._named))) - set(self._order)
@@ -43,13 +46,15 @@ class LastGradient:
             self._order = []
             if len(self._seen) >= 2:
                 self._watch_one(self._seen[-1])
-        elif self._last is not None and not self._fired:
-            self._watch_all()
-        self._fired = False
+        elif self._last is not None:
+            self._missed += 1
+            if self._missed >= MISSED:
+                self._watch_all()
 
     def _watch_all(self) -> None:
         self.remove()
         self._last, self._order, self._seen = None, [], []
+        self._missed = 0
         for place, (_, parameter) in enumerate(self._named):
             self._watch(parameter, functools.partial(self._came, place))
 
@@ -69,5 +74,5 @@ class LastGradient:
         self._order.append(place)
 
     def _came_last(self, *grads: Any) -> None:
-        self._fired = True
+        self._missed = 0
         self._tell()

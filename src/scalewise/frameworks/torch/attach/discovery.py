@@ -22,7 +22,8 @@ def batch_of(values: Any, depth: int = DEPTH) -> tuple[int | None, torch.Tensor 
     8
     """
     if isinstance(values, torch.Tensor):
-        return (values.shape[0] if values.dim() else None), values
+        shape = values.shape
+        return (shape[0] if shape else None), values
     if depth == 0:
         return None, None
     if isinstance(values, Mapping):

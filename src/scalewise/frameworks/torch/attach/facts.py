@@ -70,6 +70,11 @@ class Facts:
         """The step at which the weights are glanced at."""
 
     @property
+    def wanted(self) -> int:
+        """The step at which there is something to do."""
+        return self._next
+
+    @property
     def compiled(self) -> bool:
         """Whether anything was compiled."""
         return self._compiled

@@ -81,6 +81,8 @@ class Hooks:
         self.trace = Trace(guest, self.tape, lambda: place()[0])
         self.discovery = Discovery(self._forward, self._forwarded)
         self.ddp: dict[int, LastGradient] = {}
+        self._replica: Any = None
+        """The model of these that was called last."""
         self._model_depth = 0
         """How many calls of models lie inside each other."""
         self._optimizer_depth = 0
@@ -103,11 +105,13 @@ class Hooks:
         self._meeting = 0.0
         self._told_batch = False
         """Whether the model's own input tells the batch."""
+        self._next_sample = private.SAMPLE_RATES[0]
+        """The step at which DDP is asked for its own timings."""
 
     def install(self) -> None:
         """Put everything in that is known when PyTorch has just been imported."""
         self._wrap(torch.autograd, "backward", self._backward, self._backwarded)
-        self._wrap(DistributedDataParallel, "forward", self._forward, self._forwarded)
+        self._wrap(DistributedDataParallel, "forward", self._ddp_forward, self._forwarded)
         self._wrap(DataParallel, "forward", self._forward, self._forwarded)
         self._wrap(DataLoader, "__iter__", self._iterate, self._iterated)
         waits = private.wrap_wait(self._safe(self._wait), self._safe(self._waited))
@@ -122,6 +126,7 @@ class Hooks:
         self.facts.install()
         self.discovery.install()
         self.guest.at_end(self._finish)
+        self.guest.catch_up = self.tape.understand
         self.put()
 
     def put(self) -> None:
@@ -220,13 +225,21 @@ class Hooks:
 
     # The model.
 
+    def _ddp_forward(self, model: Any, *words: Any, **named: Any) -> None:
+        self._syncing = model.require_backward_grad_sync
+        if model is not self._replica and torch.is_grad_enabled():
+            self._know_replica(model)
+        self._forward(model, *words, **named)
+
+    def _know_replica(self, model: Any) -> None:
+        """A model wrapped in DDP is trained: from now on its last gradient is told."""
+        self._replica = model
+        if id(model) not in self.ddp:
+            private.sample_ddp(model, private.SAMPLE_RATES[0])
+            self.ddp[id(model)] = LastGradient(model, self._safe(self._last_gradient))
+            self.facts.wrapped(model, self.ddp[id(model)].unused)
+
     def _forward(self, model: Any, *words: Any, **named: Any) -> None:
-        if isinstance(model, DistributedDataParallel):
-            self._syncing = bool(model.require_backward_grad_sync)
-            if id(model) not in self.ddp and torch.is_grad_enabled():
-                private.sample_ddp(model)
-                self.ddp[id(model)] = LastGradient(model, self._safe(self._last_gradient))
-                self.facts.wrapped(model, self.ddp[id(model)].unused)
         self._model_depth += 1
         if self._model_depth > 1 or self._backwards:
             return
@@ -238,14 +251,14 @@ class Hooks:
         if samples is None:
             samples, sample = batch_of((words, named))
         self._told_batch = samples is not None
-        self.note("forward", samples, training)
+        self.note(("forward", samples, training))
         if training and self.facts.curious:
             self.facts.called(model, sample)
 
     def _forwarded(self, answer: Any = None) -> None:
         self._model_depth -= 1
         if self._model_depth == 0 and not self._backwards:
-            self.note("forwarded")
+            self.note(("forwarded",))
 
     def _choose_clock(self, model: Any) -> None:
         """Mark laps in the device's queue where the model lies on one."""
@@ -265,7 +278,10 @@ class Hooks:
     def _compiled_forward(self, model: Any, *words: Any, **named: Any) -> None:
         self.discovery.remove()
         self.facts.compiled = True
-        self._forward(getattr(model, "_orig_mod", model), *words, **named)
+        model = getattr(model, "_orig_mod", model)
+        replicated = isinstance(model, DistributedDataParallel)
+        forward = self._ddp_forward if replicated else self._forward
+        forward(model, *words, **named)
 
     def _compiles(self, *words: Any, **named: Any) -> None:
         """Hooks on every module and a compiler do not go together."""
@@ -282,30 +298,31 @@ class Hooks:
     def _backward(self, *words: Any, **named: Any) -> None:
         self._backwards += 1
         self._graded = self._computing = True
-        self.note("backward")
+        self.note(("backward",))
 
     def _backwarded(self, answer: Any) -> None:
         self._backwards -= 1
-        self._computing = False
-        self.note("end")
-        for last in self.ddp.values():
-            last.settle()
+        self.note(("end",))
+        if self._computing:  # No gradient is known to have been the last.
+            self._computing = False
+            for last in self.ddp.values():
+                last.settle()
 
     def _last_gradient(self) -> None:
         """All gradients are computed; what backward still does is wait for the others'."""
         if self._syncing and self._computing:
             self._computing = False
-            self.note("split", "sync")
+            self.note(("split", "sync"))
 
     def _wait(self) -> None:
         if self._begun:
             self._waits += 1
-            self.note("begin", "sync")
+            self.note(("begin", "sync"))
 
     def _waited(self) -> None:
         if self._waits:
             self._waits -= 1
-            self.note("end")
+            self.note(("end",))
 
     # The optimizer.
 
@@ -315,7 +332,7 @@ class Hooks:
             self._take_out(torch.optim.Optimizer, "zero_grad")
         self._optimizer_depth += 1
         if self._optimizer_depth == 1:
-            self.note("begin", "optimizer")
+            self.note(("begin", "optimizer"))
 
     def _optimizer_ends(self, optimizer: Any, *words: Any) -> None:
         self._optimizer_depth -= 1
@@ -333,23 +350,37 @@ class Hooks:
     def _zero(self, optimizer: Any, *words: Any, **named: Any) -> None:
         """A compiled optimizer tells of no step; that its gradients are cleared tells as much."""
         if not self._hooked and self._graded:
-            self.note("begin", "optimizer")
+            self.note(("begin", "optimizer"))
             self._stepped(optimizer)
 
     def _stepped(self, optimizer: Any) -> None:
         self._graded = False
-        self.tape.stepped(id(optimizer))
+        if self.tape.stepped(id(optimizer)):
+            self._look(optimizer)
+
+    def _look(self, optimizer: Any) -> None:
+        """Do what need not be done at every step."""
+        steps = self.guest.steps
         self.facts.stepped(optimizer)
-        if self.discovery.on and self.guest.steps >= 2:
+        if self.discovery.on and steps >= 2:
             self.discovery.settle()
-        if not self.guest.steps % private.SAMPLE_RATE:
-            for last in self.ddp.values():
-                if said := private.ddp_seconds(last.model):
-                    self.observer.side(hidden=said["overlap"])
+        if steps >= self._next_sample:
+            self._sample_ddp(steps)
         if self.trace.on:
             self.trace.stepped(self.facts.device)
         if self.guest.done:
             self.guest.leave()
+        until = min(self.guest.wanted, self.facts.wanted, self._next_sample)
+        self.tape.room = 0 if self.trace.on or self.discovery.on else until - steps - 1
+
+    def _sample_ddp(self, steps: int) -> None:
+        """Ask DDP for its own timings: every tenth step, later every hundredth."""
+        rate = private.SAMPLE_RATES[steps >= private.SAMPLE_RATES[1]]
+        self._next_sample = steps + rate
+        for last in self.ddp.values():
+            private.sample_ddp(last.model, rate)
+            if said := private.ddp_seconds(last.model):
+                self.observer.side(hidden=said["overlap"])
 
     # Data, checkpoints, meeting.
 
@@ -357,16 +388,16 @@ class Hooks:
         self.facts.iterates(loader)
         self.loaders.iterates(loader)
         self._begun = True
-        self.note("fetch", id(loader))
+        self.note(("fetch", id(loader)))
 
     def _iterated(self, iterator: Any) -> None:
-        self.note("exhausted")
+        self.note(("exhausted",))
 
     def _fetch(self, loader: int) -> None:
         if self.guest.on:
             try:
                 self._begun = True
-                self.note("fetch", loader)
+                self.note(("fetch", loader))
             except Exception as problem:
                 self._give_up(problem)
 
@@ -377,14 +408,14 @@ class Hooks:
                 if not self._told_batch or self.guest.steps <= KNOWN:
                     samples, sample = batch_of(batch)
                     self.facts.fetched(sample)
-                self.note("fetched", samples)
+                self.note(("fetched", samples))
             except Exception as problem:
                 self._give_up(problem)
 
     def _fetch_failed(self) -> None:
         """The loader is exhausted, or has failed."""
         if self.guest.on:
-            self.note("exhausted")
+            self.note(("exhausted",))
 
     def wrap_saving(self, owner: Any, name: str) -> None:
         """Watch a function that writes checkpoints; one inside another is one."""
@@ -395,11 +426,11 @@ class Hooks:
     def _save(self, *words: Any, **named: Any) -> None:
         self._saves += 1
         self._begun = True
-        self.note(*("begin", "checkpoint") if self._saves > 1 else ("saving",))
+        self.note(("begin", "checkpoint") if self._saves > 1 else ("saving",))
 
     def _saved(self, answer: Any) -> None:
         self._saves -= 1
-        self.note("saved")
+        self.note(("saved",))
 
     def _meet(self, *words: Any, **named: Any) -> None:
         self._meeting = time.perf_counter()
@@ -412,7 +443,7 @@ class Hooks:
         self.trace.finish()
         loader = self.loaders.at_end()
         self.tape.understand()
-        self.note("finish")
+        self.note(("finish",))
         self.tape.understand()
         told = {**self.facts.at_end(), **loader}
         if self.ddp:

@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader
 
 Patch = tuple[Any, str, Any, Any]
 """An owner, the name of something it has, the original, and what takes its place."""
-SAMPLE_RATE = 10
-"""Steps between two of DDP's own timings."""
+SAMPLE_RATES = 10, 100
+"""Steps between two of DDP's own timings: in the first hundred steps, and later."""
 
 
 def wrap_fetch(
@@ -91,10 +91,10 @@ def wrap_wait(begin: Callable[[], None], end: Callable[[], None]) -> list[Patch]
     return [(Work, "wait", original, wait)]
 
 
-def sample_ddp(model: Any) -> None:
-    """Ask DDP to time every tenth step."""
+def sample_ddp(model: Any, rate: int) -> None:
+    """Ask DDP to time one step in so many."""
     try:
-        model._set_ddp_runtime_logging_sample_rate(SAMPLE_RATE)
+        model._set_ddp_runtime_logging_sample_rate(rate)
     except Exception:
         return
 

@@ -1,9 +1,10 @@
-"""What the hooks tell, kept in order and understood when a step ends.
+"""What the hooks tell, kept in order and understood later, many steps at once.
 
-A hook may cost no more than a few microseconds, so it only leaves a word and
-the time. Steps of a loop are alike: one that tells the same words as the step
-before is the same step again, with other times. Only what differs goes through
-the observer, word by word.
+A hook may cost no more than a few microseconds, and between two of them the
+training has emptied every cache: so it only leaves a word and the time. Steps
+of a loop are alike: one that tells the same words as the step before is the
+same step again, with other times. Only what differs goes through the observer,
+word by word.
 """
 
 import time
@@ -11,7 +12,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from scalewise.frameworks.torch.attach.observer import Observer
-from scalewise.probe.guest import Guest
+from scalewise.probe.guest import EVERY, Guest
 
 _now = time.perf_counter
 Word = tuple[Any, ...]
@@ -19,17 +20,22 @@ Word = tuple[Any, ...]
 
 
 class Tape:
-    """The words since the last step."""
+    """The words that are not understood yet."""
 
     def __init__(self, guest: Guest) -> None:
         self._time = time.perf_counter()
         self.observer = Observer(guest, self._now)
-        self._words: list[Word] = []
-        self._times: list[float] = []
+        self.room = 0
+        """How many steps may be kept back."""
+        self._kept: list[Any] = []
+        """A word, when it was told, the next word …"""
+        self._keep = self._kept.append
         self._marks: list[Any] = []
-        self._keep, self._keep_time = self._words.append, self._times.append
         self._mark: Callable[[], Any] | None = None
         self._moment: Any = None
+        self._steps = 0
+        self._until = 0.0
+        """The moment from which steps are no longer kept back."""
         self._usual: list[Word] | None = None
         """The words of the last step, if it can be taken as the pattern of the next."""
 
@@ -39,26 +45,23 @@ class Tape:
         self._mark, self._moment = mark, mark()
         self.observer.use(lambda: self._moment)
 
-    def note(self, *word: Any) -> None:
+    def note(self, word: Word) -> None:
         """Keep a word, and when it was told."""
         self._keep(word)
-        self._keep_time(_now())
+        self._keep(_now())
         if self._mark is not None:
             self._marks.append(self._mark())
             if self.observer.follow is not None:
                 self.understand()
 
-    def stepped(self, optimizer: Hashable) -> None:
-        """An optimizer has done its step: understand what led to it."""
-        self.note("stepped", optimizer)
-        if self._words == self._usual:
-            times, marks = self._times.copy(), self._marks
-            self._words.clear()
-            self._times.clear()
-            self._marks = []
-            self.observer.again(times, marks)
-        else:
-            self.understand()
+    def stepped(self, optimizer: Hashable) -> bool:
+        """An optimizer has done its step: say whether all of it is understood now."""
+        self.note(("stepped", optimizer))
+        self._steps += 1
+        if self._steps <= self.room and self._kept[-1] < self._until:
+            return False
+        self.understand()
+        return True
 
     def skip(self) -> None:
         """Let the time since the last word belong to no step."""
@@ -69,11 +72,25 @@ class Tape:
         self.observer.skip()
 
     def understand(self) -> None:
-        """Tell the observer what is on the tape, word by word."""
-        words, times, marks = self._words.copy(), self._times.copy(), self._marks
-        self._words.clear()
-        self._times.clear()
+        """Tell the observer what is on the tape, step by step."""
+        words, times, marks = self._kept[::2], self._kept[1::2], self._marks
+        self._kept.clear()
         self._marks = []
+        self._steps = 0
+        if times:
+            self._until = times[-1] + EVERY
+        ends = [place for place, word in enumerate(words, start=1) if word[0] == "stepped"]
+        start = 0
+        for end in dict.fromkeys([*ends, len(words)]):
+            step = words[start:end]
+            if step == self._usual:
+                self.observer.again(times[start:end], marks[start:end])
+            elif step:
+                self._tell(step, times[start:end], marks[start:end])
+            start = end
+
+    def _tell(self, words: list[Word], times: list[float], marks: list[Any]) -> None:
+        """Tell the observer word by word, and learn how a usual step looks."""
         observer = self.observer
         before, steps = observer.standing(), observer.steps
         for place, (word, moment) in enumerate(zip(words, times)):

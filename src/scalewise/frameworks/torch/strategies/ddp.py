@@ -29,7 +29,7 @@ class Waiting:
     def began(self) -> bool:
         """Say, after a backward, whether its end was waiting."""
         began, self._began = self._began, False
-        if self._last:
+        if self._last and not began:
             self._last.settle()
         return began
 
