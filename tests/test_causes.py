@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from scalewise import explain, measure, study
+from scalewise.errors import RunFailed
 from scalewise.face import _Silent
 from scripts.expected import HERE
 
@@ -34,6 +35,9 @@ def run(tmp_path_factory):
         try:
             asked = study.of_program(program or [SCRIPT, *words], on)
             study.run(asked, folder / "study", _Silent())
+        except RunFailed as failed:
+            logs = [path.read_text() for path in folder.glob("study/*/log.txt")]
+            pytest.fail("\n".join([str(failed), *logs]))
         finally:
             os.chdir(here)
         return Points(folder / "study")

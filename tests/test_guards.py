@@ -319,6 +319,8 @@ FOUND_BY = {
 }
 WORLDS = {"fixed_lr": (1, 2), "no_set_epoch": (1,), "data_parallel": (1,)}
 """The fewest devices that show a fault, where the truth says something else."""
+OFTEN = ("same_samples", "drifting_replicas", "global_batch", "fixed_lr", "unused_parameters")
+"""Faults whose mended script runs at every change; the others' in the long campaign."""
 ACCELERATED = {"item_each_step": 1, "fp32": 1, "same_device": 2}
 
 
@@ -364,7 +366,11 @@ def test_the_guard_fires_on_a_faulty_script(fault, tmp_path):
 
 
 @pytest.mark.scripts
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault",
+    [each if each.name in OFTEN else pytest.param(each, marks=pytest.mark.soak) for each in FAULTS],
+    ids=lambda fault: fault.name,
+)
 def test_the_guard_is_silent_on_the_mended_script(fault, tmp_path):
     needs(fault, mended=True)
     found = seen(fault.mended, WORLDS.get(fault.name, (fault.world,)), tmp_path)

@@ -23,8 +23,8 @@ class Notebook:
     def __init__(self) -> None:
         self.rows, self.spans = [], []
 
-    def row(self, row) -> None:
-        self.rows.append(row)
+    def take(self, rows) -> None:
+        self.rows += rows
 
     def span(self, name, start, end, **facts) -> None:
         self.spans.append((name, start, end))
@@ -49,10 +49,10 @@ def tell(monkeypatch):
 
     def play(*words, usual=True, room=0) -> Notebook:
         clock = iter(range(1, 100_000))
-        monkeypatch.setattr(tapes, "_now", lambda: float(next(clock)))
         monkeypatch.setattr(tapes, "EVERY", 3600.0)
         guest = Notebook()
         tape = Tape(guest)
+        tape.now = lambda: float(next(clock))
         tape.room = room
         for word in [each for group in words for each in group]:
             if word[0] == "stepped":
@@ -145,9 +145,23 @@ def test_the_files_of_one_checkpoint_are_one_pause(tell):
 
 
 def test_communication_after_the_last_gradient_is_apart(tell):
-    split = [*TRAIN[:3], ("split", "sync"), ("end",)]
+    split = [("forward", 16, True, True), *TRAIN[1:3], ("split", "sync"), ("end",)]
     guest = tell(*[FETCH + split + STEP] * 4)
     assert seconds(guest.rows[-1])["sync"] == 1 and seconds(guest.rows[-1])["optimizer"] == 2
+
+
+def test_a_gradient_that_is_not_exchanged_ends_nothing(tell):
+    alone = [*TRAIN[:3], ("split", "sync"), ("end",)]
+    guest = tell(*[FETCH + alone + STEP] * 4)
+    assert "sync" not in seconds(guest.rows[-1]) and seconds(guest.rows[-1])["backward"] == 2
+
+
+def test_a_model_inside_another_and_one_called_again_in_backward_are_parts_of_it(tell):
+    inner = [("forward", 4, True), ("forwarded",)]
+    train = [TRAIN[0], *inner, TRAIN[1], TRAIN[2], *inner, TRAIN[3]]
+    guest = tell(*[FETCH + train + STEP] * 4)
+    assert guest.samples == [16] * 4
+    assert seconds(guest.rows[-1])["forward"] == 4 and seconds(guest.rows[-1])["backward"] == 3
 
 
 def test_a_step_like_the_one_before_is_taken_as_it_would_be_understood(tell):

@@ -153,13 +153,13 @@ class Probe:
         marks = self._marks
         if not self._names:
             marks.append(self._mark())
-        self.row((samples, self._names, marks, {}))
+        self.take([(samples, self._names, marks, {})])
         self._names, self._marks = [], [marks[-1]]
 
-    def row(self, row: Row) -> None:
-        """Take a whole step that was marked elsewhere."""
-        self._rows.append(row)
-        self.steps_done += 1
+    def take(self, rows: list[Row]) -> None:
+        """Take whole steps that were marked elsewhere."""
+        self._rows += rows
+        self.steps_done += len(rows)
         if len(self._rows) >= LINE_STEPS:
             self.flush()
 

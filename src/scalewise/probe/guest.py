@@ -115,17 +115,17 @@ class Guest:
         """Ask for facts when the program ends."""
         self._at_end.append(facts)
 
-    def row(self, row: Row) -> None:
-        """Take one step."""
+    def take(self, rows: list[Row]) -> None:
+        """Take some steps."""
         if self._said:
-            row = (self._said, *row[1:])
+            rows = [(self._said, *row[1:]) for row in rows]
         probe = self._probe
         if probe is None:
             probe = self._open()
             self.alone = self._world < self._asked()
-        probe.row(row)
-        self.steps += 1
-        self._samples += row[0]
+        probe.take(rows)
+        self.steps += len(rows)
+        self._samples += sum(row[0] for row in rows)
         now = time.monotonic()
         if now - self._wrote > EVERY or self.steps <= EACH:
             probe.flush()
@@ -280,7 +280,7 @@ class Explicit:
         if guest.on:
             began = {"at": guest.wall(marks[0])}
             try:
-                guest.row((samples, names, marks, began))
+                guest.take([(samples, names, marks, began)])
             except Exception as problem:
                 guest.switch_off(problem)
             if guest.done:

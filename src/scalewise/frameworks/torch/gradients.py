@@ -1,6 +1,7 @@
 """When the last gradient of a step is there: where computing ends and waiting begins."""
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 
 MISSED = 8
-"""Backwards without the last gradient after which it is learned anew; another model's may be it."""
+"""Steps without the last gradient after which it is learned anew."""
 
 
 class LastGradient:
@@ -18,18 +19,18 @@ class LastGradient:
     then only that one. If it stays away for long, it is learned anew.
     """
 
-    def __init__(self, model: Any, tell: Callable[[], None]) -> None:
-        self.model = model
+    def __init__(self, model: Any, tell: Callable[..., None]) -> None:
+        self.model = weakref.ref(model)
         self.unused: set[str] = set()
         self._tell = tell
         self._named = [(n, p) for n, p in model.module.named_parameters() if p.requires_grad]
         self._handles: list[Any] = []
         self._nodes: list[Any] = []
-        self._order: list[int] = []
-        self._last: int | None = None
+        self._order: dict[int, None] = {}
+        """The gradients of this backward, in the order in which they came."""
         self._missed = 0
         self._seen: list[int] = []
-        self._watch_all()
+        self._learn()
 
     def remove(self) -> None:
         """Watch no gradient any more."""
@@ -37,31 +38,17 @@ class LastGradient:
             handle.remove()
         self._handles, self._nodes = [], []
 
-    def settle(self) -> None:
-        """A backward has ended, and its last gradient was not told: learn from it."""
-        if self._last is None and self._order:
-            self._seen.append(self._order[-1])
-            missing = set(range(len(self._named))) - set(self._order)
-            self.unused |= {self._named[place][0] for place in missing}
-            self._order = []
-            if len(self._seen) >= 2:
-                self._watch_one(self._seen[-1])
-        elif self._last is not None:
-            self._missed += 1
-            if self._missed >= MISSED:
-                self._watch_all()
+    def miss(self) -> None:
+        """A step has ended without its last gradient: when that is so for long, learn anew."""
+        self._missed += 1
+        if self._missed >= MISSED:
+            self._learn()
 
-    def _watch_all(self) -> None:
+    def _learn(self) -> None:
         self.remove()
-        self._last, self._order, self._seen = None, [], []
-        self._missed = 0
+        self._order, self._seen, self._missed = {}, [], 0
         for place, (_, parameter) in enumerate(self._named):
             self._watch(parameter, functools.partial(self._came, place))
-
-    def _watch_one(self, place: int) -> None:
-        self.remove()
-        self._last = place
-        self._watch(self._named[place][1], self._came_last)
 
     def _watch(self, parameter: torch.Tensor, hook: Callable[..., None]) -> None:
         # DDP's own hook sits on the same node and came first: when ours is called,
@@ -70,9 +57,17 @@ class LastGradient:
         self._nodes.append(node)
         self._handles.append(node.register_hook(hook))
 
-    def _came(self, place: int, *grads: Any) -> None:
-        self._order.append(place)
+    def _came(self, place: int, *gradients: Any) -> None:
+        if place in self._order:  # The next backward has begun.
+            self._settle()
+        self._order[place] = None
 
-    def _came_last(self, *grads: Any) -> None:
-        self._missed = 0
-        self._tell()
+    def _settle(self) -> None:
+        """Learn from a whole backward."""
+        self._seen.append(next(reversed(self._order)))
+        missing = set(range(len(self._named))) - set(self._order)
+        self.unused |= {self._named[place][0] for place in missing}
+        self._order.clear()
+        if len(self._seen) >= 2:
+            self.remove()
+            self._watch(self._named[self._seen[-1]][1], self._tell)

@@ -1,6 +1,7 @@
 """Find what a script does not say: its model and its batch."""
 
 import functools
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +12,10 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 
+from scalewise.frameworks.torch.attach import private
+
+WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+"""Models around models, which are watched by themselves."""
 DEPTH = 4
 """How deep a batch is looked into."""
 
@@ -40,6 +45,11 @@ def batch_of(values: Any, depth: int = DEPTH) -> tuple[int | None, torch.Tensor 
     return None, None
 
 
+def when_gone(model: nn.Module, call: Callable[..., Any], *words: Any) -> None:
+    """Call a function when a model is no more: what is known of it must not keep it."""
+    weakref.finalize(model, call, *words).atexit = False
+
+
 class Discovery:
     """Watches all modules for two steps, then only the outermost ones that learn.
 
@@ -47,11 +57,17 @@ class Discovery:
     After that the classes of the models found have their ``__call__`` wrapped.
     """
 
-    def __init__(self, begin: Callable[..., None], end: Callable[..., None]) -> None:
-        self._begin, self._end = begin, end
+    def __init__(
+        self,
+        begin: Callable[..., None],
+        end: Callable[[], None],
+        around: Callable[[Callable[..., Any]], Callable[..., Any]],
+    ) -> None:
+        self._begin, self._end, self._around = begin, end, around
         self._handles: list[Any] = []
         self._inside: list[nn.Module] = []
-        self._models: dict[int, nn.Module] = {}
+        self._models: set[int] = set()
+        self._kinds: set[type] = set()
         self._wrapped: set[type] = set()
 
     @property
@@ -74,30 +90,36 @@ class Discovery:
 
     def know(self, model: nn.Module) -> None:
         """Take this model as found: it is about to be compiled in place."""
-        self._models[id(model)] = model
+        self._found(model)
         self._wrap(type(model))
 
     def settle(self) -> None:
         """Watch only the models that were found, by their classes."""
         self.remove()
-        for model in self._models.values():
-            if not isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
-                self._wrap(type(model))
+        for kind in self._kinds:
+            if not issubclass(kind, WRAPPERS):
+                self._wrap(kind)
 
     def _enters(self, module: nn.Module, words: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        if not self._inside and self._learns(module):
+        if not self._inside and not private.in_backward() and self._learns(module):
             self._inside.append(module)
-            self._models[id(module)] = module
-            if not isinstance(module, nn.parallel.DistributedDataParallel | nn.DataParallel):
-                self._begin(module, *words)
+            self._found(module)
+            if not isinstance(module, WRAPPERS):
+                self._begin((module, *words), {})
 
     def _leaves(self, module: nn.Module, words: Any, answer: Any) -> None:
         if self._inside and self._inside[-1] is module:
             self._inside.pop()
-            if not isinstance(module, nn.parallel.DistributedDataParallel | nn.DataParallel):
+            if not isinstance(module, WRAPPERS):
                 self._end()
+
+    def _found(self, model: nn.Module) -> None:
+        if id(model) not in self._models:
+            self._models.add(id(model))
+            self._kinds.add(type(model))
+            when_gone(model, self._models.discard, id(model))
 
     def _learns(self, module: nn.Module) -> bool:
         """Say whether a module has parameters to learn: a loss has none."""
@@ -109,17 +131,10 @@ class Discovery:
             return
         self._wrapped.add(kind)
         original: Any = kind.__call__
-        models, begin, end = self._models, self._begin, self._end
-        compiling = torch.compiler.is_compiling
+        models, watched = self._models, self._around(original)
 
         @functools.wraps(original)
-        def call(module: Any, *words: Any, **named: Any) -> Any:
-            if id(module) not in models or compiling():
-                return original(module, *words, **named)
-            begin(module, *words, **named)
-            try:
-                return original(module, *words, **named)
-            finally:
-                end()
+        def call(*words: Any, **named: Any) -> Any:
+            return (watched if id(words[0]) in models else original)(*words, **named)
 
         setattr(kind, "__call__", call)  # noqa: B010

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor, is_grad_enabled
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -24,7 +25,7 @@ from torch.utils.data import DataLoader
 
 from scalewise.frameworks.torch import device as devices
 from scalewise.frameworks.torch.attach import private
-from scalewise.frameworks.torch.attach.discovery import Discovery, batch_of
+from scalewise.frameworks.torch.attach.discovery import Discovery, batch_of, when_gone
 from scalewise.frameworks.torch.attach.facts import Facts
 from scalewise.frameworks.torch.attach.loaders import Loaders
 from scalewise.frameworks.torch.attach.tape import Tape
@@ -35,6 +36,14 @@ from scalewise.probe.guest import Guest, Place
 
 KNOWN = 10
 """Steps after which a loader's batch is not looked into, if the model's input tells enough."""
+
+Words = tuple[Any, ...]
+Named = dict[str, Any]
+"""What a function was called with."""
+
+LET_GO = 0.05
+"""Seconds for the threads of Gloo to let their last tensors go: one that does so after the
+interpreter has ended aborts the process, https://github.com/pytorch/pytorch/issues/190489."""
 
 _hooks: "Hooks | None" = None
 
@@ -79,25 +88,28 @@ class Hooks:
         self.facts = Facts(guest)
         self.loaders = Loaders(guest, self.observer)
         self.trace = Trace(guest, self.tape, lambda: place()[0])
-        self.discovery = Discovery(self._forward, self._forwarded)
+        self.discovery = Discovery(
+            self._safe(self._forward), self._end_forward, self._around_forward
+        )
         self.ddp: dict[int, LastGradient] = {}
-        self._replica: Any = None
-        """The model of these that was called last."""
-        self._model_depth = 0
-        """How many calls of models lie inside each other."""
+        self._model = 0
+        """The id of the model that was trained last."""
+        self._met_models: set[int] = set()
+        self._bundles: dict[int, dict[str, Any]] = {}
+        """What DDP says of how it bundles gradients, by model."""
+        self._clock_chosen = False
+        self._replicated = False
+        """Whether it is wrapped in DDP."""
         self._optimizer_depth = 0
         self._hooked = False
         """Whether an optimizer has told of a step."""
         self._graded = False
         """Whether gradients were computed since the last step."""
-        self._backwards = 0
-        self._computing = False
-        """Whether a backward still computes gradients, and does not only wait for others'."""
         self._begun = False
         """Whether anything of a step has begun."""
+        self.wary = False
+        """Whether something may be compiling: then nothing is told while it does."""
         self._saves = 0
-        self._clock_chosen = False
-        self._syncing = False
         self._waits = 0
         self._attempting: Any = None
         self._patches: list[private.Patch] = []
@@ -105,14 +117,18 @@ class Hooks:
         self._meeting = 0.0
         self._told_batch = False
         """Whether the model's own input tells the batch."""
-        self._next_sample = private.SAMPLE_RATES[0]
+        self._next_sample = 2
         """The step at which DDP is asked for its own timings."""
 
     def install(self) -> None:
         """Put everything in that is known when PyTorch has just been imported."""
-        self._wrap(torch.autograd, "backward", self._backward, self._backwarded)
-        self._wrap(DistributedDataParallel, "forward", self._ddp_forward, self._forwarded)
-        self._wrap(DataParallel, "forward", self._forward, self._forwarded)
+        for owner, name, around in (
+            (torch.autograd, "backward", self._around_backward),
+            (DistributedDataParallel, "forward", self._around_forward),
+            (DataParallel, "forward", self._around_forward),
+        ):
+            original = getattr(owner, name)
+            self._patches.append((owner, name, original, around(original)))
         self._wrap(DataLoader, "__iter__", self._iterate, self._iterated)
         waits = private.wrap_wait(self._safe(self._wait), self._safe(self._waited))
         self._patches += private.wrap_fetch(self._fetch, self._fetched, self._fetch_failed) + waits
@@ -123,6 +139,7 @@ class Hooks:
         self._wrap(dist, "init_process_group", self._meet, self._met)
         self._wrap(torch.nn.Module, "compile", self._compiles_itself, None)
         self._wrap(torch, "compile", self._compiles, None)
+        self._wrap(torch.export, "export", self._exports, None)
         self.facts.install()
         self.discovery.install()
         self.guest.at_end(self._finish)
@@ -131,7 +148,7 @@ class Hooks:
 
     def put(self) -> None:
         """Put every wrapper and hook in its place."""
-        begins, ends = self._safe(self._optimizer_begins), self._safe(self._optimizer_ends)
+        begins, ends = self._safe(self._begin_optimizer), self._safe(self._end_optimizer)
         self._handles = [
             register_optimizer_step_pre_hook(begins),
             register_optimizer_step_post_hook(ends),
@@ -162,7 +179,7 @@ class Hooks:
 
         @functools.wraps(function)
         def hook(*words: Any) -> None:
-            if guest.on and not compiling():
+            if guest.on and not (self.wary and compiling()):
                 try:
                     function(*words)
                 except Exception as problem:
@@ -190,10 +207,10 @@ class Hooks:
 
         @functools.wraps(original)
         def watched(*words: Any, **named: Any) -> Any:
-            if compiling() or not guest.on:
+            if not guest.on or (self.wary and compiling()):
                 return original(*words, **named)
             try:
-                before(*words, **named)
+                before(words, named)
             except Exception as problem:
                 give_up(problem)
                 return original(*words, **named)
@@ -225,44 +242,105 @@ class Hooks:
 
     # The model.
 
-    def _ddp_forward(self, model: Any, *words: Any, **named: Any) -> None:
-        self._syncing = model.require_backward_grad_sync
-        if model is not self._replica and torch.is_grad_enabled():
-            self._know_replica(model)
-        self._forward(model, *words, **named)
+    # These are called several times in every step, and each call of a function of our own
+    # costs a microsecond or more: so they keep their words themselves.
 
-    def _know_replica(self, model: Any) -> None:
-        """A model wrapped in DDP is trained: from now on its last gradient is told."""
-        self._replica = model
-        if id(model) not in self.ddp:
-            private.sample_ddp(model, private.SAMPLE_RATES[0])
-            self.ddp[id(model)] = LastGradient(model, self._safe(self._last_gradient))
-            self.facts.wrapped(model, self.ddp[id(model)].unused)
+    def _around_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a model's call with a word before and after it."""
+        guest, tape, compiling = self.guest, self.tape, torch.compiler.is_compiling
+        before, give_up = self._forward, self._give_up
 
-    def _forward(self, model: Any, *words: Any, **named: Any) -> None:
-        self._model_depth += 1
-        if self._model_depth > 1 or self._backwards:
-            return
-        training = torch.is_grad_enabled()
-        if training and not self._clock_chosen:
-            self._choose_clock(model)
-        self._begun = True
-        samples, sample = batch_of(words[0]) if words else (None, None)
-        if samples is None:
-            samples, sample = batch_of((words, named))
+        @functools.wraps(original)
+        def watched(*words: Any, **named: Any) -> Any:
+            if not guest.on or (self.wary and compiling()):
+                return original(*words, **named)
+            try:
+                before(words, named)
+            except Exception as problem:
+                give_up(problem)
+            try:
+                return original(*words, **named)
+            finally:
+                if guest.on:
+                    tape.keep(("forwarded",))
+                    tape.keep(tape.now())
+
+        return watched
+
+    def _forward(self, words: Words, named: Named) -> None:
+        model, training = words[0], is_grad_enabled()
+        if training and id(model) != self._model:
+            self._meet_model(model)
+        first = words[1] if len(words) > 1 else None
+        shape = first.shape if type(first) is Tensor else None
+        samples, sample = (shape[0], first) if shape else batch_of((words[1:], named))
         self._told_batch = samples is not None
-        self.note(("forward", samples, training))
+        syncing = training and self._replicated and model.require_backward_grad_sync
+        tape = self.tape
+        tape.keep(("forward", samples, training, syncing))
+        tape.keep(tape.now())
         if training and self.facts.curious:
             self.facts.called(model, sample)
 
-    def _forwarded(self, answer: Any = None) -> None:
-        self._model_depth -= 1
-        if self._model_depth == 0 and not self._backwards:
+    def _end_forward(self) -> None:
+        if self.guest.on:
             self.note(("forwarded",))
+
+    def _around_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the call for gradients with a word before and after it."""
+        guest, tape, compiling = self.guest, self.tape, torch.compiler.is_compiling
+
+        @functools.wraps(original)
+        def watched(*words: Any, **named: Any) -> Any:
+            if not guest.on or (self.wary and compiling()):
+                return original(*words, **named)
+            self._graded = True
+            tape.keep(("backward",))
+            tape.keep(tape.now())
+            try:
+                return original(*words, **named)
+            finally:
+                if guest.on:
+                    tape.keep(("end",))
+                    tape.keep(tape.now())
+
+        return watched
+
+    def _last_gradient(self) -> Callable[..., None]:
+        """Return who tells that what a backward still does is wait for others' gradients."""
+        guest, tape, compiling = self.guest, self.tape, torch.compiler.is_compiling
+
+        def hook(*gradients: Any) -> None:
+            if guest.on and not (self.wary and compiling()):
+                tape.keep(("split", "sync"))
+                tape.keep(tape.now())
+
+        return hook
+
+    def _meet_model(self, model: Any) -> None:
+        """Another model than before is trained; in DDP, from now on its last gradient is told."""
+        if not self._clock_chosen:
+            self._choose_clock(model)
+        self._model = id(model)
+        self._replicated = isinstance(model, DistributedDataParallel)
+        if id(model) in self._met_models:
+            return
+        self._met_models.add(id(model))
+        when_gone(model, self._forget, id(model))
+        if self._replicated:
+            private.sample_ddp(model, private.SAMPLE_RATES[0])
+            last = self.ddp[id(model)] = LastGradient(model, self._last_gradient())
+            self.facts.wrapped(model, last.unused)
+
+    def _forget(self, model: int) -> None:
+        """A model is no more, and another may get its id."""
+        self.ddp.pop(model, None)
+        self._met_models.discard(model)
+        self._model = 0
 
     def _choose_clock(self, model: Any) -> None:
         """Mark laps in the device's queue where the model lies on one."""
-        self._clock_chosen = True
+        self._clock_chosen = self._begun = True
         first = next((each for each in model.parameters()), None)
         device = first.device if first is not None else torch.device("cpu")
         if device.type in ("cuda", "xpu"):
@@ -275,44 +353,25 @@ class Hooks:
         self._wrap(module.OptimizedModule, "__call__", self._compiled_forward, self._forwarded)
         self._put_last()
 
-    def _compiled_forward(self, model: Any, *words: Any, **named: Any) -> None:
-        self.discovery.remove()
-        self.facts.compiled = True
-        model = getattr(model, "_orig_mod", model)
-        replicated = isinstance(model, DistributedDataParallel)
-        forward = self._ddp_forward if replicated else self._forward
-        forward(model, *words, **named)
+    def _compiled_forward(self, words: Words, named: Named) -> None:
+        self._compiles(words, named)
+        self._forward((getattr(words[0], "_orig_mod", words[0]), *words[1:]), named)
 
-    def _compiles(self, *words: Any, **named: Any) -> None:
+    def _forwarded(self, answer: Any) -> None:
+        self.note(("forwarded",))
+
+    def _compiles(self, words: Words, named: Named) -> None:
         """Hooks on every module and a compiler do not go together."""
-        self.facts.compiled = True
+        self.wary = self.facts.compiled = True
         self.discovery.remove()
 
-    def _compiles_itself(self, model: Any, *words: Any, **named: Any) -> None:
+    def _compiles_itself(self, words: Words, named: Named) -> None:
         """A model that is compiled in place is called as before."""
-        self._compiles()
-        self.discovery.know(model)
+        self._compiles(words, named)
+        self.discovery.know(words[0])
 
-    # Gradients.
-
-    def _backward(self, *words: Any, **named: Any) -> None:
-        self._backwards += 1
-        self._graded = self._computing = True
-        self.note(("backward",))
-
-    def _backwarded(self, answer: Any) -> None:
-        self._backwards -= 1
-        self.note(("end",))
-        if self._computing:  # No gradient is known to have been the last.
-            self._computing = False
-            for last in self.ddp.values():
-                last.settle()
-
-    def _last_gradient(self) -> None:
-        """All gradients are computed; what backward still does is wait for the others'."""
-        if self._syncing and self._computing:
-            self._computing = False
-            self.note(("split", "sync"))
+    def _exports(self, words: Words, named: Named) -> None:
+        self.wary = True
 
     def _wait(self) -> None:
         if self._begun:
@@ -326,37 +385,36 @@ class Hooks:
 
     # The optimizer.
 
-    def _optimizer_begins(self, optimizer: Any, *words: Any) -> None:
+    def _begin_optimizer(self, optimizer: Any, *words: Any) -> None:
         if not self._hooked:
             self._hooked = True
             self._take_out(torch.optim.Optimizer, "zero_grad")
         self._optimizer_depth += 1
         if self._optimizer_depth == 1:
-            self.note(("begin", "optimizer"))
+            tape = self.tape
+            tape.keep(("begin", "optimizer"))
+            tape.keep(tape.now())
 
-    def _optimizer_ends(self, optimizer: Any, *words: Any) -> None:
+    def _end_optimizer(self, optimizer: Any, *words: Any) -> None:
         self._optimizer_depth -= 1
-        if self._optimizer_depth == 0:
-            self._stepped(optimizer)
+        if self._optimizer_depth == 0 and self.tape.stepped(id(optimizer)):
+            self._look(optimizer)
 
-    def _attempt(self, scaler: Any, optimizer: Any, *words: Any, **named: Any) -> None:
-        self._attempting = optimizer
-        self._optimizer_begins(optimizer)
+    def _attempt(self, words: Words, named: Named) -> None:
+        self._attempting = words[1] if len(words) > 1 else named["optimizer"]
+        self._begin_optimizer(self._attempting)
 
     def _attempted(self, answer: Any) -> None:
         """A step that was skipped because of an overflow is a step all the same."""
-        self._optimizer_ends(self._attempting)
+        self._end_optimizer(self._attempting)
 
-    def _zero(self, optimizer: Any, *words: Any, **named: Any) -> None:
+    def _zero(self, words: Words, named: Named) -> None:
         """A compiled optimizer tells of no step; that its gradients are cleared tells as much."""
         if not self._hooked and self._graded:
+            self._graded = False
             self.note(("begin", "optimizer"))
-            self._stepped(optimizer)
-
-    def _stepped(self, optimizer: Any) -> None:
-        self._graded = False
-        if self.tape.stepped(id(optimizer)):
-            self._look(optimizer)
+            if self.tape.stepped(id(words[0])):
+                self._look(words[0])
 
     def _look(self, optimizer: Any) -> None:
         """Do what need not be done at every step."""
@@ -366,6 +424,9 @@ class Hooks:
             self.discovery.settle()
         if steps >= self._next_sample:
             self._sample_ddp(steps)
+        if self.ddp and "sync" not in self.observer.last_row[0]:
+            for last in self.ddp.values():
+                last.miss()
         if self.trace.on:
             self.trace.stepped(self.facts.device)
         if self.guest.done:
@@ -377,14 +438,16 @@ class Hooks:
         """Ask DDP for its own timings: every tenth step, later every hundredth."""
         rate = private.SAMPLE_RATES[steps >= private.SAMPLE_RATES[1]]
         self._next_sample = steps + rate
-        for last in self.ddp.values():
-            private.sample_ddp(last.model, rate)
-            if said := private.ddp_seconds(last.model):
+        for each, last in self.ddp.items():
+            private.sample_ddp(last.model(), rate)
+            self._bundles[each] = private.ddp_facts(last.model())
+            if said := private.ddp_seconds(last.model()):
                 self.observer.side(hidden=said["overlap"])
 
     # Data, checkpoints, meeting.
 
-    def _iterate(self, loader: Any) -> None:
+    def _iterate(self, words: Words, named: Named) -> None:
+        loader = words[0]
         self.facts.iterates(loader)
         self.loaders.iterates(loader)
         self._begun = True
@@ -395,11 +458,9 @@ class Hooks:
 
     def _fetch(self, loader: int) -> None:
         if self.guest.on:
-            try:
-                self._begun = True
-                self.note(("fetch", loader))
-            except Exception as problem:
-                self._give_up(problem)
+            tape = self.tape
+            tape.keep(("fetch", loader))
+            tape.keep(tape.now())
 
     def _fetched(self, batch: Any) -> None:
         if self.guest.on:
@@ -408,7 +469,9 @@ class Hooks:
                 if not self._told_batch or self.guest.steps <= KNOWN:
                     samples, sample = batch_of(batch)
                     self.facts.fetched(sample)
-                self.note(("fetched", samples))
+                tape = self.tape
+                tape.keep(("fetched", samples))
+                tape.keep(tape.now())
             except Exception as problem:
                 self._give_up(problem)
 
@@ -423,7 +486,7 @@ class Hooks:
             self._wrap(owner, name, self._save, self._saved)
             self._put_last()
 
-    def _save(self, *words: Any, **named: Any) -> None:
+    def _save(self, words: Words, named: Named) -> None:
         self._saves += 1
         self._begun = True
         self.note(("begin", "checkpoint") if self._saves > 1 else ("saving",))
@@ -432,7 +495,7 @@ class Hooks:
         self._saves -= 1
         self.note(("saved",))
 
-    def _meet(self, *words: Any, **named: Any) -> None:
+    def _meet(self, words: Words, named: Named) -> None:
         self._meeting = time.perf_counter()
 
     def _met(self, answer: Any) -> None:
@@ -446,8 +509,10 @@ class Hooks:
         self.note(("finish",))
         self.tape.understand()
         told = {**self.facts.at_end(), **loader}
-        if self.ddp:
-            told["ddp"] = [private.ddp_facts(last.model) for last in self.ddp.values()]
+        if self._bundles:
+            told["ddp"] = list(self._bundles.values())
         if self.guest.steps and self._clock_chosen:
             told["memory"] = devices.peak_memory(self.facts.device)
+        if self._meeting:
+            time.sleep(LET_GO)
         return told

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from scalewise.probe import PAUSES
+from scalewise.probe import PAUSES, Row
 from scalewise.probe.guest import Guest
 
 BEFORE_BACKWARD = ("", "input", "forward", "optimizer", "checkpoint")
@@ -23,6 +23,8 @@ AFTER = {
 """What the time between two activities is, where it is not simply other."""
 TEACHERS = 2
 """Forwards without gradients that still belong to a step, between its batch and its training."""
+INSIDE = ("forward", "validate", "backward", "sync")
+"""Activities in which the call of a model is nothing of its own."""
 CHANGED = 8
 """Steps of another optimizer after which the loop is taken to have changed."""
 
@@ -79,6 +81,8 @@ class Observer:
         self._forwards = 0
         self._inside = 0
         """Training forwards inside the optimizer's step: those of a closure."""
+        self._syncing = False
+        """Whether the gradients of the last forward are exchanged in its backward."""
         self._closer: Hashable = None
         self._stepped: list[tuple[Hashable, int, int, int]] = []
         """While the closer is not known: who stepped, at which mark, after how many samples."""
@@ -128,9 +132,10 @@ class Observer:
             self.follow(self.stack[-1] if self.stack else "")
 
     def split(self, activity: str) -> None:
-        """What the innermost activity does from here on is something else."""
-        self._lap(self.stack[-1])
-        self._last, self.stack[-1] = self.stack[-1], activity
+        """The last gradient is there: if they are exchanged, backward does something else now."""
+        self._lap(self.stack[-1] if self.stack else "other")
+        if self.stack and self._syncing:
+            self._last, self.stack[-1] = self.stack[-1], activity
         if self.follow is not None:
             self.follow(activity)
 
@@ -153,9 +158,15 @@ class Observer:
         self.end()
         self._events[-1].end = len(self._names)
 
-    def forward(self, samples: int | None, training: bool) -> None:
-        """A model is called; ``training`` says whether gradients will be wanted."""
-        if training:
+    def forward(self, samples: int | None, training: bool, syncing: bool = False) -> None:
+        """A model is called; ``training`` says whether gradients will be wanted.
+
+        One that is called inside another, or once more in backward, is a part of that.
+        """
+        if self.stack and self.stack[-1] in INSIDE:
+            self.begin(self.stack[-1])
+        elif training:
+            self._syncing = syncing
             self._begin_training()
             again = "optimizer" in self.stack and self._inside > 0
             self._inside += "optimizer" in self.stack
@@ -408,7 +419,7 @@ class Observer:
         self.steps += 1
         self._counted = counted
         if not self.guest.explicit:
-            self.guest.row((counted, names, marks, side))
+            self.guest.take([(counted, names, marks, side)])
 
     def standing(self) -> dict[Hashable, list[int | None]] | None:
         """Return what decides how the next words are understood; nothing inside a step."""
@@ -418,25 +429,29 @@ class Observer:
         return {source: list(left) for source, left in self._credit.items() if left}
 
     def again(self, times: list[float], marks: list[Any]) -> None:
-        """Take the last step once more, with other times: every word was the same."""
-        before = self._times[0]
-        if not self._train:
-            self._train = [before, 0.0]
-        end = times[-1]
-        self._train[1] = self._told = end
-        self._train_samples += self._counted
-        self._train_steps += 1
-        self.steps += 1
-        side, self._side = self._side, {}
-        side["at"] = self.guest.anchor + before
-        times.insert(0, before)
+        """Take the last step some times more, at other times: every word was the same."""
+        names = self.last_row[0]
+        size = len(names)
+        times.insert(0, self._times[0])
         if self._mark is None:
             marks = times
         else:
             marks.insert(0, self._marks[0])
-        names = self.last_row[0]
-        self.last_row = names, times
-        self._times = [end]
+        counted, anchor, side = self._counted, self.guest.anchor, self._side
+        rows: list[Row] = []
+        for start in range(0, len(times) - 1, size):
+            side["at"] = anchor + times[start]
+            rows.append((counted, names, marks[start : start + size + 1], side))
+            side = {}
+        self._side = {}
+        if not self._train:
+            self._train = [times[0], 0.0]
+        self._train[1] = self._told = times[-1]
+        self._train_samples += counted * len(rows)
+        self._train_steps += len(rows)
+        self.steps += len(rows)
+        self.last_row = names, times[-size - 1 :]
+        self._times = times[-1:]
         self._marks = self._times if self._mark is None else marks[-1:]
         if not self.guest.explicit:
-            self.guest.row((self._counted, names, marks, side))
+            self.guest.take(rows)

@@ -91,6 +91,14 @@ def wrap_wait(begin: Callable[[], None], end: Callable[[], None]) -> list[Patch]
     return [(Work, "wait", original, wait)]
 
 
+def in_backward() -> bool:
+    """Say whether gradients are being computed: what is called then is called once more."""
+    try:
+        return bool(torch._C._current_graph_task_id() != -1)
+    except AttributeError:
+        return False
+
+
 def sample_ddp(model: Any, rate: int) -> None:
     """Ask DDP to time one step in so many."""
     try:

@@ -14,7 +14,6 @@ from typing import Any
 from scalewise.frameworks.torch.attach.observer import Observer
 from scalewise.probe.guest import EVERY, Guest
 
-_now = time.perf_counter
 Word = tuple[Any, ...]
 """The observer's method that takes it, and its arguments. Each makes one lap."""
 
@@ -29,7 +28,9 @@ class Tape:
         """How many steps may be kept back."""
         self._kept: list[Any] = []
         """A word, when it was told, the next word …"""
-        self._keep = self._kept.append
+        self.keep: Callable[[Any], None] = self._kept.append
+        """Keeps a word, and then the moment at which it was told: for those in a hurry."""
+        self.now: Callable[[], float] = time.perf_counter
         self._marks: list[Any] = []
         self._mark: Callable[[], Any] | None = None
         self._moment: Any = None
@@ -42,23 +43,28 @@ class Tape:
     def use(self, mark: Callable[[], Any]) -> None:
         """Mark laps in the device's own queue too; called before the first step."""
         self.understand()
+        self.now = self._now_marked
         self._mark, self._moment = mark, mark()
         self.observer.use(lambda: self._moment)
 
+    def follow(self, told: Callable[[str], None] | None) -> None:
+        """Understand each word at once, for somebody who wants to know what goes on now."""
+        self.understand()
+        self.observer.follow = told
+        self.keep = self._kept.append if told is None else self._keep_and_understand
+
     def note(self, word: Word) -> None:
         """Keep a word, and when it was told."""
-        self._keep(word)
-        self._keep(_now())
-        if self._mark is not None:
-            self._marks.append(self._mark())
-            if self.observer.follow is not None:
-                self.understand()
+        self.keep(word)
+        self.keep(self.now())
 
     def stepped(self, optimizer: Hashable) -> bool:
         """An optimizer has done its step: say whether all of it is understood now."""
-        self.note(("stepped", optimizer))
+        moment = self.now()
+        self.keep(("stepped", optimizer))
+        self.keep(moment)
         self._steps += 1
-        if self._steps <= self.room and self._kept[-1] < self._until:
+        if self._steps <= self.room and moment < self._until:
             return False
         self.understand()
         return True
@@ -79,15 +85,24 @@ class Tape:
         self._steps = 0
         if times:
             self._until = times[-1] + EVERY
-        ends = [place for place, word in enumerate(words, start=1) if word[0] == "stepped"]
         start = 0
-        for end in dict.fromkeys([*ends, len(words)]):
-            step = words[start:end]
-            if step == self._usual:
+        while start < len(words):
+            end = self._alike(words, start)
+            if end > start:
                 self.observer.again(times[start:end], marks[start:end])
-            elif step:
-                self._tell(step, times[start:end], marks[start:end])
+            else:
+                end = _end_of_step(words, start)
+                self._tell(words[start:end], times[start:end], marks[start:end])
             start = end
+
+    def _alike(self, words: list[Word], start: int) -> int:
+        """Return where the usual steps end that begin here."""
+        usual = self._usual
+        if usual is not None:
+            size = len(usual)
+            while words[start : start + size] == usual:
+                start += size
+        return start
 
     def _tell(self, words: list[Word], times: list[float], marks: list[Any]) -> None:
         """Tell the observer word by word, and learn how a usual step looks."""
@@ -102,5 +117,21 @@ class Tape:
         alike = alike and observer.standing() == before and len(observer.last_row[0]) == len(words)
         self._usual = words if alike else None
 
+    def _keep_and_understand(self, item: Any) -> None:
+        self._kept.append(item)
+        if len(self._kept) == 2:
+            self.understand()
+
+    def _now_marked(self) -> float:
+        assert self._mark is not None
+        self._marks.append(self._mark())
+        return time.perf_counter()
+
     def _now(self) -> float:
         return self._time
+
+
+def _end_of_step(words: list[Word], start: int) -> int:
+    """Return the place after the end of the step that begins here, or the end of all words."""
+    ends = (place for place in range(start, len(words)) if words[place][0] == "stepped")
+    return next(ends, len(words) - 1) + 1

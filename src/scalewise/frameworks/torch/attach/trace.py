@@ -116,7 +116,7 @@ class Trace:
         if device.type == "cuda":
             activities.append(torch.profiler.ProfilerActivity.CUDA)
             self._ranges = Ranges()
-            self._observer.follow = self._ranges.enter
+            self._tape.follow(self._ranges.enter)
         self._profiler = torch.profiler.profile(
             activities=activities,
             schedule=torch.profiler.schedule(wait=0, warmup=1, active=self._count, repeat=1),
@@ -161,7 +161,7 @@ class Trace:
             self._guest.span("trace", self._began, time.perf_counter())
 
     def _stop_ranges(self) -> None:
-        self._observer.follow = None
+        self._tape.follow(None)
         if self._ranges is not None:
             self._ranges.enter("")
             self._ranges = None

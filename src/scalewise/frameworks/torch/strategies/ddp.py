@@ -22,7 +22,7 @@ class Waiting:
         wrapped = isinstance(model, DistributedDataParallel)
         self._last = LastGradient(model, self._begin) if wrapped else None
 
-    def _begin(self) -> None:
+    def _begin(self, *gradients: Tensor) -> None:
         self._began = True
         self.tell("backward")
 
@@ -30,7 +30,7 @@ class Waiting:
         """Say, after a backward, whether its end was waiting."""
         began, self._began = self._began, False
         if self._last and not began:
-            self._last.settle()
+            self._last.miss()
         return began
 
 
