@@ -125,9 +125,10 @@ def work(target: float, seconds: float) -> None:
     watcher, chance, step = hooks._hooks, random.Random(0), steps(width)
     timed(step, 20)
     spent = {"watched": [], "not": [], "again": []}
+    rounds = math.ceil(1 / target / len(spent))  # A second between two questions to rank 0.
     until = time.monotonic() + 0.8 * seconds
     while agreed(time.monotonic() < until):
-        for _ in range(5):
+        for _ in range(rounds):
             for variant in chance.sample(list(spent), len(spent)):
                 watcher.guest.on = variant == "watched"
                 spent[variant] += timed(step, 1)
@@ -135,7 +136,7 @@ def work(target: float, seconds: float) -> None:
     writing = Stopwatch(watcher.tape, "understand")
     began, until = time.monotonic(), time.monotonic() + 0.2 * seconds
     while agreed(time.monotonic() < until):
-        timed(step, 15)
+        timed(step, rounds * len(spent))
     if dist.get_rank() == 0:
         tell(spent, writing.seconds / (time.monotonic() - began), returning(watcher))
     dist.barrier()

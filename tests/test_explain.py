@@ -420,6 +420,7 @@ def a_story(**changes):
     values = {
         "devices": 8, "step": 0.025, "ideal": 0.018, "added": added, "phases_known": True,
         "transfer_known": True, "batch": 64.0, "batch_before": 64.0,
+        "added_before": {}, "devices_before": 1,
     }  # fmt: skip
     return Story(**values | changes)
 
@@ -428,8 +429,8 @@ def test_the_sentence_names_the_largest_cause_and_its_seconds():
     told = tell(a_story(added={"transfer": 0.0041, "balance": 0.0029}))
     assert told.cause == "transfer"
     assert told.sentence == (
-        "On 8 devices a step takes 25 ms instead of 18 ms: "
-        "most of the difference (4.1 ms) is moving gradients."
+        "On 8 devices a step takes 25 ms, and computation alone would take 18 ms: "
+        "most of the rest (4.1 ms) is moving gradients."
     )
     assert told.action.startswith("Try a larger batch per device")
 
@@ -438,7 +439,11 @@ def test_the_sentence_names_the_largest_cause_and_its_seconds():
     ("changes", "said"),
     [
         ({"added": {"transfer": 0.0004}, "ideal": 0.0246}, "nothing else costs much"),
-        ({"added": {"input": 0.003, "transfer": 0.0025}}, "the largest part of the difference"),
+        ({"added": {"input": 0.003, "transfer": 0.0025}}, "the largest part of the rest"),
+        (
+            {"added": {"input": 0.004}, "added_before": {"input": 0.003}},
+            "on 1 device it was 3 ms already, so it costs time rather than scaling",
+        ),
         ({"added": {"input": 0.002, "computation": -0.004}, "ideal": 0.027}, "2 ms of it waiting"),
         ({"devices": 1, "added": {"input": 0.007}}, "On 1 device a step"),
     ],
@@ -568,7 +573,7 @@ def test_the_command_prints_a_section_for_each_curve(folder, command):
     assert "correct: not checked" in rows
     assert any(row.startswith("scales partly: efficiency 5") for row in rows)
     assert "cause ms per step s in the steady part devices per hour" in rows
-    assert any(row.startswith("On 4 devices a step takes 31.2 ms instead of 18 ms") for row in rows)
+    assert any(row.startswith("On 4 devices a step takes 31.2 ms, and computation") for row in rows)
     assert "4 ! 18.00 0 10.00 0 3.200 0 0 31.20" in rows
     assert any(row.startswith("perfect balance 21.20 ") for row in rows)
 
@@ -642,7 +647,8 @@ def test_a_fault_that_was_looked_for_is_told(tmp_path):
     fault = Guard("drift", "correct", "Ranks differ by 3 %.", "Wrap the model.", devices=2)
     for correct, said in (
         ((), ["correct: no fault was seen"]),
-        ((fault,), ["correct: Ranks differ by 3 % (on 2 devices).", "  hint: Wrap the model."]),
+        ((fault,), ["not correct: Ranks differ by 3 % (on 2 devices).", "  hint: Wrap the model."]),
+        ((replace(fault, question=True),), ["is it correct? Ranks differ by 3 % (on 2 devices)."]),
     ):
         section = explanation.sections([replace(found, correct=correct)])[0]
         assert list(section.lines[: len(said)]) == said

@@ -387,7 +387,7 @@ def test_guards_are_explained_even_on_one_device(tmp_path):
     assert [each.name for each in found.correct] == ["set_epoch"]
     assert "compile" in [each.name for each in found.tune]
     lines = explanation.sections([found])[0].lines
-    assert lines[0].startswith("correct: All 3 passes over the data had the same order")
+    assert lines[0].startswith("not correct: All 3 passes over the data had the same order")
     assert lines[1] == f"  hint: {found.correct[0].hint}"
     assert any(line.startswith("tune: Nothing is compiled: a step takes ") for line in lines)
     (told,) = json.loads(explanation.as_json([found]))["curves"]

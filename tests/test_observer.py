@@ -150,6 +150,12 @@ def test_communication_after_the_last_gradient_is_apart(tell):
     assert seconds(guest.rows[-1])["sync"] == 1 and seconds(guest.rows[-1])["optimizer"] == 2
 
 
+def test_what_a_loader_gave_counts_and_not_what_was_added_to_it(tell):
+    doubled = [("forward", 32, True), *TRAIN[1:]]
+    assert tell(*[FETCH + doubled + STEP] * 4).samples == [16] * 4
+    assert tell(*[FETCH * 2 + doubled + STEP] * 4).samples == [32] * 4
+
+
 def test_a_gradient_that_is_not_exchanged_ends_nothing(tell):
     alone = [*TRAIN[:3], ("split", "sync"), ("end",)]
     guest = tell(*[FETCH + alone + STEP] * 4)

@@ -138,6 +138,18 @@ def test_closing_names_the_first_failure_not_those_it_caused(tmp_path):
     assert cause.startswith("rank 1 failed") and "out of memory" in cause
 
 
+def test_closing_names_the_rank_that_had_left_its_loop_before_another_failed(tmp_path):
+    early = RankFile(tmp_path, 1, 1)
+    early.line({"ended": 4.0, "guest": True, "world": 2, "taken": 63, "alone": False})
+    waits = RankFile(tmp_path, 0, 1)
+    waits.line({"guest": True, "host": "here", "pid": 7, "steps": [0, 64]})
+    waits.line({"failed": "RuntimeError: Connection closed by peer", "kind": "error", "at": 5.0})
+    assert close(tmp_path, attempt=1, world=2, ended=9.0) == (
+        "rank 0 on here (process 7) failed after step 64: RuntimeError: Connection closed by peer; "
+        "rank 1 had left its loop after 63 steps: every rank must take as many"
+    )
+
+
 def test_a_header_far_back_in_a_long_file_is_still_found(tmp_path):
     file = RankFile(tmp_path, 0, 1)
     file.line({"host": "here", "pid": 7})

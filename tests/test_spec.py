@@ -112,6 +112,13 @@ def test_every_field_that_changes_changes_the_id(field):
     assert a_run(**base, **{field: CHANGES[field]}).id != a_run(**base).id
 
 
+def test_a_trace_needs_room_before_the_program_leaves():
+    asked = {"program": ["train.py"], "topology": "1x1", "trace": 5}
+    assert RunSpec.from_dict(asked | {"stop_after": 8}).trace == 5
+    with pytest.raises(SpecError, match="stop_after 7 leaves no room for trace 5"):
+        RunSpec.from_dict(asked | {"stop_after": 7})
+
+
 TEXT = some.text(some.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 
 

@@ -317,3 +317,25 @@ def test_a_loader_that_is_not_timed_is_known_all_the_same(tmp_path):
         "rate": None, "workers": 1, "batch": 32, "batches": 0
     }  # fmt: skip
     assert "loaders" not in life(record)
+
+
+@pytest.mark.scripts
+def test_a_program_that_ends_while_it_is_traced_ends_as_it_would(tmp_path):
+    script = tmp_path / "short.py"
+    script.write_text(SHORT)
+    _, cause = run(Script(path=str(script), truth=None), 1, tmp_path, trace=5)
+    assert "failed after step 23: ValueError: boom" in cause
+    assert "SIGSEGV" not in next(tmp_path.glob("study/*/log.txt")).read_text()
+
+
+SHORT = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(60):
+    if step == 23:
+        raise ValueError("boom")
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).sum().backward()
+    optimizer.step()
+"""

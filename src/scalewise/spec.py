@@ -182,6 +182,11 @@ class RunSpec:
         for name, allowed in _CHOICES.items():
             if getattr(self, name) is not None or name not in ("backend", "start"):
                 choice(name, getattr(self, name), allowed)
+        if self.trace and self.stop_after is not None and self.stop_after < self.trace + 3:
+            raise SpecError(
+                f"stop_after {self.stop_after} leaves no room for trace {self.trace}",
+                hint=f"for example stop_after {self.trace + 20}: the profiler warms up first",
+            )
         positive("lr", self.lr, example=0.01)
         _check_env(self.env)
         typed("options", self.options, Mapping, "a table, for example {dropout = 0.0}")

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import shlex
 import tempfile
 import time
 import tomllib
@@ -18,6 +19,7 @@ from scalewise.errors import (
     PluginError,
     RecordError,
     RunFailed,
+    ScalewiseError,
     SpecError,
 )
 from scalewise.launch import Job, Launcher, Plan, State
@@ -50,6 +52,10 @@ class Watcher(Protocol):
 
     def ended(self, run: RunSpec, cause: str, seconds: float) -> None:
         """The run ended; ``cause`` is empty if it ended well."""
+        ...
+
+    def said(self, problem: ScalewiseError) -> None:
+        """Something is wrong that does not end the study."""
         ...
 
 
@@ -134,7 +140,8 @@ def run(study: StudySpec, folder: Path, watcher: Watcher, *, again: bool = False
             cause = _carry_out(launcher, each, folder, watcher)
             watcher.ended(each, cause, time.monotonic() - began)
             if cause and alone(folder / each.id) and any(finished(folder / r.id) for r in runs):
-                break  # It is measured on one device, and whoever reads the study says so.
+                watcher.said(_failed(each, cause, folder))  # It is measured on one device.
+                break
             if cause:
                 raise _failed(each, cause, folder)
 
@@ -142,12 +149,16 @@ def run(study: StudySpec, folder: Path, watcher: Watcher, *, again: bool = False
 def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
     hint = "running again starts only what is missing"
     if alone(folder / run.id):
-        script = Path(run.program[0]).name if run.program else ""
-        hint = f"`scalewise port {script}` shows what is missing; --on 1 measures it as it is"
+        hint = "--on 1 measures it as it is"
+        if run.program and run.program[0].endswith(".py"):
+            hint = f"`scalewise port {shlex.quote(run.program[0])}` shows what is missing; {hint}"
     elif "no training step" in cause:
         hint = "tell of its steps with three lines of scalewise.probe, see docs/guides/attach.md"
     elif run.program and "no rank started" in cause:
-        hint = "python -I, -E and -S, or a cleared environment, drop the watcher"
+        hint = (
+            "does it train with PyTorch at all, in a Python that has it? "
+            "python -I, -E and -S, or a cleared environment, drop the watcher"
+        )
     elif "of its own" in cause:
         hint = "give it the number as {devices}, for example -- train.py --world-size {devices}"
     return RunFailed(

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from scalewise.errors import ScalewiseError
 from scalewise.spec import RunSpec
 from scalewise.study import Watcher, title
 
@@ -57,6 +58,10 @@ class Lines:
         """Say how it ended."""
         self._say(f"  {'failed' if cause else 'finished'} after {seconds:.1f} s")
 
+    def said(self, problem: ScalewiseError) -> None:
+        """Say what is wrong, and what to do about it."""
+        self._say(f"warning: {problem}\n   hint: {problem.hint}")
+
     def _say(self, line: str) -> None:
         self._said = time.monotonic()
         with suppress(OSError):  # Nobody listens any more: the study goes on.
@@ -89,6 +94,11 @@ class Bar:
         word = "failed" if cause else "finished"
         self._bar.console.print(f"{title(run)} {word} after {seconds:.1f} s", highlight=False)
         self._bar.advance(self._study)
+
+    def said(self, problem: ScalewiseError) -> None:
+        """Leave lines about what is wrong, and what to do about it."""
+        self._bar.console.print(f"warning: {problem}", style="yellow", highlight=False)
+        self._bar.console.print(f"   hint: {problem.hint}", highlight=False)
 
 
 def _opening(todo: int, there: int) -> str:

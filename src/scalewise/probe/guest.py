@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +224,8 @@ class Guest:
         probe = self._probe
         assert probe is not None
         if self._failed:
-            self.catch_up()
+            with suppress(Exception):
+                self.catch_up()
             return probe.last_words(self._failed, kind="error")
         memory = None
         for facts in self._at_end:

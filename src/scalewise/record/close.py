@@ -183,13 +183,26 @@ def _cause(
         first = begun[0]
         code = exits.get(first.find("pid"))
         ended = f" (code {code})" if code and first.find("guest") else ""
-        return first, f"{_name(first)} failed {first.place}: {first.last['failed']}{ended}"
+        told = f"{_name(first)} failed {first.place}: {first.last['failed']}{ended}"
+        return first, told + _left_early(words, first)
     silent = [word for word in words if not word.lines]
     code = next(iter(exits.values()), None)
     if len(silent) < len(words):
         ended = f"; a process ended with code {code}" if code else ""
         return silent[0], f"rank {silent[0].rank} left no word{ended}"
     return None, "no rank started" + (f": a process ended with code {code}" if code else "")
+
+
+def _left_early(words: list[LastWord], failed: LastWord) -> str:
+    """Say which rank of a program had ended well before another failed: that one waits for it."""
+    steps = failed.find("steps")
+    for word in words:
+        if word.ended and word.last.get("guest") and steps and word.last["taken"] <= steps[1]:
+            return (
+                f"; rank {word.rank} had left its loop after {word.last['taken']} steps: "
+                "every rank must take as many"
+            )
+    return ""
 
 
 def _name(word: LastWord) -> str:

@@ -42,7 +42,7 @@ def _section(found: Explanation) -> Section:
         ]),
         by_devices(found.points, "Computation and communication, in milliseconds per step", [
             ("compute", lambda p: _ms(p.compute)),
-            ("exposed communication", lambda p: _ms(p.exposed)),
+            ("exposed communication, with waiting", lambda p: _ms(p.exposed)),
             ("hidden", lambda p: _ms(p.hidden)),
             ("exposed/compute", lambda p: number(p.ratio)),
             ("largest share", _largest),
@@ -126,7 +126,7 @@ def _devices(found: Explanation) -> Table:
 
 def _lines(found: Explanation) -> list[str]:
     last = found.points[-1]
-    lines = _seen("correct", found.correct) or ["correct: no fault was seen"]
+    lines = _correct(found)
     if found.scales:
         devices, runs = found.scales.devices, found.scales.efficiency.count
         lines.append(
@@ -148,14 +148,22 @@ def _lines(found: Explanation) -> list[str]:
     return lines + (_seen("tune", found.tune) if found.tune else [])
 
 
-def _seen(kind: str, guards: Sequence[Guard] | None) -> list[str]:
+def _correct(found: Explanation) -> list[str]:
+    if found.correct is None:
+        return ["correct: not checked"]
+    if found.correct:
+        return _seen("not correct", found.correct)
+    alone = found.points[-1].devices == 1
+    return ["correct: no fault was seen" + (" on 1 device; most need two to show" if alone else "")]
+
+
+def _seen(label: str, guards: Sequence[Guard]) -> list[str]:
     """Return two lines for each guard: what was seen, and what to do about it."""
-    if guards is None:
-        return [f"{kind}: not checked"]
     told = []
     for each in guards:
         where = f" (on {counted(each.devices, 'device')})" if each.devices else ""
-        told += [f"{kind}: {each.says.rstrip('.')}{where}.", f"  hint: {each.hint}"]
+        asked = "is it correct?" if each.question else f"{label}:"
+        told += [f"{asked} {each.says.rstrip('.')}{where}.", f"  hint: {each.hint}"]
     return told
 
 

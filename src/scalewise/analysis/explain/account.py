@@ -41,6 +41,7 @@ from scalewise.record.read import RunRecord
 from scalewise.record.trace import Trace
 
 WELL, PARTLY = 0.8, 0.5
+VERDICTS = ("badly", "partly", "well")
 """Efficiencies from which a curve scales well, and partly."""
 
 
@@ -146,9 +147,18 @@ def _scales(curve: ScalingCurve) -> Scales | None:
     last = curve.points[-1]
     if len(curve.points) < 2 or last.efficiency is None:
         return None
-    share = last.efficiency.value
-    verdict = "well" if share >= WELL else "partly" if share >= PARTLY else "badly"
-    return Scales(f"scales {verdict}", last.efficiency, last.devices)
+    found = last.efficiency
+    verdict = _verdict(found.value)
+    if found.low is not None and found.high is not None:
+        ends = {_verdict(found.low), _verdict(found.high)}
+        if len(ends) > 1:
+            ordered = [each for each in VERDICTS if each in {*ends, verdict}]
+            verdict = f"{' or '.join(ordered)}, too uncertain to say"
+    return Scales(f"scales {verdict}", found, last.devices)
+
+
+def _verdict(efficiency: float) -> str:
+    return "well" if efficiency >= WELL else "partly" if efficiency >= PARTLY else "badly"
 
 
 def _breakdown(
@@ -163,19 +173,20 @@ def _breakdown(
     known = len(chains) == len(runs) and len(origin) == len(base)
     step = float(np.mean([run.step for run in runs]))
     shown, added, ideal = nothing_known(), nothing_known("unexplained"), None
+    added_before = nothing_known()
     if known:
         both = alike([*chains, *origin])
         chains, origin = both[: len(chains)], both[len(chains) :]
         per_sample = mean_per_sample(origin)
         shown = relative(factors(chains, per_sample), factors(origin, per_sample))
-        added = seconds(chains, per_sample)
+        added, added_before = seconds(chains, per_sample), seconds(origin, per_sample)
         ideal = float(np.mean([per_sample * each.samples for each in chains]))
     ledgers = [run.ledger for run in runs if run.ledger] if known else []
     shares = _shares(chains, step, added) if known else {}
     spent = _spent(runs) if known else ()
     complete = {name: part.value for name, part in point.complete.items()}
     before = {name: part.value for name, part in baseline.complete.items()}
-    told = _told(point, runs, base, step, ideal, added, spent)
+    told = _told(point, runs, base, step, ideal, (added, added_before), spent)
     exposed = _mean_of([each.sync for each in ledgers])
     computed = float(np.mean([each.computed for each in chains])) if known else None
     replays = [Replay(run.ledger, _workers(run.record)) for run in runs if run.ledger]
@@ -276,10 +287,11 @@ def _told(
     base: Sequence[_Run],
     step: float,
     ideal: float | None,
-    added: Parts,
+    causes: tuple[Parts, Parts],
     spent: Sequence[Spent],
 ) -> Told:
-    """Tell the point's story in words."""
+    """Tell the point's story in words; ``causes`` are its seconds, and the baseline's."""
+    added, added_before = causes
     chains = [run.chain for run in (*runs, *base)]
     expected = ideal
     if expected is None:  # What the baseline's pace would give, whatever it is made of.
@@ -292,6 +304,8 @@ def _told(
             step=step,
             ideal=expected,
             added=added,
+            added_before=added_before,
+            devices_before=len(base[0].record.ranks),
             phases_known=all(chains),
             transfer_known=all(each is None or each.transfer_known for each in chains),
             batch=_samples(runs),

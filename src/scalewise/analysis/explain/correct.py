@@ -139,5 +139,6 @@ def learning_rate(runs: list[Watched]) -> Guard | None:
                 f"Is that your recipe? With {now.first.get('optimizer')} it often grows {how}, "
                 f"here to {scaled:.3g}, after a warm-up; or keep the global batch.",
                 now.devices,
+                question=True,
             )
     return None

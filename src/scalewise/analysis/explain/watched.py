@@ -26,6 +26,8 @@ class Guard:
     """What to type or to change."""
     devices: int | None = None
     """The smallest number of devices on which it was seen."""
+    question: bool = False
+    """Whether it may well be meant so."""
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,9 @@ class Story:
     step: float
     ideal: float
     added: Mapping[str, float | None]
+    added_before: Mapping[str, float | None]
+    """On the baseline."""
+    devices_before: int
     phases_known: bool
     transfer_known: bool
     batch: float
@@ -95,17 +98,30 @@ def tell(story: Story) -> Told:
     said = SAID[cause]
     if not story.transfer_known and cause in ("computation", "balance"):
         said = "computation and communication, which were not told apart"
-    return Told(cause, f"{takes}{_difference(story, found[cause])}{said}.", _action(story, cause),
-                unknown_parts)  # fmt: skip
+    sentence = f"{takes}{_rest(story, found[cause])}{said}{_already(story, cause)}."
+    return Told(cause, sentence, _action(story, cause), unknown_parts)
 
 
-def _difference(story: Story, seconds: float) -> str:
+def _rest(story: Story, seconds: float) -> str:
     more = story.step - story.ideal
     if more <= 0:
         return f", {duration(seconds)} of it "
     part = "most" if seconds > more / 2 else "the largest part"
     return (
-        f" instead of {duration(story.ideal)}: {part} of the difference ({duration(seconds)}) is "
+        f", and computation alone would take {duration(story.ideal)}: "
+        f"{part} of the rest ({duration(seconds)}) is "
+    )
+
+
+def _already(story: Story, cause: str) -> str:
+    """Say of a cause that it does not grow with the devices, if it does not."""
+    before, now = story.added_before.get(cause) or 0.0, story.added[cause] or 0.0
+    if story.devices == story.devices_before or before < now / 2:
+        return ""
+    device = "device" if story.devices_before == 1 else "devices"
+    return (
+        f"; on {story.devices_before} {device} it was {duration(before)} already, so it costs time "
+        "rather than scaling"
     )
 
 
@@ -150,8 +166,8 @@ def _action(story: Story, cause: str) -> str:
 def _feed(loaders: Loaders | None) -> str:
     if loaders is None:
         return (
-            "Try more loader workers; `loaders_alone = true` in the study measures what the "
-            "loaders can deliver, and then the number of workers can be named."
+            "Try more loader workers; --loaders-alone (`loaders_alone = true` in a study file) "
+            "measures what the loaders can deliver, and then the number of workers can be named."
         )
     rates = (
         f"the loaders deliver {loaders.delivered:,.0f} samples/s and you need {loaders.needed:,.0f}"
@@ -174,7 +190,8 @@ def _even_out(story: Story) -> str:
     if found and found.behind > (story.added["balance"] or 0.0) / 2:
         return (
             f"Look at rank {found.rank} on {found.host}: it takes {duration(found.behind)} longer "
-            "than a typical rank in every step. Compare its clocks, temperature and neighbours."
+            "in every step than a typical rank by its own work. Does the script do something on "
+            "that rank alone? If not, compare its clocks, temperature and neighbours."
         )
     return (
         "The ranks take turns at being slow: look for other work on their hosts, "

@@ -93,14 +93,16 @@ class Hooks:
         )
         self.ddp: dict[int, LastGradient] = {}
         self._model = 0
-        """The id of the model that was trained last."""
+        """The id of the model that was trained last, if there is nothing to learn from it."""
         self._met_models: set[int] = set()
         self._bundles: dict[int, dict[str, Any]] = {}
         """What DDP says of how it bundles gradients, by model."""
         self._clock_chosen = False
         self._replicated = False
         """Whether it is wrapped in DDP."""
-        self._optimizer_depth = 0
+        self._steps_open = 0
+        """How many steps of optimizers lie inside each other just now."""
+        self._begins, self._ends = self._around_step()
         self._hooked = False
         """Whether an optimizer has told of a step."""
         self._graded = False
@@ -131,7 +133,7 @@ class Hooks:
             self._patches.append((owner, name, original, around(original)))
         self._wrap(DataLoader, "__iter__", self._iterate, self._iterated)
         waits = private.wrap_wait(self._safe(self._wait), self._safe(self._waited))
-        self._patches += private.wrap_fetch(self._fetch, self._fetched, self._fetch_failed) + waits
+        self._patches += private.wrap_fetch(self._around_fetch) + waits
         self._wrap(torch.optim.Optimizer, "zero_grad", self._zero, None)
         scaler = torch.amp.GradScaler
         self._wrap(scaler, "step", self._attempt, self._attempted)
@@ -143,15 +145,14 @@ class Hooks:
         self.facts.install()
         self.discovery.install()
         self.guest.at_end(self._finish)
-        self.guest.catch_up = self.tape.understand
+        self.guest.catch_up = self._catch_up
         self.put()
 
     def put(self) -> None:
         """Put every wrapper and hook in its place."""
-        begins, ends = self._safe(self._begin_optimizer), self._safe(self._end_optimizer)
         self._handles = [
-            register_optimizer_step_pre_hook(begins),
-            register_optimizer_step_post_hook(ends),
+            register_optimizer_step_pre_hook(self._begins),
+            register_optimizer_step_post_hook(self._ends),
         ]
         for owner, name, _, watched in self._patches:
             setattr(owner, name, watched)
@@ -163,12 +164,6 @@ class Hooks:
         for owner, name, original, watched in self._patches:
             if getattr(owner, name) is watched:
                 setattr(owner, name, original)
-
-    def _take_out(self, owner: Any, name: str) -> None:
-        """Leave one thing as it was: there is nothing more to learn from it."""
-        for patch in [each for each in self._patches if each[:2] == (owner, name)]:
-            setattr(owner, name, patch[2])
-            self._patches.remove(patch)
 
     # Wrapping.
 
@@ -269,7 +264,8 @@ class Hooks:
 
     def _forward(self, words: Words, named: Named) -> None:
         model, training = words[0], is_grad_enabled()
-        if training and id(model) != self._model:
+        known = id(model) == self._model or not training
+        if not known:
             self._meet_model(model)
         first = words[1] if len(words) > 1 else None
         shape = first.shape if type(first) is Tensor else None
@@ -279,8 +275,8 @@ class Hooks:
         tape = self.tape
         tape.keep(("forward", samples, training, syncing))
         tape.keep(tape.now())
-        if training and self.facts.curious:
-            self.facts.called(model, sample)
+        if not known:
+            self._wonder(model, sample)
 
     def _end_forward(self) -> None:
         if self.guest.on:
@@ -306,6 +302,32 @@ class Hooks:
 
         return watched
 
+    def _around_fetch(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return the fetch of a loader's batch with a word before and after it."""
+        guest, tape = self.guest, self.tape
+
+        @functools.wraps(original)
+        def watched(iterator: Any) -> Any:
+            if not guest.on:
+                return original(iterator)
+            tape.keep(("fetch", getattr(iterator, private.LOADER, 0)))
+            tape.keep(tape.now())
+            try:
+                batch = original(iterator)
+            except BaseException:
+                if guest.on:
+                    tape.note(("exhausted",))
+                raise
+            samples = None
+            if not self._told_batch or guest.steps <= KNOWN or self.observer.doubts:
+                samples = self._look_into(batch)
+            if guest.on:
+                tape.keep(("fetched", samples))
+                tape.keep(tape.now())
+            return batch
+
+        return watched
+
     def _last_gradient(self) -> Callable[..., None]:
         """Return who tells that what a backward still does is wait for others' gradients."""
         guest, tape, compiling = self.guest, self.tape, torch.compiler.is_compiling
@@ -321,7 +343,6 @@ class Hooks:
         """Another model than before is trained; in DDP, from now on its last gradient is told."""
         if not self._clock_chosen:
             self._choose_clock(model)
-        self._model = id(model)
         self._replicated = isinstance(model, DistributedDataParallel)
         if id(model) in self._met_models:
             return
@@ -331,6 +352,12 @@ class Hooks:
             private.sample_ddp(model, private.SAMPLE_RATES[0])
             last = self.ddp[id(model)] = LastGradient(model, self._last_gradient())
             self.facts.wrapped(model, last.unused)
+
+    def _wonder(self, model: Any, sample: Any) -> None:
+        """Note what can be learned from a call of a model, as long as there is something."""
+        if self.facts.curious:
+            self.facts.called(model, sample)
+        self._model = 0 if self.facts.curious else id(model)
 
     def _forget(self, model: int) -> None:
         """A model is no more, and another may get its id."""
@@ -385,36 +412,55 @@ class Hooks:
 
     # The optimizer.
 
-    def _begin_optimizer(self, optimizer: Any, *words: Any) -> None:
-        if not self._hooked:
-            self._hooked = True
-            self._take_out(torch.optim.Optimizer, "zero_grad")
-        self._optimizer_depth += 1
-        if self._optimizer_depth == 1:
-            tape = self.tape
-            tape.keep(("begin", "optimizer"))
-            tape.keep(tape.now())
+    def _around_step(self) -> tuple[Callable[..., None], Callable[..., None]]:
+        """Return what is called before and after the step of any optimizer."""
+        guest, tape, compiling = self.guest, self.tape, torch.compiler.is_compiling
 
-    def _end_optimizer(self, optimizer: Any, *words: Any) -> None:
-        self._optimizer_depth -= 1
-        if self._optimizer_depth == 0 and self.tape.stepped(id(optimizer)):
-            self._look(optimizer)
+        def begins(optimizer: Any, words: Any, named: Any) -> None:
+            if guest.on and not (self.wary and compiling()):
+                self._steps_open += 1
+                if self._steps_open == 1:
+                    tape.keep(("begin", "optimizer"))
+                    tape.keep(tape.now())
+                    if not self._hooked:
+                        self._take_out_zero()
+
+        def ends(optimizer: Any, words: Any, named: Any) -> None:
+            if guest.on and not (self.wary and compiling()):
+                self._steps_open -= 1
+                if self._steps_open == 0:
+                    self._stepped(optimizer)
+
+        return begins, ends
+
+    def _stepped(self, optimizer: Any) -> None:
+        try:
+            if self.tape.stepped(id(optimizer)):
+                self._look(optimizer)
+        except Exception as problem:
+            self._give_up(problem)
+
+    def _take_out_zero(self) -> None:
+        """Optimizers tell of their steps: there is nothing to be learned from their clearing."""
+        self._hooked = True
+        for patch in [each for each in self._patches if each[1] == "zero_grad"]:
+            setattr(*patch[:3])
+            self._patches.remove(patch)
 
     def _attempt(self, words: Words, named: Named) -> None:
         self._attempting = words[1] if len(words) > 1 else named["optimizer"]
-        self._begin_optimizer(self._attempting)
+        self._begins(self._attempting, words, named)
 
     def _attempted(self, answer: Any) -> None:
         """A step that was skipped because of an overflow is a step all the same."""
-        self._end_optimizer(self._attempting)
+        self._ends(self._attempting, (), {})
 
     def _zero(self, words: Words, named: Named) -> None:
         """A compiled optimizer tells of no step; that its gradients are cleared tells as much."""
         if not self._hooked and self._graded:
             self._graded = False
             self.note(("begin", "optimizer"))
-            if self.tape.stepped(id(words[0])):
-                self._look(words[0])
+            self._stepped(words[0])
 
     def _look(self, optimizer: Any) -> None:
         """Do what need not be done at every step."""
@@ -451,34 +497,21 @@ class Hooks:
         self.facts.iterates(loader)
         self.loaders.iterates(loader)
         self._begun = True
+        self._model = 0
         self.note(("fetch", id(loader)))
 
     def _iterated(self, iterator: Any) -> None:
         self.note(("exhausted",))
 
-    def _fetch(self, loader: int) -> None:
-        if self.guest.on:
-            tape = self.tape
-            tape.keep(("fetch", loader))
-            tape.keep(tape.now())
-
-    def _fetched(self, batch: Any) -> None:
-        if self.guest.on:
-            try:
-                samples, sample = None, None
-                if not self._told_batch or self.guest.steps <= KNOWN:
-                    samples, sample = batch_of(batch)
-                    self.facts.fetched(sample)
-                tape = self.tape
-                tape.keep(("fetched", samples))
-                tape.keep(tape.now())
-            except Exception as problem:
-                self._give_up(problem)
-
-    def _fetch_failed(self) -> None:
-        """The loader is exhausted, or has failed."""
-        if self.guest.on:
-            self.note(("exhausted",))
+    def _look_into(self, batch: Any) -> int | None:
+        """Return the samples of a loader's batch."""
+        try:
+            samples, sample = batch_of(batch)
+            self.facts.fetched(sample)
+        except Exception as problem:
+            self._give_up(problem)
+            return None
+        return samples
 
     def wrap_saving(self, owner: Any, name: str) -> None:
         """Watch a function that writes checkpoints; one inside another is one."""
@@ -500,6 +533,11 @@ class Hooks:
 
     def _met(self, answer: Any) -> None:
         self.guest.met(self._meeting, time.perf_counter())
+
+    def _catch_up(self) -> None:
+        """The program has failed: tell what there is."""
+        self.trace.finish()
+        self.tape.understand()
 
     def _finish(self) -> dict[str, Any]:
         """Tell what can only be told at the end."""

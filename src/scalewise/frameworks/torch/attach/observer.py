@@ -67,6 +67,8 @@ class Observer:
         self._samples = 0
         self._again = 0
         """Samples of forwards for which no batch was fetched: a batch used again, or no loader."""
+        self.doubts = False
+        """Whether a model's input does not tell how many samples it is trained on."""
         self._side: dict[str, Any] = {}
         self._events: list[Event] = []
         self._paused = False
@@ -358,11 +360,17 @@ class Observer:
 
     def _count(self, samples: int | None) -> None:
         """Count a batch that is trained on; one that comes again is not counted twice."""
-        if any(self._credit.values()):
-            fetched = self._take()
-            self._samples += samples if samples is not None else fetched or 0
-        else:
+        if not any(self._credit.values()):
             self._again += samples or 0
+            return
+        fetched = self._take()
+        if samples is not None and fetched is not None and fetched < samples:
+            # The model gets more than was fetched: some of it was made up, or put together.
+            self.doubts = True
+            while fetched < samples and any(self._credit.values()):
+                fetched += self._take() or 0
+            samples = min(fetched, samples)
+        self._samples += samples if samples is not None else fetched or 0
 
     def _learn(self, optimizer: Hashable) -> None:
         """Find the optimizer that closes a step: the last before one comes again."""

@@ -14,61 +14,45 @@ from torch.utils.data import DataLoader
 
 Patch = tuple[Any, str, Any, Any]
 """An owner, the name of something it has, the original, and what takes its place."""
+LOADER = "_scalewise_loader"
+"""The attribute of an iterator that tells its loader's id."""
 SAMPLE_RATES = 10, 100
 """Steps between two of DDP's own timings: in the first hundred steps, and later."""
 
 
-def wrap_fetch(
-    begin: Callable[[int], None], end: Callable[[Any], None], fail: Callable[[], None]
-) -> list[Patch]:
-    """Return what has every fetch of a loader's batch told, by the loader's id."""
+def wrap_fetch(around: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> list[Patch]:
+    """Return what has every fetch of a loader's batch told; ``LOADER`` tells of which."""
     kind: Any = getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", None)
     if kind is None:
-        return _wrap_iterators(begin, end, fail)
-    original = kind.__next__
+        return _wrap_iterators(around)
     made = kind.__init__
 
     @functools.wraps(made)
     def remember(self: Any, loader: Any, *words: Any, **named: Any) -> None:
         made(self, loader, *words, **named)
-        self._scalewise_loader = id(loader)
+        setattr(self, LOADER, id(loader))
 
-    @functools.wraps(original)
-    def fetch(self: Any) -> Any:
-        begin(getattr(self, "_scalewise_loader", 0))
-        try:
-            batch = original(self)
-        except BaseException:
-            fail()
-            raise
-        end(batch)
-        return batch
-
-    return [(kind, "__init__", made, remember), (kind, "__next__", original, fetch)]
+    fetch = kind.__next__
+    return [(kind, "__init__", made, remember), (kind, "__next__", fetch, around(fetch))]
 
 
-def _wrap_iterators(
-    begin: Callable[[int], None], end: Callable[[Any], None], fail: Callable[[], None]
-) -> list[Patch]:
-    """The public way: put a generator around what a loader's ``__iter__`` gives."""
+def _wrap_iterators(around: Callable[..., Callable[[Any], Any]]) -> list[Patch]:
+    """The public way: put an iterator around what a loader's ``__iter__`` gives."""
     original = DataLoader.__iter__
 
-    def batches(self: Any) -> Any:
-        iterator = original(self)
-        while True:
-            begin(id(self))
-            try:
-                batch = next(iterator)
-            except StopIteration:
-                fail()
-                return
-            except BaseException:
-                fail()
-                raise
-            end(batch)
-            yield batch
+    class Batches:
+        def __init__(self, loader: Any) -> None:
+            setattr(self, LOADER, id(loader))
+            self._batches = original(loader)
 
-    return [(DataLoader, "__iter__", original, batches)]
+        def __iter__(self) -> Any:
+            return self
+
+        def __next__(self) -> Any:
+            return next(self._batches)
+
+    setattr(Batches, "__next__", around(Batches.__next__))  # noqa: B010
+    return [(DataLoader, "__iter__", original, Batches)]
 
 
 def wrap_wait(begin: Callable[[], None], end: Callable[[], None]) -> list[Patch]:

@@ -15,6 +15,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -81,11 +82,16 @@ class Trace:
         try:
             if not self._laps:
                 raise RuntimeError(f"the program ended after {self._guest.steps} steps")
-            if self._profiler is not None:
-                self._profiler.stop()
+            self._stop_profiler()
             self._end()
         except Exception as problem:
             self._give_up(problem)
+
+    def _stop_profiler(self) -> None:
+        """Stop the profiler if it is at work: a process that ends with it crashes."""
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            profiler.stop()
 
     def _stepped(self, device: torch.device) -> None:
         if self._guest.steps < self._first:
@@ -155,6 +161,8 @@ class Trace:
     def _give_up(self, problem: Exception) -> None:
         self.on = False
         self._stop_ranges()
+        with suppress(Exception):
+            self._stop_profiler()
         print(f"scalewise: no trace: {problem!r}; the program goes on", file=sys.stderr)
         self._guest.note(untraced=str(problem))
         if self._began:
