@@ -80,6 +80,15 @@ def test_a_truncated_rank_file_is_named(tmp_path):
         read_run(home, a_run())
 
 
+def test_a_damaged_line_of_steps_is_not_passed_over(tmp_path):
+    home = play(a_run(steps=300), tmp_path).folder
+    lines = rank_file(home, 0).read_text().splitlines()
+    place = next(k for k, line in enumerate(lines) if '"steps":[100,200]' in line)
+    rank_file(home, 0).write_text("\n".join([*lines[:place], "x", *lines[place + 1 :], ""]))
+    with pytest.raises(RecordError, match="is damaged: step 100 is missing"):
+        read_run(home, a_run(steps=300))
+
+
 def test_only_the_attempt_that_ended_well_is_read(tmp_path, monkeypatch):
     home = play(a_run(), tmp_path).folder
     monkeypatch.setenv("SCALEWISE_ATTEMPT", "2")

@@ -26,7 +26,7 @@ class Told:
     """A watcher that remembers."""
 
     def __init__(self):
-        self.opening, self.runs, self.causes = None, [], []
+        self.opening, self.runs, self.causes, self.problems = None, [], [], []
 
     def begin(self, todo, there):
         self.opening = (todo, there)
@@ -39,6 +39,9 @@ class Told:
 
     def ended(self, run, cause, seconds):
         self.causes.append(cause)
+
+    def said(self, problem):
+        self.problems.append(str(problem))
 
 
 def test_asking_twice_runs_once(tmp_path):
@@ -57,6 +60,14 @@ def test_a_wider_question_starts_only_what_is_new(tmp_path):
     assert [str(run.topology) for run in told.runs] == ["1x4"]
     (curve,) = collect.curves([tmp_path])
     assert [point.devices for point in curve.points] == [1, 2, 4]
+
+
+def test_runs_that_are_no_longer_asked_for_are_told_of(tmp_path):
+    study.run(a_study(topologies=["1x1", "1x2"]), tmp_path, Told())
+    told = Told()
+    study.run(a_study(topologies=["1x1"]), tmp_path, told)
+    (said,) = told.problems
+    assert said.startswith(f"1 finished run in {tmp_path} answered another question")
 
 
 def test_again_repeats_what_is_finished_and_the_new_attempt_counts(tmp_path):

@@ -134,6 +134,7 @@ def run(study: StudySpec, folder: Path, watcher: Watcher, *, again: bool = False
         _refuse_another(study, folder)
         write_json(folder / "study.json", study.to_dict())
         watcher.begin(len(todo), len(runs) - len(todo))
+        _tell_of_others(folder, runs, watcher)
         for number, each in enumerate(todo, start=1):
             watcher.started(number, each)
             began = time.monotonic()
@@ -204,6 +205,21 @@ def _refuse_another(study: StudySpec, folder: Path) -> None:
         raise SpecError(
             f"{folder} holds the study {there.name!r}, not {study.name!r}",
             hint="give another folder with -o",
+        )
+
+
+def _tell_of_others(folder: Path, runs: Sequence[RunSpec], watcher: Watcher) -> None:
+    """Tell of finished runs that the study no longer asks for, and so nobody will show."""
+    ours = {run.id for run in runs}
+    others = [path for path in folder.glob("*/outcome.json") if path.parent.name not in ours]
+    if others:
+        several = f"{len(others)} finished runs" if len(others) > 1 else "1 finished run"
+        watcher.said(
+            RecordError(
+                f"{several} in {folder} answered another question (other words, another file), "
+                "and measure shows this one",
+                hint="-o FOLDER keeps each in a folder of its own",
+            )
         )
 
 

@@ -122,12 +122,22 @@ def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:
     for needed in ("outline", "ended"):
         if not any(needed in line for line in lines):
             raise RecordError(f"{path} is cut off: its line {needed!r} is missing", hint=REPEAT)
+    _refuse_gaps(path, [line["steps"] for line in lines if "steps" in line])
     spans = tuple(
         Span(line["span"], line["start"], line["end"], line) for line in lines if "span" in line
     )
     host = next((line["host"] for line in reversed(lines) if "host" in line), "")
     steps, traced = _steps(lines)
     return RankRecord(rank, host, spans, steps, tuple(lines), traced)
+
+
+def _refuse_gaps(path: Path, ranges: list[list[int]]) -> None:
+    """Refuse a file in which lines of steps are missing or damaged."""
+    done = 0
+    for first, end in ranges:
+        if first != done:
+            raise RecordError(f"{path} is damaged: step {done} is missing", hint=REPEAT)
+        done = end
 
 
 def _steps(lines: list[dict[str, Any]]) -> tuple[Steps, Steps | None]:
