@@ -156,6 +156,12 @@ def test_what_a_loader_gave_counts_and_not_what_was_added_to_it(tell):
     assert tell(*[FETCH * 2 + doubled + STEP] * 4).samples == [32] * 4
 
 
+def test_an_optimizer_that_does_not_tell_its_beginning_begins_after_backward(tell):
+    guest = tell(*[FETCH + TRAIN + STEP[1:]] * 4)
+    assert seconds(guest.rows[-1])["optimizer"] == 1
+    assert sum(seconds(guest.rows[-1]).values()) == 7
+
+
 def test_a_gradient_that_is_not_exchanged_ends_nothing(tell):
     alone = [*TRAIN[:3], ("split", "sync"), ("end",)]
     guest = tell(*[FETCH + alone + STEP] * 4)

@@ -163,6 +163,17 @@ def final_loss(path):
 
 @pytest.mark.torch
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ["flat", "trainer"])
+def test_the_training_loss_that_is_printed_is_a_mean_on_two_ranks_too(name, trained):
+    serial, two = (
+        float(re.search(r"mean ([\d.]+)", (trained / kind / f"{name}.py.txt").read_text())[1])
+        for kind in ("serial", "two")
+    )
+    assert two == pytest.approx(serial, rel=0.2)  # Other samples on each rank, not half the loss.
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", CLOSE)
 def test_the_ported_script_reaches_the_serial_loss_and_prints_once(name, trained):
     serial, one, two = (trained / kind / f"{name}.py.txt" for kind in ("serial", "one", "two"))
@@ -203,15 +214,71 @@ def test_what_cannot_be_done_is_said_and_the_rest_is_done(loader, tmp_path):
         ("DataLoader(data, batch_size=(8),)",
          "DataLoader(data, batch_size=(8 // WORLD_SIZE), sampler=train_sampler,)"),
         ("DataLoader(data, shuffle=True, batch_size=a + b)",
-         "DataLoader(data, sampler=train_sampler, batch_size=(a + b) // WORLD_SIZE)"),
+         "DataLoader(data, sampler=train_sampler, batch_size=max(1, (a + b) // WORLD_SIZE))"),
         ("DataLoader(shuffle=True, dataset=data)",
          "DataLoader(sampler=train_sampler, dataset=data)"),
         ("DataLoader(data, **options)", "DataLoader(data, **train_options)"),
         ("DataLoader(données, 8)", "DataLoader(données, 8 // WORLD_SIZE, sampler=train_sampler)"),
+        ("DataLoader(data, 1)", "DataLoader(data, max(1, 1 // WORLD_SIZE), sampler=train_sampler)"),
+        ("DataLoader(data, batch_size=args.batch)",
+         "DataLoader(data, batch_size=max(1, args.batch // WORLD_SIZE), sampler=train_sampler)"),
+        ("DataLoader(data, batch_size=None)",
+         "DataLoader(data, batch_size=None, sampler=train_sampler)"),
     ],
 )  # fmt: skip
 def test_a_loader_gets_its_sampler_however_it_is_written(loader, becomes, tmp_path):
     assert f"loader = {becomes}\n" in ported_text(tmp_path, LOOP.format(loader=loader))
+
+
+def test_a_small_batch_in_options_leaves_every_rank_a_sample(tmp_path):
+    text = ported_text(tmp_path, LOOP.format(loader="DataLoader(data, **options)"))
+    assert 'train_options["batch_size"] = max(1, train_options["batch_size"] // WORLD_SIZE)' in text
+
+
+def test_a_batch_that_is_named_before_counts_as_the_number_it_is(tmp_path):
+    text = LOOP.format(loader="DataLoader(data, BATCH)").replace("\nmodel", "\nBATCH = 64\nmodel")
+    assert "DataLoader(data, BATCH // WORLD_SIZE, sampler" in ported_text(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("imports", "replace"),
+    [
+        ("from torch.utils.data import DataLoader as DL", {"DataLoader(": "DL("}),
+        ("import torch.utils.data as tud", {"DataLoader(": "tud.DataLoader("}),
+        ("from torch.utils import data as D", {"DataLoader(": "D.DataLoader("}),
+        ("import torch.nn as N\nfrom torch.utils.data import DataLoader",
+         {"torch.nn.Linear": "N.Linear"}),
+        ("from torch import optim as O\nfrom torch.utils.data import DataLoader",
+         {"torch.optim.SGD": "O.Adagrad"}),
+        ("from torch.optim import SGD as S\nfrom torch.utils.data import DataLoader",
+         {"torch.optim.SGD": "S"}),
+        ("from torch.utils.data import DataLoader\nfrom tqdm.auto import tqdm as bar",
+         {"in loader:": "in bar(loader):"}),
+        ("from torch.utils.data import DataLoader\nfrom torch import save as keep",
+         {"torch.save(": "keep("}),
+        ("import torch as T\nfrom torch.utils.data import DataLoader", {"torch.save(": "T.save("}),
+    ],
+)  # fmt: skip
+def test_what_is_imported_under_another_name_is_known(imports, replace, tmp_path):
+    text = LOOP.format(loader="DataLoader(data, 8, True)") + "torch.save(model, 'm.pt')\n"
+    text = text.replace("from torch.utils.data import DataLoader", imports)
+    for before, after in replace.items():
+        assert before in text
+        text = text.replace(before, after)
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    ported = port(path)
+    assert states(ported) == "missing, not needed, missing, not needed, missing, missing"
+    after = ported.text.decode()
+    assert "8 // WORLD_SIZE, sampler=train_sampler)" in after
+    assert "(unwrapped(model), 'm.pt')" in after
+
+
+def test_a_name_that_only_looks_like_an_import_is_not_taken_for_one(tmp_path):
+    text = "from torch.utils.data import DataLoader as D\n" + LOOP.format(loader="list(f(1))")
+    path = tmp_path / "train.py"
+    path.write_text(text + "def f(D):\n    return D(1)\n")
+    assert "not made by a DataLoader" in port(path).steps[2].says
 
 
 @pytest.mark.parametrize(
@@ -290,6 +357,8 @@ def test_the_verb_prints_the_patch_alone_and_changes_nothing(scalewise, tmp_path
     code, out, err = scalewise("port", "my train.py")
     assert (code, out) == (0, "")
     assert "missing" not in err
+    assert scalewise("port", "my train.py", "-o", "none.patch")[:2] == (0, "")
+    assert not (tmp_path / "none.patch").exists()
     assert scalewise("port", "my train.py", "-o", "my train.py")[0] == 1
 
 
@@ -331,3 +400,271 @@ def test_a_distributed_script_has_all_steps(tmp_path):
     assert states(ported) == ", ".join(["there"] * 6)
     assert "line 13: DistributedSampler" in str(ported)
     assert ported.patch == ""
+
+
+SUMS = LOOP.replace("for epoch in range(2):\n", "for epoch in range(2):\n    total = 0\n")
+SUMS += "        total += {add}\n    {use}\n"
+
+
+@pytest.mark.parametrize(
+    ("add", "use", "becomes"),
+    [
+        ("loss.item() * len(x)", "print(total / len(data))", "print(total / len(loader.sampler))"),
+        ("loss.item() * len(x)", "total /= len(data)", "total /= len(loader.sampler)"),
+        ("loss.item() * len(x)", "print(f'{total / float(len(data)):.3f}')",
+         "print(f'{total / float(len(loader.sampler)):.3f}')"),
+        ("(model(x) > y).sum().item()", "print(100. * total / len(data))",
+         "print(100. * total / len(loader.sampler))"),
+        ("loss.item() * len(x)", "print(total / len(loader.dataset))",
+         "print(total / len(loader.sampler))"),
+    ],
+)  # fmt: skip
+def test_a_mean_over_the_training_data_stays_a_mean(add, use, becomes, tmp_path):
+    text = SUMS.format(loader="DataLoader(data, 8)", add=add, use=use)
+    assert f"    {becomes}\n" in ported_text(tmp_path, text)
+    assert not any("one rank's share" in each for each in port(tmp_path / "train.py").remarks)
+
+
+@pytest.mark.parametrize(
+    ("add", "use"),
+    [
+        ("loss.item()", "print(total / len(loader))"),  # A mean of means, of as many batches.
+        ("loss.item()", "print(total / len(data))"),
+        ("loss.item()", "print(total / len(loader.dataset))"),
+        ("loss.item() * len(x)", "print(len(data) // 8, len(loader.dataset) / 8)"),
+        ("loss.item() * len(x)", "print(1 / len(data), total / len(test_set))"),
+    ],
+)
+def test_a_length_that_is_right_stays(add, use, tmp_path):
+    text = SUMS.format(loader="DataLoader(data, 8)", add=add, use=use)
+    assert f"    {use}\n" in ported_text(tmp_path, text)
+    (tmp_path / "train.py").write_text(text)
+    assert not any("one rank's share" in each for each in port(tmp_path / "train.py").remarks)
+
+
+@pytest.mark.parametrize(
+    ("use", "loader"),
+    [
+        ("n = len(data); print(total / n)", "DataLoader(data, 8)"),
+        ("print(total / (len(loader) * 8))", "DataLoader(data, 8)"),
+        ("print(total / len(data))", "DataLoader(data, 8, sampler=mine)"),
+    ],
+)
+def test_a_mean_that_cannot_be_mended_is_pointed_out(use, loader, tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(SUMS.format(loader=loader, add="loss.item() * len(x)", use=use))
+    assert any(each.startswith("Line 13: a sum over") for each in port(path).remarks)
+
+
+EVALUATES = """with torch.no_grad():
+        for x, y in other:
+            loss = (model(x) - y).abs().mean()
+            judged = loss.item()
+    if judged < 1: break"""
+
+
+@pytest.mark.parametrize(
+    ("add", "use", "line"),
+    [
+        ("loss.item()", "if total / len(loader) < 0.01: break", 13),
+        ("loss.item()", "if total < 1:\n        break", 14),
+        ("loss.item() * 2", "mean = total / 3\n    if mean < 1: sys.exit()", 14),
+        ("1\n        losses.append(float(loss))", "if sum(losses) < 1: break", 14),
+        ("1\n        meter.update(loss.item())", "if meter.average < 1: break", 14),
+        ("1\n        if loss < best: best, bad = loss, 0\n        else: bad += 1",
+         "if bad > 3: break", 15),
+        ("loss.item()", "if total < 1: raise SystemExit(0)", 13),
+        ("1\n        guess = model(x)", "if (guess > y).all(): break", 14),
+        ("1\n        if loss.isnan(): break", "pass", 13),
+    ],
+)  # fmt: skip
+def test_a_loop_that_is_left_on_a_training_loss_is_pointed_out(add, use, line, tmp_path):
+    path = tmp_path / "train.py"
+    text = SUMS.format(loader="DataLoader(data, 8)", add=add, use=use)
+    text = text.replace("import torch\n", "import torch, sys; losses = []; meter = Meter()\n", 1)
+    path.write_text(text)
+    found = [each for each in port(path).remarks if "training loss of its own" in each]
+    assert [each.partition(":")[0] for each in found] == [f"Line {line}"]
+
+
+@pytest.mark.parametrize(
+    ("add", "use"),
+    [
+        ("loss.item()", "if epoch > 3: break"),
+        ("loss.item()", EVALUATES),
+        ("loss", "torch.distributed.all_reduce(total)\n    if total < 1: break"),
+        ("len(x)", "if total > 1000: break"),
+        ("loss.item()", "total = 0\n    if total < 1: break"),
+    ],
+)
+def test_a_loop_that_all_ranks_leave_together_is_not(add, use, tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(SUMS.format(loader="DataLoader(data, 8)", add=add, use=use))
+    assert not any("training loss of its own" in each for each in port(path).remarks)
+
+
+FUNCTIONS = """import torch
+from torch.utils.data import DataLoader
+def epoch_of(model, loader, optimizer):
+    total = 0
+    for x, y in loader:
+        loss = (model(x) - y).abs().mean()
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    return total / len(loader)
+def judge(model, loader):
+    loss = 0
+    for x, y in loader:
+        loss += (model(x) - y).abs().mean().item()
+    return loss
+def main():
+    train, test = DataLoader(a, 8, True), DataLoader(b, 8)
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(9):
+        mean = epoch_of(model, train, optimizer)
+        loss = judge(model, test)
+        if {left} < 1:
+            return loss
+    if mean < 1:
+        return mean
+main()
+"""
+
+
+@pytest.mark.parametrize(("left", "noted"), [("mean", True), ("loss", False)])
+def test_a_training_loss_is_followed_through_functions(left, noted, tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(FUNCTIONS.format(left=left))
+    found = [each for each in port(path).remarks if "training loss of its own" in each]
+    assert [each.partition(":")[0] for each in found] == ["Line 24"] * noted
+
+
+def test_a_while_that_asks_for_the_training_loss_is_pointed_out(tmp_path):
+    path = tmp_path / "train.py"
+    text = LOOP.format(loader="DataLoader(data, 8)")
+    path.write_text(text.replace("for epoch in range(2):", "loss = 9\nwhile loss > 1:"))
+    assert any(each.startswith("Line 7: each rank") for each in port(path).remarks)
+
+
+STEP = """import torch
+from torch.utils.data import DataLoader
+class Trainer:
+    def __init__(self, a, b):
+        self.train_dl = DataLoader(a, batch_size=64, shuffle=True, drop_last=True)
+        self.val_dl = DataLoader(b, batch_size=64)
+        self.model = torch.nn.Linear(1, 1)
+        self.opt = torch.optim.SGD(self.model.parameters(), lr=0.1)
+    def step(self, batch):
+        loss = self.model(batch).mean()
+        loss.backward()
+        self.opt.step()
+        return loss.item()
+    def fit(self):
+        for epoch in range(2):
+            losses = {each}
+Trainer(a, b).fit()
+"""
+
+
+def test_a_comprehension_that_trains_is_a_training_loop(tmp_path):
+    text = ported_text(tmp_path, STEP.format(each="[self.step(b) for b in self.train_dl]"))
+    assert "            self.train_dl.sampler.set_epoch(epoch)" in text
+    assert "self.train_dl = DataLoader(a, batch_size=64 // WORLD_SIZE, sampler=" in text
+    assert "self.val_dl = DataLoader(b, batch_size=64)\n" in text
+
+
+@pytest.mark.parametrize(
+    "each",
+    ["list(map(self.step, self.train_dl))",
+     "[self.step(b) for epoch in range(2) for b in self.train_dl]"],
+)  # fmt: skip
+def test_where_no_epoch_can_be_told_the_hint_says_how(each, tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(STEP.format(each=each))
+    ported = port(path)
+    assert ported.steps[2].state == "by hand"
+    assert "self.train_dl.sampler.set_epoch(epoch)" in ported.steps[2].says
+    assert "batch_size=64 // WORLD_SIZE, sampler=train_sampler" in ported.patch
+    ported.write(path)
+    again = port(path)
+    assert (again.patch, again.steps[2].state) == ("", "by hand")
+
+
+def test_loaders_that_look_alike_are_left_to_a_person(tmp_path):
+    path = tmp_path / "train.py"
+    text = STEP.format(each="list(map(self.step, self.train_dl))").replace("train_dl", "first")
+    path.write_text(text.replace("shuffle=True, drop_last=True", ""))
+    says = port(path).steps[2].says
+    assert "line 5, 6: it cannot be seen which loader trains" in says
+    assert "set_epoch" in says
+
+
+@pytest.mark.parametrize(
+    ("line", "becomes"),
+    [
+        ("open('r.csv', 'a').write('1')", "if RANK == 0:\n    open('r.csv', 'a').write('1')"),
+        ("Path('r').write_text('1')", "if RANK == 0:\n    Path('r').write_text('1')"),
+        ("with Path('r').open(mode='w') as f:\n    csv.writer(f).writerow([1])",
+         "if RANK == 0:\n    with Path('r').open(mode='w') as f:\n        csv.writer(f)"),
+        ("log = open('log', 'w')", "log = open('log' if RANK == 0 else os.devnull, 'w')"),
+        ("with open('r', 'w') as f:\n    n = f.write('1')\nprint(n)",
+         "with open('r' if RANK == 0 else os.devnull, 'w') as f:\n    n = f.write('1')\n"),
+        ("with open('r', 'w') as f:\n    f.write(str(model(x)))",
+         "with open('r' if RANK == 0 else os.devnull, 'w') as f:\n    f.write(str(model(x)))"),
+        ("import numpy as n\nn.save('a', 1)",
+         "import numpy as n\nif RANK == 0:\n    n.save('a', 1)"),
+        ("with open('r') as f:\n    f.read()", "with open('r') as f:\n    f.read()"),
+    ],
+)  # fmt: skip
+def test_files_are_written_by_one_rank(line, becomes, tmp_path):
+    text = ported_text(tmp_path, LOOP.format(loader="DataLoader(data, 8)") + line + "\n")
+    assert f"\n{becomes}" in text
+    (tmp_path / "train.py").write_text(text)
+    assert port(tmp_path / "train.py").patch == ""
+
+
+def test_a_file_that_is_open_while_training_keeps_all_ranks_training(tmp_path):
+    before, _, after = LOOP.format(loader="DataLoader(data, 8)").partition("for epoch")
+    loop = f"for epoch{after}    torch.save(1, 'm')\n    log.write('1')\n"
+    loop = "".join(f"    {line}" for line in loop.splitlines(keepends=True))
+    text = ported_text(tmp_path, f"{before}with open('log', 'w') as log:\n{loop}")
+    assert "\nwith open('log' if RANK == 0 else os.devnull, 'w') as log:\n    for epoch" in text
+    assert "        if RANK == 0:\n            torch.save(1, 'm')\n" in text
+
+
+def test_a_file_that_cannot_be_left_to_one_rank_is_pointed_out(tmp_path):
+    path = tmp_path / "train.py"
+    text = LOOP.format(loader="DataLoader(data, 8)") + "log = Path('log').open('w')\n"
+    path.write_text(text)
+    step = port(path).steps[5]
+    assert (step.state, step.says.partition(":")[0]) == ("by hand", "line 11")
+
+
+@pytest.mark.parametrize("first", ["# -*- coding: latin-1 -*-\n", "#!/x\n# coding: cp1252\n"])
+def test_a_script_is_read_and_patched_in_the_encoding_it_names(first, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = first + LOOP.format(loader="DataLoader(donn\xe9es, 8)  # caf\xe9")
+    path = Path("caf\xe9.py")
+    path.write_bytes(text.encode("latin-1"))
+    ported = port(path)
+    assert ported.text.startswith(first.encode())
+    assert b"DataLoader(donn\xe9es, 8 // WORLD_SIZE" in ported.diff
+    subprocess.run(["patch", "-p1", "--fuzz=0"], input=ported.diff, check=True)
+    assert path.read_bytes() == ported.text
+    assert port(path).patch == ""
+
+
+def test_a_coding_line_that_is_wrong_is_refused(tmp_path):
+    for line in (b"# coding: klingon\n", b"# coding: ascii\n# caf\xe9\n"):
+        (tmp_path / "train.py").write_bytes(line)
+        with pytest.raises(SpecError, match="is not Python") as refused:
+            port(tmp_path / "train.py")
+        assert refused.value.hint
+
+
+def test_a_coding_line_stays_first_where_nothing_is_imported_at_the_top(tmp_path):
+    body = LOOP.format(loader="DataLoader(data, 8)").splitlines(keepends=True)
+    text = "# coding: latin-1\ndef main():\n" + "".join(f"    {line}" for line in body) + "main()\n"
+    assert ported_text(tmp_path, text).startswith("# coding: latin-1\nimport os\n")

@@ -15,12 +15,14 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
 criterion = nn.MSELoss()
 
 for epoch in range(4):
+    total = 0.0
     for inputs, targets in loader:
         optimizer.zero_grad()
         loss = criterion(model(inputs), targets)
         loss.backward()
         optimizer.step()
-    print("epoch", epoch)
+        total += loss.item() * len(inputs)
+    print(f"epoch {epoch}, mean {total / len(dataset):.6f}")
 
 with torch.no_grad():
     print(f"final loss {criterion(model(x), y).item():.6f}")

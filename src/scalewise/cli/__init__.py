@@ -326,20 +326,20 @@ def port(
     Example: scalewise port train.py -o train.patch
     """
     import scalewise.port
-    from scalewise.record.write import write_text
+    from scalewise.record.write import write_bytes
 
     if output and output.resolve() == script.resolve():
         raise SpecError(f"{output} is the script itself", hint="choose another -o, or --write")
     ported = scalewise.port.port(script)
     typer.echo(ported, err=True)
-    if output:
-        write_text(output, ported.patch)
+    if output and ported.patch:
+        write_bytes(output, ported.diff)
         typer.echo(output)
     if write:
         ported.write(script)
         typer.echo(script)
     if not (output or write):
-        typer.echo(ported.patch.encode(), nl=False)
+        typer.echo(ported.diff, nl=False)
 
 
 @app.command()

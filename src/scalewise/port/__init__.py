@@ -10,7 +10,7 @@ from pathlib import Path
 from scalewise.errors import SpecError
 from scalewise.port.header import header
 from scalewise.port.patch import edited, unified
-from scalewise.port.reading import BOM, read
+from scalewise.port.reading import read
 from scalewise.port.remarks import remarks
 from scalewise.port.step import Step
 from scalewise.port.steps import at_top_level, steps
@@ -25,6 +25,13 @@ class Ported:
     remarks: tuple[str, ...]
     patch: str
     text: bytes
+    encoding: str
+
+    @property
+    def diff(self) -> bytes:
+        """The patch as it is written to a file, in the encoding of the script."""
+        names, mark, changes = self.patch.partition("\n@@")
+        return names.encode() + (mark + changes).encode(self.encoding)
 
     def write(self, path: Path) -> None:
         """Write the ported text over the script; its permissions stay."""
@@ -56,15 +63,15 @@ def port(path: Path) -> Ported:
         first = at_top_level(script) if alone else []
         edits = [*header(script, edits, first, quiet=alone), *edits]
     before = path.read_bytes()
-    bom = BOM if before.startswith(BOM) else b""
-    text = bom + edited(script.source, edits)
+    text = edited(script.source, edits).decode().encode(script.encoding)
     try:
         compile(text, str(path), "exec", dont_inherit=True)
     except SyntaxError as why:
         hint = "please tell us about it, with the script"
         raise SpecError(f"{path} is written in a way that cannot be patched", hint=hint) from why
-    patch = unified(_name(path), before, text)
-    return Ported(tuple(found), tuple(remarks(script)), patch, text)
+    encoding = script.encoding.removesuffix("-sig")  # In a patch, the mark is a letter.
+    patch = unified(_name(path), before, text, encoding)
+    return Ported(tuple(found), tuple(remarks(script)), patch, text, encoding)
 
 
 def _name(path: Path) -> str:

@@ -6,7 +6,8 @@ the global batch, and with it the loss, stays what the serial script had.
 
 import ast
 
-from scalewise.port.names import dotted, last_name
+from scalewise.port.means import means, mended, written_as
+from scalewise.port.names import dotted
 from scalewise.port.patch import Edit
 from scalewise.port.script import Loader, Script
 
@@ -17,6 +18,10 @@ BATCH = [
     "# grow with the number of ranks, and the learning rate might have to grow as well.",
 ]
 WHOLE = "# The other loaders stay whole: every rank validates on all of the data."
+
+SAMPLERS = ("DistributedSampler", "split_dataset_by_node", "DistributedBatchSampler")
+LARGE = 8
+"""A batch of at least so many samples is divided without a thought of more ranks than that."""
 
 Answer = tuple[str, str, list[Edit]]
 """A problem that is left to a person, what the step says, and its edits."""
@@ -39,12 +44,14 @@ def sampler(script: Script, *, made: bool) -> Answer:
                 [],
             )
         lines = ", ".join(str(each.call.lineno) for each in script.loaders)
-        hint = "DataLoader(…, sampler=DistributedSampler(dataset)), batch size // WORLD_SIZE"
+        hint = "DataLoader(…, sampler=DistributedSampler(dataset)), batch size // WORLD_SIZE, "
+        hint += "and loader.sampler.set_epoch(epoch) in each epoch"
         return f"line {lines}: it cannot be seen which loader trains; {BY_HAND}{hint}", "", []
     if problem := _problem(script, loader):
         return f"line {loader.call.lineno}: {problem}", "", []
-    edits = [*_sharded(script, loader), *_same_split(script), *_lengths(script, loader)]
-    problem, _, more = _reshuffled(script, loader) if shuffles(script, loader) else ("", "", [])
+    edits = [*_sharded(script, loader), *_same_split(script), *mended(script, loader)]
+    ordered = script.is_seen_to_train(loader) and not shuffles(script, loader)
+    problem, _, more = ("", "", []) if ordered else _reshuffled(script, loader)
     return problem, f"line {loader.call.lineno}: every rank would read all of it", [*edits, *more]
 
 
@@ -70,7 +77,7 @@ def _problem(script: Script, loader: Loader) -> str:
     if not dataset:
         return "the loader's dataset is not to be seen; give it by name, then port again"
     for name, kind in script.names.classes.items():
-        if any(last_name(base) == "IterableDataset" for base in kind.bases):
+        if any(script.names.last(base) == "IterableDataset" for base in kind.bases):
             return f"{name} is iterable; let it yield only what belongs to RANK of WORLD_SIZE"
     return ""
 
@@ -94,6 +101,7 @@ def _sharded(script: Script, loader: Loader) -> list[Edit]:
     statement = script.statement(call)
     dataset = loader.argument("dataset", 0)
     batch, shuffle = loader.argument("batch_size", 1), loader.argument("shuffle", 2)
+    batched = not (isinstance(batch, ast.Constant) and batch.value is None)
     assert dataset is not None
     edits, lines = [], []
     drawn, kept = _free(script, "train_sampler"), _free(script, "train_options")
@@ -107,7 +115,7 @@ def _sharded(script: Script, loader: Loader) -> list[Edit]:
     packed = options and (batch is None or (shuffle is None and _may_shuffle(script)))
     if packed and shuffle is None:
         order = f'{options}.get("shuffle", False)'
-    lines += [SHARE, *(BATCH if batch is not None or packed else [])]
+    lines += [SHARE, *(BATCH if (batch is not None and batched) or packed else [])]
     lines += [WHOLE] if len(script.loaders) > 1 or loader.built > 1 else []
     world, rank = "WORLD_SIZE", "RANK"
     if loader.built > 1:
@@ -121,7 +129,7 @@ def _sharded(script: Script, loader: Loader) -> list[Edit]:
     if packed:
         lines += [f"{kept} = dict({options}, sampler={drawn}, shuffle=False)"]
         if batch is None:
-            lines.append(f'{kept}["batch_size"] //= {world}')
+            lines.append(f'{kept}["batch_size"] = max(1, {kept}["batch_size"] // {world})')
         value = next(each.value for each in call.keywords if each.arg is None)
         edits.append(source.replace(value, kept))
         if shuffle is not None:
@@ -132,13 +140,24 @@ def _sharded(script: Script, loader: Loader) -> list[Edit]:
         edits.append(Edit(*whole, f"sampler={drawn}"))
     else:
         edits.append(source.with_argument(call, f"sampler={drawn}"))
-    if batch is not None:
+    if batch is not None and batched:
         plain = isinstance(
             batch, ast.Name | ast.Attribute | ast.Constant | ast.Call | ast.Subscript
         )
         text = source.of(batch) if plain else f"({source.of(batch)})"
-        edits.append(source.replace(batch, f"{text} // {world}"))
+        text = f"{text} // {world}"
+        edits.append(source.replace(batch, text if _is_large(script, batch) else f"max(1, {text})"))
     return [source.before(statement, lines), *edits]
+
+
+def _is_large(script: Script, batch: ast.expr) -> bool:
+    """Say whether a batch can be seen to be large, so that no rank is left without a sample."""
+    place = script.names.place(batch)
+    given = [value for target, value in script.names.assignments()
+             if place and script.names.place(target) == place]  # fmt: skip
+    sizes = [each.value for each in given or [batch] if isinstance(each, ast.Constant)]
+    known = len(sizes) == len(given or [batch])
+    return known and all(isinstance(each, int) and each >= LARGE for each in sizes)
 
 
 def _options(call: ast.Call) -> str:
@@ -183,28 +202,38 @@ def _same_split(script: Script) -> list[Edit]:
     ]
 
 
-def _lengths(script: Script, loader: Loader) -> list[Edit]:
-    """Count this rank's samples where a mean over the training data is taken."""
-    edits = []
-    for call in script.calls("len"):
-        what = call.args[0] if call.args else None
-        if not isinstance(what, ast.Attribute) or what.attr != "dataset":
-            continue
-        if script.names.place(what.value) in loader.places:
-            edits.append(script.source.replace(what, f"{script.source.of(what.value)}.sampler"))
-    return edits
+def wrong_means(script: Script) -> list[int]:
+    """Return the lines at which a sum of one rank is divided by the length of all the data."""
+    loader = script.train_loader
+    if not loader:
+        return []
+    sharded = not script.calls(*SAMPLERS) and not _problem(script, loader)
+    return sorted({line for line, edit in means(script, loader) if not (edit and sharded)})
 
 
 def _reshuffled(script: Script, loader: Loader | None) -> Answer:
     """Return the edit that tells the sampler each epoch, so that each has its own order."""
     loop = script.epoch_loop
+    if loader and not script.is_seen_to_train(loader):
+        name = min(map(written_as, loader.places), default="loader")
+        return (
+            f"line {loader.call.lineno}: taken for the training loader by its looks; "
+            f"begin each epoch with {name}.sampler.set_epoch(epoch)",
+            "",
+            [],
+        )
     if not loader or not loop:
         return "", "", []
     name = _seen_from(script, loader, loop)
     turn = loop.target if isinstance(loop, ast.For) else None
     counter = turn.elts[0] if isinstance(turn, ast.Tuple) else turn
-    first = loop.body[0]
-    if not name or not isinstance(counter, ast.Name) or not script.source.begins_line(first):
+    first = loop.body[0] if isinstance(loop, ast.For) else None
+    if (
+        not name
+        or not isinstance(counter, ast.Name)
+        or not first
+        or not script.source.begins_line(first)
+    ):
         loader_name = name or "train_loader"
         call = f"{loader_name}.sampler.set_epoch(epoch)"
         return f"line {loop.lineno}: begin each epoch with {call}", "", []

@@ -53,8 +53,9 @@ def header(script: Script, edits: Iterable[Edit], first: list[str], *, quiet: bo
         who += QUIET
     body = [*top, *who, *([""] if first else []), *first, *lines]
     body += [""] * ((2 if lines else 1) - _blank_lines_after(script, where))
-    edit = script.source.after(where, body) if where else Edit(0, 0, "\n".join([*body, ""]))
-    if places and "os" not in bound:
+    opening = script.names.tree.body[0]
+    edit = script.source.after(where, body) if where else script.source.before(opening, body)
+    if (places or "os." in added) and "os" not in bound:
         return [_import_os(script, where), edit]
     return [edit]
 
@@ -124,7 +125,9 @@ def _import_os(script: Script, last: ast.stmt | None) -> Edit:
     """Put the import where a tidy script has it: among those of the standard library."""
     run = list(takewhile(_imports_something, dropwhile(_is_opening, script.names.tree.body)))
     if not run:
-        return script.source.after(last, ["import os"]) if last else Edit(0, 0, "import os\n")
+        opening = script.names.tree.body[0]
+        source = script.source
+        return source.after(last, ["import os"]) if last else source.before(opening, ["import os"])
     standard = list(takewhile(lambda node: _module(node) in sys.stdlib_module_names, run))
     if not standard:
         return script.source.before(run[0], ["import os", ""])

@@ -38,18 +38,6 @@ def last_name(node: ast.AST) -> str:
     return func.id if isinstance(func, ast.Name) else ""
 
 
-def origin(node: ast.expr) -> ast.expr:
-    """Return what an expression hands on: ``model`` of ``torch.compile(model.to(device))``."""
-    while isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Attribute) and node.func.attr in HANDS_ON:
-            node = node.func.value
-        elif last_name(node) in WRAPPERS | ITERATORS and node.args:
-            node = node.args[0]
-        else:
-            break
-    return node
-
-
 class Names:
     """The scopes of a script, and how values move between its names."""
 
@@ -61,19 +49,57 @@ class Names:
         self.classes = {node.name: node for node in self.nodes if isinstance(node, ast.ClassDef)}
         scopes: list[ast.AST] = [*self.functions, tree]
         self._bound = {scope: set(_bound(scope)) for scope in scopes}
+        self.imported = {
+            (self.scope(node), bound): name
+            for node in self.nodes
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for bound, name in _imported(node)
+        }
+        """Places of what is imported, with its full name."""
         self._instances: dict[Place, ast.ClassDef] = {}
-        for target, handed in self._assignments():
-            value = origin(handed)
+        for target, handed in self.assignments():
+            value = self.origin(handed)
             kind = self.classes.get(last_name(value)) if isinstance(value, ast.Call) else None
             if kind and (place := self.place(target)):
                 self._instances[place] = kind
         self._moves = list(self._all_moves())
         self.bars = {
             self.place(target)
-            for target, value in self._assignments()
-            if isinstance(value, ast.Call) and last_name(value) in ITERATORS
+            for target, value in self.assignments()
+            if isinstance(value, ast.Call) and self.last(value) in ITERATORS
         }
         """Places of something that only reads a loader: a progress bar, an iterator."""
+
+    def full(self, node: ast.AST) -> str:
+        """Return a dotted name by what was imported: ``torch.optim.SGD`` of ``O.SGD``.
+
+        >>> names = Names(ast.parse("from torch import optim as O; O.SGD"))
+        >>> names.full(names.tree.body[1].value)
+        'torch.optim.SGD'
+        """
+        what = node.func if isinstance(node, ast.Call) else node
+        written = dotted(what)
+        if not written:
+            return ""
+        first = next(each for each in ast.walk(what) if isinstance(each, ast.Name))
+        place = self.place(first)
+        start = self.imported.get(place, first.id) if place else first.id
+        return start + written.removeprefix(first.id)
+
+    def last(self, node: ast.AST) -> str:
+        """Return the last part of what is called, by the name it was imported from."""
+        return self.full(node).rpartition(".")[2] or last_name(node)
+
+    def origin(self, node: ast.expr) -> ast.expr:
+        """Return what an expression hands on: ``model`` of ``torch.compile(model.to(device))``."""
+        while isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute) and node.func.attr in HANDS_ON:
+                node = node.func.value
+            elif self.last(node) in WRAPPERS | ITERATORS and node.args:
+                node = node.args[0]
+            else:
+                break
+        return node
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield everything that encloses a node, nearest first."""
@@ -125,6 +151,14 @@ class Names:
             fresh = {after for before, after in self._moves if before in fresh} - found
         return found
 
+    def comes_from(self, place: Place | None) -> set[Place]:
+        """Return every place from which a value comes to one place."""
+        found, fresh = set(), {place} if place else set()
+        while fresh:
+            found |= fresh
+            fresh = {before for before, after in self._moves if after in fresh} - found
+        return found
+
     def held(self, call: ast.expr) -> Place | None:
         """Return where the value of an expression goes first."""
         return next((after for value, after in self._values() if value is call), None)
@@ -156,7 +190,7 @@ class Names:
         methods = [each for each in kind.body if isinstance(each, Function)]
         return next((each for each in methods if each.name == name), None)
 
-    def _assignments(self) -> Iterator[tuple[ast.expr, ast.expr]]:
+    def assignments(self) -> Iterator[tuple[ast.expr, ast.expr]]:
         """Yield every target with its value; tuples one by one."""
         for node in self.nodes:
             if isinstance(node, ast.Assign):
@@ -169,23 +203,26 @@ class Names:
 
     def _values(self) -> Iterator[tuple[ast.expr, Place]]:
         """Yield every expression that comes to a place, with that place."""
-        for target, value in self._assignments():
+        for target, value in self.assignments():
             if place := self.place(target):
-                yield origin(value), place
+                yield self.origin(value), place
         for node in self.nodes:
             if isinstance(node, ast.Return) and node.value:
                 several = isinstance(node.value, ast.Tuple)
                 parts = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
                 for index, part in enumerate(parts):
-                    yield origin(part), (self.scope(node), _returned(index if several else None))
+                    yield (
+                        self.origin(part),
+                        (self.scope(node), _returned(index if several else None)),
+                    )
             elif isinstance(node, ast.Call) and (function := self.local(node)):
                 names = [each.arg for each in [*function.args.posonlyargs, *function.args.args]]
                 names = names[1:] if self.owner(function) else names
                 for name, value in zip(names, node.args):
-                    yield origin(value), (function, name)
+                    yield self.origin(value), (function, name)
                 for keyword in node.keywords:
                     if keyword.arg:
-                        yield origin(keyword.value), (function, keyword.arg)
+                        yield self.origin(keyword.value), (function, keyword.arg)
 
     def _all_moves(self) -> Iterator[tuple[Place, Place]]:
         for value, after in self._values():
@@ -201,6 +238,19 @@ class Names:
                 for index, target in enumerate(node.targets[0].elts):
                     if place := self.place(target):
                         yield (entered, _returned(index)), place
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+    """Yield each name that an import binds, with the full name of what it means."""
+    for each in node.names:
+        if isinstance(node, ast.ImportFrom):
+            yield each.asname or each.name, f"{node.module or ''}.{each.name}"
+        else:
+            yield each.asname or _first(each.name), each.name if each.asname else _first(each.name)
+
+
+def _first(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def _returned(index: int | None) -> str:
@@ -231,5 +281,5 @@ def _bound(scope: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
         elif isinstance(node, ast.alias):
-            yield (node.asname or node.name).partition(".")[0]
+            yield _first(node.asname or node.name)
         waiting += ast.iter_child_nodes(node)

@@ -136,9 +136,9 @@ def edited(source: Source, edits: Iterable[Edit]) -> bytes:
     return done + source.text[at:]
 
 
-def unified(name: str, before: bytes, after: bytes) -> str:
+def unified(name: str, before: bytes, after: bytes, encoding: str = "utf-8") -> str:
     """Return the change as ``patch -p1`` and ``git apply`` take it; nothing if there is none."""
-    old, new = (list(StringIO(text.decode(), newline="\n")) for text in (before, after))
+    old, new = (list(StringIO(text.decode(encoding), newline="\n")) for text in (before, after))
     tab = "\t" if " " in name else ""  # Where a name with a space ends, patch sees by this.
     lines = difflib.unified_diff(old, new, f"a/{name}{tab}", f"b/{name}{tab}")
     return "".join(

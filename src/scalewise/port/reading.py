@@ -1,6 +1,8 @@
 """Read a script from its file; refuse what is no PyTorch script that trains."""
 
 import ast
+import tokenize
+from io import BytesIO
 from pathlib import Path
 
 from scalewise.errors import SpecError
@@ -9,24 +11,24 @@ from scalewise.port.patch import Source
 from scalewise.port.script import Script
 
 OTHERS = {"accelerate", "lightning", "pytorch_lightning", "deepspeed", "horovod", "ignite"}
-BOM = b"\xef\xbb\xbf"
-"""What some editors put before the first letter; it stays, and counts as nothing."""
 
 
 def read(path: Path) -> Script:
     """Return what a script does; refuse what is no PyTorch script that trains."""
     try:
-        text = path.read_bytes()
-        text.decode()
-        tree = ast.parse(text.removeprefix(BOM))
+        encoded = path.read_bytes()
+        encoding, _ = tokenize.detect_encoding(BytesIO(encoded).readline)
+        text = encoded.decode(encoding)
+        tree = ast.parse(text)
     except OSError as why:
         raise SpecError(f"cannot read {path}: {why.strerror}", hint="give a script") from why
     except (SyntaxError, ValueError, RecursionError) as why:
         where = f", line {why.lineno}" if isinstance(why, SyntaxError) and why.lineno else ""
         problem = why.msg if isinstance(why, SyntaxError) else "its text cannot be read"
-        hint = "give a script that runs with `python`, written in Python 3 and UTF-8"
+        hint = "give a script that runs with `python`, written in Python 3 and UTF-8,"
+        hint += " or with a line that names its coding"
         raise SpecError(f"{path} is not Python{where}: {problem}", hint=hint) from why
-    script = Script(path, Source(text.removeprefix(BOM)), Names(tree))
+    script = Script(path, Source(text.encode()), Names(tree), encoding)
     imported = _imports(tree)
     if others := sorted(OTHERS & imported):
         hint = "start it as its own documentation says"

@@ -4,17 +4,20 @@ import ast
 import re
 from collections.abc import Callable, Iterable
 
-from scalewise.port.names import dotted, last_name
+from scalewise.port.data import wrong_means
+from scalewise.port.leaving import leaving
+from scalewise.port.names import dotted
 from scalewise.port.script import Script
 from scalewise.port.wrapping import MODULE
 
-WATCHERS = {"SummaryWriter", "wandb.init", "mlflow.start_run"}
+WATCHERS = (".SummaryWriter", ".wandb.init", ".mlflow.start_run")
 
 
 def remarks(script: Script) -> list[str]:
     """Return one sentence for each thing that is no error, but differs on many ranks."""
     every: list[Callable[[Script], Iterable[str]]] = [
-        _device, _normalization, _other_calls, _seed, _downloads, _watchers, _leaving, _old,
+        _device, _normalization, _other_calls, _seed, _downloads, _watchers, _leaving, _means,
+        _old,
     ]  # fmt: skip
     return [each for kind in every for each in kind(script)]
 
@@ -25,7 +28,9 @@ def _device(script: Script) -> Iterable[str]:
 
 
 def _normalization(script: Script) -> Iterable[str]:
-    found = [each for each in script.names.calls() if re.match("BatchNorm", last_name(each))]
+    found = [
+        each for each in script.names.calls() if re.match("BatchNorm", script.names.last(each))
+    ]
     if found:
         yield (
             f"Line {found[0].lineno}: BatchNorm sees only its rank's part of the batch; if that "
@@ -64,22 +69,25 @@ def _downloads(script: Script) -> Iterable[str]:
 
 def _watchers(script: Script) -> Iterable[str]:
     for call in script.names.calls():
-        if dotted(call.func) in WATCHERS:
+        if f".{script.names.full(call)}".endswith(WATCHERS):
             name = dotted(call.func)
             yield f"Line {call.lineno}: {name} runs on every rank; let rank 0 alone keep track."
 
 
 def _leaving(script: Script) -> Iterable[str]:
-    for loop in script.loops:
-        for node in ast.walk(loop):
-            inside = script.names.parent.get(node)
-            if not isinstance(node, ast.Break) or not isinstance(inside, ast.If):
-                continue
-            if isinstance(inside.test, ast.Compare) and "loss" in ast.dump(inside.test):
-                yield (
-                    f"Line {node.lineno}: each rank has a training loss of its own; all must "
-                    "leave the loop together, or those that stay wait for ever."
-                )
+    for line in leaving(script):
+        yield (
+            f"Line {line}: each rank has a training loss of its own; all must leave the loop "
+            "together, or those that stay wait for ever; agree first, with dist.all_reduce."
+        )
+
+
+def _means(script: Script) -> Iterable[str]:
+    for line in wrong_means(script):
+        yield (
+            f"Line {line}: a sum over the training data covers one rank's share of it; divide "
+            "it by len(loader.sampler), the number of samples that this rank reads."
+        )
 
 
 def _old(script: Script) -> Iterable[str]:

@@ -4,17 +4,13 @@ import ast
 import re
 from collections.abc import Iterator
 
-from scalewise.port.names import dotted, last_name
+from scalewise.port.files import mode, saved_by, writers
+from scalewise.port.names import last_name
 from scalewise.port.patch import Edit
 from scalewise.port.script import Script
 from scalewise.port.step import Step
 from scalewise.port.wrapping import MODULE, PARALLEL, wrapped_where
 
-SAVERS = {
-    "torch.save", "torch.jit.save", "np.save", "np.savez", "np.savez_compressed", "np.savetxt",
-    "numpy.save", "numpy.savez", "json.dump", "pickle.dump", "joblib.dump", "plt.savefig",
-}  # fmt: skip
-SAVING_METHODS = {"to_csv", "savefig", "save_pretrained"}
 RANKISH = re.compile(r"(^|_)rank|main_process|is_main|master", re.IGNORECASE)
 
 
@@ -23,16 +19,25 @@ def saved_once(script: Script) -> Step:
     name = "saving once"
     bare = unwrapped(script)
     saving = saves(script)
+    open_ended = [each for each in writers(script) if not saved_by(script, each)]
     free = [each for each in saving if not _by_one_rank(script, each)]
-    if not saving:
+    loose = [each for each in open_ended if not _asks(script, each)]
+    if not saving and not open_ended:
         return Step(name, "not needed", "nothing is saved", tuple(bare))
-    if not free and not bare:
-        return Step(name, "there", f"line {saving[0].lineno}: one rank saves")
+    if not free and not bare and not loose:
+        line = min([*(each.lineno for each in saving), *(each.lineno for each in open_ended)])
+        return Step(name, "there", f"line {line}: one rank saves")
     edits = [*bare, *_read_back(script)]
     for statement in free:
         edits += _guarded(script, statement)
-    lines = ", ".join(str(each.lineno) for each in free or saving)
-    says = "every rank would save" if free else "names would begin with module."
+    edits += [edit for call in loose if (edit := _nowhere(script, call))]
+    if left := [each.lineno for each in loose if not _nowhere(script, each)]:
+        lines = ", ".join(map(str, left))
+        says = f"line {lines}: every rank would write; let rank 0 alone do it, if RANK == 0"
+        return Step(name, "by hand", says, tuple(edits))
+    found = sorted([*(each.lineno for each in free), *(each.lineno for each in loose)])
+    lines = ", ".join(map(str, found or [each.lineno for each in saving]))
+    says = "every rank would save" if free or loose else "names would begin with module."
     return Step(name, "missing", f"line {lines}: {says}", tuple(edits))
 
 
@@ -41,12 +46,12 @@ def _read_back(script: Script) -> list[Edit]:
     saved = {
         script.source.of(each.args[1]): each
         for each in script.calls("save")
-        if dotted(each.func) == "torch.save" and len(each.args) > 1
+        if script.names.full(each) == "torch.save" and len(each.args) > 1
     }
     edits = []
     for call in script.calls("load"):
         save = saved.get(script.source.of(call.args[0])) if call.args else None
-        if save and dotted(call.func) == "torch.load" and call.lineno > save.lineno:
+        if save and script.names.full(call) == "torch.load" and call.lineno > save.lineno:
             lines = ["if WORLD_SIZE > 1:", "    dist.barrier()  # Rank 0 may still be saving."]
             edits.append(script.source.before(script.statement(call), lines))
     return edits
@@ -70,16 +75,17 @@ def _guarded(script: Script, statement: ast.stmt) -> list[Edit]:
 
 def saves(script: Script) -> list[ast.stmt]:
     """The statements that save something; with the file they open, if they open one."""
-    found: list[ast.stmt] = []
-    for call in script.names.calls():
-        if not (dotted(call.func) in SAVERS or last_name(call) in SAVING_METHODS):
-            continue
-        nest = [each for each in script.names.above(call) if isinstance(each, ast.stmt)]
-        opened = [each for each in nest if _opens(each)]
-        statement = opened[-1] if opened else nest[0]
-        if statement not in found and (opened or isinstance(statement, ast.Expr)):
-            found.append(statement)
-    return sorted(found, key=lambda each: each.lineno)
+    found = {saved_by(script, call) for call in writers(script)}
+    return sorted((each for each in found if each), key=lambda each: each.lineno)
+
+
+def _nowhere(script: Script, call: ast.Call) -> Edit | None:
+    """Let the other ranks write into nothing, where a file stays open over more than saving."""
+    path = call.args[0] if call.args else None
+    simple = script.names.full(call) == "open" and re.fullmatch("[wabt]+", mode(script, call))
+    if not path or not simple:
+        return None
+    return script.source.replace(path, f"{script.source.of(path)} if RANK == 0 else os.devnull")
 
 
 def _by_one_rank(script: Script, node: ast.stmt) -> bool:
@@ -118,14 +124,15 @@ def _means_itself(script: Script, node: ast.expr) -> bool:
     parent = script.names.parent[node]
     if isinstance(parent, ast.Attribute):
         return parent.attr not in MODULE
-    return isinstance(parent, ast.Call) and dotted(parent.func) in ("torch.save", "torch.jit.save")
+    return isinstance(parent, ast.Call) and script.names.full(parent) in (
+        "torch.save", "torch.jit.save",
+    )  # fmt: skip
 
 
-def _opens(node: ast.AST) -> bool:
-    return isinstance(node, ast.With) and any(
-        isinstance(each.context_expr, ast.Call) and last_name(each.context_expr) == "open"
-        for each in node.items
-    )
+def _asks(script: Script, call: ast.Call) -> bool:
+    """Say whether a call that writes, or what stands around it, asks for the rank."""
+    given = any(RANKISH.search(name) for each in call.args for name in _words(each))
+    return given or _by_one_rank(script, script.statement(call))
 
 
 def _words(node: ast.AST) -> Iterator[str]:

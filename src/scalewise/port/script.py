@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from scalewise.port.names import Function, Names, Place, dotted, last_name, origin
+from scalewise.port.names import Function, Names, Place, dotted, last_name
 from scalewise.port.patch import Source
 
-Loop = ast.For | ast.While
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+Loop = ast.For | ast.While | Comprehension
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Script:
     path: Path
     source: Source
     names: Names
+    encoding: str = "utf-8"
 
     @cached_property
     def backwards(self) -> list[ast.Call]:
@@ -101,22 +103,30 @@ class Script:
     @cached_property
     def train_loader(self) -> Loader | None:
         """The loader that training reads: by its loops, then by shuffle, then by its name."""
-        readers = [loader for loader in self.loaders if self.batch_loop(loader)]
-        readers = readers or [each for each in self.loaders if self._is_read(each)]
-        return max(readers, key=_looks_like_training, default=None)
+        readers = [each for each in self.loaders if self.is_seen_to_train(each)]
+        if readers:
+            return max(readers, key=_looks_like_training)
+        best = max(map(_looks_like_training, self.loaders), default=())
+        likely = [each for each in self.loaders if _looks_like_training(each) == best]
+        return likely[0] if len(likely) == 1 and any(best) else None
 
-    def batch_loop(self, loader: Loader) -> ast.For | None:
+    def is_seen_to_train(self, loader: Loader) -> bool:
+        """Say whether training can be seen to read a loader; else one goes by its looks."""
+        return self.batch_loop(loader) is not None or self._is_read(loader)
+
+    def batch_loop(self, loader: Loader) -> ast.For | Comprehension | None:
         """Return the training loop over a loader."""
         for loop in self.loops:
-            if isinstance(loop, ast.For) and (
-                origin(loop.iter) is loader.call or self._reads(loop.iter, loader)
+            if not isinstance(loop, ast.While) and any(
+                self.names.origin(each) is loader.call or self._reads(each, loader)
+                for each in _read_by(loop)
             ):
                 return loop
         return None
 
     def _reads(self, node: ast.expr, loader: Loader) -> bool:
-        inner = origin(node)
-        if isinstance(inner, ast.Call) and last_name(inner) == "zip":
+        inner = self.names.origin(node)
+        if isinstance(inner, ast.Call) and self.names.last(inner) == "zip":
             return any(self._reads(each, loader) for each in inner.args)
         return self.names.place(inner) in loader.places
 
@@ -127,9 +137,12 @@ class Script:
     @cached_property
     def epoch_loop(self) -> Loop | None:
         """The loop around the training loader's loop: one turn is one pass over the data."""
-        batches = self.batch_loop(self.train_loader) if self.train_loader else None
-        if not batches or batches not in self.loops:
+        loader = self.train_loader
+        batches = self.batch_loop(loader) if loader else None
+        if not loader or not batches:
             return None
+        if not isinstance(batches, ast.For) and not self._reads(_read_by(batches)[0], loader):
+            return batches  # One comprehension for the epochs and their batches.
         outer = self.loops[self.loops.index(batches) + 1 :]
         return outer[0] if outer else None
 
@@ -194,7 +207,7 @@ class Script:
     def _moved(self, model: Model) -> Model:
         """Return a model where it is moved to its device, if that is in another function."""
         for call in reversed([*self.calls("to"), *self.calls("cuda")]):
-            moved = origin(call)
+            moved = self.names.origin(call)
             scope = self.names.scope(call)
             if self.names.place(moved) not in model.places:
                 continue
@@ -217,7 +230,7 @@ class Script:
         ):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             if node.value and isinstance(target, ast.Name | ast.Attribute):
-                yield node, target, origin(node.value)
+                yield node, target, self.names.origin(node.value)
 
     def _returned_from(self, statement: ast.stmt, places: set[Place]) -> bool:
         scope = self.names.scope(statement)
@@ -225,7 +238,8 @@ class Script:
 
     def _in_optimizer(self, call: ast.Call) -> bool:
         return any(
-            isinstance(each, ast.Call) and re.search(r"optim|SGD|Adam|RMSprop", dotted(each.func))
+            isinstance(each, ast.Call)
+            and re.search(r"optim|SGD|Adam|RMSprop", self.names.full(each))
             for each in self.names.above(call)
         )
 
@@ -259,8 +273,15 @@ class Script:
         return min(lines, default=None)
 
     def calls(self, *names: str) -> list[ast.Call]:
-        """Return the calls of a function or method by its last name, in the order written."""
-        found = [each for each in self.names.calls() if last_name(each) in names]
+        """Return the calls of a function or method by its last name, in the order written.
+
+        It may be known by another name: ``from torch.utils.data import DataLoader as DL``.
+        """
+        found = [
+            each
+            for each in self.names.calls()
+            if last_name(each) in names or self.names.last(each) in names
+        ]
         return sorted(found, key=lambda each: (each.lineno, each.col_offset))
 
     def statement(self, node: ast.AST) -> ast.stmt:
@@ -279,7 +300,16 @@ class Script:
         return next(each for each in lists if statement in each)
 
 
-def _looks_like_training(loader: Loader) -> tuple[bool, bool]:
-    shuffle = loader.argument("shuffle", 2)
+def _read_by(loop: ast.For | Comprehension) -> list[ast.expr]:
+    """Return what a loop reads, from the outside inwards."""
+    if isinstance(loop, ast.For):
+        return [loop.iter]
+    return [each.iter for each in loop.generators]
+
+
+def _looks_like_training(loader: Loader) -> tuple[bool, bool, bool]:
+    shuffle, drop = loader.argument("shuffle", 2), loader.argument("drop_last", 8)
     shuffles = isinstance(shuffle, ast.Constant) and shuffle.value is True
-    return shuffles, any("train" in name.lower() for _, name in loader.places)
+    sampled = loader.argument("sampler", 3) is not None
+    drops = isinstance(drop, ast.Constant) and drop.value is True
+    return shuffles or sampled, any("train" in name.lower() for _, name in loader.places), drops

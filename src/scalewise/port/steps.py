@@ -9,8 +9,8 @@ import ast
 import re
 from collections.abc import Callable
 
-from scalewise.port.data import sampler
-from scalewise.port.names import dotted, last_name, origin
+from scalewise.port.data import SAMPLERS, sampler
+from scalewise.port.names import dotted, last_name
 from scalewise.port.patch import Edit
 from scalewise.port.saving import saved_once
 from scalewise.port.script import Script
@@ -116,9 +116,12 @@ def device(script: Script) -> Step:
 def share_of_the_data(script: Script) -> Step:
     """Let each rank read its own share of the training data, in a new order each epoch."""
     name = "share of the data"
-    present = script.calls("DistributedSampler", "split_dataset_by_node", "DistributedBatchSampler")
+    present = script.calls(*SAMPLERS)
+    loader = script.train_loader
+    guessed = loader is not None and not script.is_seen_to_train(loader)
     ordered = all("shuffle=False" in script.source.of(each) for each in present)
-    if present and (ordered or script.calls("set_epoch") or not script.epoch_loop):
+    told = script.calls("set_epoch") or not (script.epoch_loop or guessed)
+    if present and (ordered or told):
         return Step(name, "there", f"line {present[0].lineno}: {last_name(present[0])}")
     problem, says, edits = sampler(script, made=bool(present))
     if problem:
@@ -135,12 +138,13 @@ def moved_data(script: Script) -> Step:
     moves = [
         call
         for call in script.calls("to", "cuda")
-        if isinstance(call.func, ast.Attribute) and dotted(call.func) != "torch.cuda"
+        if isinstance(call.func, ast.Attribute) and script.names.full(call) != "torch.cuda"
     ]
     data = [
         call
         for call in moves
-        if not isinstance(origin(call), ast.Call) and script.names.place(origin(call)) not in known
+        if not isinstance(script.names.origin(call), ast.Call)
+        and script.names.place(script.names.origin(call)) not in known
     ]
     inside = [each for each in data if script.trains(script.statement(each))
               or script.names.scope(each) in script.training_functions]  # fmt: skip
@@ -148,13 +152,16 @@ def moved_data(script: Script) -> Step:
     if found := inside or data:
         return Step(name, "there", f"line {found[0].lineno}: {script.source.of(found[0])}")
     loop = script.batch_loop(script.train_loader) if script.train_loader else None
-    batch = loop.target if loop else None
-    if loop and isinstance(loop.iter, ast.Call) and last_name(loop.iter) == "enumerate":
+    by_hand = Step(name, "by hand", "move each batch in the loop: data = data.to(device)")
+    if not isinstance(loop, ast.For):
+        return by_hand
+    batch: ast.expr | None = loop.target
+    if isinstance(loop.iter, ast.Call) and script.names.last(loop.iter) == "enumerate":
         batch = batch.elts[1] if isinstance(batch, ast.Tuple) and len(batch.elts) == 2 else None
     parts = batch.elts if isinstance(batch, ast.Tuple) else [batch]
     named = [each.id for each in parts if isinstance(each, ast.Name)]
-    if not loop or len(named) != len(parts) or not script.source.begins_line(loop.body[0]):
-        return Step(name, "by hand", "move each batch in the loop: data = data.to(device)")
+    if len(named) != len(parts) or not script.source.begins_line(loop.body[0]):
+        return by_hand
     where = _device_name(script, loop)
     line = f"{', '.join(named)} = {', '.join(f'{each}.to({where})' for each in named)}"
     edit = script.source.before(loop.body[0], [line])

@@ -2,7 +2,7 @@
 
 import ast
 
-from scalewise.port.names import last_name, origin
+from scalewise.port.names import last_name
 from scalewise.port.script import Model, Script
 from scalewise.port.step import Step
 
@@ -57,7 +57,9 @@ def _trains(script: Script, statement: ast.stmt, model: Model) -> bool:
             return True
         if isinstance(node, ast.Call):
             given = [*node.args, *(each.value for each in node.keywords)]
-            passed = any(script.names.place(origin(each)) in model.places for each in given)
+            passed = any(
+                script.names.place(script.names.origin(each)) in model.places for each in given
+            )
             if script.names.local(node) and passed:
                 return True
             if script.names.place(node.func) in model.places:
