@@ -148,6 +148,7 @@ def run(study: StudySpec, folder: Path, watcher: Watcher, *, again: bool = False
 
 
 def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
+    words = _traceback(folder / run.id) if run.program else ""
     hint = "running again starts only what is missing"
     if alone(folder / run.id):
         hint = "--on 1 measures it as it is"
@@ -155,7 +156,7 @@ def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
             hint = f"`scalewise port {shlex.quote(run.program[0])}` shows what is missing; {hint}"
     elif "no training step" in cause:
         hint = "tell of its steps with three lines of scalewise.probe, see docs/guides/attach.md"
-    elif run.program and "no rank started" in cause:
+    elif run.program and "no rank started" in cause and not words:
         hint = (
             "does it train with PyTorch at all, in a Python that has it? "
             "python -I, -E and -S, or a cleared environment, drop the watcher"
@@ -165,7 +166,7 @@ def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
     return RunFailed(
         f"{title(run)} failed: {cause}",
         hint=f"its log is {folder / run.id / 'log.txt'}; {hint}",
-        words=_traceback(folder / run.id) if run.program else "",
+        words=words,
     )
 
 

@@ -102,6 +102,8 @@ class Hooks:
         """Whether it is wrapped in DDP."""
         self._steps_open = 0
         """How many steps of optimizers lie inside each other just now."""
+        self._plain_steps = True
+        """Whether no optimizer was given a closure, or called inside another."""
         self._begins, self._ends = self._around_step()
         self._hooked = False
         """Whether an optimizer has told of a step."""
@@ -419,17 +421,21 @@ class Hooks:
         def begins(optimizer: Any, words: Any, named: Any) -> None:
             if guest.on and not (self.wary and compiling()):
                 self._steps_open += 1
+                given = (*words[1:], *named.values())
+                if self._steps_open > 1 or any(each is not None for each in given):
+                    self._plain_steps = False
                 if self._steps_open == 1:
-                    tape.keep(("begin", "optimizer"))
-                    tape.keep(tape.now())
-                    if not self._hooked:
-                        self._take_out_zero()
+                    tape.note(("begin", "optimizer"))
+                if not self._hooked:
+                    self._take_out_zero()
 
         def ends(optimizer: Any, words: Any, named: Any) -> None:
             if guest.on and not (self.wary and compiling()):
-                self._steps_open -= 1
-                if self._steps_open == 0:
-                    self._stepped(optimizer)
+                if self._steps_open > 1:
+                    self._steps_open -= 1
+                    return
+                self._steps_open = 0
+                self._stepped(optimizer)
 
         return begins, ends
 
@@ -449,6 +455,10 @@ class Hooks:
 
     def _attempt(self, words: Words, named: Named) -> None:
         self._attempting = words[1] if len(words) > 1 else named["optimizer"]
+        if self._plain_steps:
+            self._plain_steps = False
+            self._handles[0].remove()
+            self._handles[0] = register_optimizer_step_pre_hook(self._begins)
         self._begins(self._attempting, words, named)
 
     def _attempted(self, answer: Any) -> None:
@@ -468,6 +478,8 @@ class Hooks:
         self.facts.stepped(optimizer)
         if self.discovery.on and steps >= 2:
             self.discovery.settle()
+        if self._plain_steps and not self.observer.steps_inside and steps >= KNOWN:
+            self._handles[0].remove()  # What lies between backward and its end is the optimizer's.
         if steps >= self._next_sample:
             self._sample_ddp(steps)
         if self.ddp and "sync" not in self.observer.last_row[0]:

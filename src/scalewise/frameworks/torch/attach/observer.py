@@ -67,6 +67,8 @@ class Observer:
         self._samples = 0
         self._again = 0
         """Samples of forwards for which no batch was fetched: a batch used again, or no loader."""
+        self.steps_inside = False
+        """Whether an optimizer was called inside of something else, such as a backward."""
         self.doubts = False
         """Whether a model's input does not tell how many samples it is trained on."""
         self._side: dict[str, Any] = {}
@@ -113,6 +115,7 @@ class Observer:
         if self.quiet:
             self._wake()
         stack = self.stack
+        self.steps_inside |= activity == "optimizer" and bool(stack)
         self._names.append(stack[-1] if stack else AFTER.get((self._last, activity), "other"))
         self._times.append(self._now())
         if self._mark is not None:
@@ -201,8 +204,15 @@ class Observer:
         self.begin("backward")
 
     def stepped(self, optimizer: Hashable) -> None:
-        """An optimizer has done its step: maybe the whole step ends here."""
-        self.end()
+        """An optimizer has done its step: maybe the whole step ends here.
+
+        Where nobody told that it began, it began with the end of what was before.
+        """
+        if self.stack and self.stack[-1] == "optimizer":
+            self.end()
+        else:
+            self._lap("optimizer")
+            self._last = "optimizer"
         self._inside = 0
         if self._closer is None:
             return self._learn(optimizer)
