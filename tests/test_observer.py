@@ -47,13 +47,18 @@ class Notebook:
 def tell(monkeypatch):
     """Tell a tape words, a second apart, and return what the guest was told."""
 
-    def play(*words, usual=True, room=0) -> Notebook:
+    def play(*words, usual=True, room=0, marked=False, follow=None) -> Notebook:
         clock = iter(range(1, 100_000))
         monkeypatch.setattr(tapes, "EVERY", 3600.0)
         guest = Notebook()
         tape = Tape(guest)
         tape.now = lambda: float(next(clock))
         tape.room = room
+        if marked:
+            marks = iter(range(1000, 100_000))
+            tape.use(lambda: next(marks))
+        if follow is not None:
+            tape.follow(follow)
         for word in [each for group in words for each in group]:
             if word[0] == "stepped":
                 tape.stepped(word[1])
@@ -186,3 +191,18 @@ def test_a_step_like_the_one_before_is_taken_as_it_would_be_understood(tell):
     kept_back = tell(*words, room=9)
     assert kept_back.rows == slow.rows and kept_back.spans == slow.spans
     assert len(quick.rows) > 50
+
+
+@pytest.mark.parametrize("room", [0, 3])
+def test_the_marks_of_a_device_go_with_their_words(room, tell):
+    words = [FETCH + TRAIN + STEP] * 5 + [CHECK] * 2 + [FETCH + TRAIN + STEP] * 5
+    plain, marked = tell(*words, room=room), tell(*words, room=room, marked=True)
+    assert [seconds(row) for row in marked.rows] == [seconds(row) for row in plain.rows]
+    assert [row[2][-1] for row in marked.rows] != [row[2][-1] for row in plain.rows]
+
+
+def test_who_follows_is_told_at_once_what_goes_on(tell):
+    followed = []
+    guest = tell(*[FETCH + TRAIN + STEP] * 3, room=9, marked=True, follow=followed.append)
+    assert followed[:8] == ["input", "", "forward", "", "backward", "", "optimizer", ""]
+    assert len(followed) == 3 * 8 and len(guest.rows) == 3
