@@ -143,7 +143,8 @@ class Hooks:
         self._wrap(dist, "init_process_group", self._meet, self._met)
         self._wrap(torch.nn.Module, "compile", self._compiles_itself, None)
         self._wrap(torch, "compile", self._compiles, None)
-        self._wrap(torch.export, "export", self._exports, None)
+        if hasattr(torch, "export"):
+            self._wrap(torch.export, "export", self._exports, None)
         self.facts.install()
         self.discovery.install()
         self.guest.at_end(self._finish)
