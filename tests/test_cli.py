@@ -160,6 +160,13 @@ def test_a_report_is_written_by_its_ending(ending, done, scalewise, tmp_path):
     assert sorted(done.folder.rglob("*")) == before
 
 
+def test_a_page_of_a_study_says_why(published, done, scalewise, tmp_path):
+    assert scalewise("report", published, done.folder, "-o", "page.html")[0] == 0
+    html = (tmp_path / "page.html").read_text()
+    assert "What each cause adds to a step, in milliseconds" in html
+    assert html.count(": why</h2>") == 1
+
+
 def test_a_single_plot_of_several_sources_is_written(published, done, scalewise, tmp_path):
     words = ("report", published, done.folder, "-o", "e.png", "--plot", "efficiency")
     assert scalewise(*words) == (0, "e.png\n", "")

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from scalewise.analysis.explain import Explanation, explain
 from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
 from scalewise.errors import NewerSchema, RecordError, SpecError
 from scalewise.record.files import failure, finished, read_study
@@ -55,6 +56,14 @@ def recorded(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord]]]:
             [each for each in records if repr(study.where(each.spec)) == repr(curve.where)],
         )
         for curve in scaling_curves(study, records)
+    ]
+
+
+def explanations(folder: Path, *, price: float | None = None) -> list[Explanation]:
+    """Return where the time of each of a study's curves went, from all that was recorded."""
+    return [
+        explain(curve, runs, price=price, traces=traces(runs), nodes=nodes(runs))
+        for curve, runs in recorded(folder)
     ]
 
 

@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 
 from scalewise import collect, study
 from scalewise.analysis.explain import Explanation
-from scalewise.analysis.explain import explain as explain_curve
 from scalewise.analysis.measure import ScalingCurve, curve_from_numbers
 from scalewise.errors import SpecError
 from scalewise.spec import StudySpec
@@ -59,11 +58,7 @@ def explain(
     ``where`` chooses one of several curves; ``price`` is that of one device for
     one hour, and gives every cause its cost.
     """
-    found = [
-        explain_curve(curve, records, price=price)
-        for curve, records in collect.recorded(Path(folder))
-    ]
-    return _chosen(found, where, folder)
+    return _chosen(collect.explanations(Path(folder), price=price), where, folder)
 
 
 def _chosen(found: Sequence[Curve], where: Mapping[str, Any] | None, source: str | Path) -> Curve:

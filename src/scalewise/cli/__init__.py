@@ -82,7 +82,7 @@ def demo() -> None:
     curves = collect.curves([folder])
     _show(curves)
     typer.echo()
-    typer.echo(page.write(curves, folder / "report.html"))
+    typer.echo(page.write(curves, folder / "report.html", collect.explanations(folder)))
 
 
 @app.command()
@@ -261,19 +261,9 @@ def explain(
     Example: scalewise explain runs/demo --price 2.50
     """
     from scalewise import collect
-    from scalewise.analysis.explain import explain
     from scalewise.report import explanation
 
-    found = [
-        explain(
-            curve,
-            runs,
-            price=price,
-            traces=collect.traces(runs),
-            nodes=collect.nodes(runs),
-        )
-        for curve, runs in collect.recorded(folder)
-    ]
+    found = collect.explanations(folder, price=price)
     if as_json:
         typer.echo(explanation.as_json(found))
     else:
@@ -297,7 +287,7 @@ def report(
     scaling: Scaling = None,
     devices_per_node: PerNode = None,
 ) -> None:
-    """Write a report: one self-contained page, a table, or plots.
+    """Write a report: one self-contained page that also explains, a table, or plots.
 
     Example: scalewise report runs/demo -o demo.html
 
@@ -308,7 +298,9 @@ def report(
 
     _refuse_sources(output, sources)
     curves = collect.curves(sources, scaling=scaling, devices_per_node=devices_per_node)
-    typer.echo(write(curves, output, plot=plot))
+    folders = [source for source in sources if source.is_dir() and output.suffix == ".html"]
+    why = [each for folder in folders for each in collect.explanations(folder)]
+    typer.echo(write(curves, output, plot=plot, why=why))
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from scalewise.analysis.explain import Explanation
 from scalewise.analysis.measure import ScalingCurve
 from scalewise.errors import SpecError
 from scalewise.record.write import write_text
@@ -18,8 +19,14 @@ TEXTS: dict[str, Callable[[Sequence[ScalingCurve]], str]] = {
 PICTURES = (".png", ".svg")
 
 
-def write(curves: Sequence[ScalingCurve], path: Path, *, plot: str | None = None) -> Path:
-    """Write the report and return where it is."""
+def write(
+    curves: Sequence[ScalingCurve],
+    path: Path,
+    *,
+    plot: str | None = None,
+    why: Sequence[Explanation] = (),
+) -> Path:
+    """Write the report and return where it is; a page also says ``why``."""
     ending = path.suffix.lower()
     if plot is not None and ending not in PICTURES:
         raise SpecError(f"{path} holds no single plot", hint="--plot goes with -o FILE.png or .svg")
@@ -32,7 +39,7 @@ def write(curves: Sequence[ScalingCurve], path: Path, *, plot: str | None = None
     elif ending == ".html":
         from scalewise.report import page
 
-        page.write(curves, path)
+        page.write(curves, path, why)
     else:
         known = [".html", *TEXTS, *PICTURES]
         raise SpecError(
