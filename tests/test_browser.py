@@ -8,7 +8,7 @@ import pytest
 from builders import a_study
 from scalewise import collect
 from scalewise.face import run
-from scalewise.report import page, plot
+from scalewise.report import explanation, page, plot
 
 pytestmark = pytest.mark.browser
 QUIET = [
@@ -18,8 +18,8 @@ QUIET = [
 
 
 @pytest.fixture(scope="module")
-def curves(tmp_path_factory):
-    """Measure two fake studies, one of them with an awkward name."""
+def measured(tmp_path_factory):
+    """Measure and explain two fake studies, one of them with an awkward name."""
     folders = [
         run(
             a_study(
@@ -30,14 +30,16 @@ def curves(tmp_path_factory):
         )
         for name, batch in (("small batch", 16), ('large <b> "batch" & more', 128))
     ]  # fmt: skip
-    return collect.curves(folders)
+    why = [each for folder in folders for each in collect.explanations(folder)]
+    return collect.curves(folders), why
 
 
 @pytest.mark.parametrize("width", [1280, 420])
-def test_the_page_is_whole_and_asks_the_network_for_nothing(curves, tmp_path, width):
+def test_the_page_is_whole_and_asks_the_network_for_nothing(measured, tmp_path, width):
     from playwright.sync_api import sync_playwright
 
-    path = page.write(curves, tmp_path / "report.html")
+    curves, why = measured
+    path = page.write(curves, tmp_path / "report.html", why)
     said, asked = [], []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=QUIET)
@@ -51,9 +53,11 @@ def test_the_page_is_whole_and_asks_the_network_for_nothing(curves, tmp_path, wi
         for place in range(6):
             box = figures.nth(place).bounding_box()
             assert box["width"] > 200 and box["height"] > 100
-        assert tab.locator("table").count() == 2 * 4 + 1
+        explained = sum(len(section.tables) for section in explanation.sections(why))
+        assert tab.locator("table").count() == 2 * 4 + 1 + explained
         assert tab.locator("h2").all_inner_texts() == [
             "small batch", 'large <b> "batch" & more', "Side by side",
+            "small batch: why", 'large <b> "batch" & more: why',
         ]  # fmt: skip
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
         picture = os.environ.get("SCALEWISE_PICTURE")

@@ -5,6 +5,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,12 +31,13 @@ class Points:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    def carry_out(*words: str, on: str = "1,2", program: list[str] | None = None) -> Points:
+    @cache
+    def carry_out(*words: str, attempt: int = 0, program: tuple[str, ...] = ()) -> Points:
         folder = tmp_path_factory.mktemp("causes")
         here = os.getcwd()
         os.chdir(folder)
         try:
-            asked = study.of_program(program or [SCRIPT, *words], on)
+            asked = study.of_program(program or [SCRIPT, *words], "1,2")
             study.run(asked, folder / "study", _Silent())
         except RunFailed as failed:
             logs = [path.read_text() for path in folder.glob("study/*/log.txt")]
@@ -45,9 +49,12 @@ def run(tmp_path_factory):
     return carry_out
 
 
-@pytest.fixture(scope="module")
-def clean(run):
-    return run("--per-sample", "0.001")
+def attempts(check: Callable[[int], None]) -> None:
+    """Check what two runs show, up to three times: others may be at work on this machine."""
+    for attempt in (0, 1):
+        with suppress(AssertionError):
+            return check(attempt)
+    return check(2)
 
 
 def added(point, clean) -> dict[str, float]:
@@ -68,35 +75,41 @@ def exact(points: Points) -> None:
     assert math.prod(points.two.factors.values()) == pytest.approx(points.efficiency, rel=1e-9)
 
 
-@pytest.mark.parametrize("where", ["forward", "loop"])
-def test_a_slow_rank_is_imbalance(where, run, clean):
-    found = run("--per-sample", "0.001", "--slow-rank", "0.02", "--where", where)
-    lands(added(found.two, clean.two), "balance", 0.02)
-    exact(found)
+@pytest.mark.parametrize(
+    ("cause", "line", "seconds"),
+    [
+        (("--slow-rank", "0.02"), "balance", 0.02),
+        pytest.param(
+            ("--slow-rank", "0.02", "--where", "loop"), "balance", 0.02, marks=pytest.mark.soak
+        ),
+        (("--slow-loader", "0.02"), "input", 0.02),
+        (("--uneven", "6"), "balance", 6 * 0.003),
+    ],
+)
+def test_a_cause_lands_on_its_own_line(cause, line, seconds, run):
+    def check(attempt: int) -> None:
+        clean = run("--per-sample", "0.003", attempt=attempt)
+        found = run("--per-sample", "0.003", *cause, attempt=attempt)
+        lands(added(found.two, clean.two), line, seconds)
+        exact(found)
+
+    attempts(check)
 
 
-def test_slow_loaders_are_input(run, clean):
-    found = run("--per-sample", "0.001", "--slow-loader", "0.02")
-    lands(added(found.two, clean.two), "input", 0.02)
-    exact(found)
+def test_a_checkpoint_and_a_late_start_are_parts_of_the_life(run):
+    def check(attempt: int) -> None:
+        clean = run("--per-sample", "0.003", attempt=attempt)
+        words = ("--per-sample", "0.003", "--checkpoint", "3", "--start", "5")
+        found = run(*words, attempt=attempt)
+        before = clean.two.complete
+        more = {part: spent - before.get(part, 0.0) for part, spent in found.two.complete.items()}
+        assert more["checkpoint"] == pytest.approx(3, rel=0.1)
+        assert more["build"] >= 4.5
+        assert abs(more["train"]) < 0.8 and more.get("validate", 0.0) == 0
+        assert max(added(found.two, clean.two).values()) < 0.1 * 3 / 80
+        exact(found)
 
-
-def test_uneven_batches_are_imbalance(run):
-    even = run("--per-sample", "0.003")
-    found = run("--per-sample", "0.003", "--uneven", "6")
-    lands(added(found.two, even.two), "balance", 6 * 0.003)
-    exact(found)
-
-
-def test_a_checkpoint_and_a_late_start_are_parts_of_the_life(run, clean):
-    found = run("--per-sample", "0.001", "--checkpoint", "3", "--start", "5")
-    before = clean.two.complete
-    more = {part: spent - before.get(part, 0.0) for part, spent in found.two.complete.items()}
-    assert more["checkpoint"] == pytest.approx(3, rel=0.1)
-    assert more["build"] >= 4.5
-    assert abs(more["train"]) < 0.8 and more.get("validate", 0.0) == 0
-    assert max(added(found.two, clean.two).values()) < 0.1 * 3 / 80
-    exact(found)
+    attempts(check)
 
 
 LINK = """
@@ -125,16 +138,19 @@ def test_a_slow_link_is_transfer(run, tmp_path):
     script.write_text(LINK)
     words = [sys.executable, SCRIPT, "--width", "1024", "--steps", "40", "--per-sample", "0.001"]
 
-    def over(rate: str) -> Points:
-        one = [shutil.which("bash"), "-c", ONE, "{world}", str(script), *words]
-        return run(program=["env", f"RATE={rate}", *one])
+    def over(rate: str, attempt: int) -> Points:
+        one = (shutil.which("bash"), "-c", ONE, "{world}", str(script), *words)
+        return run(program=("env", f"RATE={rate}", *one), attempt=attempt)
 
-    free, shaped = over(""), over("200mbit")
-    more = added(shaped.two, free.two)
-    injected = shaped.two.step - free.two.step
-    assert injected > 0.01
-    lands(more, "transfer", injected)
-    exact(shaped)
+    def check(attempt: int) -> None:
+        free, shaped = over("", attempt), over("200mbit", attempt)
+        more = added(shaped.two, free.two)
+        injected = shaped.two.step - free.two.step
+        assert injected > 0.01
+        lands(more, "transfer", injected)
+        exact(shaped)
+
+    attempts(check)
 
 
 ONE = f"""

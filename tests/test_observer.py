@@ -63,7 +63,7 @@ def tell(monkeypatch):
             if word[0] == "stepped":
                 tape.stepped(word[1])
                 if not usual:
-                    tape._usual = None
+                    tape._expected = None
             else:
                 tape.note(word)
         tape.note(("finish",))

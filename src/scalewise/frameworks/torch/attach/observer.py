@@ -29,6 +29,21 @@ CHANGED = 8
 """Steps of another optimizer after which the loop is taken to have changed."""
 
 
+Standing = dict[Hashable, list[int | None]]
+"""Batches that were fetched and not used yet, by loader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """A step that others are like: what was told of it, and what it was understood as."""
+
+    words: list[tuple[Any, ...]]
+    names: list[str]
+    samples: int
+    standing: Standing
+    """What it was understood from."""
+
+
 @dataclass(slots=True)
 class Event:
     """Something in the current row that may turn out to be validation."""
@@ -52,7 +67,7 @@ class Observer:
         self.in_row = False
         """Whether training has begun in this row: a forward with gradients."""
         self.steps = 0
-        self._counted = 0
+        self.counted = 0
         """Samples of the last step."""
         self.last_row: tuple[list[str], list[float]] = ([], [])
         """The laps of the last whole step, and their moments by the host's clock."""
@@ -435,27 +450,27 @@ class Observer:
         self._forwards = 0
         self.in_row = bool(self._names)
         self.steps += 1
-        self._counted = counted
+        self.counted = counted
         if not self.guest.explicit:
             self.guest.take([(counted, names, marks, side)])
 
-    def standing(self) -> dict[Hashable, list[int | None]] | None:
+    def standing(self) -> Standing | None:
         """Return what decides how the next words are understood; nothing inside a step."""
         inside = self.stack or self._names or self._events or self._closer is None or self._others
         if inside or self.quiet or self._saved_from is not None:
             return None
         return {source: list(left) for source, left in self._credit.items() if left}
 
-    def again(self, times: list[float], marks: list[Any]) -> None:
-        """Take the last step some times more, at other times: every word was the same."""
-        names = self.last_row[0]
+    def again(self, usual: Usual, times: list[float], marks: list[Any]) -> None:
+        """Take the usual step some times more, at other times: every word was the same."""
+        names, counted = usual.names, usual.samples
         size = len(names)
         times.insert(0, self._times[0])
         if self._mark is None:
             marks = times
         else:
             marks.insert(0, self._marks[0])
-        counted, anchor, side = self._counted, self.guest.anchor, self._side
+        anchor, side = self.guest.anchor, self._side
         rows: list[Row] = []
         for start in range(0, len(times) - 1, size):
             side["at"] = anchor + times[start]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from scalewise.frameworks.torch.attach.observer import Observer
+from scalewise.frameworks.torch.attach.observer import Observer, Usual
 from scalewise.probe.guest import EVERY, Guest
 
 Word = tuple[Any, ...]
@@ -37,8 +37,9 @@ class Tape:
         self._steps = 0
         self._until = 0.0
         """The moment from which steps are no longer kept back."""
-        self._usual: list[Word] | None = None
-        """The words of the last step, if it can be taken as the pattern of the next."""
+        self._usual: Usual | None = None
+        self._expected: Usual | None = None
+        """The usual step, if the next one with its words is to be understood as it was."""
 
     def use(self, mark: Callable[[], Any]) -> None:
         """Mark laps in the device's own queue too; called before the first step."""
@@ -87,22 +88,15 @@ class Tape:
             self._until = times[-1] + EVERY
         start = 0
         while start < len(words):
-            end = self._alike(words, start)
-            if end > start:
-                self.observer.again(times[start:end], marks[start:end])
+            usual, end = self._expected, start
+            while usual and words[end : end + len(usual.words)] == usual.words:
+                end += len(usual.words)
+            if usual and end > start:
+                self.observer.again(usual, times[start:end], marks[start:end])
             else:
                 end = _end_of_step(words, start)
                 self._tell(words[start:end], times[start:end], marks[start:end])
             start = end
-
-    def _alike(self, words: list[Word], start: int) -> int:
-        """Return where the usual steps end that begin here."""
-        usual = self._usual
-        if usual is not None:
-            size = len(usual)
-            while words[start : start + size] == usual:
-                start += size
-        return start
 
     def _tell(self, words: list[Word], times: list[float], marks: list[Any]) -> None:
         """Tell the observer word by word, and learn how a usual step looks."""
@@ -113,9 +107,12 @@ class Tape:
             if marks:
                 self._moment = marks[place]
             getattr(observer, word[0])(*word[1:])
-        alike = before is not None and observer.steps == steps + 1
-        alike = alike and observer.standing() == before and len(observer.last_row[0]) == len(words)
-        self._usual = words if alike else None
+        names, now = observer.last_row[0], observer.standing()
+        whole = observer.steps == steps + 1 and len(names) == len(words)
+        if whole and before is not None and now == before:
+            self._usual = Usual(words, names, observer.counted, before)
+        fits = self._usual is not None and now == self._usual.standing
+        self._expected = self._usual if fits else None
 
     def _keep_and_understand(self, item: Any) -> None:
         self._kept.append(item)
