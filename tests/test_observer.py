@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from scalewise.frameworks.torch.attach import private
 from scalewise.frameworks.torch.attach import tape as tapes
 from scalewise.frameworks.torch.attach.tape import Tape
 
@@ -206,3 +207,18 @@ def test_who_follows_is_told_at_once_what_goes_on(tell):
     guest = tell(*[FETCH + TRAIN + STEP] * 3, room=9, marked=True, follow=followed.append)
     assert followed[:8] == ["input", "", "forward", "", "backward", "", "optimizer", ""]
     assert len(followed) == 3 * 8 and len(guest.rows) == 3
+
+
+def test_fetches_are_told_where_the_private_iterator_is_gone(monkeypatch):
+    from torch.utils import data
+
+    monkeypatch.delattr(data.dataloader, "_BaseDataLoaderIter")
+    told = []
+
+    def around(fetch):
+        return lambda iterator: told.append(getattr(iterator, private.LOADER)) or fetch(iterator)
+
+    ((owner, name, _, watched),) = private.wrap_fetch(around)
+    monkeypatch.setattr(owner, name, watched)
+    loader = data.DataLoader([1, 2, 3], batch_size=None)
+    assert list(loader) == [1, 2, 3] and told == [id(loader)] * 4

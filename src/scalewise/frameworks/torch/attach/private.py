@@ -52,7 +52,7 @@ def _wrap_iterators(around: Callable[..., Callable[[Any], Any]]) -> list[Patch]:
             return next(self._batches)
 
     setattr(Batches, "__next__", around(Batches.__next__))  # noqa: B010
-    return [(DataLoader, "__iter__", original, Batches)]
+    return [(DataLoader, "__iter__", original, lambda loader: Batches(loader))]
 
 
 def wrap_wait(begin: Callable[[], None], end: Callable[[], None]) -> list[Patch]:
