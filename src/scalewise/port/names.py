@@ -258,9 +258,12 @@ def _returned(index: int | None) -> str:
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    both = isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List)
-    if both and len(target.elts) == len(value.elts):  # type: ignore[attr-defined]
-        yield from zip(target.elts, value.elts)  # type: ignore[attr-defined]
+    if (
+        isinstance(target, ast.Tuple | ast.List)
+        and isinstance(value, ast.Tuple | ast.List)
+        and len(target.elts) == len(value.elts)
+    ):
+        yield from zip(target.elts, value.elts)
     else:
         yield target, value
 

@@ -2,7 +2,8 @@
 
 inject (in ``probe``)   is run first by every Python of the program, and tells us of imports
 hooks                   ask PyTorch to tell when a step's activities begin and end
-discovery               finds the model of a plain loop, and the gradient that comes last
+discovery               finds the model of a plain loop, and its batch
+tape                    keeps what the hooks tell, until many steps are understood at once
 observer                makes optimizer steps, phases and samples of it
 facts                   notes what silently ruins scaling
 digests, frames, calls  what facts knows of batches and weights, of names, of calls of PyTorch
