@@ -129,6 +129,14 @@ def test_closing_names_the_rank_that_died_without_a_word(tmp_path):
     assert not (tmp_path / "outcome.json").exists()
 
 
+def test_the_first_of_two_deaths_is_the_cause(tmp_path):
+    for rank in (0, 1):
+        RankFile(tmp_path, rank, 1).line({"host": "here", "pid": 100 + rank, "steps": [0, 7]})
+    killed = {101: "SIGKILL", 100: "SIGABRT"}
+    cause = close(tmp_path, attempt=1, world=2, ended=9.0, killed=killed)
+    assert cause == "rank 1 on here (process 101) was killed by SIGKILL after step 7"
+
+
 def test_a_rank_that_died_after_a_span_did_not_end_well(tmp_path):
     file = RankFile(tmp_path, 0, 1)
     file.line({"span": "validate", "start": 1.0, "end": 2.0})

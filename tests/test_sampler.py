@@ -111,7 +111,7 @@ def test_a_busy_process_is_seen_and_the_sampler_ends_with_it(tmp_path):
     assert np.isnan(node.cpu[0]), "nothing to compare the first sample with"
     # Others share these cores, so the run's own part may be far below one whole core.
     assert 0.1 / node.cores < np.nanmax(node.own) < 1.3 / node.cores
-    assert np.all(node.cpu[1:] <= 1.0) and np.nanmax(node.cpu) >= 0.8 * np.nanmax(node.own)
+    assert 1.0 >= np.nanmax(node.cpu) >= 0.8 * np.nanmax(node.own)
     assert np.all(node.memory < node.memory_total) and np.all(node.memory > 0)
     assert np.median(np.diff(node.at)[:-1]) == pytest.approx(1.0, abs=0.3)
     assert node.at[-1] >= killed - 0.1, "the last sample is taken when the run is over"

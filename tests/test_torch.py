@@ -177,7 +177,9 @@ def test_killing_one_rank_ends_the_run_with_its_cause(tmp_path):
     _, said = lab.communicate(timeout=60)
     assert time.monotonic() - began < 30
     assert lab.returncode == 3
-    assert f"rank 1 on {_host()} (process {pid}) was killed by SIGKILL" in said
+    # Its signal is not known where torchrun saw rank 0 fail of it first.
+    how = "(was killed by SIGKILL|died without a word)"
+    assert re.search(rf"rank 1 on {_host()} \(process {pid}\) {how} after step", said), said
     assert not [each for each in family if each.is_running()]
     folder = tmp_path / "runs" / "killed"
     (curve,) = collect.curves([folder])

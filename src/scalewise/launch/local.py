@@ -247,18 +247,19 @@ def _progress(word: LastWord) -> tuple[int, int]:
 
 
 def _ends(job: Job, codes: Sequence[int | None]) -> tuple[dict[int, str], dict[int, int]]:
-    """Return the signals and the exit codes that ended processes, by process id.
+    """Return the signals and the exit codes that ended processes, by process id, first seen first.
 
     torchrun tells those of its workers in the log; the codes of the commands
     themselves count only where it tells none.
     """
     try:
-        text = (job.folder / "log.txt").read_text(encoding="utf-8", errors="replace")
+        log = (job.folder / "log.txt").read_bytes()[job.name.get("log", 0) :]
     except OSError:
-        text = ""
-    text = text[job.name.get("log", 0) :]
+        log = b""
+    text = log.decode(errors="replace")
+    said = re.findall(r"failed \(exitcode: (-?\d+)\) local_rank: \d+ \(pid: (\d+)\)", text)
+    first = [(signal.Signals(-int(code)).name, pid) for code, pid in said if int(code) < 0]
     signals = re.findall(r"Signal \d+ \((SIG\w+)\) received by PID (\d+)", text)
-    said = re.findall(r"failed \(exitcode: (\d+)\) local_rank: \d+ \(pid: (\d+)\)", text)
-    exits = {int(pid): int(code) for code, pid in said}
+    exits = {int(pid): int(code) for code, pid in said if int(code) > 0}
     own = {p["pid"]: code for p, code in zip(job.name["processes"], codes) if code}
-    return {int(pid): name for name, pid in signals}, exits or own
+    return {int(pid): name for name, pid in first + signals}, exits or own

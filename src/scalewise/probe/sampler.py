@@ -28,6 +28,8 @@ LOOK = 10.0
 """Seconds between two searches for new processes, once the run has settled."""
 PATIENCE = 60
 """Seconds a sample may take; a driver that hangs longer ends the sampler, not the run."""
+TICKS = 10
+"""Ticks of each core that a share is taken of, at least."""
 POWERCAP = Path("/sys/class/powercap")
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -186,15 +188,15 @@ class Processor:
         """Return the busy share of all cores since the last sample, and that of the run.
 
         ``own`` holds the ticks of the run's processes; one that is new counts
-        from its first sample on.
+        from its first sample on. Unknown where too few ticks have passed to be shared.
         """
         now = busy_and_all(os.pread(self._file, 512, 0))
         before, self._all = self._all, now
         taken = sum(max(ticks - self._own.get(pid, ticks), 0) for pid, ticks in own.items())
         self._own = own
-        if before is None or now[1] <= before[1]:
+        passed = now[1] - before[1] if before else 0
+        if not before or passed < TICKS * (os.cpu_count() or 1):
             return None, None
-        passed = now[1] - before[1]
         # Ticks spent waiting for a disk may run backwards for a moment.
         busy = min(max(now[0] - before[0], 0) / passed, 1.0)
         return round(busy, 4), round(min(taken / passed, 1.0), 4)

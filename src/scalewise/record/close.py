@@ -64,8 +64,8 @@ def close(
 
     ``ended`` is when the last process was seen to end; nothing, if nobody saw it,
     means the last rank's own word. What the launcher knows
-    of a failure: ``why`` it ended the run, by which signal a process was
-    ``killed``, and which ``exits`` were not 0.
+    of a failure: ``why`` it ended the run, by which signal processes were
+    ``killed``, first seen first, and which ``exits`` were not 0.
     """
     words = [last_word(folder, rank, attempt) for rank in range(world)]
     fault = _guest_fault(words, world, exits or {})
@@ -171,7 +171,9 @@ def _cause(
         # A program's ranks do not catch the SIGTERM that torchrun ends the others with.
         silent = [word for word in silent if killed.get(word.find("pid"), "SIGTERM") != "SIGTERM"]
     if silent:
-        lost = silent[0]
+        # Losing one rank may kill the next: the first that was seen to die is the cause.
+        seen = {pid: place for place, pid in enumerate(killed)}
+        lost = min(silent, key=lambda word: seen.get(word.find("pid"), len(seen)))
         by = killed.get(lost.find("pid"), "")
         code = exits.get(lost.find("pid"))
         ended = f"ended with code {code}" if code else "died without a word"
