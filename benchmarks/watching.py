@@ -137,9 +137,9 @@ def work(target: float, seconds: float) -> None:
     while agreed(time.monotonic() < until):
         for _ in range(rounds):
             for variant in chance.sample(list(spent), len(spent)):
-                watcher.guest.on = variant == "watched"
+                watcher.guest.switch(on=variant == "watched")
                 spent[variant] += timed(step, 1)
-    watcher.guest.on = True
+    watcher.guest.switch(on=True)
     writing = Stopwatch(watcher.tape, "understand")
     began, until = time.monotonic(), time.monotonic() + 0.2 * seconds
     while agreed(time.monotonic() < until):
@@ -171,15 +171,15 @@ def returning(watcher) -> float:
         return None
 
     much, spent = torch.zeros(2_000_000), {}
-    watcher.guest.on = False
-    for function in (nothing, watcher._around_backward(nothing)):
+    watcher.guest.switch(on=False)
+    for function in (nothing, watcher.quick.around_backward(nothing)):
         each = spent[function] = []
         for _ in range(500):
             much.add_(1)
             began = time.perf_counter()
             function(much)
             each.append(time.perf_counter() - began)
-    watcher.guest.on = True
+    watcher.guest.switch(on=True)
     bare, watched = (statistics.median(each) for each in spent.values())
     return HOOKS * (watched - bare)
 

@@ -37,7 +37,8 @@ def main():
     parser.add_argument("--validate-on", choices=["all", "rank0"], default="all")
     args = parser.parse_args()
 
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    enough = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
+    dist.init_process_group("nccl" if enough else "gloo")
     rank = dist.get_rank()
     device = torch.device("cpu")
     if torch.cuda.is_available():

@@ -53,6 +53,8 @@ class Guest:
         self.folder = folder
         self.settings = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
         self.on = True
+        self.switched: Callable[[], None] = lambda: None
+        """Is called when the watching goes on or off."""
         self.explicit = False
         """Whether the program tells of its steps itself: then nothing else does."""
         self.steps = 0
@@ -140,11 +142,16 @@ class Guest:
             return self.steps + 1
         return self._stop or sys.maxsize
 
+    def switch(self, *, on: bool) -> None:
+        """Watch, or watch no more."""
+        self.on = on
+        self.switched()
+
     def switch_off(self, problem: BaseException) -> None:
         """Stop watching for good; the program goes on."""
         if not self.on:
             return
-        self.on = False
+        self.switch(on=False)
         print(f"scalewise: watching stopped: {problem!r}; the program goes on", file=sys.stderr)
         try:
             self.note(unwatched=repr(problem))
@@ -195,7 +202,7 @@ class Guest:
 
     def _leave_the_child(self) -> None:
         """A forked process is not this rank."""
-        self.on = False
+        self.switch(on=False)
         self._ended = True
 
     def _mourn(self, kind: Any, problem: Any, trace: Any) -> None:

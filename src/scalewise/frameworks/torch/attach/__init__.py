@@ -2,6 +2,7 @@
 
 inject (in ``probe``)   is run first by every Python of the program, and tells us of imports
 hooks                   ask PyTorch to tell when a step's activities begin and end
+quick                   those of them that every step passes, as lean as can be
 discovery               finds the model of a plain loop, and its batch
 tape                    keeps what the hooks tell, until many steps are understood at once
 observer                makes optimizer steps, phases and samples of it

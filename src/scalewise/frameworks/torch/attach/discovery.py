@@ -1,6 +1,5 @@
 """Find what a script does not say: its model and its batch."""
 
-import functools
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -61,7 +60,7 @@ class Discovery:
         self,
         begin: Callable[..., None],
         end: Callable[[], None],
-        around: Callable[[Callable[..., Any]], Callable[..., Any]],
+        around: Callable[..., Callable[..., Any]],
     ) -> None:
         self._begin, self._end, self._around = begin, end, around
         self._handles: list[Any] = []
@@ -130,11 +129,5 @@ class Discovery:
         if kind in self._wrapped or "OptimizedModule" in kind.__name__:
             return
         self._wrapped.add(kind)
-        original: Any = kind.__call__
-        models, watched = self._models, self._around(original)
-
-        @functools.wraps(original)
-        def call(*words: Any, **named: Any) -> Any:
-            return (watched if id(words[0]) in models else original)(*words, **named)
-
-        setattr(kind, "__call__", call)  # noqa: B010
+        watched = self._around(kind.__call__, self._models)
+        setattr(kind, "__call__", watched)  # noqa: B010

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, is_grad_enabled
+from torch import is_grad_enabled
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -28,6 +28,7 @@ from scalewise.frameworks.torch.attach import private
 from scalewise.frameworks.torch.attach.discovery import Discovery, batch_of, when_gone
 from scalewise.frameworks.torch.attach.facts import Facts
 from scalewise.frameworks.torch.attach.loaders import Loaders
+from scalewise.frameworks.torch.attach.quick import Named, Words, quick
 from scalewise.frameworks.torch.attach.tape import Tape
 from scalewise.frameworks.torch.attach.trace import Trace
 from scalewise.frameworks.torch.gradients import LastGradient
@@ -36,10 +37,6 @@ from scalewise.probe.guest import Guest, Place
 
 KNOWN = 10
 """Steps after which a loader's batch is not looked into, if the model's input tells enough."""
-
-Words = tuple[Any, ...]
-Named = dict[str, Any]
-"""What a function was called with."""
 
 LET_GO = 0.05
 """Seconds for the threads of Gloo to let their last tensors go: one that does so after the
@@ -88,54 +85,44 @@ class Hooks:
         self.facts = Facts(guest)
         self.loaders = Loaders(guest, self.observer)
         self.trace = Trace(guest, self.tape, lambda: place()[0])
+        self.wary = self.replicated = self.told_batch = False
+        self.model = 0
+        self.quick = quick(guest, self.tape, self)
         self.discovery = Discovery(
-            self._safe(self._forward), self._end_forward, self._around_forward
+            self._safe(self.forward), self._end_forward, self.quick.around_forward
         )
         self.ddp: dict[int, LastGradient] = {}
-        self._model = 0
-        """The id of the model that was trained last, if there is nothing to learn from it."""
         self._met_models: set[int] = set()
         self._bundles: dict[int, dict[str, Any]] = {}
         """What DDP says of how it bundles gradients, by model."""
         self._clock_chosen = False
-        self._replicated = False
-        """Whether it is wrapped in DDP."""
-        self._steps_open = 0
-        """How many steps of optimizers lie inside each other just now."""
         self._plain_steps = True
         """Whether no optimizer was given a closure, or called inside another."""
-        self._begins, self._ends = self._around_step()
         self._hooked = False
         """Whether an optimizer has told of a step."""
-        self._graded = False
-        """Whether gradients were computed since the last step."""
         self._begun = False
         """Whether anything of a step has begun."""
-        self.wary = False
-        """Whether something may be compiling: then nothing is told while it does."""
         self._saves = 0
         self._waits = 0
         self._attempting: Any = None
         self._patches: list[private.Patch] = []
         self._handles: list[Any] = []
         self._meeting = 0.0
-        self._told_batch = False
-        """Whether the model's own input tells the batch."""
         self._next_sample = 2
         """The step at which DDP is asked for its own timings."""
 
     def install(self) -> None:
         """Put everything in that is known when PyTorch has just been imported."""
         for owner, name, around in (
-            (torch.autograd, "backward", self._around_backward),
-            (DistributedDataParallel, "forward", self._around_forward),
-            (DataParallel, "forward", self._around_forward),
+            (torch.autograd, "backward", self.quick.around_backward),
+            (DistributedDataParallel, "forward", self.quick.around_forward),
+            (DataParallel, "forward", self.quick.around_forward),
         ):
             original = getattr(owner, name)
             self._patches.append((owner, name, original, around(original)))
         self._wrap(DataLoader, "__iter__", self._iterate, self._iterated)
         waits = private.wrap_wait(self._safe(self._wait), self._safe(self._waited))
-        self._patches += private.wrap_fetch(self._around_fetch) + waits
+        self._patches += private.wrap_fetch(self.quick.around_fetch) + waits
         self._wrap(torch.optim.Optimizer, "zero_grad", self._zero, None)
         scaler = torch.amp.GradScaler
         self._wrap(scaler, "step", self._attempt, self._attempted)
@@ -149,13 +136,15 @@ class Hooks:
         self.discovery.install()
         self.guest.at_end(self._finish)
         self.guest.catch_up = self._catch_up
+        self.guest.switched = self.tape.changed = self.quick.refresh
+        self.quick.refresh()
         self.put()
 
     def put(self) -> None:
         """Put every wrapper and hook in its place."""
         self._handles = [
-            register_optimizer_step_pre_hook(self._begins),
-            register_optimizer_step_post_hook(self._ends),
+            register_optimizer_step_pre_hook(self.quick.step_begins),
+            register_optimizer_step_post_hook(self.quick.step_ends),
         ]
         for owner, name, _, watched in self._patches:
             setattr(owner, name, watched)
@@ -181,11 +170,12 @@ class Hooks:
                 try:
                     function(*words)
                 except Exception as problem:
-                    self._give_up(problem)
+                    self.give_up(problem)
 
         return hook
 
-    def _give_up(self, problem: Exception) -> None:
+    def give_up(self, problem: Exception) -> None:
+        """Stop watching; the training goes on."""
         self.guest.switch_off(problem)
         self.remove()
         self.discovery.remove()
@@ -201,7 +191,7 @@ class Hooks:
     ) -> None:
         """Put two calls around a function: of a module, or of a class for all its objects."""
         original = getattr(owner, name)
-        guest, compiling, give_up = self.guest, torch.compiler.is_compiling, self._give_up
+        guest, compiling, give_up = self.guest, torch.compiler.is_compiling, self.give_up
 
         @functools.wraps(original)
         def watched(*words: Any, **named: Any) -> Any:
@@ -236,48 +226,20 @@ class Hooks:
         try:
             after(None)
         except Exception as problem:
-            self._give_up(problem)
+            self.give_up(problem)
 
     # The model.
 
-    # These are called several times in every step, and each call of a function of our own
-    # costs a microsecond or more: so they keep their words themselves.
-
-    def _around_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a model's call with a word before and after it."""
-        guest, tape, compiling = self.guest, self.tape, torch.compiler.is_compiling
-        before, give_up = self._forward, self._give_up
-
-        @functools.wraps(original)
-        def watched(*words: Any, **named: Any) -> Any:
-            if not guest.on or (self.wary and compiling()):
-                return original(*words, **named)
-            try:
-                before(words, named)
-            except Exception as problem:
-                give_up(problem)
-            try:
-                return original(*words, **named)
-            finally:
-                if guest.on:
-                    tape.keep(("forwarded",))
-                    tape.keep(tape.now())
-
-        return watched
-
-    def _forward(self, words: Words, named: Named) -> None:
+    def forward(self, words: Words, named: Named) -> None:
+        """Tell that a model is called, and learn from it."""
         model, training = words[0], is_grad_enabled()
-        known = id(model) == self._model or not training
+        known = id(model) == self.model or not training
         if not known:
             self._meet_model(model)
-        first = words[1] if len(words) > 1 else None
-        shape = first.shape if type(first) is Tensor else None
-        samples, sample = (shape[0], first) if shape else batch_of((words[1:], named))
-        self._told_batch = samples is not None
-        syncing = training and self._replicated and model.require_backward_grad_sync
-        tape = self.tape
-        tape.keep(("forward", samples, training, syncing))
-        tape.keep(tape.now())
+        samples, sample = batch_of((words[1:], named))
+        self.told_batch = samples is not None
+        syncing = training and self.replicated and model.require_backward_grad_sync
+        self.note(("forward", samples, training, syncing))
         if not known:
             self._wonder(model, sample)
 
@@ -285,88 +247,36 @@ class Hooks:
         if self.guest.on:
             self.note(("forwarded",))
 
-    def _around_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the call for gradients with a word before and after it."""
-        guest, tape, compiling = self.guest, self.tape, torch.compiler.is_compiling
-
-        @functools.wraps(original)
-        def watched(*words: Any, **named: Any) -> Any:
-            if not guest.on or (self.wary and compiling()):
-                return original(*words, **named)
-            self._graded = True
-            tape.keep(("backward",))
-            tape.keep(tape.now())
-            try:
-                return original(*words, **named)
-            finally:
-                if guest.on:
-                    tape.keep(("end",))
-                    tape.keep(tape.now())
-
-        return watched
-
-    def _around_fetch(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return the fetch of a loader's batch with a word before and after it."""
-        guest, tape = self.guest, self.tape
-
-        @functools.wraps(original)
-        def watched(iterator: Any) -> Any:
-            if not guest.on:
-                return original(iterator)
-            tape.keep(("fetch", getattr(iterator, private.LOADER, 0)))
-            tape.keep(tape.now())
-            try:
-                batch = original(iterator)
-            except BaseException:
-                if guest.on:
-                    tape.note(("exhausted",))
-                raise
-            samples = None
-            if not self._told_batch or guest.steps <= KNOWN or self.observer.doubts:
-                samples = self._look_into(batch)
-            if guest.on:
-                tape.keep(("fetched", samples))
-                tape.keep(tape.now())
-            return batch
-
-        return watched
-
-    def _last_gradient(self) -> Callable[..., None]:
-        """Return who tells that what a backward still does is wait for others' gradients."""
-        guest, tape, compiling = self.guest, self.tape, torch.compiler.is_compiling
-
-        def hook(*gradients: Any) -> None:
-            if guest.on and not (self.wary and compiling()):
-                tape.keep(("split", "sync"))
-                tape.keep(tape.now())
-
-        return hook
-
     def _meet_model(self, model: Any) -> None:
         """Another model than before is trained; in DDP, from now on its last gradient is told."""
         if not self._clock_chosen:
             self._choose_clock(model)
-        self._replicated = isinstance(model, DistributedDataParallel)
+        self.replicated = isinstance(model, DistributedDataParallel)
         if id(model) in self._met_models:
             return
         self._met_models.add(id(model))
         when_gone(model, self._forget, id(model))
-        if self._replicated:
+        if self.replicated:
             private.sample_ddp(model, private.SAMPLE_RATES[0])
-            last = self.ddp[id(model)] = LastGradient(model, self._last_gradient())
+            last = self.ddp[id(model)] = LastGradient(model, self.quick.last_gradient)
             self.facts.wrapped(model, last.unused)
 
     def _wonder(self, model: Any, sample: Any) -> None:
         """Note what can be learned from a call of a model, as long as there is something."""
         if self.facts.curious:
             self.facts.called(model, sample)
-        self._model = 0 if self.facts.curious else id(model)
+        self.model = 0 if self.facts.curious else id(model)
+
+    def _meet_anew(self) -> None:
+        """There may be something to learn from the next call of a model."""
+        self.model = 0
+        self.quick.refresh()
 
     def _forget(self, model: int) -> None:
         """A model is no more, and another may get its id."""
         self.ddp.pop(model, None)
         self._met_models.discard(model)
-        self._model = 0
+        self._meet_anew()
 
     def _choose_clock(self, model: Any) -> None:
         """Mark laps in the device's queue where the model lies on one."""
@@ -385,14 +295,15 @@ class Hooks:
 
     def _compiled_forward(self, words: Words, named: Named) -> None:
         self._compiles(words, named)
-        self._forward((getattr(words[0], "_orig_mod", words[0]), *words[1:]), named)
+        self.forward((getattr(words[0], "_orig_mod", words[0]), *words[1:]), named)
 
     def _forwarded(self, answer: Any) -> None:
         self.note(("forwarded",))
 
     def _compiles(self, words: Words, named: Named) -> None:
         """Hooks on every module and a compiler do not go together."""
-        self.wary = self.facts.compiled = True
+        self.facts.compiled = True
+        self._beware()
         self.discovery.remove()
 
     def _compiles_itself(self, words: Words, named: Named) -> None:
@@ -401,7 +312,11 @@ class Hooks:
         self.discovery.know(words[0])
 
     def _exports(self, words: Words, named: Named) -> None:
+        self._beware()
+
+    def _beware(self) -> None:
         self.wary = True
+        self.quick.refresh()
 
     def _wait(self) -> None:
         if self._begun:
@@ -415,37 +330,12 @@ class Hooks:
 
     # The optimizer.
 
-    def _around_step(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        """Return what is called before and after the step of any optimizer."""
-        guest, tape, compiling = self.guest, self.tape, torch.compiler.is_compiling
-
-        def begins(optimizer: Any, words: Any, named: Any) -> None:
-            if guest.on and not (self.wary and compiling()):
-                self._steps_open += 1
-                given = (*words[1:], *named.values())
-                if self._steps_open > 1 or any(each is not None for each in given):
-                    self._plain_steps = False
-                if self._steps_open == 1:
-                    tape.note(("begin", "optimizer"))
-                if not self._hooked:
-                    self._take_out_zero()
-
-        def ends(optimizer: Any, words: Any, named: Any) -> None:
-            if guest.on and not (self.wary and compiling()):
-                if self._steps_open > 1:
-                    self._steps_open -= 1
-                    return
-                self._steps_open = 0
-                self._stepped(optimizer)
-
-        return begins, ends
-
-    def _stepped(self, optimizer: Any) -> None:
-        try:
-            if self.tape.stepped(id(optimizer)):
-                self._look(optimizer)
-        except Exception as problem:
-            self._give_up(problem)
+    def step_begins(self, *, nested: bool) -> None:
+        """The step of an optimizer begins: whoever tells of it needs not be asked otherwise."""
+        if nested:
+            self._plain_steps = False
+        if not self._hooked:
+            self._take_out_zero()
 
     def _take_out_zero(self) -> None:
         """Optimizers tell of their steps: there is nothing to be learned from their clearing."""
@@ -459,21 +349,25 @@ class Hooks:
         if self._plain_steps:
             self._plain_steps = False
             self._handles[0].remove()
-            self._handles[0] = register_optimizer_step_pre_hook(self._begins)
-        self._begins(self._attempting, words, named)
+            self._handles[0] = register_optimizer_step_pre_hook(self.quick.step_begins)
+        self.quick.step_begins(self._attempting, words, named)
 
     def _attempted(self, answer: Any) -> None:
         """A step that was skipped because of an overflow is a step all the same."""
-        self._ends(self._attempting, (), {})
+        self.quick.step_ends(self._attempting, (), {})
 
     def _zero(self, words: Words, named: Named) -> None:
         """A compiled optimizer tells of no step; that its gradients are cleared tells as much."""
-        if not self._hooked and self._graded:
-            self._graded = False
+        if not self._hooked and self.tape.holds(("backward",)):
             self.note(("begin", "optimizer"))
-            self._stepped(words[0])
+            self.quick.step_ends(words[0], (), {})
 
-    def _look(self, optimizer: Any) -> None:
+    @property
+    def curious(self) -> bool:
+        """Whether a loader's batch is looked into even if the model's input tells enough."""
+        return self.guest.steps <= KNOWN or self.observer.doubts
+
+    def stepped(self, optimizer: Any) -> None:
         """Do what need not be done at every step."""
         steps = self.guest.steps
         self.facts.stepped(optimizer)
@@ -510,19 +404,19 @@ class Hooks:
         self.facts.iterates(loader)
         self.loaders.iterates(loader)
         self._begun = True
-        self._model = 0
+        self._meet_anew()
         self.note(("fetch", id(loader)))
 
     def _iterated(self, iterator: Any) -> None:
         self.note(("exhausted",))
 
-    def _look_into(self, batch: Any) -> int | None:
+    def look_into(self, batch: Any) -> int | None:
         """Return the samples of a loader's batch."""
         try:
             samples, sample = batch_of(batch)
             self.facts.fetched(sample)
         except Exception as problem:
-            self._give_up(problem)
+            self.give_up(problem)
             return None
         return samples
 

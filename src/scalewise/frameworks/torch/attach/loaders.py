@@ -44,7 +44,7 @@ class Loaders:
         told = {"rate": None, **self._known[fed[-1]]}
         if self._alone and self._guest.steps:
             began = time.perf_counter()
-            self._guest.on = False  # What is fetched now is for no step.
+            self._guest.switch(on=False)  # What is fetched now is for no step.
             try:
                 told |= alone(self._kept[fed[-1]])
             except Exception as problem:

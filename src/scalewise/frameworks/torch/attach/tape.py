@@ -7,8 +7,9 @@ same step again, with other times. Only what differs goes through the observer,
 word by word.
 """
 
+import itertools
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
 
 from scalewise.frameworks.torch.attach.observer import Observer, Usual
@@ -22,21 +23,23 @@ class Tape:
     """The words that are not understood yet."""
 
     def __init__(self, guest: Guest) -> None:
+        self._guest = guest
         self._time = time.perf_counter()
         self.observer = Observer(guest, self._now)
         self.room = 0
         """How many steps may be kept back."""
+        self.until = 0.0
+        """The moment from which none may."""
         self._kept: list[Any] = []
         """A word, when it was told, the next word …"""
-        self.keep: Callable[[Any], None] = self._kept.append
-        """Keeps a word, and then the moment at which it was told: for those in a hurry."""
+        self.tell: Callable[[tuple[Word, float]], None] = self._kept.extend
+        """Takes a word and the moment at which it was told."""
         self.now: Callable[[], float] = time.perf_counter
+        self.changed: Callable[[], None] = lambda: None
+        """Is called when ``tell`` or ``now`` is another."""
         self._marks: list[Any] = []
         self._mark: Callable[[], Any] | None = None
         self._moment: Any = None
-        self._steps = 0
-        self._until = 0.0
-        """The moment from which steps are no longer kept back."""
         self._usual: Usual | None = None
         self._expected: Usual | None = None
         """The usual step, if the next one with its words is to be understood as it was."""
@@ -47,28 +50,23 @@ class Tape:
         self.now = self._now_marked
         self._mark, self._moment = mark, mark()
         self.observer.use(lambda: self._moment)
+        self.changed()
 
     def follow(self, told: Callable[[str], None] | None) -> None:
         """Understand each word at once, for somebody who wants to know what goes on now."""
         self.understand()
         self.observer.follow = told
-        self.keep = self._kept.append if told is None else self._keep_and_understand
+        self.tell = self._kept.extend if told is None else self._tell_at_once
+        self.changed()
 
     def note(self, word: Word) -> None:
         """Keep a word, and when it was told."""
-        self.keep(word)
-        self.keep(self.now())
+        self.tell((word, self.now()))
 
-    def stepped(self, optimizer: Hashable) -> bool:
-        """An optimizer has done its step: say whether all of it is understood now."""
-        moment = self.now()
-        self.keep(("stepped", optimizer))
-        self.keep(moment)
-        self._steps += 1
-        if self._steps <= self.room and moment < self._until:
-            return False
-        self.understand()
-        return True
+    def holds(self, word: Word) -> bool:
+        """Say whether a word was told since the last step."""
+        since = itertools.takewhile(lambda each: each[0] != "stepped", self._kept[-2::-2])
+        return word in since
 
     def skip(self) -> None:
         """Let the time since the last word belong to no step."""
@@ -83,9 +81,8 @@ class Tape:
         words, times, marks = self._kept[::2], self._kept[1::2], self._marks
         self._kept.clear()
         self._marks = []
-        self._steps = 0
         if times:
-            self._until = times[-1] + EVERY
+            self.until = times[-1] + EVERY
         start = 0
         while start < len(words):
             usual, end = self._expected, start
@@ -114,10 +111,12 @@ class Tape:
         fits = self._usual is not None and now == self._usual.standing
         self._expected = self._usual if fits else None
 
-    def _keep_and_understand(self, item: Any) -> None:
-        self._kept.append(item)
-        if len(self._kept) == 2:
+    def _tell_at_once(self, told: tuple[Word, float]) -> None:
+        self._kept.extend(told)
+        try:
             self.understand()
+        except Exception as problem:
+            self._guest.switch_off(problem)
 
     def _now_marked(self) -> float:
         assert self._mark is not None
