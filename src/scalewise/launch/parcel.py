@@ -13,7 +13,7 @@ from scalewise.record.write import write_bytes
 
 NAME = "worker.zip"
 CONTENT = (
-    "__init__.py", "errors.py", "checks.py", "plugins.py", "spec.py",
+    "__init__.py", "errors.py", "checks.py", "plugins.py", "spec",
     "record/__init__.py", "record/write.py", "record/close.py", "probe", "frameworks",
 )  # fmt: skip
 INJECTION = "probe/inject.py"

@@ -1,109 +1,20 @@
-"""What to run: frozen values, checked when they are made.
-
-A ``RunSpec`` is one run, a ``StudySpec`` the runs that answer one question.
-Both come from plain JSON or TOML values, go back to them, and refuse what
-means nothing with a sentence that holds the value. Identity is content: two
-equal run specs have the same ``id`` and so the same folder.
-"""
+"""One training run, complete and comparable."""
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from hashlib import blake2b
-from itertools import product
-from math import prod
 from typing import Any, Literal, get_args
 
 from scalewise.checks import choice, positive, refuse_unknown, typed, whole
 from scalewise.errors import SpecError
+from scalewise.spec.topology import Parallelism, Topology
 
 Remainder = Literal["drop", "pad", "short"]
 Precision = Literal["fp32", "bf16"]
 Optimizer = Literal["sgd", "adam", "adamw"]
 Backend = Literal["gloo", "nccl", "xccl", "mpi"]
 Start = Literal["torchrun", "direct", "command"]
-Scaling = Literal["weak", "strong"]
-
-MOST_RUNS = 10_000
-LONGEST_NAME = 200
-"""Bytes; file systems take 255 for a folder's name."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Topology:
-    """``nodes`` machines with ``devices`` accelerators each, written ``2x8``."""
-
-    nodes: int
-    devices: int
-
-    def __post_init__(self) -> None:
-        whole("topology nodes", self.nodes, least=1)
-        whole("topology devices", self.devices, least=1)
-
-    @property
-    def world(self) -> int:
-        """The number of devices in total."""
-        return self.nodes * self.devices
-
-    @classmethod
-    def parse(cls, given: Any) -> "Topology":
-        """Read ``"2x8"``, or ``8`` for a single node.
-
-        >>> Topology.parse("2x8").world
-        16
-        """
-        words = not isinstance(given, bool) and isinstance(given, (str, int))
-        found = re.fullmatch(r"(?:([0-9]+)x)?([0-9]+)", str(given)) if words else None
-        if not found:
-            hint = "write NODESxDEVICES, for example 2x8"
-            raise SpecError(f"not a topology: {given!r}", hint=hint)
-        counts = int(found[1] or 1), int(found[2])
-        if min(counts) < 1:
-            raise SpecError(f"a topology needs at least 1x1, got {given!r}")
-        return cls(*counts)
-
-    def __str__(self) -> str:
-        return f"{self.nodes}x{self.devices}"
-
-
-@dataclass(frozen=True, slots=True)
-class Parallelism:
-    """How many devices hold one model together, by kind of split."""
-
-    shard: int = 1
-    tensor: int = 1
-    pipeline: int = 1
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            whole(f"parallelism {each.name}", getattr(self, each.name), least=1)
-
-    @classmethod
-    def parse(cls, given: Any) -> "Parallelism":
-        """Read a table such as ``{tensor = 2}``."""
-        if not isinstance(given, Mapping):
-            raise SpecError(
-                f"parallelism must be a table, got {given!r}",
-                hint="for example parallelism = {tensor = 2}",
-            )
-        refuse_unknown("parallelism", given, [each.name for each in fields(cls)])
-        return cls(**given)
-
-    def replicas(self, world: int) -> int:
-        """Return how many data-parallel replicas ``world`` devices make.
-
-        >>> Parallelism(tensor=2).replicas(8)
-        4
-        """
-        degree = self.shard * self.tensor * self.pipeline
-        if world % degree:
-            raise SpecError(
-                f"shard {self.shard} x tensor {self.tensor} x pipeline {self.pipeline} "
-                f"= {degree} does not divide {world} devices",
-                hint="choose degrees whose product divides the number of devices",
-            )
-        return world // (self.tensor * self.pipeline)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,139 +254,6 @@ _STARTS: dict[str, Start] = {"torch": "torchrun"}
 """How a framework's processes are made unless the study says otherwise."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudySpec:
-    """One question: a base run, what varies, and what is held fixed meanwhile."""
-
-    name: str
-    run: Mapping[str, Any]
-    vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    scaling: Scaling | None = "weak"
-    """How the batch grows with devices; nothing where a program decides, and is observed."""
-    repeats: int = 1
-    launcher: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        _check_name(self.name)
-        if self.scaling is not None or not self._of_programs:
-            choice("scaling", self.scaling, get_args(Scaling))
-        whole("repeats", self.repeats, least=1)
-        typed("run", self.run, Mapping, "a table")
-        typed("vary", self.vary, Mapping, "a table of lists")
-        typed("launcher", self.launcher, Mapping, "a table")
-        keys = [*RUN_KEYS, "options.NAME"]
-        refuse_unknown("[run]", self.run, RUN_KEYS)
-        for key in [*self.run, *self.vary]:
-            if key in ("repeat", "launcher"):
-                hint = "write repeats = 3" if key == "repeat" else "write a [launcher] table"
-                raise SpecError(f"{key} cannot be said of a run", hint=hint)
-        typed("options", self.run.get("options", {}), Mapping, "a table")
-        for axis, values in self.vary.items():
-            if not axis.startswith("options."):
-                refuse_unknown("[vary]", [axis], keys)
-            if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence) or not values:
-                raise SpecError(
-                    f"an axis needs a list of values, got {axis} = {values!r}",
-                    hint=f"for example {axis} = [{_example(values)}]",
-                )
-        self._check_scaling()
-        count = prod(len(values) for values in self.vary.values()) * self.repeats
-        if count > MOST_RUNS:
-            raise SpecError(
-                f"a study of {count:,} runs", hint=f"ask for at most {MOST_RUNS:,} at a time"
-            )
-        _refuse_twins(list(self.runs()))
-
-    @property
-    def _of_programs(self) -> bool:
-        return "program" in {*self.run, *self.vary}
-
-    def _check_scaling(self) -> None:
-        if self.scaling is None:
-            return
-        if self._of_programs:
-            raise SpecError(
-                "a program decides how its batch grows with devices",
-                hint="leave scaling out: it is observed",
-            )
-        needed, other = ("batch", "global_batch")[:: 1 if self.scaling == "weak" else -1]
-        said = {*self.run, *self.vary}
-        if other in said or needed not in said:
-            gives = " and ".join(key for key in (needed, other) if key in said) or "none"
-            raise SpecError(
-                f"{self.scaling} scaling holds {needed} fixed, and this study gives {gives}",
-                hint=f'write {needed}, or scaling = "{_OTHER[self.scaling]}"',
-            )
-
-    @property
-    def launcher_name(self) -> str:
-        """The launcher's registered name."""
-        return str(self.launcher.get("name", "local"))
-
-    def runs(self) -> tuple[RunSpec, ...]:
-        """Return every run of this study, smallest first."""
-        found = [
-            (run.topology.world, run.topology, position, run)
-            for position, choice in enumerate(self._choices())
-            for run in [RunSpec.from_dict({"launcher": self.launcher_name, **choice})]
-        ]
-        ordered = [run for *_, run in sorted(found, key=lambda each: each[:3])]
-        return tuple(replace(run, repeat=n) for run in ordered for n in range(self.repeats))
-
-    def _choices(self) -> Iterator[dict[str, Any]]:
-        for values in product(*self.vary.values()):
-            choice = dict(self.run)
-            for axis, value in zip(self.vary, values):
-                table, dot, key = axis.partition(".")
-                choice[table] = {**choice.get(table, {}), key: value} if dot else value
-            yield choice
-
-    def where(self, run: RunSpec) -> dict[str, Any]:
-        """Return what sets this run's curve apart from the study's other curves."""
-        mine = run.to_dict()
-        apart = [a for a in self.vary if a not in ("topology", "global_batch")]
-        found = {axis: _at(mine, axis) for axis in apart}
-        if "global_batch" in self.vary:
-            found["global_batch"] = run.global_batch
-        return found
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return every field as plain JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "StudySpec":
-        """Build a study from JSON or TOML values; refuse keys that mean nothing."""
-        refuse_unknown("study", data, STUDY_KEYS)
-        for key in ("name", "run"):
-            if key not in data:
-                raise SpecError(f"a study needs {key}", hint="`scalewise init` writes an example")
-        typed("run", data["run"], Mapping, "a table")
-        typed("vary", data.get("vary", {}), Mapping, "a table of lists")
-        vary = _flat(data.get("vary", {}))
-        said = {*data["run"], *vary}
-        rule = "strong" if "global_batch" in said else None if "program" in said else "weak"
-        return cls(**{"scaling": rule, **data, "vary": vary})
-
-
-STUDY_KEYS = [each.name for each in fields(StudySpec)]
-_OTHER = {"weak": "strong", "strong": "weak"}
-
-
-def _flat(vary: Mapping[str, Any]) -> dict[str, Any]:
-    """Write ``options = {compute = […]}`` as ``"options.compute" = […]``: both mean the axis."""
-    flat = dict(vary)
-    if isinstance(options := flat.get("options"), Mapping):
-        del flat["options"]
-        flat |= {f"options.{key}": values for key, values in options.items()}
-    return flat
-
-
-def _at(values: Mapping[str, Any], dotted: str) -> Any:
-    table, dot, key = dotted.partition(".")
-    return values[table].get(key) if dot else values[table]
-
-
 def _canonical(values: Mapping[str, Any]) -> str:
     return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
@@ -486,31 +264,6 @@ def _default(each: Any) -> Any:
     return each.default
 
 
-def _refuse_twins(runs: Sequence[RunSpec]) -> None:
-    seen: set[str] = set()
-    for run in runs:
-        if run.id in seen:
-            raise SpecError(
-                f"the study asks for the same run twice: {run.topology}, batch {run.batch}",
-                hint="remove the value that is listed twice",
-            )
-        seen.add(run.id)
-
-
-def _check_name(name: Any) -> None:
-    typed("name", name, str, "text in quotes")
-    if not name.strip() or name[0] in ".-" or "/" in name or "\\" in name or not name.isprintable():
-        raise SpecError(
-            f"a study cannot be named {name!r}: it also names a folder",
-            hint="leave out slashes, control characters and a leading dot or dash",
-        )
-    if len(name.encode()) > LONGEST_NAME:
-        raise SpecError(
-            f"a study's name is too long for a folder: {name!r}",
-            hint=f"use at most {LONGEST_NAME} bytes",
-        )
-
-
 def _refuse_unspeakable(options: Mapping[str, Any]) -> None:
     for key, value in options.items():
         try:
@@ -518,10 +271,6 @@ def _refuse_unspeakable(options: Mapping[str, Any]) -> None:
         except (TypeError, ValueError):
             hint = "write a number, text in quotes, true, false, a list or a table"
             raise SpecError(f"options cannot hold {key} = {value}", hint=hint) from None
-
-
-def _example(values: Any) -> str:
-    return json.dumps(values) if isinstance(values, (str, int, float)) and values else "1, 2"
 
 
 def _check_env(env: Any) -> None:

@@ -1,0 +1,85 @@
+"""Devices and machines, and how one model is split over them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from scalewise.checks import refuse_unknown, whole
+from scalewise.errors import SpecError
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Topology:
+    """``nodes`` machines with ``devices`` accelerators each, written ``2x8``."""
+
+    nodes: int
+    devices: int
+
+    def __post_init__(self) -> None:
+        whole("topology nodes", self.nodes, least=1)
+        whole("topology devices", self.devices, least=1)
+
+    @property
+    def world(self) -> int:
+        """The number of devices in total."""
+        return self.nodes * self.devices
+
+    @classmethod
+    def parse(cls, given: Any) -> "Topology":
+        """Read ``"2x8"``, or ``8`` for a single node.
+
+        >>> Topology.parse("2x8").world
+        16
+        """
+        words = not isinstance(given, bool) and isinstance(given, (str, int))
+        found = re.fullmatch(r"(?:([0-9]+)x)?([0-9]+)", str(given)) if words else None
+        if not found:
+            hint = "write NODESxDEVICES, for example 2x8"
+            raise SpecError(f"not a topology: {given!r}", hint=hint)
+        counts = int(found[1] or 1), int(found[2])
+        if min(counts) < 1:
+            raise SpecError(f"a topology needs at least 1x1, got {given!r}")
+        return cls(*counts)
+
+    def __str__(self) -> str:
+        return f"{self.nodes}x{self.devices}"
+
+
+@dataclass(frozen=True, slots=True)
+class Parallelism:
+    """How many devices hold one model together, by kind of split."""
+
+    shard: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            whole(f"parallelism {each.name}", getattr(self, each.name), least=1)
+
+    @classmethod
+    def parse(cls, given: Any) -> "Parallelism":
+        """Read a table such as ``{tensor = 2}``."""
+        if not isinstance(given, Mapping):
+            raise SpecError(
+                f"parallelism must be a table, got {given!r}",
+                hint="for example parallelism = {tensor = 2}",
+            )
+        refuse_unknown("parallelism", given, [each.name for each in fields(cls)])
+        return cls(**given)
+
+    def replicas(self, world: int) -> int:
+        """Return how many data-parallel replicas ``world`` devices make.
+
+        >>> Parallelism(tensor=2).replicas(8)
+        4
+        """
+        degree = self.shard * self.tensor * self.pipeline
+        if world % degree:
+            raise SpecError(
+                f"shard {self.shard} x tensor {self.tensor} x pipeline {self.pipeline} "
+                f"= {degree} does not divide {world} devices",
+                hint="choose degrees whose product divides the number of devices",
+            )
+        return world // (self.tensor * self.pipeline)
