@@ -128,9 +128,9 @@ def test_the_embedded_digits_are_split_once_for_all():
 
 def test_synthetic_data_has_the_size_that_was_asked_for():
     data = load(Source.of("synthetic:70x12x16"))
-    assert data.train.images.shape == (70, 1, 12, 16)
+    assert data.train.inputs.shape == (70, 1, 12, 16)
     again = load(Source.of("synthetic:70x12x16"))
-    assert torch.equal(data.train.images, again.train.images)
+    assert torch.equal(data.train.inputs, again.train.inputs)
 
 
 def write_idx(folder, *, zipped=False, images=6, labels=6):
@@ -149,7 +149,7 @@ def test_mnist_files_are_read_plain_and_zipped(tmp_path, zipped):
     write_idx(tmp_path, zipped=zipped)
     data = load(Source.of(str(tmp_path)))
     assert data.shape == (1, 5, 4) and data.classes == 3
-    assert data.train.images[2].flatten().tolist() == list(range(20))
+    assert data.train.inputs[2].flatten().tolist() == list(range(20))
     assert data.train.labels.tolist() == [0, 1, 2, 0, 1, 2]
 
 

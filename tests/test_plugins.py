@@ -10,11 +10,13 @@ import pytest
 from scalewise import plugins
 from scalewise.errors import PluginError
 
+STRATEGIES = ("ddp", "fsdp", "hsdp", "pipeline", "tensor", "zero1")
+WORKLOADS = ("gpt", "mlp", "mnist-cnn", "vit")
 BUILT_IN = {
     "launchers": {"local"},
     "frameworks": {"fake", "torch"},
-    "strategies": {"torch.ddp"},
-    "workloads": {"torch.mlp", "torch.mnist-cnn"},
+    "strategies": {f"torch.{name}" for name in STRATEGIES},
+    "workloads": {f"torch.{name}" for name in WORKLOADS},
 }
 WITHOUT_TORCH = """
 import json, sys
@@ -85,9 +87,8 @@ def test_without_torch_only_what_needs_it_is_missing():
         "local": "loaded",
         "fake": "loaded",
         "torch": "loaded",
-        "torch.ddp": [needs.format("strategy", "ddp"), extra],
-        "torch.mlp": [needs.format("workload", "mlp"), extra],
-        "torch.mnist-cnn": [needs.format("workload", "mnist-cnn"), extra],
+        **{f"torch.{name}": [needs.format("strategy", name), extra] for name in STRATEGIES},
+        **{f"torch.{name}": [needs.format("workload", name), extra] for name in WORKLOADS},
     }
 
 
@@ -115,7 +116,8 @@ def test_a_strangers_part_is_loaded_like_ours(registered):
             "workloads",
             "mnist-cn",
             "torch",
-            "no workload named 'mnist-cn' for framework 'torch'; there are: mlp, mnist-cnn",
+            "no workload named 'mnist-cn' for framework 'torch'; "
+            "there are: gpt, mlp, mnist-cnn, vit",
             "did you mean 'mnist-cnn'?",
         ),
         ("frameworks", "zzz", "", "no framework named 'zzz'; there are: fake, torch", ""),

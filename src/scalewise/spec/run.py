@@ -15,6 +15,7 @@ Precision = Literal["fp32", "bf16"]
 Optimizer = Literal["sgd", "adam", "adamw"]
 Backend = Literal["gloo", "nccl", "xccl", "mpi"]
 Start = Literal["torchrun", "direct", "command"]
+PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,10 @@ class RunSpec:
     framework: str = "torch"
     strategy: str = "ddp"
     parallelism: Parallelism = field(default_factory=Parallelism)
+    pipeline_schedule: PipelineSchedule = "1f1b"
+    """In which order stages do their forwards and backwards; interleaved, a device has two."""
+    micro_batches: int | None = None
+    """Small batches that a batch passes the stages in; nothing means four for each stage."""
     data: str | None = None
     """A folder, ``synthetic:SAMPLES``, or nothing for the embedded data set."""
     workers: int = 0
@@ -80,7 +85,7 @@ class RunSpec:
             whole(name, getattr(self, name), least=1)
         for name in ("workers", "seed", "repeat", "trace"):
             whole(name, getattr(self, name), least=0)
-        for name in ("batch", "epochs", "steps", "samples", "stop_after", "samples_per_step"):
+        for name in _COUNTS:
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), least=1)
         for name in ("compile", "save", "loaders_alone"):
@@ -109,7 +114,7 @@ class RunSpec:
         object.__setattr__(self, "lr", float(self.lr))
         if self.start == _STARTS.get(self.framework, "direct") and not self.program:
             object.__setattr__(self, "start", None)
-        self.parallelism.replicas(self.topology.world)
+        self.degrees.replicas(self.topology.world)
 
     def _check_training(self) -> None:
         """Refuse a run of ours that does not say its batch and its length."""
@@ -148,9 +153,25 @@ class RunSpec:
                 )
 
     @property
+    def degrees(self) -> Parallelism:
+        """How one model is split: as was said, the rest as the strategy has it."""
+        return self.parallelism.filled(self.strategy, self.topology)
+
+    @property
+    def rounds(self) -> int:
+        """How many stages of a pipeline one device has."""
+        return 2 if self.pipeline_schedule == "interleaved" else 1
+
+    @property
+    def small_batches(self) -> int:
+        """How many small batches pass a pipeline in one micro-step."""
+        assert self.batch is not None
+        return self.micro_batches or min(self.batch, 4 * self.degrees.pipeline)
+
+    @property
     def replicas(self) -> int:
         """The number of data-parallel replicas."""
-        return self.parallelism.replicas(self.topology.world)
+        return self.degrees.replicas(self.topology.world)
 
     @property
     def global_batch(self) -> int:
@@ -225,7 +246,8 @@ def _share(given: dict[str, Any]) -> int:
     whole("global_batch", together, least=1)
     accumulate = given.get("accumulate", 1)
     whole("accumulate", accumulate, least=1)
-    replicas = given["parallelism"].replicas(given["topology"].world)
+    split = given["parallelism"].filled(given.get("strategy", "ddp"), given["topology"])
+    replicas = split.replicas(given["topology"].world)
     batch, ragged = divmod(together, int(replicas * accumulate))
     if ragged or not batch:
         over = f"{replicas} replicas" + (f" x {accumulate} micro-steps" if accumulate > 1 else "")
@@ -240,7 +262,10 @@ _OF_PROGRAMS = ("digest", "stop_after", "samples_per_step", "trace", "loaders_al
 _NOT_OF_PROGRAMS = (
     "batch", "workload", "strategy", "parallelism", "data", "workers", "backend", "remainder",
     "optimizer", "lr", "accumulate", "precision", "compile", "epochs", "steps", "samples", "save",
-    "options",
+    "pipeline_schedule", "micro_batches", "options",
+)  # fmt: skip
+_COUNTS = (
+    "batch", "epochs", "steps", "samples", "micro_batches", "stop_after", "samples_per_step",
 )  # fmt: skip
 RUN_KEYS = [each.name for each in fields(RunSpec)] + ["global_batch"]
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -249,6 +274,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "optimizer": get_args(Optimizer),
     "backend": get_args(Backend),
     "start": get_args(Start),
+    "pipeline_schedule": get_args(PipelineSchedule),
 }
 _STARTS: dict[str, Start] = {"torch": "torchrun"}
 """How a framework's processes are made unless the study says otherwise."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from scalewise.checks import refuse_unknown, whole
@@ -69,17 +69,37 @@ class Parallelism:
         refuse_unknown("parallelism", given, [each.name for each in fields(cls)])
         return cls(**given)
 
+    def filled(self, strategy: str, topology: Topology) -> "Parallelism":
+        """Return these degrees with the one that the strategy is about filled in, if not said.
+
+        >>> Parallelism(tensor=2).filled("fsdp", Topology(2, 4))
+        Parallelism(shard=4, tensor=2, pipeline=1)
+        """
+        kind = _ABOUT.get(strategy)
+        if kind is None or getattr(self, kind) > 1:
+            return self
+        devices = topology.devices if strategy == "hsdp" else topology.world
+        return replace(self, **{kind: max(1, devices // self.degree)})
+
+    @property
+    def degree(self) -> int:
+        """How many devices hold one model together."""
+        return self.shard * self.tensor * self.pipeline
+
     def replicas(self, world: int) -> int:
         """Return how many data-parallel replicas ``world`` devices make.
 
         >>> Parallelism(tensor=2).replicas(8)
         4
         """
-        degree = self.shard * self.tensor * self.pipeline
-        if world % degree:
+        if world % self.degree:
             raise SpecError(
                 f"shard {self.shard} x tensor {self.tensor} x pipeline {self.pipeline} "
-                f"= {degree} does not divide {world} devices",
+                f"= {self.degree} does not divide {world} devices",
                 hint="choose degrees whose product divides the number of devices",
             )
         return world // (self.tensor * self.pipeline)
+
+
+_ABOUT = {"fsdp": "shard", "hsdp": "shard", "tensor": "tensor", "pipeline": "pipeline"}
+"""The degree that a strategy takes all devices for, unless the study says how many."""

@@ -13,7 +13,7 @@ from scalewise.errors import PluginError, SpecError
 from scalewise.frameworks import Session, too_few
 from scalewise.frameworks.torch.source import Source
 from scalewise.probe import HostClock, Probe
-from scalewise.spec import Parallelism, RunSpec
+from scalewise.spec import RunSpec
 
 
 class Torch:
@@ -33,16 +33,20 @@ class Torch:
                 f"a torch run needs one process per device, and start = {spec.start!r} makes one",
                 hint='leave start out, or write start = "torchrun"',
             )
-        if spec.parallelism != Parallelism() and spec.strategy == "ddp":
+        if spec.parallelism.shard > 1 and spec.strategy not in ("fsdp", "hsdp"):
             raise SpecError(
-                "ddp holds the whole model on every device and splits nothing",
-                hint="leave parallelism out",
+                f"{spec.strategy} shards nothing, and this run says shard {spec.parallelism.shard}",
+                hint='write strategy = "fsdp", or leave shard out',
             )
         source = Source.of(spec.data)
         if source.kind == "synthetic" and source.shape[0] < spec.replicas:
             raise too_few(source.shape[0], spec.replicas)
         if spec.options:
             _check_options(spec)
+        if spec.degrees.degree > 1:
+            from scalewise.frameworks.torch.splits import refuse_impossible
+
+            refuse_impossible(spec)
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         """This process is one rank, and its starter told which."""

@@ -13,39 +13,47 @@ from torch.utils.data import Dataset, Sampler
 
 from scalewise.errors import SpecError
 from scalewise.frameworks import too_few
-from scalewise.frameworks.torch.source import Source
+from scalewise.frameworks.torch.source import LENGTH, Source
 from scalewise.spec import Remainder, RunSpec
 
 HELD_OUT = 5
 """Every fifth sample validates, in data sets that come without a split."""
 
 
-class Images(Dataset[tuple[Tensor, Tensor]]):
-    """Grey images and their labels; indexed by whole batches."""
+class Samples(Dataset[tuple[Tensor, Tensor]]):
+    """Grey images and their labels, or tokens and the next ones; indexed by whole batches."""
 
-    def __init__(self, images: Tensor, labels: Tensor, scale: float) -> None:
-        self.images, self.labels, self.scale = images, labels, scale
+    def __init__(self, inputs: Tensor, labels: Tensor, scale: float | None = None) -> None:
+        self.inputs, self.labels, self.scale = inputs, labels, scale
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        return self.images[index].to(torch.float32).mul_(self.scale), self.labels[index]
+        inputs = self.inputs[index]
+        if self.scale is not None:
+            inputs = inputs.to(torch.float32).mul_(self.scale)
+        return inputs, self.labels[index]
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
     """What to train on and what to validate on."""
 
-    train: Images
-    validation: Images
+    train: Samples
+    validation: Samples
     classes: int
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of one image."""
-        _, channels, height, width = self.train.images.shape
-        return channels, height, width
+    def shape(self) -> tuple[int, int, int] | int:
+        """Channels, height and width of one image; the length of a sequence of tokens."""
+        _, *shape = self.train.inputs.shape
+        return shape[0] if len(shape) == 1 else (shape[0], shape[1], shape[2])
+
+    @property
+    def words(self) -> str:
+        """What the samples are, for a sentence."""
+        return f"{self.shape} tokens" if isinstance(self.shape, int) else f"images of {self.shape}"
 
 
 def load(source: Source) -> Data:
@@ -54,6 +62,8 @@ def load(source: Source) -> Data:
         return _digits()
     if source.kind == "synthetic":
         return _synthetic(*source.shape)
+    if source.kind in ("tokens", "text"):
+        return _tokens(source)
     return _idx(source)
 
 
@@ -66,7 +76,9 @@ def _digits() -> Data:
     labels = torch.from_numpy(digits.target).long()
     held = torch.arange(len(labels)) % HELD_OUT == HELD_OUT - 1
     return Data(
-        Images(images[~held], labels[~held], 1 / 16), Images(images[held], labels[held], 1 / 16), 10
+        Samples(images[~held], labels[~held], 1 / 16),
+        Samples(images[held], labels[held], 1 / 16),
+        10,
     )
 
 
@@ -75,27 +87,70 @@ def _synthetic(samples: int, height: int, width: int) -> Data:
     chance = torch.Generator().manual_seed(20)
     patterns = torch.randint(0, 128, (10, 1, height, width), generator=chance, dtype=torch.uint8)
 
-    def some(count: int) -> Images:
+    def some(count: int) -> Samples:
         labels = torch.randint(0, 10, (count,), generator=chance)
         noise = torch.randint(
             0, 128, (count, 1, height, width), generator=chance, dtype=torch.uint8
         )
-        return Images(patterns[labels] + noise, labels, 1 / 255)
+        return Samples(patterns[labels] + noise, labels, 1 / 255)
 
     return Data(some(samples), some(max(1, samples // HELD_OUT)), 10)
+
+
+def _tokens(source: Source) -> Data:
+    """The bytes of a text, or a made-up language of as many words as there are digits and letters.
+
+    There one word mostly decides the next.
+    """
+    if source.kind == "text":
+        content = source.folder.read_bytes()
+        length, vocabulary = LENGTH, 256
+        stream = torch.frombuffer(bytearray(content), dtype=torch.uint8).long()
+        count = (len(stream) - 1) // length
+        if count < 2:
+            raise SpecError(
+                f"{source.folder} has {len(content)} bytes, too few for sequences of {length}"
+            )
+    else:
+        count, length, _ = source.shape
+        count += max(1, count // HELD_OUT)
+        vocabulary = 36
+        stream = _language(count * length + 1, vocabulary)
+    sequences = stream[: count * length].reshape(count, length)
+    following = stream[1 : count * length + 1].reshape(count, length)
+    held = torch.arange(count) % (HELD_OUT + 1) == HELD_OUT
+    if not held.any():
+        held[-1] = True
+    return Data(
+        Samples(sequences[~held], following[~held]),
+        Samples(sequences[held], following[held]),
+        vocabulary,
+    )
+
+
+def _language(length: int, vocabulary: int) -> Tensor:
+    """Return words of which four in five follow from the one before."""
+    chance = torch.Generator().manual_seed(20)
+    follows = torch.randperm(vocabulary, generator=chance).tolist()
+    free = torch.randint(0, vocabulary, (length,), generator=chance).tolist()
+    bound = (torch.rand(length, generator=chance) < 0.8).tolist()
+    words = [0]
+    for n in range(1, length):
+        words.append(follows[words[-1]] if bound[n] else free[n])
+    return torch.tensor(words)
 
 
 def _idx(source: Source) -> Data:
     """MNIST's own format: a magic number, the sizes, then bytes."""
 
-    def images(which: str) -> Images:
+    def images(which: str) -> Samples:
         pixels = _read_idx(source.idx(f"{which} images"), 3).unsqueeze(1)
         labels = _read_idx(source.idx(f"{which} labels"), 1).long()
         if len(pixels) != len(labels) or not len(labels):
             raise SpecError(
                 f"{source.folder} has {len(pixels)} {which} images and {len(labels)} labels"
             )
-        return Images(pixels, labels, 1 / 255)
+        return Samples(pixels, labels, 1 / 255)
 
     train, validation = images("train"), images("validation")
     return Data(train, validation, int(max(train.labels.max(), validation.labels.max())) + 1)

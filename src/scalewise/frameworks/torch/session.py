@@ -3,14 +3,13 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Sampler
 
 from scalewise import plugins
@@ -18,9 +17,12 @@ from scalewise.errors import ScalewiseError, SpecError
 from scalewise.frameworks import Outline, Quality
 from scalewise.frameworks.torch import device as devices
 from scalewise.frameworks.torch import options_for
-from scalewise.frameworks.torch.data import Data, Images, Shards, load
+from scalewise.frameworks.torch.data import Data, Samples, Shards, load
+from scalewise.frameworks.torch.mesh import mesh_of, place_in_model, replica
+from scalewise.frameworks.torch.precision import precise
 from scalewise.frameworks.torch.source import Source
 from scalewise.frameworks.torch.task import Parallel, Task, optimizer
+from scalewise.frameworks.torch.weights import whole_weights
 from scalewise.probe import Laps, Probe, Unwatched
 from scalewise.spec import RunSpec
 
@@ -40,21 +42,15 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TorchSession"]:
     with probe.span("data"):
         data = _in_turn(lambda: load(Source.of(spec.data)))
     with probe.span("build"):
-        torch.manual_seed(spec.seed + spec.repeat)
-        model = _model(spec, data).to(device)
-        mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-        learner: Any = torch.compile(model) if spec.compile else model
-        task = Task(learner, optimizer(spec), spec.precision)
-        strategy = plugins.load("strategies", spec.strategy, framework="torch")
-        parallel = strategy(task, mesh, spec, **options_for(strategy, spec))
+        training = TorchSession(spec, data, device)
         # From here on chance (dropout) is each rank's own.
         torch.manual_seed((spec.seed + spec.repeat << 20) + rank)
     if spec.compile:
         with probe.span("compile"):
-            _compile(parallel, data.train, spec, device)
+            training.compile()
     if device.type != "cpu":
         probe.use(devices.EventClock(device))
-    yield TorchSession(spec, data, replace(task, model=model), parallel, device)
+    yield training
     with probe.span("shutdown"):
         dist.barrier()
         dist.destroy_process_group()
@@ -68,7 +64,9 @@ def _in_turn(prepare: Callable[[], Data]) -> Data:
     return data or prepare()
 
 
-def _model(spec: RunSpec, data: Data) -> nn.Module:
+def model_of(spec: RunSpec, data: Data) -> nn.Module:
+    """Return the run's model, its weights as chance has them at the run's seed."""
+    torch.manual_seed(spec.seed + spec.repeat)
     factory = plugins.load("workloads", str(spec.workload), framework="torch")
     try:
         model: nn.Module = factory(data.shape, data.classes, **options_for(factory, spec))
@@ -76,56 +74,64 @@ def _model(spec: RunSpec, data: Data) -> nn.Module:
         raise
     except (TypeError, ValueError, RuntimeError) as bad:
         raise SpecError(
-            f"{spec.workload} cannot be built for images of {data.shape} "
+            f"{spec.workload} cannot be built for {data.words} "
             f"with options {dict(spec.options)}: {bad}"
         ) from bad
     return model
 
 
-def _compile(parallel: Parallel, images: Images, spec: RunSpec, device: torch.device) -> None:
-    """Compile forward and backward on one batch that teaches nothing."""
-    assert spec.batch is not None
-    batch = [part.to(device) for part in images[torch.arange(spec.batch) % len(images)]]
-    with torch.random.fork_rng():
-        parallel.forward_backward(batch[0], batch[1], 1.0, Unwatched(), sync=True)
-    parallel.optimizer.zero_grad()
-
-
 class TorchSession:
     """Steps on one rank."""
 
-    def __init__(
-        self, spec: RunSpec, data: Data, task: Task, parallel: Parallel, device: torch.device
-    ) -> None:
-        self._task, self._model, self._parallel = task, task.model, parallel
-        self._device = device
-        replica, replicas = dist.get_rank(), dist.get_world_size()
-        self._shards = Shards(len(data.train), spec, replica)
+    def __init__(self, spec: RunSpec, data: Data, device: torch.device) -> None:
+        model = precise(model_of(spec, data).to(device), spec)
+        parameters = sum(each.numel() for each in model.parameters())
+        self._mesh = mesh = mesh_of(spec, device)
+        learner: Any = torch.compile(model) if spec.compile else model
+        strategy = plugins.load("strategies", spec.strategy, framework="torch")
+        task = Task(learner, optimizer(spec))
+        self._parallel: Parallel = strategy(task, mesh, spec, **options_for(strategy, spec))
+        self._model = getattr(self._parallel.model, "_orig_mod", self._parallel.model)
+        self._spec, self._data, self._device = spec, data, device
+        self._copies = spec.replicas * spec.degrees.tensor
+        """Ranks that see the output of a step."""
+        mine = replica(mesh)
+        self._shards = Shards(len(data.train), spec, mine)
         self._loader = _loader(data.train, self._shards, spec, device)
         assert spec.batch is not None
-        mine = torch.arange(replica, len(data.validation), replicas)
-        self._checks = _loader(
-            data.validation,
-            [part for part in torch.split(mine, spec.batch) if len(part)],
-            spec,
-            device,
-        )
+        self._checked, batches = _checks(len(data.validation), spec.batch, mine, spec.replicas)
+        self._checks = _loader(data.validation, batches, spec, device)
+        self._validation = len(data.validation)
         self._batches: Iterator[list[Tensor]] = iter(())
         self._epoch, self._step = 0, 0
         self._losses: list[Tensor] = []
         self._stacked: list[Tensor] = []
         shards = self._shards
-        self._plan = [(sum(shards.counts(n)), shards.weights(n)) for n in range(shards.steps)]
-        """Samples and weights of each step of an epoch."""
+        sharers, place = spec.degrees.tensor * spec.degrees.pipeline, place_in_model(mesh)
+        self._plan = [
+            (len(range(place, sum(shards.counts(n)), sharers)), shards.weights(n))
+            for n in range(shards.steps)
+        ]
+        """Samples and weights of each step of an epoch; devices of one replica share its samples,
+        so that each is counted once."""
         steps = _steps(spec, len(data.train))
         self.outline = Outline(
             epochs=spec.epochs,
             steps=steps,
             samples=len(data.train),
             seen=sum(self._plan[n % shards.steps][0] for n in range(steps)),
-            parameters=sum(each.numel() for each in task.model.parameters()),
+            parameters=parameters,
             validation=len(data.validation),
         )
+
+    def compile(self) -> None:
+        """Compile forward and backward on one batch that teaches nothing."""
+        samples, batch = self._data.train, self._spec.batch
+        assert batch is not None
+        some = [part.to(self._device) for part in samples[torch.arange(batch) % len(samples)]]
+        with torch.random.fork_rng():
+            self._parallel.forward_backward(some[0], some[1], 1.0, Unwatched(), sync=True)
+        self._parallel.optimizer.zero_grad()
 
     def begin(self, epoch: int) -> None:
         """Start a pass over the data in a new order."""
@@ -146,9 +152,9 @@ class TorchSession:
         parallel, last = self._parallel, len(weights) - 1
         total: Tensor | None = None
         for micro, weight in enumerate(weights):
-            images, labels = self._fetch(self._batches)
+            inputs, labels = self._fetch(self._batches)
             probe.lap("input")
-            loss = parallel.forward_backward(images, labels, weight, probe, sync=micro == last)
+            loss = parallel.forward_backward(inputs, labels, weight, probe, sync=micro == last)
             total = loss if total is None else total + loss
         parallel.optimizer.step()
         parallel.optimizer.zero_grad()
@@ -181,23 +187,23 @@ class TorchSession:
             self._stack()
         mine = torch.cat(self._stacked)
         dist.all_reduce(mine)
-        return [round(loss, 9) for loss in (mine / dist.get_world_size()).tolist()]
+        return [round(loss, 9) for loss in (mine / self._copies).tolist()]
 
     @torch.no_grad()
     def validate(self) -> Quality | None:
         """Return the quality now, each validation sample counted once."""
         self._model.eval()
         sums = torch.zeros(3, dtype=torch.float64, device=self._device)
+        evaluate = self._parallel.evaluate or (lambda inputs, labels: self._model(inputs))
         batches = iter(self._checks)
-        for _ in range(len(self._checks)):
-            images, labels = self._fetch(batches)
-            output, loss = self._task.forward(self._model, images, labels)
-            right = (output.argmax(1) == labels).sum()
-            total = loss.double() * len(labels)
-            sums += torch.stack([right.double(), total, sums.new_tensor(len(labels))])
+        for count in self._checked:
+            inputs, labels = self._fetch(batches)
+            output = evaluate(inputs, labels)
+            if output is not None:
+                sums += _score(output[:count], labels[:count])
         dist.all_reduce(sums)
-        right, loss, count = sums.tolist()
-        return Quality(accuracy=right / count, loss=loss / count, samples=int(count))
+        right, loss, places = sums.tolist()
+        return Quality(accuracy=right / places, loss=loss / places, samples=self._validation)
 
     def memory(self) -> int:
         """Return the peak bytes this rank has held."""
@@ -205,11 +211,32 @@ class TorchSession:
 
     def save(self, path: Path) -> None:
         """Write the weights once, under the serial model's own names."""
-        if dist.get_rank() == 0:
+        weights = whole_weights(self._model, self._mesh)
+        if weights is not None:
             draft = path.with_suffix(".part")
-            torch.save(self._model.state_dict(), draft)
+            torch.save(weights, draft)
             os.replace(draft, path)
         dist.barrier()
+
+
+def _score(output: Tensor, labels: Tensor) -> Tensor:
+    """Return how many places are right, the sum of their losses, and their number."""
+    right = (output.argmax(-1) == labels).sum()
+    loss = cross_entropy(output.float().flatten(0, -2), labels.flatten(), reduction="sum")
+    return torch.stack([right.double(), loss.double(), loss.new_tensor(labels.numel()).double()])
+
+
+def _checks(size: int, batch: int, replica: int, replicas: int) -> tuple[list[int], list[Tensor]]:
+    """Return how many samples of each validation batch count, and the batches.
+
+    All replicas have as many batches, and all batches are as long: those who
+    exchange something while they look at them must do so together.
+    """
+    mine = torch.arange(replica, size, replicas)
+    longest = -(-size // replicas)
+    counts = [min(batch, max(0, len(mine) - start)) for start in range(0, longest, batch)]
+    batches = [mine[n * batch :][:count] for n, count in enumerate(counts)]
+    return counts, [torch.cat([each, each.new_zeros(batch - len(each))]) for each in batches]
 
 
 def _steps(spec: RunSpec, size: int) -> int:
@@ -226,11 +253,11 @@ def _steps(spec: RunSpec, size: int) -> int:
 
 
 def _loader(
-    images: Images, sampler: Sampler[Tensor] | list[Tensor], spec: RunSpec, device: torch.device
+    samples: Samples, sampler: Sampler[Tensor] | list[Tensor], spec: RunSpec, device: torch.device
 ) -> DataLoader[tuple[Tensor, Tensor]]:
     """Load whole batches: the sampler gives their indices."""
     return DataLoader(
-        images,
+        samples,
         batch_size=None,
         sampler=sampler,
         num_workers=spec.workers,

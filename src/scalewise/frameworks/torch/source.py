@@ -15,14 +15,18 @@ IDX = {
 }
 
 
+LENGTH = 64
+"""Tokens of one sample of a text, or of made-up ones."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The embedded digits, synthetic images, or a folder of MNIST idx files."""
+    """The embedded digits, synthetic images or tokens, a text, or a folder of MNIST idx files."""
 
     kind: str
     folder: Path = Path()
     shape: tuple[int, int, int] = (0, 0, 0)
-    """Samples, height and width of synthetic images."""
+    """Samples, height and width of synthetic images; samples, length and 1 of tokens."""
 
     @classmethod
     def of(cls, data: str | None) -> "Source":
@@ -41,16 +45,33 @@ class Source:
         assert data is not None
         if data.partition(":")[0] == "synthetic":
             return cls("synthetic", shape=_shape(data))
+        if data.partition(":")[0] == "tokens":
+            return cls("tokens", shape=_tokens(data))
         folder = Path(data).expanduser()
+        if folder.is_file():
+            return cls("text", folder)
         if not folder.is_dir():
             raise SpecError(
                 f"there is no data folder {data}",
-                hint='give a folder of MNIST idx files, "digits", or "synthetic:10000"',
+                hint='give a folder of MNIST idx files, a text file, "digits", "synthetic:10000" '
+                'or "tokens:10000"',
             )
         found = cls("idx", folder)
         for name in IDX:
             found.idx(name)
         return found
+
+    @property
+    def sample(self) -> tuple[int, int, int] | int:
+        """What one sample looks like: channels, height and width, or a number of tokens.
+
+        Images in a folder may be of another size; nobody has looked yet.
+        """
+        if self.kind == "text":
+            return LENGTH
+        if self.kind == "tokens":
+            return self.shape[1]
+        return {"digits": (1, 8, 8), "synthetic": (1, *self.shape[1:])}.get(self.kind, (1, 28, 28))
 
     def idx(self, name: str) -> Path:
         """Return the idx file of this name, plain or gzipped."""
@@ -62,6 +83,16 @@ class Source:
             f"data folder {self.folder} has no {name}: {IDX[name]} (or .gz)",
             hint="MNIST and Fashion-MNIST come as four such files",
         )
+
+
+def _tokens(data: str) -> tuple[int, int, int]:
+    found = re.fullmatch(r"tokens:(\d+)(?:x(\d+))?", data)
+    if not found or not all(int(part or 1) for part in found.groups()):
+        raise SpecError(
+            f"not a set of made-up tokens: {data!r}",
+            hint='write "tokens:SAMPLES" or "tokens:SAMPLESxLENGTH"',
+        )
+    return int(found[1]), int(found[2] or LENGTH), 1
 
 
 def _shape(data: str) -> tuple[int, int, int]:

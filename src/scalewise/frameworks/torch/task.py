@@ -1,8 +1,9 @@
 """What a workload gives to training, and what a strategy makes of it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -10,36 +11,39 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from scalewise.probe import Laps
-from scalewise.spec import Precision, RunSpec
+from scalewise.spec import RunSpec
 
 MOMENTUM = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A model and how it learns: classification of images, for now."""
+    """A model and how it learns: a class for each sample, or for each position of it."""
 
     model: nn.Module
-    optimizer: Callable[[Iterable[Tensor]], Optimizer]
-    precision: Precision = "fp32"
+    optimizer: partial[Optimizer]
+    """Makes the run's optimizer of a list of parameters."""
 
-    def forward(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the model's output and the mean loss, in the precision of the run."""
-        if self.precision == "bf16":
-            with torch.autocast(images.device.type, torch.bfloat16):
-                output = model(images)
-                return output, cross_entropy(output, labels)
-        output = model(images)
-        return output, cross_entropy(output, labels)
+    def loss(self, output: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean loss."""
+        return cross_entropy(output.float().flatten(0, -2), labels.flatten())
+
+    def forward(self, model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the model's output and the mean loss."""
+        output = model(inputs)
+        return output, self.loss(output, labels)
 
 
 class ForwardBackward(Protocol):
     """One micro-step: forward and backward, a lap each."""
 
     def __call__(
-        self, images: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
+        self, inputs: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
     ) -> Tensor:
-        """Return the weighted loss; gradients are exchanged when ``sync`` says so."""
+        """Return the weighted loss; gradients are exchanged when ``sync`` says so.
+
+        Zero on a rank that does not see the output.
+        """
         ...
 
 
@@ -48,13 +52,19 @@ class Parallel:
     """A task made parallel."""
 
     model: nn.Module
+    """What this rank holds of the model, under the serial model's own names."""
     optimizer: Optimizer
     forward_backward: ForwardBackward
+    evaluate: Callable[[Tensor, Tensor], Tensor | None] | None = None
+    """Returns the output for inputs with these labels, nothing on a rank that does not see it;
+    where there is none, ``model`` itself does."""
 
 
-def optimizer(spec: RunSpec) -> Callable[[Iterable[Tensor]], Optimizer]:
-    """Return what makes the run's optimizer for a list of parameters."""
-    if spec.optimizer == "sgd":
-        return lambda parameters: torch.optim.SGD(parameters, lr=spec.lr, momentum=MOMENTUM)
-    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[spec.optimizer]
-    return lambda parameters: kind(parameters, lr=spec.lr)
+def optimizer(spec: RunSpec) -> partial[Optimizer]:
+    """Return what makes the run's optimizer of a list of parameters."""
+    kinds: dict[str, Any] = {
+        "sgd": partial(torch.optim.SGD, momentum=MOMENTUM),
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+    }
+    return partial(kinds[spec.optimizer], lr=spec.lr)

@@ -1,18 +1,24 @@
 """A wide dense network on grey pixels."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 
 from torch import nn
 
+from scalewise.frameworks.torch.models.parts import Parts, Seams
+
 HIDDEN = (8192, 4096, 2048, 1024, 512, 256, 128, 64)
 
 
-def mlp(shape: tuple[int, int, int], classes: int, *, hidden: Sequence[int] = HIDDEN) -> nn.Module:
+def mlp(shape: tuple[int, int, int], classes: int, *, hidden: Sequence[int] = HIDDEN) -> Parts:
     """Dense layers that halve from 8192 units to 64: much to send, little to compute."""
-    layers: list[nn.Module] = [nn.Flatten()]
-    width = prod(shape)
-    for units in hidden:
-        layers += [nn.Linear(width, units), nn.ReLU()]
-        width = units
-    return nn.Sequential(*layers, nn.Linear(width, classes))
+    widths = [prod(shape), *hidden]
+    layers = [nn.Sequential(nn.Linear(*each), nn.ReLU()) for each in pairwise(widths)]
+    pairs = [nn.Sequential(*layers[n : n + 2]) for n in range(0, len(layers), 2)]
+    return Parts(
+        {"flatten": nn.Flatten()},
+        {f"block{n}": pair for n, pair in enumerate(pairs)},
+        {"head": nn.Linear(widths[-1], classes)},
+        Seams(columns=("0.0",), rows=("1.0",)),
+    )

@@ -1,0 +1,101 @@
+"""Whether a model can be split as a run asks, found out before any rank starts."""
+
+import torch
+from torch import nn
+
+from scalewise import plugins
+from scalewise.errors import ScalewiseError, SpecError
+from scalewise.frameworks.torch import options_for
+from scalewise.frameworks.torch.models.parts import blocks_of, seams_of
+from scalewise.frameworks.torch.source import Source
+from scalewise.spec import RunSpec
+
+
+def refuse_impossible(spec: RunSpec) -> None:
+    """Refuse degrees that this model or this batch cannot be split by."""
+    split = spec.degrees
+    if spec.strategy == "hsdp" and spec.topology.devices % (split.shard * split.tensor):
+        raise SpecError(
+            f"hsdp shards inside a node, and {split.shard} x tensor {split.tensor} does not "
+            f"divide its {spec.topology.devices} devices",
+            hint="leave shard out",
+        )
+    if split.tensor * split.pipeline == 1:
+        return
+    if spec.strategy == "zero1":
+        raise SpecError(
+            "zero1 does not go together with tensor or pipeline",
+            hint='write strategy = "fsdp", which shards more and goes with both',
+        )
+    try:
+        with torch.device("meta"):
+            factory = plugins.load("workloads", str(spec.workload), framework="torch")
+            source = Source.of(spec.data)
+            model: nn.Module = factory(source.sample, 10, **options_for(factory, spec))
+    except ScalewiseError:
+        raise
+    except (TypeError, ValueError, RuntimeError) as bad:
+        raise SpecError(f"{spec.workload} cannot be built: {bad}") from bad
+    if split.tensor > 1:
+        _refuse_tensor(model, spec)
+    if split.pipeline > 1:
+        _refuse_pipeline(model, spec)
+
+
+def _refuse_tensor(model: nn.Module, spec: RunSpec) -> None:
+    seams, degree = seams_of(model), spec.degrees.tensor
+    if not seams.columns:
+        raise SpecError(
+            f"{spec.workload} does not say how its layers may be split over devices",
+            hint="tensor parallelism is for mlp, vit and gpt",
+        )
+    for what, count in (("heads", seams.heads), ("positions of its sequence", seams.length)):
+        if count is not None and count % degree:
+            raise SpecError(
+                f"{spec.workload} has {count} {what}, which tensor {degree} does not divide",
+                hint=f"choose a tensor degree that divides {count}",
+            )
+    layers = [each for block in blocks_of(model) for each in block.named_modules()]
+    for name, layer in layers:
+        units = getattr(layer, "out_features", 0) if name in seams.columns else 0
+        if units % degree:
+            raise SpecError(
+                f"a layer of {spec.workload} has {units} units, which tensor {degree} does not "
+                "divide",
+            )
+
+
+def _refuse_pipeline(model: nn.Module, spec: RunSpec) -> None:
+    stages, blocks = spec.degrees.pipeline * spec.rounds, len(blocks_of(model))
+    each = " (two on each device)" if spec.rounds > 1 else ""
+    if blocks < stages:
+        raise SpecError(
+            f"{spec.workload} has {blocks} blocks, too few for {stages} stages{each}",
+            hint="use fewer stages, or a deeper model",
+        )
+    batches, batch = spec.small_batches, spec.batch
+    assert batch is not None
+    if batch % batches:
+        raise SpecError(
+            f"batch {batch} does not divide into {batches} micro_batches",
+            hint=f"for example micro_batches = {_divisor(batch, batches)}",
+        )
+    if batches < spec.degrees.pipeline or (spec.rounds > 1 and batches % spec.degrees.pipeline):
+        raise SpecError(
+            f"{batches} micro_batches do not keep {spec.degrees.pipeline} stages busy",
+            hint="use a multiple of the stages, and a batch that it divides",
+        )
+    if spec.remainder == "short":
+        raise SpecError(
+            "a pipeline cannot take a batch that is shorter than the others",
+            hint='write remainder = "drop" or "pad"',
+        )
+
+
+def _divisor(number: int, most: int) -> int:
+    """Return the largest divisor that is not above ``most``.
+
+    >>> _divisor(12, 8)
+    6
+    """
+    return next(each for each in range(min(most, number), 0, -1) if number % each == 0)

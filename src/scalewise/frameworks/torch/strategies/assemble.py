@@ -1,0 +1,45 @@
+"""From a model to what this rank holds of it: cut into stages, split, then shared out."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.optim import Optimizer
+
+from scalewise.frameworks.torch.strategies.pipeline import pipelined, stages
+from scalewise.frameworks.torch.strategies.step import whole_step
+from scalewise.frameworks.torch.strategies.tensor import split
+from scalewise.frameworks.torch.task import Parallel, Task
+from scalewise.spec import RunSpec
+
+
+def assemble(
+    task: Task,
+    mesh: DeviceMesh,
+    spec: RunSpec,
+    share: Callable[[nn.Module], nn.Module],
+    learn: Callable[[Task, Iterable[Tensor]], Optimizer] | None = None,
+) -> Parallel:
+    """Return the task made parallel.
+
+    ``share`` does what a strategy is about: it makes a model, or a stage of
+    one, a replica or a shard among others. ``learn`` makes the optimizer.
+    """
+    parts = stages(task.model, mesh["pipeline"], spec)
+    for part in parts:
+        split(part, mesh["tensor"])
+    shared = [share(part) for part in parts]
+    parameters = [each for part in parts for each in part.parameters()]
+    optimizer = (learn or learner)(task, parameters)
+    if mesh["pipeline"].size() > 1:
+        return pipelined(task, parts, shared, optimizer, mesh["pipeline"], spec)
+    return Parallel(parts[0], optimizer, whole_step(task, shared[0]))
+
+
+def learner(task: Task, parameters: Iterable[Tensor]) -> Optimizer:
+    """Return the run's optimizer; tensors of one layout go together, others cannot."""
+    groups: dict[Any, list[Tensor]] = {}
+    for each in parameters:
+        groups.setdefault(getattr(each, "device_mesh", None), []).append(each)
+    return task.optimizer([{"params": group} for group in groups.values()])

@@ -1,0 +1,175 @@
+"""Whether every way to split a model trains the same model: one launch, all cells of a world.
+
+    torchrun --nproc-per-node=4 tests/equivalence.py ANSWER.json [--some]
+
+Each cell trains a few steps with our session, and the same global batches with a plain loop on
+one device, written here anew. Losses and final weights must agree. Rank 0 prints a table.
+``--some`` takes one model for each cell, in turn.
+"""
+
+import json
+import sys
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+
+from scalewise.frameworks.torch.data import Data, Shards, load
+from scalewise.frameworks.torch.session import TorchSession, model_of
+from scalewise.frameworks.torch.source import Source
+from scalewise.frameworks.torch.task import optimizer
+from scalewise.probe import Unwatched
+from scalewise.spec import RunSpec
+
+STEPS = 4
+BATCH = 16
+MODELS: dict[str, dict[str, Any]] = {
+    "mlp": {"workload": "mlp", "options": {"hidden": [48, 32, 32, 24, 24, 16, 16, 16]}},
+    "vit": {"workload": "vit", "options": {"patch": 2, "width": 32, "depth": 4, "heads": 4}},
+    "gpt": {
+        "workload": "gpt",
+        "data": "tokens:200x16",
+        "options": {"width": 32, "depth": 4, "heads": 4},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One way to split, as a study would write it."""
+
+    name: str
+    run: dict[str, Any] = field(default_factory=dict)
+    topology: str = ""
+    """Nodes and devices; unless said, one node."""
+    models: tuple[str, ...] = tuple(MODELS)
+
+    def spec(self, model: str, world: int) -> RunSpec:
+        """Return the run of this cell."""
+        base = {"topology": self.topology or f"1x{world}", "global_batch": BATCH, "lr": 0.05}
+        given = {**base, "steps": STEPS, **MODELS[model], **self.run}
+        options = {**MODELS[model]["options"], **self.run.get("options", {})}
+        return RunSpec.from_dict({**given, "options": options})
+
+
+def split(strategy: str, **degrees: int) -> dict[str, Any]:
+    """Return the fields of a strategy with its degrees."""
+    return {"strategy": strategy, "parallelism": degrees}
+
+
+CELLS = {
+    1: [Cell("ddp"), Cell("fsdp", split("fsdp")), Cell("accumulate 4", {"accumulate": 4})],
+    2: [
+        Cell("ddp", split("ddp")),
+        Cell("ddp, accumulate 4", {**split("ddp"), "accumulate": 4}),
+        Cell("zero1", split("zero1")),
+        # Adam makes whole steps of the rounding errors of a gradient that is nothing, and
+        # such are those of the biases of an attention's keys.
+        Cell(
+            "zero1, adamw", {**split("zero1"), "optimizer": "adamw", "lr": 0.001}, models=("mlp",)
+        ),
+        Cell("fsdp", split("fsdp")),
+        Cell("fsdp, accumulate 4", {**split("fsdp"), "accumulate": 4}),
+        Cell("fsdp, no reshard", {**split("fsdp"), "options": {"reshard": False}}),
+        Cell("tensor", split("tensor")),
+        Cell("pipeline gpipe", {**split("pipeline"), "pipeline_schedule": "gpipe"}),
+        Cell("pipeline 1f1b", split("pipeline")),
+        Cell("pipeline 1f1b, accumulate 2", {**split("pipeline"), "accumulate": 2}),
+        Cell("pipeline interleaved", {**split("pipeline"), "pipeline_schedule": "interleaved"}),
+    ],
+    4: [
+        Cell("ddp", split("ddp")),
+        Cell("zero1", split("zero1")),
+        Cell("fsdp", split("fsdp")),
+        Cell("hsdp", split("hsdp"), "2x2"),
+        Cell("tensor", split("tensor")),
+        Cell("pipeline", split("pipeline")),
+        Cell("ddp x tensor", split("ddp", tensor=2)),
+        Cell("ddp x pipeline", split("ddp", pipeline=2)),
+        Cell("fsdp x tensor", split("fsdp", tensor=2)),
+        Cell("fsdp x pipeline", split("fsdp", pipeline=2)),
+        Cell("tensor x pipeline", split("tensor", pipeline=2)),
+    ],
+    8: [
+        Cell("fsdp", split("fsdp")),
+        Cell("hsdp", split("hsdp"), "2x4"),
+        Cell("hsdp x tensor", split("hsdp", tensor=2), "2x4"),
+        Cell("ddp x tensor x pipeline", split("ddp", tensor=2, pipeline=2)),
+        Cell("fsdp x tensor x pipeline", split("fsdp", tensor=2, pipeline=2)),
+    ],
+}
+
+
+@cache
+def data_of(source: str | None) -> Data:
+    """Read a data set once."""
+    return load(Source.of(source))
+
+
+@cache
+def alone(model: str, name: str, lr: float) -> tuple[list[float], dict[str, torch.Tensor]]:
+    """Train on one device, in a plain loop; return the losses and the weights."""
+    spec = Cell("", {"optimizer": name, "lr": lr}).spec(model, 1)
+    data = data_of(spec.data)
+    net = model_of(spec, data)
+    learner = optimizer(spec)(net.parameters())
+    order, losses = iter(Shards(len(data.train), spec, 0)), []
+    for _ in range(STEPS):
+        inputs, labels = data.train[next(order)]
+        output = net(inputs)
+        loss = cross_entropy(output.flatten(0, -2), labels.flatten())
+        loss.backward()
+        learner.step()
+        learner.zero_grad()
+        losses.append(loss.item())
+    return losses, net.state_dict()
+
+
+def compare(cell: Cell, model: str, folder: Path) -> dict[str, Any]:
+    """Train one cell and say how far it is from one device."""
+    spec = cell.spec(model, dist.get_world_size())
+    training = TorchSession(spec, data_of(spec.data), torch.device("cpu"))
+    training.begin(0)
+    seen = torch.tensor(sum(training.step(Unwatched()) for _ in range(STEPS)))
+    dist.all_reduce(seen)
+    assert seen == STEPS * BATCH, "each sample is counted once"
+    losses, quality = training.losses(), training.validate()
+    path = folder / "weights.pt"
+    training.save(path)
+    row: dict[str, Any] = {"cell": cell.name, "model": model}
+    if dist.get_rank() == 0:
+        expected, weights = alone(model, spec.optimizer, spec.lr)
+        found = torch.load(path)
+        assert found.keys() == weights.keys(), (found.keys(), weights.keys())
+        row["loss"] = max(abs(a - b) for a, b in zip(losses, expected))
+        row["weights"] = max(float((found[k] - weights[k]).abs().max()) for k in weights)
+        row["validation"] = quality.loss
+    return row
+
+
+def main() -> None:
+    """Compare all cells of this world, and leave the answer of rank 0."""
+    answer = Path(sys.argv[1])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=120))
+    rows = []
+    for turn, cell in enumerate(CELLS[dist.get_world_size()]):
+        one = cell.models[turn % len(cell.models)]
+        for model in [one] if "--some" in sys.argv else cell.models:
+            rows.append(compare(cell, model, answer.parent))
+    if dist.get_rank() == 0:
+        print(f"{'cell':<28} {'model':<5} {'loss':>9} {'weights':>9}")
+        for row in rows:
+            print(f"{row['cell']:<28} {row['model']:<5} {row['loss']:>9.1e} {row['weights']:>9.1e}")
+        answer.write_text(json.dumps(rows))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

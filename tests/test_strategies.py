@@ -1,0 +1,99 @@
+"""Every way to split a model trains the same model as one device."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from builders import a_run
+from scalewise.errors import SpecError
+from scalewise.frameworks.torch import Torch
+
+SCRIPT = Path(__file__).parent / "equivalence.py"
+LOSS, WEIGHTS = 2e-6, 1e-6
+"""How far a loss and a weight may be from those of one device: rounding in another order."""
+
+
+def cells(world, folder, *options):
+    """Train the cells of a world in one launch; return how far each is from one device."""
+    answer = folder / "answer.json"
+    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    argv += [f"--nproc-per-node={world}", str(SCRIPT), str(answer), *options]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-4000:]
+    print(done.stdout)
+    return json.loads(answer.read_text())
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("world", "options"),
+    [
+        (1, ()),
+        (2, ()),
+        (4, ("--some",)),
+        pytest.param(4, (), marks=pytest.mark.soak),
+        pytest.param(8, (), marks=pytest.mark.soak),
+    ],
+)
+def test_losses_and_weights_are_those_of_one_device(world, options, tmp_path):
+    rows = cells(world, tmp_path, *options)
+    apart = [row for row in rows if row["loss"] > LOSS or row["weights"] > WEIGHTS]
+    assert rows
+    assert not apart
+
+
+GPT = {"workload": "gpt", "data": "tokens:100x16", "options": {"heads": 4, "depth": 4}}
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        ({**GPT, "parallelism": {"tensor": 3}}, "3 = 3 does not divide 8 devices|tensor 3"),
+        ({**GPT, "strategy": "tensor"}, "gpt has 4 heads, which tensor 8 does not divide"),
+        (
+            {**GPT, "data": "tokens:100x18", "parallelism": {"tensor": 4}},
+            "gpt has 18 positions of its sequence, which tensor 4 does not divide",
+        ),
+        ({**GPT, "strategy": "pipeline"}, "gpt has 4 blocks, too few for 8 stages"),
+        (
+            {**GPT, "parallelism": {"pipeline": 4}, "pipeline_schedule": "interleaved"},
+            r"gpt has 4 blocks, too few for 8 stages \(two on each device\)",
+        ),
+        (
+            {**GPT, "parallelism": {"pipeline": 4}, "micro_batches": 3},
+            "batch 8 does not divide into 3 micro_batches",
+        ),
+        (
+            {**GPT, "parallelism": {"pipeline": 4}, "micro_batches": 2},
+            "2 micro_batches do not keep 4 stages busy",
+        ),
+        (
+            {**GPT, "parallelism": {"pipeline": 2}, "remainder": "short"},
+            "a pipeline cannot take a batch that is shorter",
+        ),
+        ({**GPT, "strategy": "zero1", "parallelism": {"tensor": 2}}, "zero1 does not go together"),
+        ({**GPT, "parallelism": {"shard": 2}}, "ddp shards nothing"),
+        (
+            {**GPT, "strategy": "hsdp", "topology": "2x4", "parallelism": {"shard": 8}},
+            "hsdp shards inside a node, and 8 x tensor 1 does not divide its 4 devices",
+        ),
+        (
+            {"workload": "mnist-cnn", "parallelism": {"tensor": 2}},
+            "mnist-cnn does not say how its layers may be split",
+        ),
+        (
+            {"workload": "mnist-cnn", "parallelism": {"pipeline": 2}},
+            "mnist-cnn has 0 blocks, too few for 2 stages",
+        ),
+        (
+            {"workload": "mlp", "parallelism": {"tensor": 8}, "options": {"hidden": [12, 8]}},
+            "a layer of mlp has 12 units, which tensor 8 does not divide",
+        ),
+    ],
+)
+def test_what_cannot_be_split_is_refused_before_any_rank_starts(run, said):
+    with pytest.raises(SpecError, match=said):
+        Torch().check(a_run(**{"topology": "1x8", "framework": "torch", **run}))
