@@ -63,7 +63,13 @@ def split(strategy: str, **degrees: int) -> dict[str, Any]:
 
 
 CELLS = {
-    1: [Cell("ddp"), Cell("fsdp", split("fsdp")), Cell("accumulate 4", {"accumulate": 4})],
+    1: [
+        Cell("ddp"),
+        Cell("fsdp", split("fsdp")),
+        Cell("accumulate 4", {"accumulate": 4}),
+        Cell("recompute", {"recompute": "full"}),
+        Cell("compiled blocks", {"compile": "blocks"}, models=("vit",)),
+    ],
     2: [
         Cell("ddp", split("ddp")),
         Cell("ddp, accumulate 4", {**split("ddp"), "accumulate": 4}),
@@ -76,6 +82,9 @@ CELLS = {
         Cell("fsdp", split("fsdp")),
         Cell("fsdp, accumulate 4", {**split("fsdp"), "accumulate": 4}),
         Cell("fsdp, no reshard", {**split("fsdp"), "options": {"reshard": False}}),
+        Cell("ddp, recompute", {**split("ddp"), "recompute": "full"}),
+        Cell("fsdp, selective recompute", {**split("fsdp"), "recompute": "selective"}),
+        Cell("tensor, recompute", {**split("tensor"), "recompute": "full"}),
         Cell("tensor", split("tensor")),
         Cell("pipeline gpipe", {**split("pipeline"), "pipeline_schedule": "gpipe"}),
         Cell("pipeline 1f1b", split("pipeline")),

@@ -94,6 +94,7 @@ CHANGES = {
     "precision": "bf16", "compile": True, "epochs": 20, "steps": 21, "samples": 20, "save": True,
     "seed": 1, "repeat": 1, "launcher": "slurm", "start": "torchrun", "env": {"A": ""},
     "options": {"noise": 0.1}, "pipeline_schedule": "gpipe", "micro_batches": 3,
+    "recompute": "full",
 }  # fmt: skip
 OF_PROGRAMS = {
     "program": ["train.py", "--lr", "1"], "digest": "1234", "stop_after": 9,

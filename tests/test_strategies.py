@@ -89,6 +89,10 @@ GPT = {"workload": "gpt", "data": "tokens:100x16", "options": {"heads": 4, "dept
             "mnist-cnn has 0 blocks, too few for 2 stages",
         ),
         (
+            {"workload": "mnist-cnn", "recompute": "full"},
+            "mnist-cnn has no blocks, and recompute = 'full' is for them",
+        ),
+        (
             {"workload": "mlp", "parallelism": {"tensor": 8}, "options": {"hidden": [12, 8]}},
             "a layer of mlp has 12 units, which tensor 8 does not divide",
         ),

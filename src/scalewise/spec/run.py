@@ -15,6 +15,7 @@ Precision = Literal["fp32", "bf16"]
 Optimizer = Literal["sgd", "adam", "adamw"]
 Backend = Literal["gloo", "nccl", "xccl", "mpi"]
 Start = Literal["torchrun", "direct", "command"]
+Recompute = Literal["none", "full", "selective"]
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
 
 
@@ -61,7 +62,11 @@ class RunSpec:
     accumulate: int = 1
     """Micro-steps per optimizer step."""
     precision: Precision = "fp32"
-    compile: bool = False
+    compile: bool | Literal["blocks"] = False
+    """The whole model, or its repeated blocks only: they start several times faster."""
+    recompute: Recompute = "none"
+    """What blocks do not keep for backward, which computes it again: nothing, all, or all but
+    what costs much."""
     epochs: int | None = None
     steps: int | None = None
     """Optimizer steps in total, warm-up included."""
@@ -88,7 +93,9 @@ class RunSpec:
         for name in _COUNTS:
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), least=1)
-        for name in ("compile", "save", "loaders_alone"):
+        if self.compile != "blocks":
+            typed("compile", self.compile, bool, 'true, false or "blocks"')
+        for name in ("save", "loaders_alone"):
             typed(name, getattr(self, name), bool, "true or false")
         for name in ("framework", "strategy", "launcher", "workload", "data"):
             if getattr(self, name) is not None:
@@ -262,7 +269,7 @@ _OF_PROGRAMS = ("digest", "stop_after", "samples_per_step", "trace", "loaders_al
 _NOT_OF_PROGRAMS = (
     "batch", "workload", "strategy", "parallelism", "data", "workers", "backend", "remainder",
     "optimizer", "lr", "accumulate", "precision", "compile", "epochs", "steps", "samples", "save",
-    "pipeline_schedule", "micro_batches", "options",
+    "pipeline_schedule", "micro_batches", "recompute", "options",
 )  # fmt: skip
 _COUNTS = (
     "batch", "epochs", "steps", "samples", "micro_batches", "stop_after", "samples_per_step",
@@ -275,6 +282,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "backend": get_args(Backend),
     "start": get_args(Start),
     "pipeline_schedule": get_args(PipelineSchedule),
+    "recompute": get_args(Recompute),
 }
 _STARTS: dict[str, Start] = {"torch": "torchrun"}
 """How a framework's processes are made unless the study says otherwise."""

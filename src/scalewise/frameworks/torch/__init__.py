@@ -43,7 +43,7 @@ class Torch:
             raise too_few(source.shape[0], spec.replicas)
         if spec.options:
             _check_options(spec)
-        if spec.degrees.degree > 1:
+        if spec.degrees.degree > 1 or spec.recompute != "none" or spec.compile == "blocks":
             from scalewise.frameworks.torch.splits import refuse_impossible
 
             refuse_impossible(spec)

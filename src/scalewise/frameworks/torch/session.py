@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -87,11 +86,10 @@ class TorchSession:
         model = precise(model_of(spec, data).to(device), spec)
         parameters = sum(each.numel() for each in model.parameters())
         self._mesh = mesh = mesh_of(spec, device)
-        learner: Any = torch.compile(model) if spec.compile else model
         strategy = plugins.load("strategies", spec.strategy, framework="torch")
-        task = Task(learner, optimizer(spec))
+        task = Task(model, optimizer(spec))
         self._parallel: Parallel = strategy(task, mesh, spec, **options_for(strategy, spec))
-        self._model = getattr(self._parallel.model, "_orig_mod", self._parallel.model)
+        self._model = self._parallel.model
         self._spec, self._data, self._device = spec, data, device
         self._copies = spec.replicas * spec.degrees.tensor
         """Ranks that see the output of a step."""

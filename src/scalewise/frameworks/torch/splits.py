@@ -20,9 +20,10 @@ def refuse_impossible(spec: RunSpec) -> None:
             f"divide its {spec.topology.devices} devices",
             hint="leave shard out",
         )
-    if split.tensor * split.pipeline == 1:
+    by_blocks = {"recompute": spec.recompute != "none", "compile": spec.compile == "blocks"}
+    if split.tensor * split.pipeline == 1 and not any(by_blocks.values()):
         return
-    if spec.strategy == "zero1":
+    if spec.strategy == "zero1" and split.tensor * split.pipeline > 1:
         raise SpecError(
             "zero1 does not go together with tensor or pipeline",
             hint='write strategy = "fsdp", which shards more and goes with both',
@@ -36,6 +37,13 @@ def refuse_impossible(spec: RunSpec) -> None:
         raise
     except (TypeError, ValueError, RuntimeError) as bad:
         raise SpecError(f"{spec.workload} cannot be built: {bad}") from bad
+    for field, asked in by_blocks.items():
+        if asked and not blocks_of(model):
+            said = f"{field} = {getattr(spec, field)!r}"
+            raise SpecError(
+                f"{spec.workload} has no blocks, and {said} is for them",
+                hint=f"leave {field} out; mlp, vit and gpt have blocks",
+            )
     if split.tensor > 1:
         _refuse_tensor(model, spec)
     if split.pipeline > 1:

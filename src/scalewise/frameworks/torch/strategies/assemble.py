@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
+from scalewise.frameworks.torch.blocks import compile_model, recompute
 from scalewise.frameworks.torch.strategies.pipeline import pipelined, stages
 from scalewise.frameworks.torch.strategies.step import whole_step
 from scalewise.frameworks.torch.strategies.tensor import split
@@ -29,6 +30,8 @@ def assemble(
     parts = stages(task.model, mesh["pipeline"], spec)
     for part in parts:
         split(part, mesh["tensor"])
+        recompute(part, spec)
+        compile_model(part, spec)
     shared = [share(part) for part in parts]
     parameters = [each for part in parts for each in part.parameters()]
     optimizer = (learn or learner)(task, parameters)

@@ -1,0 +1,48 @@
+"""What is done to the blocks of a model one by one: compiled, and not remembered."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
+
+from scalewise.frameworks.torch.models.parts import blocks_of
+from scalewise.spec import RunSpec
+
+SAVED = {
+    torch.ops.aten.mm.default,
+    torch.ops.aten.addmm.default,
+    torch.ops.aten._scaled_dot_product_flash_attention.default,
+    torch.ops.aten._scaled_dot_product_efficient_attention.default,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+}
+"""What costs much to compute again: products of matrices, and attention."""
+
+
+def recompute(model: nn.Module, spec: RunSpec) -> None:
+    """Have blocks keep less for backward, which then computes it again."""
+    if spec.recompute == "none":
+        return
+    choose: dict[str, Any] = {}
+    if spec.recompute == "selective":
+        choose["context_fn"] = partial(create_selective_checkpoint_contexts, _policy)
+    for block in blocks_of(model):
+        setattr(  # noqa: B010 - a method, to the type checker
+            block, "forward", partial(checkpoint, block.forward, use_reentrant=False, **choose)
+        )
+
+
+def _policy(context: Any, operator: Any, *words: Any, **named: Any) -> CheckpointPolicy:
+    save = operator in SAVED
+    return CheckpointPolicy.MUST_SAVE if save else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def compile_model(model: nn.Module, spec: RunSpec) -> None:
+    """Compile a model in place, whole or block by block: alike ones are compiled once."""
+    for each in blocks_of(model) if spec.compile == "blocks" else [model] if spec.compile else []:
+        each.compile()
