@@ -1,11 +1,14 @@
 """From events to steps: what the watcher makes of a loop's words, without PyTorch's hooks."""
 
 import random
+from itertools import pairwise
 
 import pytest
+import torch
 
 from scalewise.frameworks.torch.attach import private
 from scalewise.frameworks.torch.attach import tape as tapes
+from scalewise.frameworks.torch.attach.discovery import batch_of
 from scalewise.frameworks.torch.attach.tape import Tape
 
 FETCH = [("fetch", "train"), ("fetched", 16)]
@@ -134,6 +137,27 @@ def test_validation_is_a_pause_and_no_part_of_a_step(tell):
     assert seconds(guest.rows[5]) == {**seconds(guest.rows[4]), "other": 1}
 
 
+def test_validation_between_two_batches_of_a_step_is_a_pause_too(tell):
+    plain = (FETCH + TRAIN) * 2 + STEP
+    halfway = FETCH + TRAIN + CHECK * 30 + FETCH + TRAIN + STEP
+    guest = tell(plain, plain, halfway, plain, halfway, plain)
+    assert guest.samples == [32] * 6
+    assert guest.named("validate") == 2
+    for row in (2, 4):
+        rest = {k: v for k, v in seconds(guest.rows[row]).items() if k != "validate"}
+        assert rest == {**seconds(guest.rows[3]), "other": 3}
+    assert [name for name, *_ in guest.spans[1:-1]] == ["train", "validate"] * 2 + ["train"]
+    assert all(a[2] == b[1] for a, b in pairwise(guest.spans[1:])), "one after the other"
+
+
+def test_such_a_validation_is_seen_where_the_next_batch_was_fetched_ahead(tell):
+    inside = [*FETCH, ("begin", "optimizer"), *TRAIN, ("stepped", "sgd")]
+    plain = FETCH + TRAIN + inside
+    halfway = FETCH + TRAIN + FETCH + CHECK * 9 + inside[2:]
+    guest = tell(FETCH, plain, plain, halfway, plain)
+    assert guest.named("validate") == 1 and guest.samples[1:] == [32] * 3
+
+
 def test_validation_that_no_model_is_seen_in_is_known_by_its_loader(tell):
     epoch = [FETCH + TRAIN + STEP] * 5
     unseen = [("fetch", "test"), ("fetched", 50)] * 20
@@ -225,3 +249,26 @@ def test_fetches_are_told_where_the_private_iterator_is_gone(monkeypatch):
     monkeypatch.setattr(owner, name, watched)
     loader = data.DataLoader([1, 2, 3], batch_size=None)
     assert list(loader) == [1, 2, 3] and told == [id(loader)] * 4
+
+
+ROWS = torch.zeros(6, 2)
+IMAGES = [torch.zeros(3, 9, 9), torch.zeros(3, 7, 7), torch.zeros(3, 8, 8), torch.zeros(3, 8, 9)]
+
+
+@pytest.mark.parametrize(
+    ("batch", "samples"),
+    [
+        (ROWS, 6),
+        ([ROWS, torch.zeros(6)], 6),
+        ({"x": ROWS, "y": 1}, 6),
+        ([[ROWS, ROWS], torch.zeros(6)], 6),
+        (([ROWS, ROWS], [torch.zeros(6), torch.zeros(6)]), 6),
+        ((IMAGES, [{}, {}, {}, {}]), 4),
+        ((IMAGES, torch.zeros(4)), 4),
+        ((IMAGES,), None),
+        ([torch.zeros(5), torch.zeros(7), torch.zeros(9)], 3),
+        ((torch.zeros(35, 20), torch.zeros(700)), 35),
+    ],
+)
+def test_samples_are_counted_however_a_batch_is_packed(batch, samples):
+    assert batch_of(batch)[0] == samples

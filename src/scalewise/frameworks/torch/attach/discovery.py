@@ -22,8 +22,14 @@ DEPTH = 4
 def batch_of(values: Any, depth: int = DEPTH) -> tuple[int | None, torch.Tensor | None]:
     """Return the samples in a batch and its first tensor: the size of that one's first side.
 
+    Where a part is a list with an entry for each sample, such as images of
+    unlike sizes, and the other parts have as many, that number. A list alone
+    does not tell which of the two it is.
+
     >>> batch_of({"x": torch.zeros(8, 3), "y": 1})[0]
     8
+    >>> batch_of(([torch.zeros(3, 9, 9), torch.zeros(3, 7, 7)], [{}, {}]))[0]
+    2
     """
     if isinstance(values, torch.Tensor):
         shape = values.shape
@@ -37,11 +43,40 @@ def batch_of(values: Any, depth: int = DEPTH) -> tuple[int | None, torch.Tensor 
         if not isinstance(inner, Mapping):
             return None, None
         values = inner.values()
+    listed = isinstance(values, (list, tuple))
+    sizes = [each for each in map(_sizes, values) if each] if listed else []
+    entries = _entries(values, sizes) if listed else None
     for each in values:
         samples, found = batch_of(each, depth - 1)
         if samples is not None:
-            return samples, found
-    return None, None
+            unclear = len(sizes) == 1 and len(sizes[0]) > 1
+            return None if unclear else entries or samples, found
+    return entries, None
+
+
+def _entries(parts: list[Any] | tuple[Any, ...], sizes: list[list[int]]) -> int | None:
+    """Return how many entries the parts of a batch have, if that is another than their rows."""
+    common = set(sizes[0]).intersection(*sizes[1:]) if len(sizes) > 1 else set()
+    if common:
+        return next(size for size in sizes[0] if size in common)
+    alike = {(each.dtype, each.shape[1:]) for each in parts if isinstance(each, torch.Tensor)}
+    rows = {each.shape[0] for each in parts if isinstance(each, torch.Tensor) and each.ndim}
+    alone = all(isinstance(each, torch.Tensor) and each.ndim for each in parts)
+    # Some sequences of unlike lengths, each a sample; two may be an input and its answer.
+    return len(parts) if alone and len(parts) > 2 and len(alike) == 1 and len(rows) > 1 else None
+
+
+def _sizes(part: Any) -> list[int]:
+    """Return what a part of a batch may have as many of as there are samples, likeliest first."""
+    if isinstance(part, torch.Tensor):
+        return [part.shape[0]] if part.ndim else []
+    if not isinstance(part, (list, tuple)) or not part:
+        return []
+    rows = {
+        each.shape[0] if isinstance(each, torch.Tensor) and each.ndim else None for each in part
+    }
+    row = rows.pop()
+    return [len(part)] if rows or row is None else [row, len(part)][: len(part)]
 
 
 def when_gone(model: nn.Module, call: Callable[..., Any], *words: Any) -> None:

@@ -123,6 +123,8 @@ class Hooks:
         self._wrap(DataLoader, "__iter__", self._iterate, self._iterated)
         waits = private.wrap_wait(self._safe(self._wait), self._safe(self._waited))
         self._patches += private.wrap_fetch(self.quick.around_fetch) + waits
+        for owner, name in private.buffer_exchange():
+            self._wrap(owner, name, self._exchange, self._exchanged)
         self._wrap(torch.optim.Optimizer, "zero_grad", self._zero, None)
         scaler = torch.amp.GradScaler
         self._wrap(scaler, "step", self._attempt, self._attempted)
@@ -236,7 +238,9 @@ class Hooks:
         known = id(model) == self.model or not training
         if not known:
             self._meet_model(model)
-        samples, sample = batch_of((words[1:], named))
+        samples, sample = batch_of(words[1:])
+        if sample is None:
+            samples, sample = batch_of(named)
         self.told_batch = samples is not None
         syncing = training and self.replicated and model.require_backward_grad_sync
         self.note(("forward", samples, training, syncing))
@@ -317,6 +321,12 @@ class Hooks:
     def _beware(self) -> None:
         self.wary = True
         self.quick.refresh()
+
+    def _exchange(self, words: Words, named: Named) -> None:
+        self._wait()
+
+    def _exchanged(self, answer: Any) -> None:
+        self._waited()
 
     def _wait(self) -> None:
         if self._begun:

@@ -92,6 +92,8 @@ class Observer:
         """Whether there are laps of pauses in this row."""
         self._odd = False
         """Whether something in this row may be no part of a step."""
+        self._detour: int | None = None
+        """Where, inside a step, a loader was asked that has never fed training."""
         self._credit: dict[Hashable, list[int | None]] = {}
         self._source: Hashable = None
         """The loader that was asked last."""
@@ -115,6 +117,8 @@ class Observer:
         """Where the laps of a checkpoint begin and end, until it is told of."""
         self._told = self._times[0]
         """The end of the last thing that was told."""
+        self._checked = 0.0
+        """The end of the last validation that was told."""
         self.quiet = True
         """Whether nothing has happened yet: the first step begins with what happens first."""
 
@@ -166,6 +170,8 @@ class Observer:
         self._events.append(Event("fetch", source, len(self._names)))
         if source not in self._sources:
             self._odd = True
+            if self._sources and self.in_row and not self._forwards and len(self.stack) == 1:
+                self._detour = self._detour or len(self._names) - 1
 
     def fetched(self, samples: int | None) -> None:
         """The loader has given a batch."""
@@ -197,8 +203,9 @@ class Observer:
         else:
             if not self.in_row:
                 self._tell_saved()
-            self.begin("forward" if self.in_row else "validate")
-            if not self.in_row:
+            checks = not self.in_row or self._detour is not None
+            self.begin("validate" if checks else "forward")
+            if checks:
                 self._events.append(Event("check", None, len(self._names)))
                 self._odd = True
 
@@ -323,6 +330,26 @@ class Observer:
             if self._saved_from is not None:
                 self._tell_saved()
             self.in_row = True
+        elif self._detour is not None:
+            self._return()
+
+    def _return(self) -> None:
+        """Training goes on after a validation between two batches of one step."""
+        start, self._detour = self._detour or 0, None
+        events = [event for event in self._events if event.start > start]
+        known = self._sources
+        cut = max([event.end for event in events if event.source not in known], default=0)
+        cut = next((e.start for e in events if e.source in known and e.start >= cut), cut)
+        gone = [event for event in events if event.end <= cut]
+        for event in gone:
+            if event.gave and self._credit.get(event.source):
+                self._credit[event.source].pop(0)
+        self._events = [event for event in self._events if event not in gone]
+        if self._train:
+            self._train[1] = self._times[start]
+        self._rename(start, cut, "validate", keep=("checkpoint",))
+        saved = (place for place in range(start, cut) if self._names[place] == "checkpoint")
+        self._pause("validate", start, next(saved, cut))
 
     def _settle(self, end: int | None) -> None:
         """Decide what of this row was validation; ``end`` if no training follows."""
@@ -367,9 +394,12 @@ class Observer:
         """Tell of a pause between steps; the stretch of training before it is over."""
         self._paused = True
         self._end_train()
-        while start < end and self._names[start] != name:
-            start += 1  # A pause of another kind, told of already.
+        told = self._checked if name == "validate" else 0.0
+        while start < end and (self._names[start] != name or self._times[start] < told):
+            start += 1  # Another pause, told of already.
         self._told = self._times[end]
+        if name == "validate":
+            self._checked = self._told
         self.guest.span(name, self._times[start], self._told)
 
     def _end_train(self) -> None:
@@ -448,6 +478,7 @@ class Observer:
         self._pass()
         self._last = ""
         self._forwards = 0
+        self._detour = None
         self.in_row = bool(self._names)
         self.steps += 1
         self.counted = counted

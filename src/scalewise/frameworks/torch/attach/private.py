@@ -75,6 +75,12 @@ def wrap_wait(begin: Callable[[], None], end: Callable[[], None]) -> list[Patch]
     return [(Work, "wait", original, wait)]
 
 
+def buffer_exchange() -> list[tuple[Any, str]]:
+    """Return what DDP calls before a forward to make buffers alike; there it waits for the rest."""
+    known = hasattr(torch.nn.parallel.DistributedDataParallel, "_sync_buffers")
+    return [(torch.nn.parallel.DistributedDataParallel, "_sync_buffers")] if known else []
+
+
 def in_backward() -> bool:
     """Say whether gradients are being computed: what is called then is called once more."""
     try:

@@ -93,7 +93,11 @@ def quick(guest: Guest, tape: Tape, owner: Owner) -> Quick:
     def around_forward(
         original: Callable[..., Any], models: set[int] | None = None
     ) -> Callable[..., Any]:
-        """Return a call of a class with a word before and after it, for these models."""
+        """Return a call of a class with a word before and after it.
+
+        Where gradients are wanted, for these models: its others may be parts of them.
+        Where not, for all: a copy that nobody trains is looked at too.
+        """
 
         @functools.wraps(original)
         def watched(*words: Any, **named: Any) -> Any:
@@ -110,7 +114,7 @@ def quick(guest: Guest, tape: Tape, owner: Owner) -> Quick:
             ):
                 syncing = replicated and words[0].require_backward_grad_sync
                 tell((("forward", shape[0], True, syncing), now()))
-            elif models is None or id(words[0]) in models:
+            elif models is None or id(words[0]) in models or not is_grad_enabled():
                 try:
                     owner.forward(words, named)
                 except Exception as problem:
