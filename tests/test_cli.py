@@ -328,6 +328,27 @@ def test_a_usage_error_ends_with_two(words, scalewise):
     assert "Usage: " in out + err
 
 
+def test_a_program_without_its_dashes_is_told_of_them(tmp_path):
+    (tmp_path / "train.py").touch()
+    done = in_a_shell("run", "--on", "2", "train.py", "--epochs", "1", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "hint: put -- before your program" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("explain train.py", "train.py is no folder of a study"),
+        ("measure train.py", "train.py is neither a study's folder nor a table"),
+        ("plan train.py", "hint: your own script: scalewise run --on 1,2 -- train.py"),
+    ],
+)
+def test_a_script_where_a_study_is_wanted_is_told_apart(words, said, tmp_path):
+    (tmp_path / "train.py").write_text("import argparse\n")
+    done = in_a_shell(*words.split(), cwd=tmp_path)
+    assert done.returncode == 1 and said in done.stderr
+
+
 def test_the_command_in_a_shell_tells_no_traceback_unless_asked(tmp_path):
     plain = in_a_shell("measure", "nowhere", cwd=tmp_path)
     assert (plain.returncode, plain.stdout) == (1, "")

@@ -45,14 +45,16 @@ def curves(
 def recorded(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord]]]:
     """Return a study's curves from the runs that can be read, each with its records."""
     if folder.is_file():
+        table = folder.suffix == ".csv"
+        told = "holds results alone, and they do not tell where the time went"
         raise SpecError(
-            f"{folder} holds results alone, and they do not tell where the time went",
+            f"{folder} {told if table else 'is no folder of a study'}",
             hint="give the folder that `scalewise run` printed",
         )
-    study, records, told = _readable(folder)
+    study, records, warnings = _readable(folder)
     return [
         (
-            replace(curve, warnings=(*told, *curve.warnings)),
+            replace(curve, warnings=(*warnings, *curve.warnings)),
             [each for each in records if repr(study.where(each.spec)) == repr(curve.where)],
         )
         for curve in scaling_curves(study, records)

@@ -69,7 +69,9 @@ def read(path: Path) -> StudySpec:
     except OSError as why:
         raise SpecError(f"cannot read {path}: {why.strerror}") from why
     except tomllib.TOMLDecodeError as why:
-        raise SpecError(f"{path} is not TOML: {why}", hint="text needs quotes") from why
+        script = f"your own script: scalewise run --on 1,2 -- {path}"
+        hint = script if path.suffix == ".py" else "text needs quotes"
+        raise SpecError(f"{path} is not TOML: {why}", hint=hint) from why
     except UnicodeDecodeError as why:
         raise SpecError(f"{path} is not text: {why}", hint="save it as UTF-8") from why
     return settled(StudySpec.from_dict(values))

@@ -507,6 +507,11 @@ def main() -> None:
     sys.argv = [word for word in ours if word != "--debug"] + sys.argv[len(ours) :]
     try:
         app()
+    except SystemExit as ended:
+        asked = sys.argv[1:2] == ["run"] and any(word.startswith("--on") for word in ours)
+        if ended.code == 2 and asked and "--" not in sys.argv:
+            typer.echo(" hint: put -- before your program: run --on 1,2 -- train.py …", err=True)
+        raise
     except (ScalewiseError, BrokenPipeError) as problem:
         if debug:
             raise

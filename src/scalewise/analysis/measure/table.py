@@ -140,6 +140,8 @@ def _cells(where: str, line: str) -> list[str]:
 
 
 def _check_header(name: str, header: Sequence[str]) -> None:
+    if not any(word in name for name in header for word in ("device", *COLUMNS[1:])):
+        raise SpecError(f"{name} is neither a study's folder nor a table", hint=EXAMPLE)
     for word in header:
         if any(mark in word for mark in ";\t|"):
             raise SpecError(f"{name} is not separated by commas", hint=EXAMPLE)
