@@ -69,6 +69,7 @@ CELLS = {
         Cell("accumulate 4", {"accumulate": 4}),
         Cell("recompute", {"recompute": "full"}),
         Cell("compiled blocks", {"compile": "blocks"}, models=("vit",)),
+        Cell("clip", {"clip": 0.5}),
     ],
     2: [
         Cell("ddp", split("ddp")),
@@ -85,6 +86,10 @@ CELLS = {
         Cell("ddp, recompute", {**split("ddp"), "recompute": "full"}),
         Cell("fsdp, selective recompute", {**split("fsdp"), "recompute": "selective"}),
         Cell("tensor, recompute", {**split("tensor"), "recompute": "full"}),
+        Cell("ddp, clip", {**split("ddp"), "clip": 0.5}),
+        Cell("fsdp, clip", {**split("fsdp"), "clip": 0.5}),
+        Cell("tensor, clip", {**split("tensor"), "clip": 0.5}),
+        Cell("pipeline, clip", {**split("pipeline"), "clip": 0.5}),
         Cell("tensor", split("tensor")),
         Cell("pipeline gpipe", {**split("pipeline"), "pipeline_schedule": "gpipe"}),
         Cell("pipeline 1f1b", split("pipeline")),
@@ -121,7 +126,9 @@ def data_of(source: str | None) -> Data:
 
 
 @cache
-def alone(model: str, name: str, lr: float) -> tuple[list[float], dict[str, torch.Tensor]]:
+def alone(
+    model: str, name: str, lr: float, clip: float | None
+) -> tuple[list[float], dict[str, torch.Tensor]]:
     """Train on one device, in a plain loop; return the losses and the weights."""
     spec = Cell("", {"optimizer": name, "lr": lr}).spec(model, 1)
     data = data_of(spec.data)
@@ -133,6 +140,8 @@ def alone(model: str, name: str, lr: float) -> tuple[list[float], dict[str, torc
         output = net(inputs)
         loss = cross_entropy(output.flatten(0, -2), labels.flatten())
         loss.backward()
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
         learner.step()
         learner.zero_grad()
         losses.append(loss.item())
@@ -152,7 +161,7 @@ def compare(cell: Cell, model: str, folder: Path) -> dict[str, Any]:
     training.save(path)
     row: dict[str, Any] = {"cell": cell.name, "model": model}
     if dist.get_rank() == 0:
-        expected, weights = alone(model, spec.optimizer, spec.lr)
+        expected, weights = alone(model, spec.optimizer, spec.lr, spec.clip)
         found = torch.load(path)
         assert found.keys() == weights.keys(), (found.keys(), weights.keys())
         row["loss"] = max(abs(a - b) for a, b in zip(losses, expected))

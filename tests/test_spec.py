@@ -94,8 +94,15 @@ CHANGES = {
     "precision": "bf16", "compile": True, "epochs": 20, "steps": 21, "samples": 20, "save": True,
     "seed": 1, "repeat": 1, "launcher": "slurm", "start": "torchrun", "env": {"A": ""},
     "options": {"noise": 0.1}, "pipeline_schedule": "gpipe", "micro_batches": 3,
-    "recompute": "full",
+    "recompute": "full", "warmup_steps": 5, "warmup_epochs": 0.5, "schedule": "cosine",
+    "clip": 1.0, "lr_rule": "sqrt", "base_batch": 2,
 }  # fmt: skip
+BASES = {
+    "parallelism": {"topology": "1x2"},
+    "lr_rule": {"lr_rule": "linear", "base_batch": 4},
+    "base_batch": {"lr_rule": "linear", "base_batch": 4},
+}
+"""What a field needs beside it."""
 OF_PROGRAMS = {
     "program": ["train.py", "--lr", "1"], "digest": "1234", "stop_after": 9,
     "samples_per_step": 8, "trace": 5, "loaders_alone": True,
@@ -109,8 +116,22 @@ def test_every_field_that_changes_changes_the_id(field):
         changed = base | {field: OF_PROGRAMS[field]}
         assert RunSpec.from_dict(changed).id != RunSpec.from_dict(base).id
         return
-    base = {"topology": "1x2"} if field == "parallelism" else {}
-    assert a_run(**base, **{field: CHANGES[field]}).id != a_run(**base).id
+    base = BASES.get(field, {})
+    assert a_run(**base | {field: CHANGES[field]}).id != a_run(**base).id
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"lr_rule": "linear"}, "lr_rule = 'linear' with base_batch = None"),
+        ({"base_batch": 8}, "lr_rule = 'none' with base_batch = 8"),
+        ({"warmup_steps": 3, "warmup_epochs": 1}, "a warm-up has one length"),
+        ({"clip": 0}, "clip must be a number above 0"),
+    ],
+)
+def test_rules_of_learning_are_whole(given, said):
+    with pytest.raises(SpecError, match=said):
+        a_run(**given)
 
 
 def test_a_trace_needs_room_before_the_program_leaves():

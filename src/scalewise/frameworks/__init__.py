@@ -31,6 +31,8 @@ class Outline:
     parameters: int | None = None
     validation: int = 0
     """Validation samples in the data set."""
+    rates: str = ""
+    """The learning rate of the steps, in words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,9 @@ class Log:
             f"{outline.steps * spec.accumulate:,} batches {each}"
         )
         say(f"global batch   {spec.global_batch:,} {self._unit}")
+        if outline.rates:
+            rule = f" ({spec.lr_rule} rule: x {spec.lr_factor:g})" if spec.base_batch else ""
+            say(f"learning rate  {outline.rates}{rule}")
 
     def epoch(
         self, epoch: int, losses: list[float], quality: Quality | None, spent: float, checked: float

@@ -11,7 +11,9 @@ from scalewise.errors import SpecError
 from scalewise.spec.topology import Parallelism, Topology
 
 Remainder = Literal["drop", "pad", "short"]
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+LrRule = Literal["none", "linear", "sqrt"]
+Schedule = Literal["constant", "cosine", "linear"]
 Optimizer = Literal["sgd", "adam", "adamw"]
 Backend = Literal["gloo", "nccl", "xccl", "mpi"]
 Start = Literal["torchrun", "direct", "command"]
@@ -59,6 +61,16 @@ class RunSpec:
     """What happens to the ragged last global batch of an epoch."""
     optimizer: Optimizer = "sgd"
     lr: float = 0.01
+    lr_rule: LrRule = "none"
+    """How the rate grows with the global batch, from ``base_batch``, which ``lr`` was found for."""
+    base_batch: int | None = None
+    warmup_steps: int = 0
+    warmup_epochs: float = 0.0
+    """How long the rate climbs at first, in optimizer steps or in passes over the data."""
+    schedule: Schedule = "constant"
+    """What the rate does after that: it stays, or goes to nothing at the last step."""
+    clip: float | None = None
+    """The largest norm of the gradients, all of them together."""
     accumulate: int = 1
     """Micro-steps per optimizer step."""
     precision: Precision = "fp32"
@@ -88,7 +100,7 @@ class RunSpec:
     def __post_init__(self) -> None:
         for name in ("accumulate", "threads"):
             whole(name, getattr(self, name), least=1)
-        for name in ("workers", "seed", "repeat", "trace"):
+        for name in ("workers", "seed", "repeat", "trace", "warmup_steps"):
             whole(name, getattr(self, name), least=0)
         for name in _COUNTS:
             if getattr(self, name) is not None:
@@ -111,6 +123,9 @@ class RunSpec:
                 hint=f"for example stop_after {self.trace + 20}: the profiler warms up first",
             )
         positive("lr", self.lr, example=0.01)
+        if self.clip is not None:
+            positive("clip", self.clip, example=1.0)
+        self._check_learning()
         _check_env(self.env)
         typed("options", self.options, Mapping, "a table, for example {dropout = 0.0}")
         _refuse_unspeakable(self.options)
@@ -139,6 +154,21 @@ class RunSpec:
                 raise SpecError(f"{name} is for a program, and this run names none")
         if self.start == "command":
             raise SpecError('start = "command" is for a program, and this run names none')
+
+    def _check_learning(self) -> None:
+        """Refuse a rule without its base, and two lengths of one warm-up."""
+        if (self.lr_rule == "none") != (self.base_batch is None):
+            raise SpecError(
+                f"lr_rule = {self.lr_rule!r} with base_batch = {self.base_batch!r}",
+                hint="a rule needs the global batch that lr was found for, and only a rule does",
+            )
+        if self.warmup_epochs:
+            positive("warmup_epochs", self.warmup_epochs, example=5)
+            if self.warmup_steps:
+                raise SpecError(
+                    "a warm-up has one length, and this run says warmup_steps and warmup_epochs",
+                    hint="leave one of them out",
+                )
 
     def _check_program(self) -> None:
         """Refuse a program without words, and what only the program itself can say."""
@@ -185,6 +215,19 @@ class RunSpec:
         """Samples per optimizer step, over all replicas."""
         assert self.batch is not None  # A program's is observed, not said.
         return self.batch * self.accumulate * self.replicas
+
+    @property
+    def lr_factor(self) -> float:
+        """What the rule makes of ``lr`` at this global batch.
+
+        >>> given = {"topology": "1x4", "batch": 64, "epochs": 1, "workload": "mlp"}
+        >>> RunSpec.from_dict({**given, "lr_rule": "sqrt", "base_batch": 64}).lr_factor
+        2.0
+        """
+        if self.base_batch is None:
+            return 1.0
+        grown = self.global_batch / self.base_batch
+        return float(grown if self.lr_rule == "linear" else grown**0.5)
 
     @property
     def budget(self) -> int | None:
@@ -269,10 +312,12 @@ _OF_PROGRAMS = ("digest", "stop_after", "samples_per_step", "trace", "loaders_al
 _NOT_OF_PROGRAMS = (
     "batch", "workload", "strategy", "parallelism", "data", "workers", "backend", "remainder",
     "optimizer", "lr", "accumulate", "precision", "compile", "epochs", "steps", "samples", "save",
-    "pipeline_schedule", "micro_batches", "recompute", "options",
+    "pipeline_schedule", "micro_batches", "recompute", "lr_rule", "base_batch", "warmup_steps",
+    "warmup_epochs", "schedule", "clip", "options",
 )  # fmt: skip
 _COUNTS = (
-    "batch", "epochs", "steps", "samples", "micro_batches", "stop_after", "samples_per_step",
+    "batch", "epochs", "steps", "samples", "micro_batches", "base_batch", "stop_after",
+    "samples_per_step",
 )  # fmt: skip
 RUN_KEYS = [each.name for each in fields(RunSpec)] + ["global_batch"]
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -283,6 +328,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "start": get_args(Start),
     "pipeline_schedule": get_args(PipelineSchedule),
     "recompute": get_args(Recompute),
+    "lr_rule": get_args(LrRule),
+    "schedule": get_args(Schedule),
 }
 _STARTS: dict[str, Start] = {"torch": "torchrun"}
 """How a framework's processes are made unless the study says otherwise."""

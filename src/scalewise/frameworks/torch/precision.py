@@ -1,18 +1,75 @@
-"""In which numbers a model computes."""
+"""In which numbers a model computes, and what keeps small gradients from vanishing."""
 
-from typing import TypeVar
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from scalewise.errors import SpecError
 from scalewise.spec import RunSpec
 
 Model = TypeVar("Model", bound=nn.Module)
 
+MIXED = {"bf16": torch.bfloat16, "fp16": torch.float16}
+SCALE = 2.0**16
+"""What a loss is multiplied by at first, where its gradients might be too small for 16 bits."""
+PATIENCE = 2000
+"""Steps without an overflow after which twice as much is tried."""
+
 
 def precise(model: Model, spec: RunSpec) -> Model:
     """Have a model compute in the precision of the run; its weights stay what they are."""
-    if spec.precision == "bf16":
-        device = next(model.parameters()).device.type
-        model.forward = torch.autocast(device, torch.bfloat16)(model.forward)
+    device = next(model.parameters()).device.type
+    if spec.precision in MIXED:
+        cast: Any = torch.autocast(device, MIXED[spec.precision])
+        setattr(model, "forward", cast(model.forward))  # noqa: B010
+    elif spec.precision == "tf32":
+        if device != "cuda":
+            raise SpecError(
+                f"tf32 is a mode of CUDA devices, and this rank has {device}",
+                hint='write precision = "fp32"',
+            )
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.backends.cudnn.allow_tf32 = True
     return model
+
+
+class Scaler:
+    """Keeps the gradients of 16-bit floats in their range: the loss is multiplied, and they
+    are divided again. Where one overflows on any rank, no rank does that step."""
+
+    def __init__(self, scale: float = SCALE) -> None:
+        self.scale = scale
+        self.skipped = 0
+        self._good = 0
+
+    def unscale(self, parameters: Iterable[Tensor]) -> bool:
+        """Divide the gradients; say whether all of them, everywhere, are numbers."""
+        gradients = [local(each.grad) for each in parameters if each.grad is not None]
+        torch._foreach_mul_(gradients, 1 / self.scale)
+        sums = torch.stack([each.float().sum() for each in gradients]).sum()
+        fine = torch.isfinite(sums).float()
+        dist.all_reduce(fine, op=dist.ReduceOp.MIN)
+        return bool(fine.item())
+
+    def update(self, *, fine: bool) -> None:
+        """Learn from a step: halve the scale after an overflow, double it after many without."""
+        self._good = self._good + 1 if fine else 0
+        self.skipped += not fine
+        if not fine:
+            self.scale /= 2
+        elif self._good == PATIENCE:
+            self.scale, self._good = self.scale * 2, 0
+
+
+def local(gradient: Tensor) -> Tensor:
+    """Return this rank's part of a tensor that may be spread over devices."""
+    return gradient.to_local() if hasattr(gradient, "to_local") else gradient
+
+
+def parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    """Return all that an optimizer updates."""
+    return [each for group in optimizer.param_groups for each in group["params"]]

@@ -9,16 +9,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Sampler
 
 from scalewise import plugins
 from scalewise.errors import ScalewiseError, SpecError
 from scalewise.frameworks import Outline, Quality
+from scalewise.frameworks.learning import Rates
+from scalewise.frameworks.loop import say
 from scalewise.frameworks.torch import device as devices
 from scalewise.frameworks.torch import options_for
+from scalewise.frameworks.torch.clip import clip
 from scalewise.frameworks.torch.data import Data, Samples, Shards, load
 from scalewise.frameworks.torch.mesh import mesh_of, place_in_model, replica
-from scalewise.frameworks.torch.precision import precise
+from scalewise.frameworks.torch.precision import Scaler, parameters_of, precise
 from scalewise.frameworks.torch.source import Source
 from scalewise.frameworks.torch.task import Parallel, Task, optimizer
 from scalewise.frameworks.torch.weights import whole_weights
@@ -113,6 +117,9 @@ class TorchSession:
         """Samples and weights of each step of an epoch; devices of one replica share its samples,
         so that each is counted once."""
         steps = _steps(spec, len(data.train))
+        self._rates = Rates.of(spec, shards.steps, steps * (spec.epochs or 1))
+        self._scaler = Scaler() if spec.precision == "fp16" else None
+        self._taken = 0
         self.outline = Outline(
             epochs=spec.epochs,
             steps=steps,
@@ -120,6 +127,7 @@ class TorchSession:
             seen=sum(self._plan[n % shards.steps][0] for n in range(steps)),
             parameters=parameters,
             validation=len(data.validation),
+            rates=str(self._rates),
         )
 
     def compile(self) -> None:
@@ -148,21 +156,42 @@ class TorchSession:
             self._pass(self._epoch + 1)
         samples, weights = self._plan[self._step]
         parallel, last = self._parallel, len(weights) - 1
+        scale = self._scaler.scale if self._scaler else 1.0
         total: Tensor | None = None
         for micro, weight in enumerate(weights):
             inputs, labels = self._fetch(self._batches)
             probe.lap("input")
-            loss = parallel.forward_backward(inputs, labels, weight, probe, sync=micro == last)
+            loss = parallel.forward_backward(
+                inputs, labels, weight * scale, probe, sync=micro == last
+            )
             total = loss if total is None else total + loss
-        parallel.optimizer.step()
-        parallel.optimizer.zero_grad()
+        self._learn(parallel.optimizer)
         probe.lap("optimizer")
         assert total is not None
-        self._losses.append(total)
+        self._losses.append(total if scale == 1.0 else total / scale)
         if len(self._losses) == STACK:
             self._stack()
         self._step += 1
         return samples
+
+    def _learn(self, optimizer: Optimizer) -> None:
+        """Do the optimizer's step, at the rate of this step, if its gradients are numbers."""
+        if not self._rates.constant:
+            for group in optimizer.param_groups:
+                group["lr"] = self._rates.at(self._taken)
+        self._taken += 1
+        fine = True
+        if self._scaler:
+            fine = self._scaler.unscale(parameters_of(optimizer))
+            self._scaler.update(fine=fine)
+            if not fine and dist.get_rank() == 0:
+                scale = f"the scale is now {self._scaler.scale:g}"
+                say(f"step {self._taken} is left out: its gradients overflowed; {scale}")
+        if fine:
+            if self._spec.clip is not None:
+                clip(parameters_of(optimizer), self._spec.clip, self._mesh)
+            optimizer.step()
+        optimizer.zero_grad()
 
     def _stack(self) -> None:
         """Put the single losses into one tensor: a million small ones would fill the memory."""

@@ -67,4 +67,4 @@ def optimizer(spec: RunSpec) -> partial[Optimizer]:
         "adam": torch.optim.Adam,
         "adamw": torch.optim.AdamW,
     }
-    return partial(kinds[spec.optimizer], lr=spec.lr)
+    return partial(kinds[spec.optimizer], lr=spec.lr * spec.lr_factor)
