@@ -37,6 +37,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "options": {"width": 32, "depth": 4, "heads": 4},
     },
 }
+MLP = ("mlp",)
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,7 @@ CELLS = {
         Cell("zero1", split("zero1")),
         # Adam makes whole steps of the rounding errors of a gradient that is nothing, and
         # such are those of the biases of an attention's keys.
-        Cell(
-            "zero1, adamw", {**split("zero1"), "optimizer": "adamw", "lr": 0.001}, models=("mlp",)
-        ),
+        Cell("zero1, adamw", {**split("zero1"), "optimizer": "adamw", "lr": 0.001}, models=MLP),
         Cell("fsdp", split("fsdp")),
         Cell("fsdp, accumulate 4", {**split("fsdp"), "accumulate": 4}),
         Cell("fsdp, no reshard", {**split("fsdp"), "options": {"reshard": False}}),
@@ -103,6 +102,10 @@ CELLS = {
         Cell("hsdp", split("hsdp"), "2x2"),
         Cell("tensor", split("tensor")),
         Cell("pipeline", split("pipeline")),
+        *[
+            Cell(f"{name}, adamw", {**split(name), "optimizer": "adamw", "lr": 0.001}, models=MLP)
+            for name in ("ddp", "zero1", "fsdp")
+        ],
         Cell("ddp x tensor", split("ddp", tensor=2)),
         Cell("ddp x pipeline", split("ddp", pipeline=2)),
         Cell("fsdp x tensor", split("fsdp", tensor=2)),
@@ -167,6 +170,8 @@ def compare(cell: Cell, model: str, folder: Path) -> dict[str, Any]:
         row["loss"] = max(abs(a - b) for a, b in zip(losses, expected))
         row["weights"] = max(float((found[k] - weights[k]).abs().max()) for k in weights)
         row["validation"] = quality.loss
+        row["held"] = training.held()
+        row["parameters"] = 4 * sum(each.numel() for each in weights.values())
     return row
 
 

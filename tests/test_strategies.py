@@ -43,6 +43,20 @@ def test_losses_and_weights_are_those_of_one_device(world, options, tmp_path):
     apart = [row for row in rows if row["loss"] > LOSS or row["weights"] > WEIGHTS]
     assert rows
     assert not apart
+    if world == 4:
+        check_memory({row["cell"]: row for row in rows if row["model"] == "mlp"})
+
+
+def check_memory(rows):
+    """What a device holds of the model falls as theory says (arXiv:1910.02054)."""
+    whole = rows["ddp, adamw"]["held"]
+    size = rows["ddp, adamw"]["parameters"]
+    assert whole["parameters"] == whole["gradients"] == size
+    assert whole["optimizer"] == pytest.approx(2 * size, rel=0.02)  # And a count of steps each.
+    zero, fsdp = rows["zero1, adamw"]["held"], rows["fsdp, adamw"]["held"]
+    assert zero["parameters"] == zero["gradients"] == size
+    assert zero["optimizer"] < 0.5 * whole["optimizer"]  # Whole parameters, some of them large.
+    assert sum(fsdp.values()) <= 0.30 * sum(whole.values())
 
 
 GPT = {"workload": "gpt", "data": "tokens:100x16", "options": {"heads": 4, "depth": 4}}

@@ -99,9 +99,9 @@ def test_a_run_that_cannot_work_is_refused_before_anything_starts(tmp_path):
         ({"framework": "torch", "workload": "mlp", "options": {"hiden": [2]}}, "hiden"),
         ({"framework": "torch", "workload": "mlp", "start": "direct"}, "direct"),
         (
-            {"framework": "torch", "workload": "mlp", "parallelism": {"tensor": 2},
+            {"framework": "torch", "workload": "mlp", "parallelism": {"shard": 2},
              "topologies": ["1x2"]},
-            "splits nothing",
+            "shards nothing",
         ),
         ({"launcher": {"name": "slurmm"}}, "slurmm"),
         ({"launcher": {"patients": 3}}, "patients"),

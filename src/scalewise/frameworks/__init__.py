@@ -4,7 +4,7 @@ A ``Framework`` makes sessions, a ``Session`` does steps, and ``loop`` is the
 one loop that drives them. Importing this package imports no engine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +79,10 @@ class Session(Protocol):
 
     def memory(self) -> int | None:
         """Return the peak bytes this rank has held."""
+        ...
+
+    def held(self) -> Mapping[str, int] | None:
+        """Return the bytes that this rank holds of the model's state, by kind."""
         ...
 
     def save(self, path: Path) -> None:

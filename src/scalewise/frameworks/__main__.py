@@ -85,7 +85,7 @@ def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt) -> N
         probe.note(span="launch", start=attempt.launched, end=probe.wall())
         with entering as session:
             train(spec, session, probe, attempt.folder, log)
-            memory = session.memory()
+            memory, held = session.memory(), session.held()
             if log:
                 log.end(memory)
     finally:
@@ -97,6 +97,7 @@ def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt) -> N
         launched=attempt.launched,
         simulated=clock.simulated,
         memory=memory,
+        held=held,
         flush=round(probe.flush_seconds, 6),
     )
     file.close()

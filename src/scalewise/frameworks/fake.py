@@ -281,6 +281,9 @@ class FakeSession:
         self._clock.time += self._law.validate / self._world
         return None
 
+    def held(self) -> None:
+        return None
+
     def memory(self) -> int:
         return int(self._law.memory)
 

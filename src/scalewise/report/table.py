@@ -97,6 +97,7 @@ def _section(curve: ScalingCurve) -> Section:
             ("steps", lambda p: whole(p.steps)),
             ("left out", lambda p: p.left_out or NONE),
             ("memory MiB", lambda p: value(p.memory and p.memory * (1 / 2**20))),
+            ("model MiB", lambda p: value(p.held and p.held * (1 / 2**20))),
             ("accuracy", lambda p: percent(p.accuracy)),
             ("±", lambda p: points(p.accuracy)),
         ]),

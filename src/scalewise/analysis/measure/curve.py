@@ -37,6 +37,8 @@ class Point:
     """The complete time by parts of the job's life; with ``unexplained`` they sum to it."""
     memory: Estimate | None = None
     """Peak bytes on the fullest device."""
+    held: Estimate | None = None
+    """Bytes of parameters, gradients and optimizer state on the device that holds most of them."""
     global_batch: int | None = None
     batches_per_rank: int | None = None
     """Per epoch, or in total where epochs do not decide."""

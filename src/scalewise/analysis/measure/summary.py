@@ -125,6 +125,7 @@ def _point(repeats: list[RunRecord]) -> Point:
     time = Estimate.of(times)
     whole = time.value / float(np.mean(times))  # Parts are averaged, and then sum to the whole.
     memory = [_peak(record) for record in repeats]
+    held = [_most_held(record) for record in repeats]
     checks = [quality(record) for record in repeats]
     epochs = [epoch_seconds(record) for record in repeats]
     steps_left = min(window.steps for window in windows)
@@ -143,6 +144,7 @@ def _point(repeats: list[RunRecord]) -> Point:
             for name in dict.fromkeys(name for parts in lives for name in parts)
         },
         memory=Estimate.of([peak for peak in memory if peak]) if all(memory) else None,
+        held=Estimate.of([most for most in held if most]) if all(held) else None,
         global_batch=_usual_batch(repeats[0], windows[0].first)
         if spec.program
         else spec.global_batch,
@@ -179,6 +181,11 @@ def _plural(count: int, word: str, ending: str = "s") -> str:
 def _peak(record: RunRecord) -> float | None:
     peaks = [rank.find("memory") for rank in record.ranks]
     return None if None in peaks else float(max(peaks))
+
+
+def _most_held(record: RunRecord) -> float | None:
+    held = [rank.find("held") for rank in record.ranks]
+    return None if None in held else float(max(sum(each.values()) for each in held))
 
 
 def _mean_of(epochs: list[list[float]], which: slice) -> Estimate | None:

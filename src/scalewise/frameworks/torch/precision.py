@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from scalewise.errors import SpecError
+from scalewise.frameworks.torch.state import local
 from scalewise.spec import RunSpec
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -63,13 +63,3 @@ class Scaler:
             self.scale /= 2
         elif self._good == PATIENCE:
             self.scale, self._good = self.scale * 2, 0
-
-
-def local(gradient: Tensor) -> Tensor:
-    """Return this rank's part of a tensor that may be spread over devices."""
-    return gradient.to_local() if hasattr(gradient, "to_local") else gradient
-
-
-def parameters_of(optimizer: Optimizer) -> list[Tensor]:
-    """Return all that an optimizer updates."""
-    return [each for group in optimizer.param_groups for each in group["params"]]

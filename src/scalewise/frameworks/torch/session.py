@@ -22,8 +22,9 @@ from scalewise.frameworks.torch import options_for
 from scalewise.frameworks.torch.clip import clip
 from scalewise.frameworks.torch.data import Data, Samples, Shards, load
 from scalewise.frameworks.torch.mesh import mesh_of, place_in_model, replica
-from scalewise.frameworks.torch.precision import Scaler, parameters_of, precise
+from scalewise.frameworks.torch.precision import Scaler, precise
 from scalewise.frameworks.torch.source import Source
+from scalewise.frameworks.torch.state import held, parameters_of
 from scalewise.frameworks.torch.task import Parallel, Task, optimizer
 from scalewise.frameworks.torch.weights import whole_weights
 from scalewise.probe import Laps, Probe, Unwatched
@@ -120,6 +121,7 @@ class TorchSession:
         self._rates = Rates.of(spec, shards.steps, steps * (spec.epochs or 1))
         self._scaler = Scaler() if spec.precision == "fp16" else None
         self._taken = 0
+        self._held: dict[str, int] | None = None
         self.outline = Outline(
             epochs=spec.epochs,
             steps=steps,
@@ -191,6 +193,8 @@ class TorchSession:
             if self._spec.clip is not None:
                 clip(parameters_of(optimizer), self._spec.clip, self._mesh)
             optimizer.step()
+        if self._taken == 1:
+            self._held = held(optimizer)
         optimizer.zero_grad()
 
     def _stack(self) -> None:
@@ -235,6 +239,10 @@ class TorchSession:
     def memory(self) -> int:
         """Return the peak bytes this rank has held."""
         return devices.peak_memory(self._device)
+
+    def held(self) -> dict[str, int] | None:
+        """Return the bytes of this rank's parameters, gradients and optimizer state."""
+        return self._held
 
     def save(self, path: Path) -> None:
         """Write the weights once, under the serial model's own names."""
