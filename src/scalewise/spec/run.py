@@ -48,7 +48,7 @@ class RunSpec:
     pipeline_schedule: PipelineSchedule = "1f1b"
     """In which order stages do their forwards and backwards; interleaved, a device has two."""
     micro_batches: int | None = None
-    """Small batches that a batch passes the stages in; nothing means four for each stage."""
+    """Small batches that a batch passes the stages in; nothing means up to four for each stage."""
     data: str | None = None
     """A folder, ``synthetic:SAMPLES``, or nothing for the embedded data set."""
     workers: int = 0
@@ -203,7 +203,10 @@ class RunSpec:
     def small_batches(self) -> int:
         """How many small batches pass a pipeline in one micro-step."""
         assert self.batch is not None
-        return self.micro_batches or min(self.batch, 4 * self.degrees.pipeline)
+        stages = self.degrees.pipeline
+        fit = [n for n in range(1, min(self.batch, 4 * stages) + 1) if self.batch % n == 0]
+        even = [n for n in fit if n % stages == 0]
+        return self.micro_batches or (even or fit)[-1]
 
     @property
     def replicas(self) -> int:

@@ -6,11 +6,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from scalewise.frameworks.torch.mesh import size
 
 
 def clip(parameters: Iterable[Tensor], most: float, mesh: DeviceMesh) -> Tensor:
     """Scale gradients down to a norm of ``most`` at the largest; return the norm they had."""
+    from torch.nn.utils import clip_grads_with_norm_, get_total_norm  # From version 2.6 on.
+
     groups: dict[object, list[Tensor]] = {}
     for each in parameters:
         if each.grad is not None:
@@ -21,7 +24,7 @@ def clip(parameters: Iterable[Tensor], most: float, mesh: DeviceMesh) -> Tensor:
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         squares.append(norm.square())
     total = torch.stack(squares).sum()
-    if mesh["pipeline"].size() > 1:
+    if size(mesh, "pipeline") > 1:
         dist.all_reduce(total, group=mesh.get_group("pipeline"))
     norm = total.sqrt()
     for group in groups.values():

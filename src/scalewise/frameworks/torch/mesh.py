@@ -11,24 +11,47 @@ AXES = ("pipeline", "replicate", "shard", "tensor")
 
 
 def mesh_of(spec: RunSpec, device: torch.device) -> DeviceMesh:
-    """Return all devices of the run, along four axes of which most have length one."""
+    """Return all devices of the run, along the axes that it uses.
+
+    An axis of length one would cost every rank a group of its own.
+    """
     split, world = spec.degrees, dist.get_world_size()
-    sizes = (split.pipeline, world // split.degree, split.shard, split.tensor)
-    return init_device_mesh(device.type, sizes, mesh_dim_names=AXES)
+    sizes = {
+        "pipeline": split.pipeline,
+        "replicate": world // split.degree,
+        "shard": split.shard,
+        "tensor": split.tensor,
+    }
+    used = [axis for axis in AXES if sizes[axis] > 1]
+    if "tensor" in used and "replicate" in used:
+        used = [axis for axis in AXES if axis in used or axis == "shard"]  # See ``replicated``.
+    used = used or ["replicate"]
+    lengths = tuple(sizes[axis] for axis in used)
+    return init_device_mesh(device.type, lengths, mesh_dim_names=tuple(used))
+
+
+def size(mesh: DeviceMesh, axis: str) -> int:
+    """Return the length of an axis; one that is not used has length one."""
+    return mesh[axis].size() if axis in (mesh.mesh_dim_names or ()) else 1
+
+
+def place(mesh: DeviceMesh, axis: str) -> int:
+    """Return where this rank stands along an axis."""
+    return mesh.get_local_rank(axis) if axis in (mesh.mesh_dim_names or ()) else 0
 
 
 def replica(mesh: DeviceMesh) -> int:
     """Return which data-parallel replica this rank belongs to: those see the same samples."""
-    return mesh.get_local_rank("replicate") * mesh["shard"].size() + mesh.get_local_rank("shard")
+    return place(mesh, "replicate") * size(mesh, "shard") + place(mesh, "shard")
 
 
 def place_in_model(mesh: DeviceMesh) -> int:
     """Return which of the devices this rank is that hold one replica's layers together."""
-    return mesh.get_local_rank("pipeline") * mesh["tensor"].size() + mesh.get_local_rank("tensor")
+    return place(mesh, "pipeline") * size(mesh, "tensor") + place(mesh, "tensor")
 
 
 def data_axes(mesh: DeviceMesh) -> DeviceMesh:
-    """Return the axes over which gradients are averaged, without needless ones."""
-    if mesh["replicate"].size() == 1:
+    """Return the axes over which gradients are averaged."""
+    if size(mesh, "replicate") == 1:
         return mesh["shard"]
-    return mesh["replicate", "shard"]
+    return mesh["replicate", "shard"] if "shard" in (mesh.mesh_dim_names or ()) else mesh

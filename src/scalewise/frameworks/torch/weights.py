@@ -6,12 +6,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from scalewise.frameworks.torch.mesh import replica
+from scalewise.frameworks.torch.mesh import place, replica, size
 
 
 def whole_weights(model: nn.Module, mesh: DeviceMesh) -> dict[str, Tensor] | None:
     """Return every weight under the serial model's own name; nothing but on rank 0."""
-    first = replica(mesh) == 0 and mesh.get_local_rank("tensor") == 0
+    first = replica(mesh) == 0 and place(mesh, "tensor") == 0
     mine: dict[str, Tensor] = {}
     stages = model if isinstance(model, nn.ModuleList) else [model]
     for stage in stages:
@@ -19,7 +19,7 @@ def whole_weights(model: nn.Module, mesh: DeviceMesh) -> dict[str, Tensor] | Non
             whole = _whole(value)
             if first:
                 mine[name] = whole.cpu()
-    if mesh["pipeline"].size() == 1:
+    if size(mesh, "pipeline") == 1:
         return mine if dist.get_rank() == 0 else None
     found: list[Any] | None = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
     dist.gather_object(mine, found)

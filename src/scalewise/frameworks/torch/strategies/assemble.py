@@ -8,6 +8,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
 from scalewise.frameworks.torch.blocks import compile_model, recompute
+from scalewise.frameworks.torch.mesh import size
 from scalewise.frameworks.torch.strategies.pipeline import pipelined, stages
 from scalewise.frameworks.torch.strategies.step import whole_step
 from scalewise.frameworks.torch.strategies.tensor import split
@@ -27,15 +28,16 @@ def assemble(
     ``share`` does what a strategy is about: it makes a model, or a stage of
     one, a replica or a shard among others. ``learn`` makes the optimizer.
     """
-    parts = stages(task.model, mesh["pipeline"], spec)
+    parts = stages(task.model, mesh, spec)
     for part in parts:
-        split(part, mesh["tensor"])
+        if size(mesh, "tensor") > 1:
+            split(part, mesh["tensor"])
         recompute(part, spec)
         compile_model(part, spec)
     shared = [share(part) for part in parts]
     parameters = [each for part in parts for each in part.parameters()]
     optimizer = (learn or learner)(task, parameters)
-    if mesh["pipeline"].size() > 1:
+    if size(mesh, "pipeline") > 1:
         return pipelined(task, parts, shared, optimizer, mesh["pipeline"], spec)
     return Parallel(parts[0], optimizer, whole_step(task, shared[0]))
 

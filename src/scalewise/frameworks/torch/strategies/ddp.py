@@ -4,6 +4,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
+from scalewise.frameworks.torch.mesh import size
 from scalewise.frameworks.torch.strategies.assemble import assemble
 from scalewise.frameworks.torch.strategies.fsdp import sharded
 from scalewise.frameworks.torch.task import Parallel, Task
@@ -17,11 +18,11 @@ def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec) -> Parallel:
 
 def replicated(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     """Return one replica of a model, or of a stage of it."""
-    if mesh["replicate"].size() == 1:
+    if size(mesh, "replicate") == 1:
         # One replica has nobody to talk to: wrapped, the baseline would be slower
         # and every other scale would look better than it is.
         return model
-    if mesh["tensor"].size() > 1:
+    if size(mesh, "tensor") > 1:
         return sharded(model, mesh)  # Over one device each: what is split, DDP cannot hold.
     return DistributedDataParallel(
         model, process_group=mesh.get_group("replicate"), gradient_as_bucket_view=True

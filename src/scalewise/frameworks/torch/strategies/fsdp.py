@@ -4,11 +4,13 @@ Each block is gathered just before it is used. ``fsdp`` shares over all devices,
 ``hsdp`` over those of a node.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
 
-from scalewise.frameworks.torch.mesh import data_axes
+from scalewise.frameworks.torch.mesh import data_axes, size
 from scalewise.frameworks.torch.models.parts import blocks_of
 from scalewise.frameworks.torch.strategies.assemble import assemble
 from scalewise.frameworks.torch.task import Parallel, Task
@@ -22,10 +24,22 @@ def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec, *, reshard: bool = 
 
 def sharded(model: nn.Module, mesh: DeviceMesh, *, reshard: bool = True) -> nn.Module:
     """Return a model, or a stage of it, of which this rank keeps its share."""
-    if mesh["replicate"].size() * mesh["shard"].size() == 1:
+    if size(mesh, "replicate") * size(mesh, "shard") == 1:
         return model
+    fully_shard = _fully_shard()
     axes = data_axes(mesh)
     for block in blocks_of(model):
         fully_shard(block, mesh=axes, reshard_after_forward=reshard)
     fully_shard(model, mesh=axes, reshard_after_forward=reshard)
     return model
+
+
+def _fully_shard() -> Callable[..., Any]:
+    """Return PyTorch's function; up to version 2.5 it lies elsewhere."""
+    try:
+        from torch.distributed.fsdp import fully_shard
+    except ImportError:
+        from torch.distributed._composable.fsdp import (  # type: ignore[attr-defined]
+            fully_shard,
+        )
+    return fully_shard

@@ -14,6 +14,7 @@ from torch.distributed.pipelining import (
 )
 from torch.optim import Optimizer
 
+from scalewise.frameworks.torch.mesh import place, size
 from scalewise.frameworks.torch.models.parts import Parts
 from scalewise.frameworks.torch.precision import precise
 from scalewise.frameworks.torch.task import Parallel, Task
@@ -28,12 +29,13 @@ SCHEDULES = {
 
 
 def stages(model: nn.Module, mesh: DeviceMesh, spec: RunSpec) -> list[nn.Module]:
-    """Return the stages of this rank, in their order; the whole model where there is one device."""
-    if mesh.size() == 1:
+    """Return the stages of this rank, in their order; without a pipeline, the whole model."""
+    devices = size(mesh, "pipeline")
+    if devices == 1:
         return [model]
     assert isinstance(model, Parts)
-    count = mesh.size() * spec.rounds
-    mine = range(mesh.get_local_rank(), count, mesh.size())
+    count = devices * spec.rounds
+    mine = range(place(mesh, "pipeline"), count, devices)
     return [precise(model.stage(number, count), spec) for number in mine]
 
 

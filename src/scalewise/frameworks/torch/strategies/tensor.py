@@ -21,8 +21,6 @@ from scalewise.frameworks.torch.models.parts import blocks_of, seams_of
 
 def split(model: nn.Module, mesh: DeviceMesh) -> None:
     """Split the layers of every block over a group of devices, in place."""
-    if mesh.size() == 1:
-        return
     seams, blocks = seams_of(model), blocks_of(model)
     whole = Shard(1) if seams.norms else Replicate()
     plan = {

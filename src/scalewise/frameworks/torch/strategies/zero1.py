@@ -8,6 +8,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.optim import Optimizer
 
+from scalewise.frameworks.torch.mesh import size
 from scalewise.frameworks.torch.strategies.assemble import assemble, learner
 from scalewise.frameworks.torch.strategies.ddp import replicated
 from scalewise.frameworks.torch.task import Parallel, Task
@@ -18,7 +19,7 @@ def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec) -> Parallel:
     """Replicate the model; each replica updates its part, and tells the others."""
 
     def learn(task: Task, parameters: Iterable[Tensor]) -> Optimizer:
-        if mesh["replicate"].size() == 1:
+        if size(mesh, "replicate") == 1:
             return learner(task, parameters)
         return ZeroRedundancyOptimizer(
             parameters,
