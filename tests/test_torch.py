@@ -193,6 +193,23 @@ def test_killing_one_rank_ends_the_run_with_its_cause(tmp_path):
     assert [point.devices for point in curve.points] == [1, 2]
 
 
+def test_a_sharded_run_counts_each_sample_once_and_holds_a_part_of_the_model(tmp_path):
+    question = StudySpec.from_dict({
+        "name": "split",
+        "run": {"workload": "gpt", "data": "tokens:256x16", "global_batch": 32, "steps": 12,
+                "topology": "1x2", "optimizer": "adamw", "lr": 0.001},
+        "vary": {"strategy": ["fsdp", "pipeline"]},
+    })  # fmt: skip
+    curves = collect.curves([run_study(question, tmp_path)])
+    points = {curve.where["strategy"]: curve.points[0] for curve in curves}
+    assert {point.samples for point in points.values()} == {12 * 32}
+    assert {point.global_batch for point in points.values()} == {32}
+    sizes = {name: point.held.value for name, point in points.items()}
+    assert max(sizes.values()) < 1.5 * min(sizes.values()), "each holds about a half"
+    accuracies = [point.accuracy.value for point in points.values()]
+    assert max(accuracies) - min(accuracies) < 1e-3
+
+
 def test_a_rank_that_hangs_is_named_and_ended(tmp_path):
     only_two = SLOW.replace('["1x1", "1x2"]', '["1x2"]')
     lab = start(tmp_path, only_two + "[launcher]\npatience = 14\n")
