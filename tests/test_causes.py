@@ -98,7 +98,9 @@ def test_a_cause_lands_on_its_own_line(cause, line, seconds, run):
 
 def test_a_checkpoint_and_a_late_start_are_parts_of_the_life(run):
     def check(attempt: int) -> None:
-        clean = run("--per-sample", "0.003", attempt=attempt)
+        # A busy machine only ever adds to a start: the quickest one seen is the nearest.
+        tries = [run("--per-sample", "0.003", attempt=each) for each in range(attempt + 1)]
+        clean = min(tries, key=lambda each: each.two.complete["build"])
         words = ("--per-sample", "0.003", "--checkpoint", "3", "--start", "5")
         found = run(*words, attempt=attempt)
         before = clean.two.complete
