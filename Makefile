@@ -33,7 +33,7 @@ check: $(READY)  ## Lint, format, types, import contracts.
 	touch .venv/.engines
 
 test-scripts: .venv/.engines  ## Whole training scripts under the watcher; installs Lightning and its like.
-	$(BIN)/python -m pytest -m "scripts and not soak"
+	$(BIN)/python -m pytest -m "scripts and not soak" --durations 12
 
 .venv/.browser: $(READY)
 	command -v chromium >/dev/null || { apt-get update && apt-get install -y --no-install-recommends chromium; }

@@ -72,7 +72,7 @@ class Script:
     needs: str = ""
     """The package that has to be installed beside torch."""
     slow: bool = False
-    """Whether it compiles for more than a few seconds."""
+    """Whether it is left to a long campaign: another of its style is tested each time."""
 
     @property
     def name(self) -> str:
@@ -368,6 +368,7 @@ SCRIPTS = (
         path="ddp.py",
         args=("--validate-on", "rank0"),
         truth=lambda world: ddp(world, everyone=False),
+        slow=True,
     ),
     Script(path="mnist.py", truth=mnist),
     Script(
@@ -398,7 +399,7 @@ SCRIPTS = (
     Script(path="compiled.py", args=("--where", "outside"), truth=compiled),
     Script(path="compiled.py", args=("--where", "inside"), truth=compiled, slow=True),
     Script(path="compiled.py", args=("--where", "method"), truth=compiled, slow=True),
-    Script(path="compiled.py", args=("--where", "step"), truth=compiled_step),
+    Script(path="compiled.py", args=("--where", "step"), truth=compiled_step, slow=True),
     Script(path="gan.py", truth=gan),
     Script(path="lbfgs.py", truth=lbfgs),
     Script(path="trainer.py", args=("4", "2"), truth=trainer),
@@ -406,7 +407,7 @@ SCRIPTS = (
     Script(path="package.train", start="module", truth=package),
     Script(path="workers.py", truth=workers),
     Script(path="uneven.py", truth=uneven),
-    Script(path="uneven.py", args=("--join",), truth=uneven_join),
+    Script(path="uneven.py", args=("--join",), truth=uneven_join, slow=True),
     Script(
         path="surroundings.py",
         args=("my first run", 'it\'s "quoted" $HOME *'),
@@ -454,8 +455,9 @@ SCRIPTS = (
         start="command",
         truth=lambda world: lightning(world, accumulate=2),
         needs="lightning",
+        slow=True,
     ),
-    Script(path="engines/with_lightning.py", truth=lightning, needs="lightning"),
+    Script(path="engines/with_lightning.py", truth=lightning, needs="lightning", slow=True),
     Script(path="engines/with_accelerate.py", truth=accelerate, needs="accelerate"),
     Script(path="engines/with_transformers.py", truth=transformers, needs="transformers"),
 )
