@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, is_grad_enabled
 
-from scalewise.frameworks.torch.attach import private
+from scalewise.frameworks.torch.attach.private import LOADER
 from scalewise.frameworks.torch.attach.tape import Tape
 from scalewise.probe.guest import Guest
 
@@ -153,7 +153,7 @@ def quick(guest: Guest, tape: Tape, owner: Owner) -> Quick:
         def watched(iterator: Any) -> Any:
             if tell is None:
                 return original(iterator)
-            tell((("fetch", getattr(iterator, private.LOADER, 0)), now()))
+            tell((("fetch", getattr(iterator, LOADER, 0)), now()))
             try:
                 batch = original(iterator)
             except BaseException:
