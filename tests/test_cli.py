@@ -25,6 +25,7 @@ VERBS = [
     "measure",
     "explain",
     "report",
+    "export",
     "port",
     "doctor",
     "plugins",

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import shlex
+import shutil
 import tempfile
 import time
 import tomllib
@@ -25,6 +26,7 @@ from scalewise.errors import (
 from scalewise.launch import Job, Launcher, Plan, State
 from scalewise.launch.processes import ask
 from scalewise.launch.program import digest, program
+from scalewise.record.checkpoints import FOLDER
 from scalewise.record.close import close, closed, last_word
 from scalewise.record.files import failure, finished, read_json, read_study
 from scalewise.record.write import cannot_write, write_json
@@ -140,6 +142,8 @@ def run(study: StudySpec, folder: Path, watcher: Watcher, *, again: bool = False
         for number, each in enumerate(todo, start=1):
             watcher.started(number, each)
             began = time.monotonic()
+            if again:
+                shutil.rmtree(folder / each.id / FOLDER, ignore_errors=True)
             cause = _carry_out(launcher, each, folder, watcher)
             watcher.ended(each, cause, time.monotonic() - began)
             if cause and alone(folder / each.id) and any(finished(folder / r.id) for r in runs):

@@ -304,6 +304,26 @@ def report(
 
 
 @app.command()
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, runs/STUDY/RUN.")],
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", help="The file; its ending says safetensors or pt."),
+    ] = Path("weights.safetensors"),
+    step: Annotated[
+        int | None, typer.Option(min=1, help="The checkpoint after this step, not the newest.")
+    ] = None,
+) -> None:
+    """Write the trained weights as the serial model has them: no prefixes, one file.
+
+    Example: scalewise export runs/demo/3f2a9c1b7d40 -o weights.safetensors
+    """
+    from scalewise.export import export as write
+
+    typer.echo(write(run, output, step))
+
+
+@app.command()
 def port(
     script: Annotated[Path, typer.Argument(metavar="TRAIN.py", help="A serial PyTorch script.")],
     output: Annotated[

@@ -85,6 +85,18 @@ class Session(Protocol):
         """Return the bytes that this rank holds of the model's state, by kind."""
         ...
 
+    def store(self, folder: Path) -> str:
+        """Begin to write a checkpoint into a folder of them; return what was wrong before."""
+        ...
+
+    def stored(self) -> str:
+        """Wait until the last checkpoint is whole; return what was wrong with it, if anything."""
+        ...
+
+    def restore(self, folder: Path) -> int:
+        """Go on from the newest checkpoint in a folder; return how many steps are done."""
+        ...
+
     def save(self, path: Path) -> None:
         """Write the model's weights, as the serial model would name them."""
         ...

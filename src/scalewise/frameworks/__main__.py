@@ -3,6 +3,7 @@
 train FOLDER   play this process's ranks of the run in FOLDER
 check FILE     read a JSON list of runs; answer what is wrong with each
 about NAME     answer what an engine sees of this machine
+export FILE    read a JSON request; write a checkpoint's weights as the serial model has them
 collectives FILE   time the exchange between ranks; rank 0 leaves the answer in FILE
 
 Other answers are one line of JSON on stdout. The lab starts these in child processes
@@ -127,6 +128,19 @@ def do_check(argument: str) -> int:
     return 0
 
 
+def do_export(argument: str) -> int:
+    """Write weights for the serial model; answer how much was written."""
+    asked = json.loads(Path(argument).read_text(encoding="utf-8"))
+    try:
+        from scalewise.frameworks.torch.weights import export
+
+        answer: dict[str, Any] = export(Path(asked["source"]), Path(asked["to"]))
+    except ScalewiseError as problem:
+        answer = {"problem": str(problem), "hint": problem.hint}
+    print(json.dumps(answer))
+    return 0
+
+
 def do_about(argument: str) -> int:
     """Answer an engine's version and what it sees of this machine."""
     try:
@@ -164,6 +178,7 @@ VERBS: dict[str, Callable[[str], int]] = {
     "train": do_train,
     "check": do_check,
     "about": do_about,
+    "export": do_export,
     "collectives": do_collectives,
 }
 

@@ -165,6 +165,8 @@ class Fake:
                 f"the fake machine cannot {spec.remainder} a remainder, it only drops it",
                 hint="leave remainder out",
             )
+        if spec.checkpoint_every or spec.resume:
+            raise SpecError("the fake machine has nothing to keep", hint="leave checkpoints out")
         if spec.started_by != "direct":
             raise SpecError("the fake framework is one process", hint="leave start out")
         if _size(spec) < spec.replicas:
@@ -286,6 +288,15 @@ class FakeSession:
 
     def memory(self) -> int:
         return int(self._law.memory)
+
+    def store(self, folder: Path) -> str:
+        return ""
+
+    def stored(self) -> str:
+        return ""
+
+    def restore(self, folder: Path) -> int:
+        return 0
 
     def save(self, path: Path) -> None:
         """A simulated machine has no weights."""

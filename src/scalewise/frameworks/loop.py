@@ -1,21 +1,24 @@
 """The one training loop. Engines plug into it; none brings its own.
 
     for each epoch:
-        train     step, step, step …        one span, settled at both edges
-        validate  over all ranks            another
+        train       step, step, step …      one span, settled at both edges
+        checkpoint  every so many steps     another, between two of training
+        validate    over all ranks          another
     save, if asked for
 
 A run with a budget of steps is one long epoch: the session starts new passes
-over the data by itself.
+over the data by itself. A run that has a checkpoint goes on from there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from scalewise.frameworks import Quality, Session
 from scalewise.probe import Probe
+from scalewise.record.checkpoints import FOLDER
 from scalewise.spec import RunSpec
 
 LOSSES = 1000
@@ -24,37 +27,73 @@ LOSSES = 1000
 
 def train(spec: RunSpec, session: Session, probe: Probe, folder: Path, log: "Log | None") -> None:
     """Train as ``spec`` asks; ``log`` is for the one rank that speaks."""
-    outline = session.outline
+    outline, home = session.outline, folder / FOLDER
     probe.note(outline=asdict(outline))
-    probe.steps_planned = outline.steps * (outline.epochs or 1)
+    total = outline.steps * (outline.epochs or 1)
+    done = session.restore(home)
+    probe.steps_planned = total - done
+    if done:
+        probe.note(resumed=done)
     if log:
-        log.outline(spec, session)
-    for epoch in range(outline.epochs or 1):
-        with probe.span("train", epoch=epoch) as trained:
-            trained["samples"] = train_epoch(session, probe, epoch)
+        log.outline(spec, session, done)
+    kept = 0
+    for epoch in range(max(0, done - 1) // outline.steps, outline.epochs or 1):
+        spent, samples = 0.0, 0
+        for stop in _stops(done, (epoch + 1) * outline.steps, spec.checkpoint_every):
+            with probe.span("train", epoch=epoch) as trained:
+                begin = epoch if done == epoch * outline.steps else None
+                trained["samples"] = train_steps(session, probe, stop - done, begin)
+                trained["taken"] = stop - done
+            spent, samples = spent + _length(trained), samples + trained["samples"]
+            done = stop
+            if spec.checkpoint_every and (done % spec.checkpoint_every == 0 or done == total):
+                with probe.span("checkpoint", step=done):
+                    _say_problem(session.store(home), log)
+                kept = done
         with probe.span("validate", epoch=epoch) as validated:
             losses = session.losses()
             quality = session.validate()
         if log:
             probe.note(**_epoch(epoch, losses, quality))
-            log.epoch(epoch, losses, quality, _length(trained), _length(validated))
-    if spec.save:
-        with probe.span("checkpoint"):
+            log.epoch(epoch, losses, quality, (samples, spent), _length(validated))
+    with probe.span("checkpoint") if spec.checkpoint_every or spec.save else nullcontext():
+        if spec.checkpoint_every and not kept:
+            _say_problem(session.store(home), log)  # Of another run, with nothing left to do.
+        _say_problem(session.stored(), log)
+        if spec.save:
             session.save(folder / "weights.pt")
 
 
-def train_epoch(session: Session, probe: Probe, epoch: int) -> int:
-    """Do the steps of one epoch; return the samples this rank trained on."""
+def _stops(done: int, end: int, every: int | None) -> Iterator[int]:
+    """Return where training pauses on the way from ``done`` to ``end`` steps: also at the end.
+
+    >>> list(_stops(5, 22, 10)), list(_stops(22, 22, 10))
+    ([10, 20, 22], [])
+    """
+    while done < end:
+        done = min(end, (done // every + 1) * every) if every else end
+        yield done
+
+
+def train_steps(session: Session, probe: Probe, count: int, epoch: int | None) -> int:
+    """Do some steps, of a new epoch if one is named; return the samples this rank trained on."""
     samples = 0
     probe.start()
-    session.begin(epoch)
-    for _ in range(session.outline.steps):
+    if epoch is not None:
+        session.begin(epoch)
+    for _ in range(count):
         done = session.step(probe)
         probe.step(done)
         samples += done
     session.settle()
     probe.flush()
     return samples
+
+
+def _say_problem(problem: str, log: "Log | None") -> None:
+    """Tell of a checkpoint that failed: the one before is whole, and training goes on."""
+    if problem and log:
+        say(f"{problem}; training goes on")
 
 
 def _length(span: Mapping[str, Any]) -> float:
@@ -81,15 +120,15 @@ class Log:
     def __init__(self, probe: Probe, launched: float) -> None:
         self._probe = probe
         self._launched = launched
-        self._seconds: list[float] = []
+        self._trained: list[tuple[int, float]] = []
+        """Samples and seconds of each epoch."""
         self._world = 1
         self._unit = "samples"
-        self._seen = 0
 
-    def outline(self, spec: RunSpec, session: Session) -> None:
+    def outline(self, spec: RunSpec, session: Session, done: int) -> None:
         """Tell what is about to happen."""
         outline = session.outline
-        self._world, self._unit, self._seen = spec.replicas, outline.unit, outline.seen
+        self._world, self._unit = spec.replicas, outline.unit
         told = {key: value for key, value in spec.to_dict().items() if value not in (None, {})}
         say("configuration  " + "  ".join(f"{key}={value}" for key, value in told.items()))
         if outline.parameters is not None:
@@ -107,14 +146,23 @@ class Log:
         if outline.rates:
             rule = f" ({spec.lr_rule} rule: x {spec.lr_factor:g})" if spec.base_batch else ""
             say(f"learning rate  {outline.rates}{rule}")
+        if done:
+            say(f"goes on        from the checkpoint after step {done:,}")
 
     def epoch(
-        self, epoch: int, losses: list[float], quality: Quality | None, spent: float, checked: float
+        self,
+        epoch: int,
+        losses: list[float],
+        quality: Quality | None,
+        trained: tuple[int, float],
+        checked: float,
     ) -> None:
-        """Tell how an epoch went."""
-        self._seconds.append(spent)
-        rate = self._seen * self._world / spent
-        parts = [f"epoch {epoch + 1}", f"{rate:,.1f} {self._unit}/s", f"{spent:.3f} s"]
+        """Tell how an epoch went; ``trained`` are this rank's samples, and seconds."""
+        samples, spent = trained
+        parts = [f"epoch {epoch + 1}"]
+        if samples:
+            self._trained.append(trained)
+            parts += [f"{samples * self._world / spent:,.1f} {self._unit}/s", f"{spent:.3f} s"]
         if losses:
             parts.append(f"loss {sum(losses) / len(losses):.4f}")
         if quality:
@@ -124,10 +172,11 @@ class Log:
 
     def end(self, memory: int | None) -> None:
         """Tell the sum of it."""
-        steady = self._seconds[1:] or self._seconds
-        rate = self._seen * self._world * len(steady) / sum(steady)
-        left_out = "without the first epoch" if len(self._seconds) > 1 else "first epoch included"
-        say(f"average        {rate:,.1f} {self._unit}/s, {left_out}")
+        if steady := self._trained[1:] or self._trained:
+            rate = self._world * sum(each for each, _ in steady) / sum(each for _, each in steady)
+            more = len(self._trained) > 1
+            first = "without the first epoch" if more else "first epoch included"
+            say(f"average        {rate:,.1f} {self._unit}/s, {first}")
         say(f"complete time  {self._probe.wall() - self._launched:.2f} s so far, shutdown to come")
         if memory is not None:
             say(f"peak memory    {memory / 2**20:,.1f} MiB on this rank")

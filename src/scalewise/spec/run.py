@@ -86,6 +86,13 @@ class RunSpec:
     """Samples per device in total, rounded up to whole steps."""
     save: bool = False
     """Keep the trained weights in the run folder."""
+    checkpoint_every: int | None = None
+    """Optimizer steps between two checkpoints, and one at the end; nothing means none. A run that
+    is started again goes on from its last one."""
+    checkpoint_keep: int = 2
+    """How many checkpoints stay."""
+    resume: str | None = None
+    """A run's folder whose last checkpoint to begin with, or one of its checkpoints."""
     seed: int = 0
     repeat: int = 0
     """Which repetition this is; it trains from ``seed + repeat``."""
@@ -98,7 +105,7 @@ class RunSpec:
     """Settings that only this framework, strategy or workload knows."""
 
     def __post_init__(self) -> None:
-        for name in ("accumulate", "threads"):
+        for name in ("accumulate", "threads", "checkpoint_keep"):
             whole(name, getattr(self, name), least=1)
         for name in ("workers", "seed", "repeat", "trace", "warmup_steps"):
             whole(name, getattr(self, name), least=0)
@@ -109,7 +116,7 @@ class RunSpec:
             typed("compile", self.compile, bool, 'true, false or "blocks"')
         for name in ("save", "loaders_alone"):
             typed(name, getattr(self, name), bool, "true or false")
-        for name in ("framework", "strategy", "launcher", "workload", "data"):
+        for name in ("framework", "strategy", "launcher", "workload", "data", "resume"):
             if getattr(self, name) is not None:
                 typed(name, getattr(self, name), str, "a name in quotes")
                 if not getattr(self, name).strip():
@@ -316,11 +323,11 @@ _NOT_OF_PROGRAMS = (
     "batch", "workload", "strategy", "parallelism", "data", "workers", "backend", "remainder",
     "optimizer", "lr", "accumulate", "precision", "compile", "epochs", "steps", "samples", "save",
     "pipeline_schedule", "micro_batches", "recompute", "lr_rule", "base_batch", "warmup_steps",
-    "warmup_epochs", "schedule", "clip", "options",
+    "warmup_epochs", "schedule", "clip", "checkpoint_every", "checkpoint_keep", "resume", "options",
 )  # fmt: skip
 _COUNTS = (
     "batch", "epochs", "steps", "samples", "micro_batches", "base_batch", "stop_after",
-    "samples_per_step",
+    "samples_per_step", "checkpoint_every",
 )  # fmt: skip
 RUN_KEYS = [each.name for each in fields(RunSpec)] + ["global_batch"]
 _CHOICES: dict[str, tuple[str, ...]] = {

@@ -8,7 +8,14 @@ import numpy as np
 
 from scalewise.analysis.measure.curve import Point, ScalingCurve, compare, differences
 from scalewise.analysis.measure.estimate import Estimate, within_run
-from scalewise.analysis.measure.window import FEW, epoch_seconds, life, quality, steady
+from scalewise.analysis.measure.window import (
+    FEW,
+    epoch_seconds,
+    life,
+    quality,
+    resumed,
+    steady,
+)
 from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord
 from scalewise.spec import StudySpec
@@ -159,7 +166,10 @@ def _point(repeats: list[RunRecord]) -> Point:
         hosts=hosts,
         left_out=windows[0].left_out,
         overhead=float(1 - trained / np.mean(times)),
-        warnings=_point_warnings(steps_left, outline["steps"], spec.topology.nodes, hosts),
+        warnings=(
+            *_point_warnings(steps_left, outline["steps"], spec.topology.nodes, hosts),
+            *_resumed(repeats),
+        ),
     )
 
 
@@ -172,6 +182,11 @@ def _point_warnings(left: int, per_epoch: int, nodes: int, hosts: int) -> tuple[
     if hosts < nodes:
         found.append(f"{nodes} nodes rehearsed on {hosts} {_plural(hosts, 'host')}")
     return tuple(found)
+
+
+def _resumed(repeats: list[RunRecord]) -> list[str]:
+    after = [step for step in map(resumed, repeats) if step]
+    return [f"resumed after step {step:,}: times are of the last attempt alone" for step in after]
 
 
 def _plural(count: int, word: str, ending: str = "s") -> str:

@@ -43,31 +43,35 @@ def steady(record: RunRecord) -> Window:
     """
     if observed(record):
         return _steady_of_program(record)
-    trains = _common(record, "train")
+    epochs = _epochs(record)
+    if not epochs:
+        raise NotEnoughData(
+            f"{record.folder} was resumed when all its steps were done", hint="--again repeats it"
+        )
     per_epoch = record.ranks[0].find("outline")["steps"]
-    if len(trains) > 1:
-        later = trains[1:]
-        first = per_epoch
+    if len(epochs) > 1:
+        later = [spans for epoch in epochs[1:] for spans in epoch]
+        first = _taken(epochs[0], per_epoch)
         return Window(
             samples=sum(_samples(spans) for spans in later),
             seconds=sum(_length(spans) for spans in later),
             step_seconds=_step_seconds(record, first),
             first=first,
-            steps=per_epoch * len(later),
+            steps=per_epoch * (len(epochs) - 1),
             left_out="first epoch",
         )
     series = _step_seconds(record, 0)
     dropped = warm_up(series)
-    spans = trains[0]
-    warm = [rank.steps.seconds[:dropped].sum() for rank in record.ranks]
-    begin = min(span.start + float(late) for span, late in zip(spans, warm, strict=True))
+    parts = epochs[0]
+    warm = [float(rank.steps.seconds[:dropped].sum()) for rank in record.ranks]
+    begin = min(span.start + late for span, late in zip(parts[0], warm, strict=True))
     early = sum(int(rank.steps.samples[:dropped].sum()) for rank in record.ranks)
     return Window(
-        samples=_samples(spans) - early,
-        seconds=max(span.end for span in spans) - begin,
+        samples=sum(_samples(spans) for spans in parts) - early,
+        seconds=sum(_length(spans) for spans in parts) - (begin - min(s.start for s in parts[0])),
         step_seconds=series[dropped:],
         first=dropped,
-        steps=per_epoch - dropped,
+        steps=_taken(parts, per_epoch) - dropped,
         left_out=_first_steps(dropped),
     )
 
@@ -236,15 +240,34 @@ LIFE = (
 
 def epoch_seconds(record: RunRecord) -> list[float]:
     """Return how long each epoch trained, if epochs are what was asked for."""
-    if record.spec.epochs is None:
+    if record.spec.epochs is None or resumed(record):
         return []
-    return [_length(spans) for spans in _common(record, "train")]
+    return [sum(_length(spans) for spans in epoch) for epoch in _epochs(record)]
+
+
+def resumed(record: RunRecord) -> int | None:
+    """Return after which step a run went on from a checkpoint, if it did."""
+    found: int | None = record.ranks[0].find("resumed")
+    return found
 
 
 def quality(record: RunRecord) -> dict[str, Any] | None:
     """Return the last validation, if there was one."""
     found: dict[str, Any] | None = record.ranks[0].find("validation")
     return found
+
+
+def _epochs(record: RunRecord) -> list[list[tuple[Span, ...]]]:
+    """Return the stretches of training of each epoch: checkpoints lie between them."""
+    found: dict[int, list[tuple[Span, ...]]] = {}
+    for spans in _common(record, "train"):
+        found.setdefault(spans[0].facts["epoch"], []).append(spans)
+    return list(found.values())
+
+
+def _taken(parts: list[tuple[Span, ...]], per_epoch: int) -> int:
+    """Return the steps of an epoch: all of it, where its parts do not say otherwise."""
+    return sum(spans[0].facts.get("taken", per_epoch) for spans in parts)
 
 
 def _common(record: RunRecord, name: str) -> list[tuple[Span, ...]]:

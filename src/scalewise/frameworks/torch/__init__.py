@@ -1,10 +1,11 @@
 """PyTorch. This file imports no torch: a run can be checked without it."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from importlib.metadata import version
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 from scalewise import plugins
@@ -13,6 +14,7 @@ from scalewise.errors import PluginError, SpecError
 from scalewise.frameworks import Session, too_few
 from scalewise.frameworks.torch.source import Source
 from scalewise.probe import HostClock, Probe
+from scalewise.record import checkpoints
 from scalewise.spec import RunSpec
 
 
@@ -38,15 +40,19 @@ class Torch:
                 f"{spec.strategy} shards nothing, and this run says shard {spec.parallelism.shard}",
                 hint='write strategy = "fsdp", or leave shard out',
             )
-        source = Source.of(spec.data)
+        source = Source.of(spec.data, spec.workload)
         if source.kind == "synthetic" and source.shape[0] < spec.replicas:
             raise too_few(source.shape[0], spec.replicas)
         if spec.options:
             _check_options(spec)
-        if spec.degrees.degree > 1 or spec.recompute != "none" or spec.compile == "blocks":
+        by_blocks = spec.recompute != "none" or spec.compile == "blocks"
+        if spec.degrees.degree > 1 or by_blocks or source.kind in ("tokens", "text"):
             from scalewise.frameworks.torch.splits import refuse_impossible
 
             refuse_impossible(spec)
+        if spec.resume:
+            there = checkpoints.find(Path(spec.resume).expanduser())
+            checkpoints.refuse_another_model(there, spec, options_for(workload(spec), spec))
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         """This process is one rank, and its starter told which."""
@@ -81,6 +87,12 @@ def _check_options(spec: RunSpec) -> None:
                 f"{spec.workload} with {spec.strategy} has no option {key!r}",
                 hint=nearest(key, known) or f"known are: {', '.join(known) or 'none'}",
             )
+
+
+def workload(spec: RunSpec) -> Callable[..., Any]:
+    """Return what makes the run's model."""
+    factory: Callable[..., Any] = plugins.load("workloads", str(spec.workload), framework="torch")
+    return factory
 
 
 def options_of(part: Any) -> list[str]:

@@ -5,6 +5,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -49,11 +50,6 @@ class Data:
         """Channels, height and width of one image; the length of a sequence of tokens."""
         _, *shape = self.train.inputs.shape
         return shape[0] if len(shape) == 1 else (shape[0], shape[1], shape[2])
-
-    @property
-    def words(self) -> str:
-        """What the samples are, for a sentence."""
-        return f"{self.shape} tokens" if isinstance(self.shape, int) else f"images of {self.shape}"
 
 
 def load(source: Source) -> Data:
@@ -189,7 +185,7 @@ class Shards(Sampler[Tensor]):
         self._batch, self._micro = spec.batch, spec.accumulate
         self._whole = spec.global_batch
         self._seed = spec.seed + spec.repeat
-        self._epoch = 0
+        self._epoch, self._place = 0, 0
         self._full, left = divmod(size, self._whole)
         rule: Remainder = spec.remainder
         if rule == "drop" and not self._full:
@@ -198,7 +194,7 @@ class Shards(Sampler[Tensor]):
         self._left = left if rule == "short" else 0
 
     def __len__(self) -> int:
-        return self.steps * self._micro
+        return (self.steps - self._place) * self._micro
 
     @property
     def steps(self) -> int:
@@ -210,9 +206,9 @@ class Shards(Sampler[Tensor]):
         """Samples this replica trains on per epoch."""
         return self._full * self._batch * self._micro + sum(self.counts(self._full))
 
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the order of this pass."""
-        self._epoch = epoch
+    def set_epoch(self, epoch: int, place: int = 0) -> None:
+        """Choose the order of this pass, and how many of its steps are done already."""
+        self._epoch, self._place = epoch, place
 
     def counts(self, step: int) -> list[int]:
         """Return how many samples this replica has in each micro-step of a step."""
@@ -231,6 +227,9 @@ class Shards(Sampler[Tensor]):
         return [count * self._replicas / together for count in self.counts(step)]
 
     def __iter__(self) -> Iterator[Tensor]:
+        return islice(self._micro_steps(), self._place * self._micro, None)
+
+    def _micro_steps(self) -> Iterator[Tensor]:
         chance = torch.Generator().manual_seed((self._seed << 20) + self._epoch)
         order = torch.randperm(self._size, generator=chance)
         missing = self._full * self._whole - self._size

@@ -1,6 +1,6 @@
 """In which numbers a model computes, and what keeps small gradients from vanishing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -54,6 +54,15 @@ class Scaler:
         fine = torch.isfinite(sums).float()
         dist.all_reduce(fine, op=dist.ReduceOp.MIN)
         return bool(fine.item())
+
+    def state(self) -> dict[str, float]:
+        """Return what a checkpoint must keep."""
+        return {"scale": self.scale, "good": self._good, "skipped": self.skipped}
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        """Go on from what a checkpoint kept."""
+        self.scale = float(state["scale"])
+        self._good, self.skipped = int(state["good"]), int(state["skipped"])
 
     def update(self, *, fine: bool) -> None:
         """Learn from a step: halve the scale after an overflow, double it after many without."""

@@ -13,21 +13,23 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Sampler
 
 from scalewise import plugins
-from scalewise.errors import ScalewiseError, SpecError
 from scalewise.frameworks import Outline, Quality
 from scalewise.frameworks.learning import Rates
 from scalewise.frameworks.loop import say
+from scalewise.frameworks.torch import checkpoint, options_for, workload
 from scalewise.frameworks.torch import device as devices
-from scalewise.frameworks.torch import options_for
+from scalewise.frameworks.torch.checkpoint import Checkpoints
 from scalewise.frameworks.torch.clip import clip
 from scalewise.frameworks.torch.data import Data, Samples, Shards, load
 from scalewise.frameworks.torch.mesh import mesh_of, place_in_model, replica
 from scalewise.frameworks.torch.precision import Scaler, precise
 from scalewise.frameworks.torch.source import Source
 from scalewise.frameworks.torch.state import held, parameters_of
-from scalewise.frameworks.torch.task import Parallel, Task, optimizer
+from scalewise.frameworks.torch.task import Parallel, Task, build, optimizer
 from scalewise.frameworks.torch.weights import whole_weights
 from scalewise.probe import Laps, Probe, Unwatched
+from scalewise.record import checkpoints
+from scalewise.record.checkpoints import Progress
 from scalewise.spec import RunSpec
 
 STACK = 1000
@@ -44,7 +46,7 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TorchSession"]:
         dist.init_process_group(backend)
         dist.barrier()
     with probe.span("data"):
-        data = _in_turn(lambda: load(Source.of(spec.data)))
+        data = _in_turn(lambda: load(Source.of(spec.data, spec.workload)))
     with probe.span("build"):
         training = TorchSession(spec, data, device)
         # From here on chance (dropout) is each rank's own.
@@ -71,17 +73,7 @@ def _in_turn(prepare: Callable[[], Data]) -> Data:
 def model_of(spec: RunSpec, data: Data) -> nn.Module:
     """Return the run's model, its weights as chance has them at the run's seed."""
     torch.manual_seed(spec.seed + spec.repeat)
-    factory = plugins.load("workloads", str(spec.workload), framework="torch")
-    try:
-        model: nn.Module = factory(data.shape, data.classes, **options_for(factory, spec))
-    except ScalewiseError:
-        raise
-    except (TypeError, ValueError, RuntimeError) as bad:
-        raise SpecError(
-            f"{spec.workload} cannot be built for {data.words} "
-            f"with options {dict(spec.options)}: {bad}"
-        ) from bad
-    return model
+    return build(spec, data.shape, data.classes)
 
 
 class TorchSession:
@@ -122,6 +114,7 @@ class TorchSession:
         self._scaler = Scaler() if spec.precision == "fp16" else None
         self._taken = 0
         self._held: dict[str, int] | None = None
+        self._checkpoints: Checkpoints | None = None
         self.outline = Outline(
             epochs=spec.epochs,
             steps=steps,
@@ -147,9 +140,9 @@ class TorchSession:
         self._model.train()
         self._pass(epoch)
 
-    def _pass(self, epoch: int) -> None:
-        self._epoch, self._step = epoch, 0
-        self._shards.set_epoch(epoch)
+    def _pass(self, epoch: int, place: int = 0) -> None:
+        self._epoch, self._step = epoch, place
+        self._shards.set_epoch(epoch, place)
         self._batches = iter(self._loader)
 
     def step(self, probe: Laps) -> int:
@@ -216,6 +209,8 @@ class TorchSession:
         """Return the loss of each step since ``begin``, averaged over all ranks."""
         if self._losses:
             self._stack()
+        if not self._stacked:
+            return []
         mine = torch.cat(self._stacked)
         dist.all_reduce(mine)
         return [round(loss, 9) for loss in (mine / self._copies).tolist()]
@@ -243,6 +238,85 @@ class TorchSession:
     def held(self) -> dict[str, int] | None:
         """Return the bytes of this rank's parameters, gradients and optimizer state."""
         return self._held
+
+    def store(self, folder: Path) -> str:
+        """Begin to write a checkpoint into a folder of them; return what was wrong before."""
+        return self._keeper(folder).write(self._state(), self._progress())
+
+    def stored(self) -> str:
+        """Wait until the last checkpoint is whole; return what was wrong with it, if anything."""
+        return self._checkpoints.wait() if self._checkpoints else ""
+
+    def restore(self, folder: Path) -> int:
+        """Go on from the newest checkpoint in a folder; return how many steps are done."""
+        spec = self._spec
+        if not (spec.checkpoint_every or spec.resume):
+            return 0
+        keeper = self._keeper(folder)
+        path = keeper.latest()
+        if path is None and spec.resume:
+            path = checkpoints.find(Path(spec.resume).expanduser())
+        return self._go_on(keeper, path) if path else 0
+
+    def _keeper(self, folder: Path) -> Checkpoints:
+        if self._checkpoints is None:
+            self._checkpoints = Checkpoints(folder, self._spec.checkpoint_keep)
+        return self._checkpoints
+
+    def _state(self) -> dict[str, Tensor]:
+        """Return every tensor that going on needs: the model's, and this rank's own."""
+        if self._losses:
+            self._stack()
+        mine = {self._own("losses"): torch.cat(self._stacked)} if self._stacked else {}
+        return {
+            **checkpoint.model_state(self._model),
+            **checkpoint.optimizer_state(self._model, self._parallel.optimizer),
+            **checkpoint.chance_state(self._device),
+            **mine,
+        }
+
+    def _own(self, name: str) -> str:
+        return f"ranks.{dist.get_rank()}.{name}"
+
+    def _progress(self) -> Progress:
+        spec = self._spec
+        return Progress(
+            step=self._taken,
+            epoch=self._epoch,
+            place=self._step,
+            global_batch=spec.global_batch,
+            layout=checkpoints.layout_of(spec),
+            workload=str(spec.workload),
+            options=options_for(workload(spec), spec),
+            scaler=self._scaler.state() if self._scaler else None,
+        )
+
+    def _go_on(self, keeper: Checkpoints, path: Path) -> int:
+        """Take up the training of a checkpoint; return how many steps are done.
+
+        Chance and losses are each rank's own: elsewhere they begin anew.
+        """
+        spec, there = self._spec, checkpoints.read_progress(path)
+        shapes = checkpoint.shapes_in(path)
+        checkpoint.refuse_another_model(path, self._model, shapes)
+        same = there.layout == checkpoints.layout_of(spec)
+        own = [name for name in shapes if same and name.startswith(self._own(""))]
+        state = {
+            **checkpoint.model_state(self._model),
+            **checkpoint.room_for_optimizer(self._model, self._parallel.optimizer, shapes),
+            **checkpoint.empty_for(own, shapes),
+        }
+        keeper.read(path, state)
+        self._taken, place = there.done(spec, len(self._plan))
+        if self._scaler and there.scaler:
+            self._scaler.restore(there.scaler)
+        self._model.train()
+        self._pass(there.epoch, place)
+        if same:
+            losses = state.get(self._own("losses"))
+            self._stacked = [] if losses is None else [losses.to(self._device)]
+            checkpoint.set_chance(state, self._device)
+        return self._taken
 
     def save(self, path: Path) -> None:
         """Write the weights once, under the serial model's own names."""

@@ -15,6 +15,7 @@ IDX = {
 }
 
 
+OF_WORKLOADS = {"gpt": "tokens:10000"}
 LENGTH = 64
 """Tokens of one sample of a text, or of made-up ones."""
 
@@ -29,20 +30,23 @@ class Source:
     """Samples, height and width of synthetic images; samples, length and 1 of tokens."""
 
     @classmethod
-    def of(cls, data: str | None) -> "Source":
+    def of(cls, data: str | None, workload: str | None = None) -> "Source":
         """Read a run's ``data`` field; refuse what is not there.
+
+        Where the run names none it is the embedded digits, or made-up tokens for a
+        workload that learns from those.
 
         >>> Source.of("synthetic:1000").shape
         (1000, 28, 28)
         """
-        if data in (None, "digits"):
+        data = data or OF_WORKLOADS.get(workload or "", "digits")
+        if data == "digits":
             if find_spec("sklearn") is None:
                 raise PluginError(
                     "the embedded digits come with scikit-learn, which is not installed",
                     hint="pip install 'scalewise[digits]', or give data = \"synthetic:10000\"",
                 )
             return cls("digits")
-        assert data is not None
         if data.partition(":")[0] == "synthetic":
             return cls("synthetic", shape=_shape(data))
         if data.partition(":")[0] == "tokens":

@@ -3,11 +3,10 @@
 import torch
 from torch import nn
 
-from scalewise import plugins
-from scalewise.errors import ScalewiseError, SpecError
-from scalewise.frameworks.torch import options_for
+from scalewise.errors import SpecError
 from scalewise.frameworks.torch.models.parts import blocks_of, seams_of
 from scalewise.frameworks.torch.source import Source
+from scalewise.frameworks.torch.task import build
 from scalewise.spec import RunSpec
 
 
@@ -20,23 +19,15 @@ def refuse_impossible(spec: RunSpec) -> None:
             f"divide its {spec.topology.devices} devices",
             hint="leave shard out",
         )
-    by_blocks = {"recompute": spec.recompute != "none", "compile": spec.compile == "blocks"}
-    if split.tensor * split.pipeline == 1 and not any(by_blocks.values()):
-        return
     if spec.strategy == "zero1" and split.tensor * split.pipeline > 1:
         raise SpecError(
             "zero1 does not go together with tensor or pipeline",
             hint='write strategy = "fsdp", which shards more and goes with both',
         )
-    try:
-        with torch.device("meta"):
-            factory = plugins.load("workloads", str(spec.workload), framework="torch")
-            source = Source.of(spec.data)
-            model: nn.Module = factory(source.sample, 10, **options_for(factory, spec))
-    except ScalewiseError:
-        raise
-    except (TypeError, ValueError, RuntimeError) as bad:
-        raise SpecError(f"{spec.workload} cannot be built: {bad}") from bad
+    by_blocks = {"recompute": spec.recompute != "none", "compile": spec.compile == "blocks"}
+    source = Source.of(spec.data, spec.workload)
+    with torch.device("meta"):
+        model = build(spec, source.sample, 10)
     for field, asked in by_blocks.items():
         if asked and not blocks_of(model):
             said = f"{field} = {getattr(spec, field)!r}"

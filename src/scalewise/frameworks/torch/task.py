@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
+from scalewise.errors import SpecError
+from scalewise.frameworks.torch import options_for, workload
 from scalewise.probe import Laps
 from scalewise.spec import RunSpec
 
@@ -58,6 +60,20 @@ class Parallel:
     evaluate: Callable[[Tensor, Tensor], Tensor | None] | None = None
     """Returns the output for inputs with these labels, nothing on a rank that does not see it;
     where there is none, ``model`` itself does."""
+
+
+def build(spec: RunSpec, shape: tuple[int, int, int] | int, classes: int) -> nn.Module:
+    """Return the run's model for images of this shape, or for so many tokens."""
+    factory = workload(spec)
+    try:
+        model: nn.Module = factory(shape, classes, **options_for(factory, spec))
+    except (TypeError, ValueError, RuntimeError) as bad:
+        samples = f"{shape} tokens" if isinstance(shape, int) else f"images of {shape}"
+        raise SpecError(
+            f"{spec.workload} cannot be built for {samples} "
+            f"with options {dict(spec.options)}: {bad}"
+        ) from bad
+    return model
 
 
 def optimizer(spec: RunSpec) -> partial[Optimizer]:

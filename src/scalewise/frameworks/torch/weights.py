@@ -1,20 +1,26 @@
 """The whole model's weights, wherever their parts lie."""
 
-from typing import Any
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, cast
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
+from scalewise.errors import PluginError, RecordError
 from scalewise.frameworks.torch.mesh import place, replica, size
+from scalewise.record.write import cannot_write
 
 
 def whole_weights(model: nn.Module, mesh: DeviceMesh) -> dict[str, Tensor] | None:
     """Return every weight under the serial model's own name; nothing but on rank 0."""
     first = replica(mesh) == 0 and place(mesh, "tensor") == 0
     mine: dict[str, Tensor] = {}
-    stages = model if isinstance(model, nn.ModuleList) else [model]
-    for stage in stages:
+    for stage in stages_of(model):
         for name, value in stage.state_dict().items():
             whole = _whole(value)
             if first:
@@ -26,6 +32,46 @@ def whole_weights(model: nn.Module, mesh: DeviceMesh) -> dict[str, Tensor] | Non
     if found is None:
         return None
     return {name: value for part in found for name, value in part.items()}
+
+
+def export(source: Path, to: Path) -> dict[str, int]:
+    """Write the weights of a checkpoint, or of a file of them, for the serial model."""
+    from scalewise.frameworks.torch.checkpoint import serial_weights
+
+    try:
+        weights: dict[str, Tensor] = (
+            torch.load(source, map_location="cpu") if source.is_file() else serial_weights(source)
+        )
+    except (OSError, RuntimeError, EOFError, UnpicklingError) as bad:
+        raise RecordError(f"{source} cannot be read: {bad}", hint="name an older one") from bad
+    draft = to.with_name(f".{to.name}.part")
+    try:
+        _write(weights, draft, safe=to.suffix == ".safetensors")
+        os.replace(draft, to)
+    except OSError as why:
+        draft.unlink(missing_ok=True)
+        raise cannot_write(to, why) from why
+    size = sum(each.numel() * each.element_size() for each in weights.values())
+    return {"tensors": len(weights), "bytes": size}
+
+
+def _write(weights: dict[str, Tensor], path: Path, *, safe: bool) -> None:
+    if not safe:
+        torch.save(weights, path)
+        return
+    try:
+        from safetensors.torch import save_file
+    except ImportError as missing:
+        raise PluginError(
+            "writing .safetensors needs safetensors, which is not installed",
+            hint="pip install safetensors, or write a .pt file",
+        ) from missing
+    save_file({name: each.contiguous() for name, each in weights.items()}, path)
+
+
+def stages_of(model: nn.Module) -> Iterable[nn.Module]:
+    """Return the parts of a model that this rank holds, each under the serial model's names."""
+    return cast(Iterable[nn.Module], model) if isinstance(model, nn.ModuleList) else [model]
 
 
 def _whole(value: Any) -> Tensor:

@@ -1,0 +1,75 @@
+"""Take the trained weights out of a run, as the serial model has them."""
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from scalewise.errors import SpecError
+from scalewise.launch.processes import ask
+from scalewise.record import checkpoints
+from scalewise.record.write import cannot_write
+
+KINDS = (".safetensors", ".pt")
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was written."""
+
+    path: Path
+    source: Path
+    tensors: int
+    bytes: int
+
+    def __str__(self) -> str:
+        size = f"{self.tensors} tensors, {self.bytes / 2**20:,.1f} MiB"
+        return f"{self.path}  ({size}, from {self.source})"
+
+
+def export(run: Path, to: Path, step: int | None = None) -> Exported:
+    """Write the weights of a run's newest checkpoint, or of the one after ``step``, to a file.
+
+    A run without checkpoints has its trained weights, if it was to save them.
+    """
+    if to.suffix not in KINDS:
+        raise SpecError(
+            f"{to.name} does not say how to write weights", hint=f"end it in {' or '.join(KINDS)}"
+        )
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as why:
+        raise cannot_write(to, why) from why
+    source = _source(run, step)
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        json.dump({"source": str(source.absolute()), "to": str(to.absolute())}, file)
+        file.flush()
+        answer = ask("export", file.name, timeout=3600.0)
+    if "problem" in answer:
+        raise SpecError(answer["problem"], hint=answer["hint"])
+    return Exported(to, source, answer["tensors"], answer["bytes"])
+
+
+def _source(run: Path, step: int | None) -> Path:
+    """Return where the weights are: a checkpoint's folder, or a file."""
+    if step is not None:
+        found = [path.name for path in checkpoints.whole(run / checkpoints.FOLDER)]
+        if checkpoints.name_of(step) not in found:
+            steps = ", ".join(str(int(name.partition("-")[2])) for name in found)
+            raise SpecError(
+                f"{run} has no checkpoint after step {step}",
+                hint=f"there are some after: {steps}" if steps else "it has none at all",
+            )
+        return run / checkpoints.FOLDER / checkpoints.name_of(step)
+    if checkpoints.whole(run / checkpoints.FOLDER) or (run / checkpoints.LAST_WRITTEN).exists():
+        return checkpoints.find(run)
+    if (run / "weights.pt").is_file():
+        return run / "weights.pt"
+    kept = [path for name in ("weights.pt", checkpoints.FOLDER) for path in run.glob(f"*/{name}")]
+    runs = ", ".join(str(path.parent) for path in kept[:3])
+    raise SpecError(
+        f"there are no weights in {run}",
+        hint=f"name one of its runs: {runs}"
+        if kept
+        else "save = true, or checkpoint_every, lets a run keep them",
+    )

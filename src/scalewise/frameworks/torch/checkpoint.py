@@ -1,0 +1,202 @@
+"""Write and read checkpoints while training goes on, with PyTorch's distributed ones.
+
+Everything is kept under the serial model's own names, so that a checkpoint can
+be read on any number of devices and with any strategy. Each rank writes what it
+holds; what several hold, the first of them writes.
+"""
+
+import shutil
+from collections.abc import Iterable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save
+from torch.optim import Optimizer
+
+from scalewise.errors import SpecError
+from scalewise.frameworks.torch.weights import stages_of
+from scalewise.record import checkpoints
+from scalewise.record.checkpoints import Progress
+
+Tensors = dict[str, Tensor]
+
+
+class Checkpoints:
+    """The checkpoints of one run, written one at a time beside the training."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self._folder, self._keep = folder, keep
+        # Written beside the training: its messages must not meet those of a step.
+        self._group = dist.new_group(backend="gloo")
+        self._writing: Future[Any] | None = None
+        self._name = ""
+
+    def latest(self) -> Path | None:
+        """Return the newest whole checkpoint; what is left of others is removed."""
+        found: list[Path | None] = [None]
+        if dist.get_rank() == 0:
+            checkpoints.clear(self._folder, self._keep)
+            found = [next(reversed(checkpoints.whole(self._folder)), None)]
+        dist.broadcast_object_list(found)
+        return found[0]
+
+    def write(self, state: Tensors, progress: Progress) -> str:
+        """Begin to write a checkpoint; return what was wrong with the one before."""
+        problem = self.wait()
+        self._name = checkpoints.name_of(progress.step)
+        path = self._folder / self._name
+        if dist.get_rank() == 0:
+            shutil.rmtree(path, ignore_errors=True)
+            checkpoints.write_progress(path, progress)
+        answer: Any = async_save(
+            {name: _copied(each) for name, each in state.items()},
+            storage_writer=FileSystemWriter(path),
+            planner=DefaultSavePlanner(dedup_save_to_lowest_rank=True),
+            process_group=self._group,
+        )
+        self._writing = answer
+        return problem
+
+    def wait(self) -> str:
+        """Wait until the last checkpoint is whole; return what was wrong with it, if anything."""
+        if self._writing is None:
+            return ""
+        writing, self._writing = self._writing, None
+        try:
+            writing.result()
+        except (Exception, CheckpointException) as problem:
+            return f"checkpoint {self._name} could not be written: {_first_line(problem)}"
+        if dist.get_rank() == 0:
+            checkpoints.clear(self._folder, self._keep)
+        return ""
+
+    def read(self, path: Path, state: Tensors) -> None:
+        """Fill tensors with what a checkpoint has of them."""
+        load(state, storage_reader=FileSystemReader(path), process_group=self._group)
+
+
+def model_state(model: nn.Module) -> Tensors:
+    """Return what this rank holds of a model."""
+    return {
+        f"model.{name}": value
+        for stage in stages_of(model)
+        for name, value in stage.state_dict().items()
+    }
+
+
+def optimizer_state(model: nn.Module, optimizer: Optimizer) -> Tensors:
+    """Return what this rank's optimizer remembers of the parameters."""
+    inner = _inner(optimizer)
+    return {
+        f"optimizer.{name}.{key}": value
+        for name, parameter in _learned(model, inner)
+        for key, value in inner.state[parameter].items()
+        if isinstance(value, Tensor)
+    }
+
+
+def room_for_optimizer(model: nn.Module, optimizer: Optimizer, shapes: dict[str, Any]) -> Tensors:
+    """Make this rank's optimizer remember as much as a checkpoint does; return its tensors."""
+    inner = _inner(optimizer)
+    for name, parameter in _learned(model, inner):
+        before = f"optimizer.{name}."
+        for key in [key for key in shapes if key.startswith(before)]:
+            inner.state[parameter][key[len(before) :]] = _like(parameter, shapes[key], inner)
+    return optimizer_state(model, optimizer)
+
+
+def shapes_in(path: Path) -> dict[str, TensorStorageMetadata]:
+    """Return what a checkpoint says of its tensors, by their names."""
+    found = FileSystemReader(path).read_metadata().state_dict_metadata
+    return {key: each for key, each in found.items() if isinstance(each, TensorStorageMetadata)}
+
+
+def refuse_another_model(path: Path, model: nn.Module, shapes: dict[str, Any]) -> None:
+    """Refuse a checkpoint whose tensors are not those of the model."""
+    for name, mine in model_state(model).items():
+        there = shapes.get(name)
+        if there is None or there.size != mine.shape:
+            what = "is not in it" if there is None else f"has the shape {list(there.size)} in it"
+            raise SpecError(
+                f"{path} is of another model: {name.partition('.')[2]} {what}, "
+                f"and {list(mine.shape)} here",
+                hint="go on with the same workload, options and data, or leave resume out",
+            )
+
+
+def chance_state(device: torch.device) -> Tensors:
+    """Return where this rank's random numbers stand."""
+    mine = f"ranks.{dist.get_rank()}.chance"
+    state = {mine: torch.get_rng_state()}
+    if device.type == "cuda":
+        state[f"{mine}.cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_chance(state: Tensors, device: torch.device) -> None:
+    """Go on with the random numbers that a checkpoint had of this rank."""
+    mine = f"ranks.{dist.get_rank()}.chance"
+    torch.set_rng_state(state[mine])
+    if f"{mine}.cuda" in state:
+        torch.cuda.set_rng_state(state[f"{mine}.cuda"], device)
+
+
+def empty_for(names: Iterable[str], shapes: dict[str, TensorStorageMetadata]) -> Tensors:
+    """Return tensors to be filled with those of a checkpoint."""
+    return {
+        name: torch.empty(shapes[name].size, dtype=shapes[name].properties.dtype)
+        for name in names
+        if name in shapes
+    }
+
+
+def serial_weights(path: Path) -> Tensors:
+    """Return the whole model of a checkpoint, in one process."""
+    shapes = shapes_in(path)
+    state = empty_for([name for name in shapes if name.startswith("model.")], shapes)
+    load(state, storage_reader=FileSystemReader(path), no_dist=True)
+    return {name.partition(".")[2]: value for name, value in state.items()}
+
+
+def _learned(model: nn.Module, inner: Any) -> list[tuple[str, Tensor]]:
+    """Return the parameters that this rank's own optimizer updates, with their names."""
+    mine = {id(each) for group in inner.param_groups for each in group["params"]}
+    return [
+        (name, each)
+        for stage in stages_of(model)
+        for name, each in stage.named_parameters()
+        if id(each) in mine
+    ]
+
+
+def _inner(optimizer: Optimizer) -> Any:
+    return getattr(optimizer, "optim", optimizer)  # ZeRO keeps its part in another one.
+
+
+def _like(parameter: Tensor, shape: TensorStorageMetadata, inner: Any) -> Tensor:
+    """Return room for a tensor: one of a parameter's shape is spread like it."""
+    if shape.size == parameter.shape:
+        return torch.zeros_like(parameter, dtype=shape.properties.dtype)
+    on_device = any(group.get("fused") or group.get("capturable") for group in inner.param_groups)
+    device = parameter.device if on_device else "cpu"
+    return torch.zeros(shape.size, dtype=shape.properties.dtype, device=device)
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """Return a tensor that training does not change while it is written."""
+    return tensor.detach().clone() if tensor.device.type == "cpu" else tensor.detach()
+
+
+def _first_line(problem: BaseException) -> str:
+    inside = list(getattr(problem, "failures", {}).values())
+    told = inside[0][0] if inside and isinstance(inside[0], tuple) else problem
+    return (str(told).strip().splitlines() or [type(told).__name__])[0]

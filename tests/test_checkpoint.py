@@ -1,0 +1,158 @@
+"""A training that is killed goes on as if nothing had happened, here or elsewhere."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from builders import a_run
+from scalewise.errors import SpecError
+from scalewise.export import export
+from scalewise.frameworks.torch import Torch
+from scalewise.record import checkpoints
+from scalewise.record.write import write_json
+from scalewise.spec import RunSpec
+
+SCRIPT = Path(__file__).parent / "killed.py"
+BASE = {
+    "workload": "mlp",
+    "options": {"hidden": [32, 16, 16, 16]},
+    "global_batch": 64,
+    "epochs": 3,
+    "optimizer": "adamw",
+    "lr": 0.002,
+    "schedule": "cosine",
+    "checkpoint_every": 8,
+    "save": True,
+}
+STEPS = 22
+"""Of an epoch."""
+
+
+def a_training(**changes) -> RunSpec:
+    return RunSpec.from_dict({"topology": "1x2", **BASE, **changes})
+
+
+def start(spec: RunSpec, home: Path, *, attempt: int = 1, killed: str = "never") -> int:
+    """Start the ranks of a run; return torchrun's exit code."""
+    home.mkdir(exist_ok=True)
+    write_json(home / "spec.json", spec.to_dict())
+    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    argv += [f"--nproc-per-node={spec.topology.world}", str(SCRIPT), str(home), killed]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "SCALEWISE_ATTEMPT": str(attempt)}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300)
+    if killed == "never":
+        assert done.returncode == 0, done.stderr[-4000:]
+    return done.returncode
+
+
+def losses(home: Path, attempt: int) -> dict[int, list[float]]:
+    """Return the losses of each epoch that an attempt ended."""
+    lines = [json.loads(line) for line in (home / "rank-00000.jsonl").read_text().splitlines()]
+    mine = [line for line in lines if line["attempt"] == attempt and "losses" in line]
+    return {line["epoch"]: line["losses"] for line in mine}
+
+
+def weights(home: Path) -> dict[str, torch.Tensor]:
+    return torch.load(home / "weights.pt")
+
+
+def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def failure(function, *words) -> str:
+    with pytest.raises(SpecError) as bad:
+        function(*words)
+    return str(bad.value)
+
+
+WAYS = ("ddp", "fsdp", "zero1", "pipeline", "tensor")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Return the folder of a training that nobody killed, made once for each way to split."""
+    made: dict[str, Path] = {}
+
+    def of(way: str) -> Path:
+        if way not in made:
+            made[way] = tmp_path_factory.mktemp(way)
+            start(a_training(strategy=way), made[way])
+        return made[way]
+
+    return of
+
+
+def kills(count: int) -> list[tuple[str, str]]:
+    """Return ways to split, each with a moment to be killed at."""
+    chance = random.Random(1)
+    moments = [f"step:{chance.randrange(10, 3 * STEPS)}" for _ in range(count)]
+    moments[1::3] = [f"save:{chance.randrange(2, 8)}" for _ in moments[1::3]]
+    moments[2::3] = [f"edge:{chance.randrange(1, 4)}" for _ in moments[2::3]]
+    return [(WAYS[n % len(WAYS)], moment) for n, moment in enumerate(moments)]
+
+
+CAMPAIGN = [
+    pytest.param(way, moment, marks=[] if n < 2 else pytest.mark.soak)
+    for n, (way, moment) in enumerate(kills(20))
+]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("way", "moment"), CAMPAIGN)
+def test_a_killed_training_goes_on_bit_by_bit(way, moment, whole, tmp_path):
+    spec, expected = a_training(strategy=way), whole(way)
+    assert start(spec, tmp_path, killed=moment) != 0
+    left = checkpoints.whole(tmp_path / checkpoints.FOLDER)
+    assert left, "the one before is whole"
+    start(spec, tmp_path, attempt=2)
+    found = losses(tmp_path, 2)
+    assert found
+    assert found == {epoch: losses(expected, 1)[epoch] for epoch in found}
+    assert max(found) == 2
+    assert equal(weights(tmp_path), weights(expected))
+
+
+@pytest.mark.timeout(600)
+def test_weights_are_the_same_on_other_devices_and_in_one_process(tmp_path):
+    four = a_training(topology="1x4", strategy="fsdp", epochs=1)
+    start(four, tmp_path / "four")
+    two = a_training(epochs=1, resume=str(tmp_path / "four"))
+    start(two, tmp_path / "two")
+    one = a_training(topology="1x1", epochs=1, resume=str(tmp_path / "two"))
+    start(one, tmp_path / "one")
+    expected = weights(tmp_path / "four")
+    assert equal(weights(tmp_path / "two"), expected)
+    assert equal(weights(tmp_path / "one"), expected)
+    for name in ("weights.safetensors", "weights.pt"):
+        export(tmp_path / "four", tmp_path / name)
+    assert equal(load_file(tmp_path / "weights.safetensors"), expected)
+    assert equal(torch.load(tmp_path / "weights.pt"), expected)
+    assert "no checkpoint after step 7" in failure(export, tmp_path / "four", tmp_path / "a.pt", 7)
+    assert "does not say how to write" in failure(export, tmp_path / "four", tmp_path / "weights")
+    another = a_training(options={"hidden": [32, 16]}, resume=str(tmp_path / "four"))
+    with pytest.raises(SpecError, match=r"is of another model: its hidden is \[32, 16, 16, 16\]"):
+        Torch().check(another)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_one_device_goes_on_as_four_would(tmp_path):
+    start(a_training(topology="1x4", strategy="fsdp", epochs=1), tmp_path / "four")
+    start(a_training(topology="1x4", strategy="fsdp", resume=str(tmp_path / "four")),
+          tmp_path / "more")  # fmt: skip
+    start(a_training(topology="1x1", resume=str(tmp_path / "four")), tmp_path / "alone")
+    apart, together = weights(tmp_path / "alone"), weights(tmp_path / "more")
+    assert max(float((apart[name] - together[name]).abs().max()) for name in apart) < 1e-4
+
+
+def test_a_checkpoint_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(SpecError, match="there is no whole checkpoint in"):
+        Torch().check(a_run(framework="torch", workload="mlp", resume=str(tmp_path)))
