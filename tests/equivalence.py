@@ -38,6 +38,7 @@ MODELS: dict[str, dict[str, Any]] = {
     },
 }
 MLP = ("mlp",)
+BUCKETS = {"bucket_mb": 0.01, "first_bucket_mb": 0.002, "bucket_view": False, "static_graph": True}
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ CELLS = {
     2: [
         Cell("ddp", split("ddp")),
         Cell("ddp, accumulate 4", {**split("ddp"), "accumulate": 4}),
+        Cell("ddp, buckets", {**split("ddp"), "options": BUCKETS}),
         Cell("zero1", split("zero1")),
         # Adam makes whole steps of the rounding errors of a gradient that is nothing, and
         # such are those of the biases of an attention's keys.

@@ -9,7 +9,8 @@ import pytest
 
 from builders import a_run
 from scalewise.errors import SpecError
-from scalewise.frameworks.torch import Torch
+from scalewise.frameworks.torch import Torch, options_for
+from scalewise.frameworks.torch.strategies import ddp, zero1
 
 SCRIPT = Path(__file__).parent / "equivalence.py"
 LOSS, WEIGHTS = 2e-6, 1e-6
@@ -110,8 +111,35 @@ GPT = {"workload": "gpt", "data": "tokens:100x16", "options": {"heads": 4, "dept
             {"workload": "mlp", "parallelism": {"tensor": 8}, "options": {"hidden": [12, 8]}},
             "a layer of mlp has 12 units, which tensor 8 does not divide",
         ),
+        ({**GPT, "options": {"bucket_mb": 0}}, "bucket_mb must be a number above 0, got 0"),
+        ({**GPT, "options": {"first_bucket_mb": "1"}}, "first_bucket_mb must be a number above 0"),
+        ({**GPT, "options": {"bucket_view": 1}}, "bucket_view must be true or false, got 1"),
+        (
+            {**GPT, "options": {"static_graph": True}, "accumulate": 2},
+            "static_graph does not go together with accumulate",
+        ),
+        (
+            {**GPT, "parallelism": {"tensor": 2}, "options": {"bucket_mb": 10}},
+            "bucket_mb is a setting of DDP",
+        ),
+        ({**GPT, "strategy": "fsdp", "options": {"bucket_mb": 10}}, "has no option 'bucket_mb'"),
     ],
 )
 def test_what_cannot_be_split_is_refused_before_any_rank_starts(run, said):
     with pytest.raises(SpecError, match=said):
         Torch().check(a_run(**{"topology": "1x8", "framework": "torch", **run}))
+
+
+@pytest.mark.parametrize("strategy", [ddp.parallelize, zero1.parallelize])
+def test_settings_of_ddp_reach_it_as_one_value(strategy):
+    spec = a_run(framework="torch", workload="mlp", options={"bucket_mb": 10, "hidden": [4]})
+    assert options_for(strategy, spec) == {"buckets": ddp.Buckets(bucket_mb=10)}
+
+
+def test_a_version_of_pytorch_without_a_first_bucket_is_told(monkeypatch):
+    class Older:
+        pass
+
+    monkeypatch.setattr(ddp, "DistributedDataParallel", Older)
+    with pytest.raises(SpecError, match="this version of PyTorch has no setting for the first"):
+        ddp.Buckets(first_bucket_mb=1)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import fields, is_dataclass, replace
 from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
@@ -46,7 +47,8 @@ class Torch:
         if spec.options:
             _check_options(spec)
         by_blocks = spec.recompute != "none" or spec.compile == "blocks"
-        if spec.degrees.degree > 1 or by_blocks or source.kind in ("tokens", "text"):
+        of_tokens = source.kind in ("tokens", "text")
+        if spec.degrees.degree > 1 or by_blocks or of_tokens or spec.options:
             from scalewise.frameworks.torch.splits import refuse_impossible
 
             refuse_impossible(spec)
@@ -76,11 +78,12 @@ class Torch:
 
 
 def _check_options(spec: RunSpec) -> None:
-    """Refuse options that neither the workload nor the strategy knows."""
+    """Refuse options that neither the workload nor the strategy knows, or cannot take."""
     known: list[str] = []
     for kind, name in (("workloads", spec.workload), ("strategies", spec.strategy)):
         part = plugins.load(kind, str(name), framework="torch")  # type: ignore[arg-type]
         known += options_of(part)
+        options_for(part, spec)
     for key in spec.options:
         if key not in known:
             raise SpecError(
@@ -96,12 +99,29 @@ def workload(spec: RunSpec) -> Callable[..., Any]:
 
 
 def options_of(part: Any) -> list[str]:
-    """Return the names of a part's options: its keyword-only arguments."""
-    return [
-        name for name, each in signature(part).parameters.items() if each.kind is each.KEYWORD_ONLY
-    ]
+    """Return the names of a part's options: its keyword-only arguments.
+
+    Several that belong together are the fields of one, a dataclass that checks them.
+    """
+    found: list[str] = []
+    for name, default in _keywords(part).items():
+        found += [each.name for each in fields(default)] if is_dataclass(default) else [name]
+    return found
 
 
 def options_for(part: Any, spec: RunSpec) -> dict[str, Any]:
-    """Return those of the run's options that are for this part."""
-    return {key: value for key, value in spec.options.items() if key in options_of(part)}
+    """Return those of the run's options that are for this part, as its arguments."""
+    chosen: dict[str, Any] = {}
+    for name, default in _keywords(part).items():
+        if is_dataclass(default):
+            names = {each.name for each in fields(default)}
+            given = {key: value for key, value in spec.options.items() if key in names}
+            chosen[name] = replace(default, **given)  # type: ignore[type-var]
+        elif name in spec.options:
+            chosen[name] = spec.options[name]
+    return chosen
+
+
+def _keywords(part: Any) -> dict[str, Any]:
+    every = signature(part).parameters.values()
+    return {each.name: each.default for each in every if each.kind is each.KEYWORD_ONLY}

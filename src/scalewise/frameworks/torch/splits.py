@@ -1,11 +1,14 @@
 """Whether a model can be split as a run asks, found out before any rank starts."""
 
+from dataclasses import fields
+
 import torch
 from torch import nn
 
 from scalewise.errors import SpecError
 from scalewise.frameworks.torch.models.parts import blocks_of, seams_of
 from scalewise.frameworks.torch.source import Source
+from scalewise.frameworks.torch.strategies.ddp import Buckets
 from scalewise.frameworks.torch.task import build
 from scalewise.spec import RunSpec
 
@@ -19,6 +22,7 @@ def refuse_impossible(spec: RunSpec) -> None:
             f"divide its {spec.topology.devices} devices",
             hint="leave shard out",
         )
+    _refuse_buckets(spec)
     if spec.strategy == "zero1" and split.tensor * split.pipeline > 1:
         raise SpecError(
             "zero1 does not go together with tensor or pipeline",
@@ -39,6 +43,23 @@ def refuse_impossible(spec: RunSpec) -> None:
         _refuse_tensor(model, spec)
     if split.pipeline > 1:
         _refuse_pipeline(model, spec)
+
+
+def _refuse_buckets(spec: RunSpec) -> None:
+    """Refuse settings of DDP where it is not what exchanges gradients, or cannot take them."""
+    ours = [each.name for each in fields(Buckets) if each.name in spec.options]
+    if ours and spec.degrees.tensor > 1:
+        raise SpecError(
+            f"{ours[0]} is a setting of DDP, which cannot hold layers that are split by tensor",
+            hint=f"leave {ours[0]} out",
+        )
+    several = spec.accumulate > 1 or spec.degrees.pipeline > 1
+    if spec.options.get("static_graph") and several:
+        raise SpecError(
+            "static_graph does not go together with accumulate or pipeline: DDP then has "
+            "backwards that exchange nothing",
+            hint="leave static_graph out",
+        )
 
 
 def _refuse_tensor(model: nn.Module, spec: RunSpec) -> None:

@@ -1,22 +1,76 @@
 """Data parallelism: every replica holds the model, gradients are averaged."""
 
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
+from scalewise.checks import positive, typed
+from scalewise.errors import SpecError
 from scalewise.frameworks.torch.mesh import size
 from scalewise.frameworks.torch.strategies.assemble import assemble
 from scalewise.frameworks.torch.strategies.fsdp import sharded
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.spec import RunSpec
 
+BUCKET_MB = 25.0
+"""What DDP itself takes for a bucket."""
 
-def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec) -> Parallel:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buckets:
+    """How gradients are bundled for their exchange; nothing means as DDP itself does."""
+
+    bucket_mb: float | None = None
+    """The most MiB of gradients that are exchanged at once."""
+    first_bucket_mb: float | None = None
+    """The same for those that come first in backward."""
+    bucket_view: bool = True
+    """Whether gradients live in their bucket, instead of a copy beside it."""
+    static_graph: bool = False
+    """Whether every step uses the same parameters in the same order."""
+
+    def __post_init__(self) -> None:
+        for name in ("bucket_mb", "first_bucket_mb"):
+            if getattr(self, name) is not None:
+                positive(name, getattr(self, name), example=10)
+        for name in ("bucket_view", "static_graph"):
+            typed(name, getattr(self, name), bool, "true or false")
+        known = signature(DistributedDataParallel).parameters
+        if self.first_bucket_mb and "bucket_cap_mb_list" not in known:
+            raise SpecError(
+                "this version of PyTorch has no setting for the first bucket",
+                hint="leave first_bucket_mb out",
+            )
+
+    def wrap(self, model: nn.Module, mesh: DeviceMesh) -> DistributedDataParallel:
+        """Return a replica that exchanges its gradients with the others while backward goes on."""
+        given: dict[str, Any] = {"bucket_cap_mb": self.bucket_mb}
+        if self.first_bucket_mb:
+            given = {"bucket_cap_mb_list": [self.first_bucket_mb, self.bucket_mb or BUCKET_MB]}
+        return DistributedDataParallel(
+            model,
+            process_group=mesh.get_group("replicate"),
+            gradient_as_bucket_view=self.bucket_view,
+            static_graph=self.static_graph,
+            **given,
+        )
+
+
+AS_DDP_DOES = Buckets()
+
+
+def parallelize(
+    task: Task, mesh: DeviceMesh, spec: RunSpec, *, buckets: Buckets = AS_DDP_DOES
+) -> Parallel:
     """Replicate the model and overlap the gradient all-reduce with backward."""
-    return assemble(task, mesh, spec, lambda part: replicated(part, mesh))
+    return assemble(task, mesh, spec, lambda part: replicated(part, mesh, buckets))
 
 
-def replicated(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+def replicated(model: nn.Module, mesh: DeviceMesh, buckets: Buckets) -> nn.Module:
     """Return one replica of a model, or of a stage of it."""
     if size(mesh, "replicate") == 1:
         # One replica has nobody to talk to: wrapped, the baseline would be slower
@@ -24,6 +78,4 @@ def replicated(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
         return model
     if size(mesh, "tensor") > 1:
         return sharded(model, mesh)  # Over one device each: what is split, DDP cannot hold.
-    return DistributedDataParallel(
-        model, process_group=mesh.get_group("replicate"), gradient_as_bucket_view=True
-    )
+    return buckets.wrap(model, mesh)

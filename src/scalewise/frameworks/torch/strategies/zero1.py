@@ -10,12 +10,14 @@ from torch.optim import Optimizer
 
 from scalewise.frameworks.torch.mesh import size
 from scalewise.frameworks.torch.strategies.assemble import assemble, learner
-from scalewise.frameworks.torch.strategies.ddp import replicated
+from scalewise.frameworks.torch.strategies.ddp import AS_DDP_DOES, Buckets, replicated
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.spec import RunSpec
 
 
-def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec) -> Parallel:
+def parallelize(
+    task: Task, mesh: DeviceMesh, spec: RunSpec, *, buckets: Buckets = AS_DDP_DOES
+) -> Parallel:
     """Replicate the model; each replica updates its part, and tells the others."""
 
     def learn(task: Task, parameters: Iterable[Tensor]) -> Optimizer:
@@ -28,4 +30,4 @@ def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec) -> Parallel:
             **task.optimizer.keywords,
         )
 
-    return assemble(task, mesh, spec, lambda part: replicated(part, mesh), learn)
+    return assemble(task, mesh, spec, lambda part: replicated(part, mesh, buckets), learn)
