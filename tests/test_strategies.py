@@ -118,6 +118,12 @@ GPT = {"workload": "gpt", "data": "tokens:100x16", "options": {"heads": 4, "dept
             {**GPT, "options": {"static_graph": True}, "accumulate": 2},
             "static_graph does not go together with accumulate",
         ),
+        ({**GPT, "options": {"compression": "fp8"}}, "compression must be one of none, fp16"),
+        ({**GPT, "options": {"powersgd_rank": 0}}, "powersgd_rank must be a whole number from 1"),
+        (
+            {**GPT, "parallelism": {"tensor": 2}, "options": {"compression": "fp16"}},
+            "compression is a setting of DDP",
+        ),
         (
             {**GPT, "parallelism": {"tensor": 2}, "options": {"bucket_mb": 10}},
             "bucket_mb is a setting of DDP",

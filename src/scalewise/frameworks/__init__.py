@@ -97,6 +97,10 @@ class Session(Protocol):
         """Go on from the newest checkpoint in a folder; return how many steps are done."""
         ...
 
+    def exchanged(self) -> Mapping[str, Any]:
+        """Return what was seen of the exchange of gradients, each by its name in the record."""
+        ...
+
     def save(self, path: Path) -> None:
         """Write the model's weights, as the serial model would name them."""
         ...

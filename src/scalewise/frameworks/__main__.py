@@ -86,9 +86,9 @@ def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt) -> N
         probe.note(span="launch", start=attempt.launched, end=probe.wall())
         with entering as session:
             train(spec, session, probe, attempt.folder, log)
-            memory, held = session.memory(), session.held()
+            memory, held, exchanged = session.memory(), session.held(), session.exchanged()
             if log:
-                log.end(memory)
+                log.end(memory, exchanged)
     finally:
         if watch:
             watch.close()
@@ -99,6 +99,7 @@ def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt) -> N
         simulated=clock.simulated,
         memory=memory,
         held=held,
+        **exchanged,
         flush=round(probe.flush_seconds, 6),
     )
     file.close()

@@ -286,6 +286,9 @@ class FakeSession:
     def held(self) -> None:
         return None
 
+    def exchanged(self) -> dict[str, Any]:
+        return {}
+
     def memory(self) -> int:
         return int(self._law.memory)
 

@@ -170,7 +170,7 @@ class Log:
             parts.append(f"{quality.samples / checked:,.1f} {self._unit}/s")
         say("  ".join(parts))
 
-    def end(self, memory: int | None) -> None:
+    def end(self, memory: int | None, exchanged: Mapping[str, Any]) -> None:
         """Tell the sum of it."""
         if steady := self._trained[1:] or self._trained:
             rate = self._world * sum(each for each, _ in steady) / sum(each for _, each in steady)
@@ -180,6 +180,18 @@ class Log:
         say(f"complete time  {self._probe.wall() - self._launched:.2f} s so far, shutdown to come")
         if memory is not None:
             say(f"peak memory    {memory / 2**20:,.1f} MiB on this rank")
+        if packed := exchanged.get("compression"):
+            say(f"compression    {_packed(**packed)}")
+
+
+def _packed(kind: str, sent: int, whole: int, error: float | None) -> str:
+    """Return what compression did, in words.
+
+    >>> _packed("powersgd rank 1", 3, 100, 0.42)
+    'powersgd rank 1: 0.03 of the bytes, error 0.42 of the gradient'
+    """
+    off = "unknown" if error is None else f"{error:.2g} of the gradient"
+    return f"{kind}: {sent / whole:.2g} of the bytes, error {off}"
 
 
 def say(line: str) -> None:

@@ -158,8 +158,8 @@ def _flat(point: Point) -> dict[str, Any]:
     for name, found in _values(point).items():
         if isinstance(found, Estimate):
             flat |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
-        elif name == "complete":
-            flat |= {f"complete_{part}": each.value for part, each in found.items()}
+        elif isinstance(found, Mapping):
+            flat |= {f"{name}_{part}": each.value for part, each in found.items()}
         elif name == "warnings":
             flat[name] = "; ".join(found)
         else:

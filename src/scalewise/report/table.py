@@ -98,6 +98,8 @@ def _section(curve: ScalingCurve) -> Section:
             ("left out", lambda p: p.left_out or NONE),
             ("memory MiB", lambda p: value(p.memory and p.memory * (1 / 2**20))),
             ("model MiB", lambda p: value(p.held and p.held * (1 / 2**20))),
+            ("bytes exchanged", lambda p: percent((p.compression or {}).get("ratio"))),
+            ("gradient error", lambda p: percent((p.compression or {}).get("error"))),
             ("accuracy", lambda p: percent(p.accuracy)),
             ("±", lambda p: points(p.accuracy)),
         ]),

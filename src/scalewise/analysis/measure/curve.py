@@ -39,6 +39,9 @@ class Point:
     """Peak bytes on the fullest device."""
     held: Estimate | None = None
     """Bytes of parameters, gradients and optimizer state on the device that holds most of them."""
+    compression: Mapping[str, Estimate] | None = None
+    """Of gradients: the ``ratio`` of their bytes that is exchanged, and the ``error`` it makes as
+    a share of the gradient; nothing where they go whole."""
     global_batch: int | None = None
     batches_per_rank: int | None = None
     """Per epoch, or in total where epochs do not decide."""

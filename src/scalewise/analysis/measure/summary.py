@@ -152,6 +152,7 @@ def _point(repeats: list[RunRecord]) -> Point:
         },
         memory=Estimate.of([peak for peak in memory if peak]) if all(memory) else None,
         held=Estimate.of([most for most in held if most]) if all(held) else None,
+        compression=_compression(repeats),
         global_batch=_usual_batch(repeats[0], windows[0].first)
         if spec.program
         else spec.global_batch,
@@ -201,6 +202,19 @@ def _peak(record: RunRecord) -> float | None:
 def _most_held(record: RunRecord) -> float | None:
     held = [rank.find("held") for rank in record.ranks]
     return None if None in held else float(max(sum(each.values()) for each in held))
+
+
+def _compression(repeats: Sequence[RunRecord]) -> dict[str, Estimate] | None:
+    """Return what compression left of the gradients' bytes, and its error, over all ranks."""
+    told = [[rank.find("compression") for rank in record.ranks] for record in repeats]
+    if not all(each for ranks in told for each in ranks):
+        return None
+    sums = [(sum(r["sent"] for r in ranks), sum(r["whole"] for r in ranks)) for ranks in told]
+    found = {"ratio": Estimate.of([sent / whole for sent, whole in sums])}
+    errors = [[each["error"] for each in ranks] for ranks in told]
+    if not any(None in ranks for ranks in errors):
+        found["error"] = Estimate.of_shares([float(np.mean(ranks)) for ranks in errors])
+    return found
 
 
 def _mean_of(epochs: list[list[float]], which: slice) -> Estimate | None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -153,6 +154,8 @@ class TorchSession:
         parallel, last = self._parallel, len(weights) - 1
         scale = self._scaler.scale if self._scaler else 1.0
         total: Tensor | None = None
+        if parallel.exchange:
+            parallel.exchange.begin()
         for micro, weight in enumerate(weights):
             inputs, labels = self._fetch(self._batches)
             probe.lap("input")
@@ -160,6 +163,8 @@ class TorchSession:
                 inputs, labels, weight * scale, probe, sync=micro == last
             )
             total = loss if total is None else total + loss
+        if parallel.exchange:
+            parallel.exchange.end()
         self._learn(parallel.optimizer)
         probe.lap("optimizer")
         assert total is not None
@@ -317,6 +322,11 @@ class TorchSession:
             self._stacked = [] if losses is None else [losses.to(self._device)]
             checkpoint.set_chance(state, self._device)
         return self._taken
+
+    def exchanged(self) -> dict[str, Any]:
+        """Return what was seen of the exchange of gradients: its compression."""
+        exchange = self._parallel.exchange
+        return {"compression": exchange.compression() if exchange else None}
 
     def save(self, path: Path) -> None:
         """Write the weights once, under the serial model's own names."""

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from scalewise.errors import SpecError
 from scalewise.frameworks.torch import options_for, workload
+from scalewise.frameworks.torch.exchange import Exchange
 from scalewise.probe import Laps
 from scalewise.spec import RunSpec
 
@@ -60,6 +61,8 @@ class Parallel:
     evaluate: Callable[[Tensor, Tensor], Tensor | None] | None = None
     """Returns the output for inputs with these labels, nothing on a rank that does not see it;
     where there is none, ``model`` itself does."""
+    exchange: Exchange | None = None
+    """What stands between replicas, where they exchange whole gradients."""
 
 
 def build(spec: RunSpec, shape: tuple[int, int, int] | int, classes: int) -> nn.Module:

@@ -15,13 +15,16 @@ from scalewise.frameworks.torch.strategies.tensor import split
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.spec import RunSpec
 
+Learn = Callable[[Task, Iterable[Tensor]], Optimizer]
+"""Makes the optimizer of a task's parameters."""
+
 
 def assemble(
     task: Task,
     mesh: DeviceMesh,
     spec: RunSpec,
     share: Callable[[nn.Module], nn.Module],
-    learn: Callable[[Task, Iterable[Tensor]], Optimizer] | None = None,
+    learn: Learn | None = None,
 ) -> Parallel:
     """Return the task made parallel.
 

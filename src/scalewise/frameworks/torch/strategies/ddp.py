@@ -1,17 +1,20 @@
 """Data parallelism: every replica holds the model, gradients are averaged."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any
 
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
-from scalewise.checks import positive, typed
+from scalewise.checks import positive, typed, whole
 from scalewise.errors import SpecError
+from scalewise.frameworks.torch import compression
+from scalewise.frameworks.torch.exchange import Exchange
 from scalewise.frameworks.torch.mesh import size
-from scalewise.frameworks.torch.strategies.assemble import assemble
+from scalewise.frameworks.torch.strategies.assemble import Learn, assemble
 from scalewise.frameworks.torch.strategies.fsdp import sharded
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.spec import RunSpec
@@ -22,7 +25,7 @@ BUCKET_MB = 25.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buckets:
-    """How gradients are bundled for their exchange; nothing means as DDP itself does."""
+    """How gradients are bundled and packed for their exchange; nothing means as DDP itself does."""
 
     bucket_mb: float | None = None
     """The most MiB of gradients that are exchanged at once."""
@@ -32,6 +35,10 @@ class Buckets:
     """Whether gradients live in their bucket, instead of a copy beside it."""
     static_graph: bool = False
     """Whether every step uses the same parameters in the same order."""
+    compression: str = "none"
+    """In which way gradients are made smaller for the exchange."""
+    powersgd_rank: int = 1
+    """How many columns are left of a layer's gradient, with ``powersgd``."""
 
     def __post_init__(self) -> None:
         for name in ("bucket_mb", "first_bucket_mb"):
@@ -39,6 +46,8 @@ class Buckets:
                 positive(name, getattr(self, name), example=10)
         for name in ("bucket_view", "static_graph"):
             typed(name, getattr(self, name), bool, "true or false")
+        compression.check(self.compression)
+        whole("powersgd_rank", self.powersgd_rank, least=1)
         known = signature(DistributedDataParallel).parameters
         if self.first_bucket_mb and "bucket_cap_mb_list" not in known:
             raise SpecError(
@@ -46,14 +55,14 @@ class Buckets:
                 hint="leave first_bucket_mb out",
             )
 
-    def wrap(self, model: nn.Module, mesh: DeviceMesh) -> DistributedDataParallel:
+    def wrap(self, model: nn.Module, group: dist.ProcessGroup) -> DistributedDataParallel:
         """Return a replica that exchanges its gradients with the others while backward goes on."""
         given: dict[str, Any] = {"bucket_cap_mb": self.bucket_mb}
         if self.first_bucket_mb:
             given = {"bucket_cap_mb_list": [self.first_bucket_mb, self.bucket_mb or BUCKET_MB]}
         return DistributedDataParallel(
             model,
-            process_group=mesh.get_group("replicate"),
+            process_group=group,
             gradient_as_bucket_view=self.bucket_view,
             static_graph=self.static_graph,
             **given,
@@ -67,15 +76,24 @@ def parallelize(
     task: Task, mesh: DeviceMesh, spec: RunSpec, *, buckets: Buckets = AS_DDP_DOES
 ) -> Parallel:
     """Replicate the model and overlap the gradient all-reduce with backward."""
-    return assemble(task, mesh, spec, lambda part: replicated(part, mesh, buckets))
+    return replicas(task, mesh, spec, buckets)
 
 
-def replicated(model: nn.Module, mesh: DeviceMesh, buckets: Buckets) -> nn.Module:
-    """Return one replica of a model, or of a stage of it."""
-    if size(mesh, "replicate") == 1:
-        # One replica has nobody to talk to: wrapped, the baseline would be slower
-        # and every other scale would look better than it is.
-        return model
-    if size(mesh, "tensor") > 1:
-        return sharded(model, mesh)  # Over one device each: what is split, DDP cannot hold.
-    return buckets.wrap(model, mesh)
+def replicas(
+    task: Task, mesh: DeviceMesh, spec: RunSpec, buckets: Buckets, learn: Learn | None = None
+) -> Parallel:
+    """Return the task on replicas that exchange gradients; ``learn`` makes their optimizer."""
+    exchange = Exchange(buckets.compression, buckets.powersgd_rank)
+
+    def replicated(model: nn.Module) -> nn.Module:
+        if size(mesh, "replicate") == 1:
+            # One replica has nobody to talk to: wrapped, the baseline would be slower
+            # and every other scale would look better than it is.
+            return model
+        if size(mesh, "tensor") > 1:
+            return sharded(model, mesh)  # Over one device each: what is split, DDP cannot hold.
+        wrapped = buckets.wrap(model, mesh.get_group("replicate"))
+        exchange.join(wrapped, mesh.get_group("replicate"))
+        return wrapped
+
+    return replace(assemble(task, mesh, spec, replicated, learn), exchange=exchange)

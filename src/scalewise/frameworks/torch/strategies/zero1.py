@@ -9,8 +9,8 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.optim import Optimizer
 
 from scalewise.frameworks.torch.mesh import size
-from scalewise.frameworks.torch.strategies.assemble import assemble, learner
-from scalewise.frameworks.torch.strategies.ddp import AS_DDP_DOES, Buckets, replicated
+from scalewise.frameworks.torch.strategies.assemble import learner
+from scalewise.frameworks.torch.strategies.ddp import AS_DDP_DOES, Buckets, replicas
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.spec import RunSpec
 
@@ -30,4 +30,4 @@ def parallelize(
             **task.optimizer.keywords,
         )
 
-    return assemble(task, mesh, spec, lambda part: replicated(part, mesh, buckets), learn)
+    return replicas(task, mesh, spec, buckets, learn)
