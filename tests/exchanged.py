@@ -3,10 +3,12 @@
     torchrun --nproc-per-node=2 tests/exchanged.py ANSWER.json
 
 Each case trains with our session. What is given to all-reduce in a step is counted here anew.
+Then the noise of gradients is estimated where it is known.
 """
 
 import json
 import sys
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from scalewise.frameworks.torch.data import load
+from scalewise.frameworks.torch.exchange import Exchange
 from scalewise.frameworks.torch.session import TorchSession
 from scalewise.frameworks.torch.source import Source
 from scalewise.probe import Unwatched
@@ -34,6 +37,15 @@ CASES: dict[str, dict[str, Any]] = {
     "accumulated": {"options": {"compression": "fp16"}, "accumulate": 2},
     "zero1": {"options": {"compression": "fp16"}, "strategy": "zero1"},
     "fp16 in fp16": {"options": {"compression": "fp16"}, "precision": "fp16"},
+}
+
+D, SIGNAL = 1000, 50.0
+"""Of the quadratic: how many parameters, and the square of their distance from the best ones."""
+NOISY: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "accumulated": {"accumulate": 2},
+    "scaled": {"scale": 1024.0},
+    "compressed": {"compression": "powersgd"},
 }
 
 
@@ -64,12 +76,47 @@ def train(run: dict[str, Any], counted: Counted) -> dict[str, Any]:
     return {"size": size, "last": last, "losses": training.losses(), **training.exchanged()}
 
 
+class Quadratic(torch.nn.Module):
+    """Half the squared distance of its parameters from samples, on the mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.theta = torch.nn.Parameter(torch.full((D // 10, 10), (SIGNAL / D) ** 0.5))
+
+    def forward(self, samples: torch.Tensor) -> torch.Tensor:
+        """Return the loss; samples are normal around 0, so theta is the gradient over all."""
+        return (self.theta - samples).square().flatten(1).sum(1).mean() / 2
+
+
+def quadratic(accumulate: int = 1, scale: float = 1.0, compression: str = "none") -> dict[str, Any]:
+    """Estimate the noise of a model that stays where it is: tr Σ = D, |G|² = SIGNAL."""
+    spec = RunSpec.from_dict({
+        "topology": "1x2", "batch": 16 // accumulate, "accumulate": accumulate, "steps": 1,
+        "noise_every": 2,
+    })  # fmt: skip
+    torch.manual_seed(dist.get_rank())
+    model = torch.nn.parallel.DistributedDataParallel(Quadratic())
+    exchange = Exchange(spec, compression)
+    exchange.join(model, dist.group.WORLD)
+    for _ in range(300):
+        exchange.begin()
+        for micro in range(accumulate):
+            last = micro == accumulate - 1
+            with nullcontext() if last else model.no_sync():
+                loss = model(torch.randn(spec.batch, D // 10, 10))
+                (loss * scale / accumulate).backward()
+        exchange.end(scale)
+        model.zero_grad()
+    return exchange.noise()
+
+
 def main() -> None:
     """Train all cases, and leave the answer of rank 0."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=120))
     counted = Counted()
     answers = {name: train(run, counted) for name, run in CASES.items()}
+    answers |= {f"noise {name}": quadratic(**how) for name, how in NOISY.items()}
     if dist.get_rank() == 0:
         Path(sys.argv[1]).write_text(json.dumps(answers))
     dist.barrier()

@@ -1,18 +1,25 @@
-"""What replicas exchange: less than all of their gradients, and how far that is off."""
+"""What replicas exchange: less than all of their gradients, and what that tells of them."""
 
 import json
+import math
+import random
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from builders import a_run
 from scalewise import collect
+from scalewise.errors import SpecError
 from scalewise.face import run as run_study
+from scalewise.frameworks.noise import Noise
+from scalewise.frameworks.torch import Torch
 from scalewise.report.formats import as_json, comma_separated
 from scalewise.spec import StudySpec
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 SCRIPT = Path(__file__).parent / "exchanged.py"
 
 
@@ -22,7 +29,7 @@ def cases(tmp_path_factory):
     answer = tmp_path_factory.mktemp("exchanged") / "answer.json"
     argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
-        [*argv, str(SCRIPT), str(answer)], capture_output=True, text=True, timeout=250
+        [*argv, str(SCRIPT), str(answer)], capture_output=True, text=True, timeout=500
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(answer.read_text())
@@ -54,8 +61,75 @@ def test_what_is_compressed_still_learns(cases, name):
     assert sum(losses[-5:]) / 5 < 0.7 * losses[0]
 
 
+@pytest.mark.parametrize("name", ["plain", "accumulated", "scaled", "compressed"])
+def test_the_noise_of_a_quadratic_is_what_it_is_known_to_be(cases, name):
+    noise = cases[f"noise {name}"]
+    truth = 1000 / 50  # tr Σ / |G|²
+    assert noise["estimates"] == 150
+    assert noise["scale"] == pytest.approx(truth, rel=0.05)
+    assert 0.9 * truth < noise["low"] < noise["scale"] < noise["high"] < 1.1 * truth
+
+
 def test_gradients_that_go_whole_have_no_compression(cases):
     assert cases["none"]["compression"] is None
+
+
+def a_noise(signal, spread, roughness, count, seed=0):
+    """Return the noise of made-up steps, whose squared lengths scatter by some share."""
+    chance, noise = random.Random(seed), Noise(small=10, big=40)
+    for _ in range(count):
+        small, big = signal + spread / 10, signal + spread / 40
+        noise.add(small * chance.gauss(1, roughness), big * chance.gauss(1, roughness))
+    return noise.scale()
+
+
+def test_nine_in_ten_intervals_of_the_noise_hold_the_truth():
+    found = [a_noise(4.0, 100.0, 0.1, 60, seed) for seed in range(300)]
+    held = [each["low"] < 25 < each["high"] for each in found]
+    assert 0.84 < sum(held) / len(held) < 0.96
+
+
+@pytest.mark.parametrize(
+    ("signal", "spread", "roughness", "count"),
+    [(4.0, 100.0, 0.01, 9), (0.0, 100.0, 0.1, 50), (4.0, 0.0, 0.1, 50), (0.0, 0.0, 0.1, 50)],
+)
+def test_noise_that_cannot_be_told_is_nothing(signal, spread, roughness, count):
+    found = a_noise(signal, spread, roughness, count)
+    assert found == {"scale": None, "low": None, "high": None, "estimates": count}
+
+
+def test_a_step_that_overflowed_is_no_estimate():
+    noise = Noise(small=1, big=2)
+    noise.add(math.inf, 3.0)
+    noise.add(2.0, math.nan)
+    assert noise.scale()["estimates"] == 0
+
+
+@pytest.mark.parametrize(
+    "run",
+    [{"strategy": "fsdp"}, {"parallelism": {"tensor": 2}}, {"parallelism": {"pipeline": 2}}],
+)
+def test_noise_needs_whole_replicas(run):
+    spec = a_run(framework="torch", workload="mlp", topology="1x4", noise_every=5, **run)
+    with pytest.raises(SpecError, match="noise_every compares the gradients of whole replicas"):
+        Torch().check(spec)
+
+
+def test_a_study_says_how_noisy_its_gradients_are(tmp_path):
+    question = StudySpec.from_dict({
+        "name": "noisy",
+        "run": {"workload": "mlp", "batch": 32, "steps": 120, "noise_every": 5, "lr": 0.01,
+                "remainder": "short", "options": {"hidden": [64]}},
+        "vary": {"topology": ["1x1", "1x2"]},
+    })  # fmt: skip
+    folder = run_study(question, tmp_path)
+    (curve,) = collect.curves([folder])
+    one, two = curve.points
+    assert one.noise is None
+    assert 0 < two.noise.low < two.noise.value < two.noise.high < 10_000
+    (log,) = [text for text in map(Path.read_text, folder.glob("*/log.txt")) if "1x2" in text]
+    # 23 steps are an epoch, and its last one is ragged: the 115th is no estimate.
+    assert re.search(r"gradient noise [\d,]+ samples \([\d,]+ to [\d,]+\), 23 estimates", log)
 
 
 def test_a_study_says_what_compression_did(tmp_path):

@@ -182,6 +182,8 @@ class Log:
             say(f"peak memory    {memory / 2**20:,.1f} MiB on this rank")
         if packed := exchanged.get("compression"):
             say(f"compression    {_packed(**packed)}")
+        if noise := exchanged.get("noise"):
+            say(f"gradient noise {_noise(**noise)}")
 
 
 def _packed(kind: str, sent: int, whole: int, error: float | None) -> str:
@@ -192,6 +194,17 @@ def _packed(kind: str, sent: int, whole: int, error: float | None) -> str:
     """
     off = "unknown" if error is None else f"{error:.2g} of the gradient"
     return f"{kind}: {sent / whole:.2g} of the bytes, error {off}"
+
+
+def _noise(scale: float | None, low: float | None, high: float | None, estimates: int) -> str:
+    """Return the noise of gradients, in words.
+
+    >>> _noise(1234.5, 987.0, 1543.2, 36)
+    '1,234 samples (987 to 1,543), 36 estimates'
+    """
+    if scale is None:
+        return f"not known: {estimates} estimates are too few, or too rough"
+    return f"{scale:,.0f} samples ({low:,.0f} to {high:,.0f}), {estimates} estimates"
 
 
 def say(line: str) -> None:

@@ -71,6 +71,8 @@ class RunSpec:
     """What the rate does after that: it stays, or goes to nothing at the last step."""
     clip: float | None = None
     """The largest norm of the gradients, all of them together."""
+    noise_every: int = 0
+    """Steps between two estimates of the gradient noise; 0 means none."""
     accumulate: int = 1
     """Micro-steps per optimizer step."""
     precision: Precision = "fp32"
@@ -107,7 +109,7 @@ class RunSpec:
     def __post_init__(self) -> None:
         for name in ("accumulate", "threads", "checkpoint_keep"):
             whole(name, getattr(self, name), least=1)
-        for name in ("workers", "seed", "repeat", "trace", "warmup_steps"):
+        for name in ("workers", "seed", "repeat", "trace", "warmup_steps", "noise_every"):
             whole(name, getattr(self, name), least=0)
         for name in _COUNTS:
             if getattr(self, name) is not None:
@@ -323,7 +325,8 @@ _NOT_OF_PROGRAMS = (
     "batch", "workload", "strategy", "parallelism", "data", "workers", "backend", "remainder",
     "optimizer", "lr", "accumulate", "precision", "compile", "epochs", "steps", "samples", "save",
     "pipeline_schedule", "micro_batches", "recompute", "lr_rule", "base_batch", "warmup_steps",
-    "warmup_epochs", "schedule", "clip", "checkpoint_every", "checkpoint_keep", "resume", "options",
+    "warmup_epochs", "schedule", "clip", "checkpoint_every", "checkpoint_keep", "resume",
+    "noise_every", "options",
 )  # fmt: skip
 _COUNTS = (
     "batch", "epochs", "steps", "samples", "micro_batches", "base_batch", "stop_after",

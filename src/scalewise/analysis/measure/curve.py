@@ -42,6 +42,8 @@ class Point:
     compression: Mapping[str, Estimate] | None = None
     """Of gradients: the ``ratio`` of their bytes that is exchanged, and the ``error`` it makes as
     a share of the gradient; nothing where they go whole."""
+    noise: Estimate | None = None
+    """The gradient noise scale in samples, over the whole run."""
     global_batch: int | None = None
     batches_per_rank: int | None = None
     """Per epoch, or in total where epochs do not decide."""

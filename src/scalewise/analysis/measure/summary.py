@@ -153,6 +153,7 @@ def _point(repeats: list[RunRecord]) -> Point:
         memory=Estimate.of([peak for peak in memory if peak]) if all(memory) else None,
         held=Estimate.of([most for most in held if most]) if all(held) else None,
         compression=_compression(repeats),
+        noise=_noise(repeats),
         global_batch=_usual_batch(repeats[0], windows[0].first)
         if spec.program
         else spec.global_batch,
@@ -215,6 +216,17 @@ def _compression(repeats: Sequence[RunRecord]) -> dict[str, Estimate] | None:
     if not any(None in ranks for ranks in errors):
         found["error"] = Estimate.of_shares([float(np.mean(ranks)) for ranks in errors])
     return found
+
+
+def _noise(repeats: Sequence[RunRecord]) -> Estimate | None:
+    """Return the gradient noise scale; one run has the interval of its own estimates."""
+    told = [record.ranks[0].find("noise") or {} for record in repeats]
+    scales = [each["scale"] for each in told if each.get("scale") is not None]
+    if len(scales) < len(repeats):
+        return None
+    if len(repeats) == 1:
+        return Estimate(scales[0], told[0]["low"], told[0]["high"])
+    return Estimate.of(scales)
 
 
 def _mean_of(epochs: list[list[float]], which: slice) -> Estimate | None:

@@ -41,6 +41,11 @@ class Torch:
                 f"{spec.strategy} shards nothing, and this run says shard {spec.parallelism.shard}",
                 hint='write strategy = "fsdp", or leave shard out',
             )
+        if spec.noise_every and (spec.strategy not in ("ddp", "zero1") or spec.degrees.degree > 1):
+            raise SpecError(
+                "noise_every compares the gradients of whole replicas, which ddp and zero1 have",
+                hint="leave noise_every out, or strategy and parallelism",
+            )
         source = Source.of(spec.data, spec.workload)
         if source.kind == "synthetic" and source.shape[0] < spec.replicas:
             raise too_few(source.shape[0], spec.replicas)

@@ -3,7 +3,6 @@
 from importlib.util import find_spec
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
@@ -86,14 +85,3 @@ def words(kind: str, rank: int) -> str:
     ('powersgd rank 2', 'fp16')
     """
     return f"{kind} rank {rank}" if kind == "powersgd" else kind
-
-
-def average(gradients: Tensor, group: dist.ProcessGroup) -> Any:
-    """Begin to average a tensor in place, exactly; return what to wait for."""
-    gradients.div_(group.size())
-    return dist.all_reduce(gradients, group=group, async_op=True)
-
-
-def flat(tensors: list[Tensor]) -> Tensor:
-    """Return a copy of all numbers of some tensors, whatever their layout in memory."""
-    return torch.cat([each.flatten() for each in tensors])

@@ -210,6 +210,10 @@ class Shards(Sampler[Tensor]):
         """Choose the order of this pass, and how many of its steps are done already."""
         self._epoch, self._place = epoch, place
 
+    def whole(self, step: int) -> bool:
+        """Say whether every replica has full batches in a step."""
+        return step < self._full
+
     def counts(self, step: int) -> list[int]:
         """Return how many samples this replica has in each micro-step of a step."""
         if step < self._full:

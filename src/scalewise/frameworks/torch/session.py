@@ -155,7 +155,7 @@ class TorchSession:
         scale = self._scaler.scale if self._scaler else 1.0
         total: Tensor | None = None
         if parallel.exchange:
-            parallel.exchange.begin()
+            parallel.exchange.begin(whole=self._shards.whole(self._step))
         for micro, weight in enumerate(weights):
             inputs, labels = self._fetch(self._batches)
             probe.lap("input")
@@ -164,7 +164,7 @@ class TorchSession:
             )
             total = loss if total is None else total + loss
         if parallel.exchange:
-            parallel.exchange.end()
+            parallel.exchange.end(scale)
         self._learn(parallel.optimizer)
         probe.lap("optimizer")
         assert total is not None
@@ -324,9 +324,11 @@ class TorchSession:
         return self._taken
 
     def exchanged(self) -> dict[str, Any]:
-        """Return what was seen of the exchange of gradients: its compression."""
+        """Return what was seen of the exchange of gradients: its compression, and their noise."""
         exchange = self._parallel.exchange
-        return {"compression": exchange.compression() if exchange else None}
+        if exchange is None:
+            return {}
+        return {"compression": exchange.compression(), "noise": exchange.noise()}
 
     def save(self, path: Path) -> None:
         """Write the weights once, under the serial model's own names."""

@@ -83,7 +83,7 @@ def replicas(
     task: Task, mesh: DeviceMesh, spec: RunSpec, buckets: Buckets, learn: Learn | None = None
 ) -> Parallel:
     """Return the task on replicas that exchange gradients; ``learn`` makes their optimizer."""
-    exchange = Exchange(buckets.compression, buckets.powersgd_rank)
+    exchange = Exchange(spec, buckets.compression, buckets.powersgd_rank)
 
     def replicated(model: nn.Module) -> nn.Module:
         if size(mesh, "replicate") == 1:
