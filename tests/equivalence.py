@@ -72,12 +72,20 @@ CELLS = {
         Cell("recompute", {"recompute": "full"}),
         Cell("compiled blocks", {"compile": "blocks"}, models=("vit",)),
         Cell("clip", {"clip": 0.5}),
+        *[
+            Cell(
+                f"{name}, {step}", {"optimizer": name, "lr": lr, "optimizer_step": step}, models=MLP
+            )
+            for name, lr in (("sgd", 0.05), ("adam", 0.001), ("adamw", 0.001))
+            for step in ("loop", "foreach", "fused")
+        ],
     ],
     2: [
         Cell("ddp", split("ddp")),
         Cell("ddp, accumulate 4", {**split("ddp"), "accumulate": 4}),
         Cell("ddp, buckets", {**split("ddp"), "options": BUCKETS}),
         Cell("zero1", split("zero1")),
+        Cell("zero1, fused", {**split("zero1"), "optimizer_step": "fused"}),
         # Adam makes whole steps of the rounding errors of a gradient that is nothing, and
         # such are those of the biases of an attention's keys.
         Cell("zero1, adamw", {**split("zero1"), "optimizer": "adamw", "lr": 0.001}, models=MLP),

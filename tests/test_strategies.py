@@ -6,11 +6,19 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from builders import a_run
+from scalewise import plugins
 from scalewise.errors import SpecError
 from scalewise.frameworks.torch import Torch, options_for
+from scalewise.frameworks.torch.batchnorm import synchronized
+from scalewise.frameworks.torch.data import load
+from scalewise.frameworks.torch.session import TorchSession
+from scalewise.frameworks.torch.source import Source
 from scalewise.frameworks.torch.strategies import ddp, zero1
+from scalewise.frameworks.torch.task import refuse_step
 
 SCRIPT = Path(__file__).parent / "equivalence.py"
 LOSS, WEIGHTS = 2e-6, 1e-6
@@ -118,6 +126,10 @@ GPT = {"workload": "gpt", "data": "tokens:100x16", "options": {"heads": 4, "dept
             {**GPT, "options": {"static_graph": True}, "accumulate": 2},
             "static_graph does not go together with accumulate",
         ),
+        (
+            {**GPT, "sync_batchnorm": True},
+            "gpt has no batch normalization, and sync_batchnorm = true",
+        ),
         ({**GPT, "options": {"compression": "fp8"}}, "compression must be one of none, fp16"),
         ({**GPT, "options": {"powersgd_rank": 0}}, "powersgd_rank must be a whole number from 1"),
         (
@@ -149,3 +161,47 @@ def test_a_version_of_pytorch_without_a_first_bucket_is_told(monkeypatch):
     monkeypatch.setattr(ddp, "DistributedDataParallel", Older)
     with pytest.raises(SpecError, match="this version of PyTorch has no setting for the first"):
         ddp.Buckets(first_bucket_mb=1)
+
+
+def a_normalizing(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, classes))
+
+
+@pytest.fixture
+def normalizing(monkeypatch):
+    """Have a workload with batch normalization: none of ours has it."""
+    load = plugins.load
+    monkeypatch.setattr(
+        plugins, "load",
+        lambda kind, name, **where: a_normalizing if name == "bn" else load(kind, name, **where),
+    )  # fmt: skip
+
+
+def a_synchronized(**changes):
+    given = {"framework": "torch", "workload": "bn", "topology": "1x2", "sync_batchnorm": True}
+    return a_run(**{**given, **changes})
+
+
+@pytest.mark.usefixtures("normalizing")
+def test_batch_normalization_takes_all_replicas_together_where_there_are_several():
+    Torch().check(a_synchronized())
+    accelerator, kinds = torch.device("cuda"), []
+    for run in ({}, {"topology": "1x1"}, {"sync_batchnorm": False}):
+        model = synchronized(a_normalizing((1, 8, 8), 10), a_synchronized(**run), accelerator)
+        kinds.append(type(model[2]))
+    assert kinds == [nn.SyncBatchNorm, nn.BatchNorm1d, nn.BatchNorm1d]
+    with pytest.raises(SpecError, match="bn is split"):
+        Torch().check(a_synchronized(parallelism={"pipeline": 2}))
+
+
+@pytest.mark.usefixtures("normalizing")
+def test_synchronized_batch_normalization_needs_accelerators():
+    with pytest.raises(SpecError, match="sync_batchnorm needs accelerators"):
+        TorchSession(a_synchronized(), load(Source.of(None)), torch.device("cpu"))
+
+
+def test_a_step_that_the_device_does_not_have_is_refused():
+    for name in ("sgd", "adam", "adamw"):
+        refuse_step(a_run(optimizer=name, optimizer_step="fused"), torch.device("cpu"))
+        with pytest.raises(SpecError, match=f"{name} cannot do a fused step here"):
+            refuse_step(a_run(optimizer=name, optimizer_step="fused"), torch.device("meta"))

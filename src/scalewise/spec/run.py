@@ -15,6 +15,7 @@ Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 LrRule = Literal["none", "linear", "sqrt"]
 Schedule = Literal["constant", "cosine", "linear"]
 Optimizer = Literal["sgd", "adam", "adamw"]
+OptimizerStep = Literal["auto", "loop", "foreach", "fused"]
 Backend = Literal["gloo", "nccl", "xccl", "mpi"]
 Start = Literal["torchrun", "direct", "command"]
 Recompute = Literal["none", "full", "selective"]
@@ -60,6 +61,9 @@ class RunSpec:
     remainder: Remainder = "drop"
     """What happens to the ragged last global batch of an epoch."""
     optimizer: Optimizer = "sgd"
+    optimizer_step: OptimizerStep = "auto"
+    """How the optimizer goes over parameters: one by one, many in a kernel, or all in a fused one;
+    auto leaves it to the engine."""
     lr: float = 0.01
     lr_rule: LrRule = "none"
     """How the rate grows with the global batch, from ``base_batch``, which ``lr`` was found for."""
@@ -81,6 +85,8 @@ class RunSpec:
     recompute: Recompute = "none"
     """What blocks do not keep for backward, which computes it again: nothing, all, or all but
     what costs much."""
+    sync_batchnorm: bool = False
+    """Whether batch normalization takes the batches of all replicas together."""
     epochs: int | None = None
     steps: int | None = None
     """Optimizer steps in total, warm-up included."""
@@ -116,7 +122,7 @@ class RunSpec:
                 whole(name, getattr(self, name), least=1)
         if self.compile != "blocks":
             typed("compile", self.compile, bool, 'true, false or "blocks"')
-        for name in ("save", "loaders_alone"):
+        for name in ("save", "loaders_alone", "sync_batchnorm"):
             typed(name, getattr(self, name), bool, "true or false")
         for name in ("framework", "strategy", "launcher", "workload", "data", "resume"):
             if getattr(self, name) is not None:
@@ -326,7 +332,7 @@ _NOT_OF_PROGRAMS = (
     "optimizer", "lr", "accumulate", "precision", "compile", "epochs", "steps", "samples", "save",
     "pipeline_schedule", "micro_batches", "recompute", "lr_rule", "base_batch", "warmup_steps",
     "warmup_epochs", "schedule", "clip", "checkpoint_every", "checkpoint_keep", "resume",
-    "noise_every", "options",
+    "noise_every", "optimizer_step", "sync_batchnorm", "options",
 )  # fmt: skip
 _COUNTS = (
     "batch", "epochs", "steps", "samples", "micro_batches", "base_batch", "stop_after",
@@ -337,6 +343,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "remainder": get_args(Remainder),
     "precision": get_args(Precision),
     "optimizer": get_args(Optimizer),
+    "optimizer_step": get_args(OptimizerStep),
     "backend": get_args(Backend),
     "start": get_args(Start),
     "pipeline_schedule": get_args(PipelineSchedule),

@@ -53,7 +53,8 @@ class Torch:
             _check_options(spec)
         by_blocks = spec.recompute != "none" or spec.compile == "blocks"
         of_tokens = source.kind in ("tokens", "text")
-        if spec.degrees.degree > 1 or by_blocks or of_tokens or spec.options:
+        split = spec.degrees.degree > 1
+        if split or by_blocks or of_tokens or spec.options or spec.sync_batchnorm:
             from scalewise.frameworks.torch.splits import refuse_impossible
 
             refuse_impossible(spec)

@@ -19,6 +19,7 @@ from scalewise.frameworks.learning import Rates
 from scalewise.frameworks.loop import say
 from scalewise.frameworks.torch import checkpoint, options_for, workload
 from scalewise.frameworks.torch import device as devices
+from scalewise.frameworks.torch.batchnorm import synchronized
 from scalewise.frameworks.torch.checkpoint import Checkpoints
 from scalewise.frameworks.torch.clip import clip
 from scalewise.frameworks.torch.data import Data, Samples, Shards, load
@@ -26,7 +27,7 @@ from scalewise.frameworks.torch.mesh import mesh_of, place_in_model, replica
 from scalewise.frameworks.torch.precision import Scaler, precise
 from scalewise.frameworks.torch.source import Source
 from scalewise.frameworks.torch.state import held, parameters_of
-from scalewise.frameworks.torch.task import Parallel, Task, build, optimizer
+from scalewise.frameworks.torch.task import Parallel, Task, build, optimizer, refuse_step
 from scalewise.frameworks.torch.weights import whole_weights
 from scalewise.probe import Laps, Probe, Unwatched
 from scalewise.record import checkpoints
@@ -81,7 +82,8 @@ class TorchSession:
     """Steps on one rank."""
 
     def __init__(self, spec: RunSpec, data: Data, device: torch.device) -> None:
-        model = precise(model_of(spec, data).to(device), spec)
+        refuse_step(spec, device)
+        model = precise(synchronized(model_of(spec, data).to(device), spec, device), spec)
         parameters = sum(each.numel() for each in model.parameters())
         self._mesh = mesh = mesh_of(spec, device)
         strategy = plugins.load("strategies", spec.strategy, framework="torch")

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from scalewise.errors import SpecError
+from scalewise.frameworks.torch.batchnorm import normalizes
 from scalewise.frameworks.torch.models.parts import blocks_of, seams_of
 from scalewise.frameworks.torch.source import Source
 from scalewise.frameworks.torch.strategies.ddp import Buckets
@@ -23,7 +24,8 @@ def refuse_impossible(spec: RunSpec) -> None:
             hint="leave shard out",
         )
     _refuse_buckets(spec)
-    if spec.strategy == "zero1" and split.tensor * split.pipeline > 1:
+    whole = split.tensor * split.pipeline == 1
+    if spec.strategy == "zero1" and not whole:
         raise SpecError(
             "zero1 does not go together with tensor or pipeline",
             hint='write strategy = "fsdp", which shards more and goes with both',
@@ -32,6 +34,12 @@ def refuse_impossible(spec: RunSpec) -> None:
     source = Source.of(spec.data, spec.workload)
     with torch.device("meta"):
         model = build(spec, source.sample, 10)
+    if spec.sync_batchnorm and not (whole and normalizes(model)):
+        lacks = "has no batch normalization" if whole else "is split"
+        raise SpecError(
+            f"{spec.workload} {lacks}, and sync_batchnorm = true is for whole models that have it",
+            hint="leave sync_batchnorm out",
+        )
     for field, asked in by_blocks.items():
         if asked and not blocks_of(model):
             said = f"{field} = {getattr(spec, field)!r}"

@@ -79,6 +79,14 @@ def build(spec: RunSpec, shape: tuple[int, int, int] | int, classes: int) -> nn.
     return model
 
 
+STEPS: dict[str, dict[str, bool]] = {
+    "auto": {},
+    "loop": {"foreach": False},
+    "foreach": {"foreach": True},
+    "fused": {"fused": True},
+}
+
+
 def optimizer(spec: RunSpec) -> partial[Optimizer]:
     """Return what makes the run's optimizer of a list of parameters."""
     kinds: dict[str, Any] = {
@@ -86,4 +94,17 @@ def optimizer(spec: RunSpec) -> partial[Optimizer]:
         "adam": torch.optim.Adam,
         "adamw": torch.optim.AdamW,
     }
-    return partial(kinds[spec.optimizer], lr=spec.lr * spec.lr_factor)
+    return partial(kinds[spec.optimizer], lr=spec.lr * spec.lr_factor, **STEPS[spec.optimizer_step])
+
+
+def refuse_step(spec: RunSpec, device: torch.device) -> None:
+    """Refuse a way to do the optimizer's step that this device does not have."""
+    one = nn.Parameter(torch.zeros(1, device=device))
+    one.grad = torch.zeros_like(one)
+    try:
+        optimizer(spec)([one]).step()
+    except RuntimeError as bad:
+        raise SpecError(
+            f"{spec.optimizer} cannot do a {spec.optimizer_step} step here: {bad}",
+            hint='write optimizer_step = "auto"',
+        ) from bad

@@ -1,0 +1,29 @@
+"""Batch normalization over the batches of all replicas instead of each one's own."""
+
+import torch
+from torch import nn
+
+from scalewise.errors import SpecError
+from scalewise.spec import RunSpec
+
+KINDS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+def normalizes(model: nn.Module) -> bool:
+    """Say whether a model has batch normalization."""
+    return any(isinstance(each, KINDS) for each in model.modules())
+
+
+def synchronized(model: nn.Module, spec: RunSpec, device: torch.device) -> nn.Module:
+    """Return a model as the run asks: every rank is a replica, and all normalize together."""
+    if not spec.sync_batchnorm:
+        return model
+    if device.type == "cpu":
+        raise SpecError(
+            "sync_batchnorm needs accelerators, and this rank has cpu",
+            hint="leave sync_batchnorm out",
+        )
+    if spec.replicas == 1:
+        return model
+    shared: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    return shared
