@@ -1,6 +1,9 @@
 """Where the data comes from, and whether it is there; standard library only."""
 
+import gzip
 import re
+import struct
+import zlib
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -67,15 +70,14 @@ class Source:
 
     @property
     def sample(self) -> tuple[int, int, int] | int:
-        """What one sample looks like: channels, height and width, or a number of tokens.
-
-        Images in a folder may be of another size; nobody has looked yet.
-        """
+        """What one sample looks like: channels, height and width, or a number of tokens."""
         if self.kind == "text":
             return LENGTH
         if self.kind == "tokens":
             return self.shape[1]
-        return {"digits": (1, 8, 8), "synthetic": (1, *self.shape[1:])}.get(self.kind, (1, 28, 28))
+        if self.kind == "idx":
+            return 1, *_edges(self.idx("train images"))
+        return (1, 8, 8) if self.kind == "digits" else (1, *self.shape[1:])
 
     def idx(self, name: str) -> Path:
         """Return the idx file of this name, plain or gzipped."""
@@ -87,6 +89,18 @@ class Source:
             f"data folder {self.folder} has no {name}: {IDX[name]} (or .gz)",
             hint="MNIST and Fashion-MNIST come as four such files",
         )
+
+
+def _edges(images: Path) -> tuple[int, int]:
+    """Return the height and width of images, from the head of their idx file."""
+    try:
+        with gzip.open(images) if images.suffix == ".gz" else images.open("rb") as file:
+            _, _, height, width = struct.unpack(">4i", file.read(16))
+    except (OSError, EOFError, zlib.error, struct.error) as bad:
+        raise SpecError(
+            f"{images} is not a whole MNIST idx file: {bad}", hint="download it again"
+        ) from bad
+    return height, width
 
 
 def _tokens(data: str) -> tuple[int, int, int]:
