@@ -23,7 +23,6 @@ from scalewise.frameworks.torch.data import Data, Shards, load
 from scalewise.frameworks.torch.session import TorchSession, model_of
 from scalewise.frameworks.torch.source import Source
 from scalewise.frameworks.torch.task import optimizer
-from scalewise.probe import Unwatched
 from scalewise.spec import RunSpec
 
 STEPS = 4
@@ -161,18 +160,32 @@ def alone(
     return losses, net.state_dict()
 
 
+class Phases:
+    """Remembers which phases the steps told of."""
+
+    def __init__(self) -> None:
+        self.told: set[str] = set()
+
+    def lap(self, phase: str) -> None:
+        """Take a lap."""
+        self.told.add(phase)
+
+
 def compare(cell: Cell, model: str, folder: Path) -> dict[str, Any]:
     """Train one cell and say how far it is from one device."""
     spec = cell.spec(model, dist.get_world_size())
     training = TorchSession(spec, data_of(spec.data), torch.device("cpu"))
     training.begin(0)
-    seen = torch.tensor(sum(training.step(Unwatched()) for _ in range(STEPS)))
+    laps = Phases()
+    seen = torch.tensor(sum(training.step(laps) for _ in range(STEPS)))
     dist.all_reduce(seen)
     assert seen == STEPS * BATCH, "each sample is counted once"
     losses, quality = training.losses(), training.validate()
     path = folder / "weights.pt"
     training.save(path)
-    row: dict[str, Any] = {"cell": cell.name, "model": model}
+    traffic: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(traffic, training.traffic())
+    row: dict[str, Any] = {"cell": cell.name, "model": model, "traffic": traffic}
     if dist.get_rank() == 0:
         expected, weights = alone(model, spec.optimizer, spec.lr, spec.clip)
         found = torch.load(path)
@@ -182,6 +195,8 @@ def compare(cell: Cell, model: str, folder: Path) -> dict[str, Any]:
         row["validation"] = quality.loss
         row["held"] = training.held()
         row["parameters"] = 4 * sum(each.numel() for each in weights.values())
+        row["shapes"] = [list(each.shape) for each in weights.values()]
+        row["phases"] = sorted(laps.told)
     return row
 
 

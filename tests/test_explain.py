@@ -25,10 +25,10 @@ from scalewise.analysis.explain.chain import (
     relative,
     seconds,
 )
-from scalewise.analysis.explain.ledger import Ledger, ledger
 from scalewise.analysis.explain.whatif import Replay
 from scalewise.analysis.explain.words import Balance, Loaders, Story, tell
 from scalewise.analysis.measure import scaling_curves
+from scalewise.analysis.measure.ledger import Ledger, ledger
 from scalewise.analysis.measure.window import Window
 from scalewise.cli import main
 from scalewise.errors import SpecError

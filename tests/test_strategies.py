@@ -1,6 +1,7 @@
 """Every way to split a model trains the same model as one device."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,9 @@ def test_losses_and_weights_are_those_of_one_device(world, options, tmp_path):
     apart = [row for row in rows if row["loss"] > LOSS or row["weights"] > WEIGHTS]
     assert rows
     assert not apart
+    check_waits(rows, world)
+    for row in rows:
+        check_traffic(row, world)
     if world == 4:
         check_memory({row["cell"]: row for row in rows if row["model"] == "mlp"})
 
@@ -66,6 +70,104 @@ def check_memory(rows):
     assert zero["parameters"] == zero["gradients"] == size
     assert zero["optimizer"] < 0.5 * whole["optimizer"]  # Whole parameters, some of them large.
     assert sum(fsdp.values()) <= 0.30 * sum(whole.values())
+
+
+def check_waits(rows, world):
+    """Waiting for others is a phase of its own, whatever the strategy; alone nobody waits."""
+    telling = {row["cell"] for row in rows if "sync" in row["phases"]}
+    assert telling == ({row["cell"] for row in rows} if world > 1 else set())
+
+
+LENGTH, WIDTH, DEPTH, BATCH = 16, 32, 4, 16
+"""Of the little decoder in the cells."""
+
+
+def check_traffic(row, world):
+    """What a rank exchanges in a step is what theory says."""
+    found = [each["exchanged"] for each in row["traffic"]]  # Known on every rank.
+    if row["cell"] not in EXPECTED or (row["model"] != "gpt" and row["cell"] not in OF_ALL):
+        return
+    for rank, kinds in enumerate(found):
+        told = {kind: each["bytes"] for kind, each in kinds.items()}
+        assert told == EXPECTED[row["cell"]](row, world, rank), (row["cell"], row["model"], rank)
+
+
+def size(row):
+    """The bytes of all parameters."""
+    return row["parameters"]
+
+
+def padded(row, shards):
+    """The same where each is cut into equal parts along its first axis, the last filled up."""
+    whole = 0
+    for first, *rest in row["shapes"]:
+        whole += 4 * -(-first // shards) * shards * math.prod(rest)
+    return whole
+
+
+def gathered(row, shards, *, times):
+    """Every block is gathered before its forward, and again before its backward if forgotten."""
+    whole = padded(row, shards)
+    return {"all-gather": times * whole, "reduce-scatter": whole}
+
+
+def activations(batch=BATCH):
+    """What a block hands on."""
+    return 4 * batch * LENGTH * WIDTH
+
+
+def tensor(batch=BATCH):
+    """Twice gathered and scattered in a block, forward and backward, and at the two ends.
+
+    Each rank sees a part of the sequence, so the gradients of norms are summed.
+    """
+    one = activations(batch)
+    norms = DEPTH * 2 * 2 * 4 * WIDTH
+    ends = {"all-gather": (4 * DEPTH + 2) * one, "reduce-scatter": 4 * DEPTH * one}
+    return {**ends, "all-reduce": norms}
+
+
+def pipeline(stages, rank, batch=BATCH, rounds=1):
+    """Activations to the next stage, gradients to the one before."""
+    mine = range(rank, stages * rounds, stages)
+    sends = sum((each < stages * rounds - 1) + (each > 0) for each in mine)
+    return {"point-to-point": sends * activations(batch)}
+
+
+def together(*parts):
+    """Add up what several ways of splitting exchange."""
+    return {kind: sum(each.get(kind, 0) for each in parts) for part in parts for kind in part}
+
+
+EXPECTED = {
+    "ddp": lambda row, world, rank: {"all-reduce": size(row)} if world > 1 else {},
+    "ddp, accumulate 4": lambda row, world, rank: {"all-reduce": size(row)},
+    "ddp, recompute": lambda row, world, rank: {"all-reduce": size(row)},
+    "zero1": lambda row, world, rank: {"all-reduce": size(row), "broadcast": size(row)},
+    "fsdp": lambda row, world, rank: gathered(row, world, times=2) if world > 1 else {},
+    "fsdp, selective recompute": lambda row, world, rank: gathered(row, world, times=2),
+    "fsdp, no reshard": lambda row, world, rank: gathered(row, world, times=1),
+    "fsdp, accumulate 4": lambda row, world, rank: gathered(row, world, times=8),
+    "hsdp": lambda row, world, rank: {
+        **gathered(row, 2, times=2),
+        "all-reduce": padded(row, 2) // 2,
+    },
+    "tensor": lambda row, world, rank: tensor(),
+    "pipeline": lambda row, world, rank: pipeline(world, rank),
+    "pipeline 1f1b": lambda row, world, rank: pipeline(world, rank),
+    "pipeline gpipe": lambda row, world, rank: pipeline(world, rank),
+    "pipeline interleaved": lambda row, world, rank: pipeline(world, rank, rounds=2),
+    "ddp x tensor": lambda row, world, rank: together(
+        tensor(BATCH // 2), {"all-reduce": row["held"]["parameters"]}
+    ),
+    "fsdp x tensor": lambda row, world, rank: together(
+        tensor(BATCH // 2),
+        {"all-gather": 4 * row["held"]["parameters"]},
+        {"reduce-scatter": 2 * row["held"]["parameters"]},
+    ),
+}
+OF_ALL = {each for each in EXPECTED if each.startswith(("ddp", "zero1", "fsdp", "hsdp"))}
+OF_ALL -= {"ddp x tensor", "fsdp x tensor"}
 
 
 GPT = {"workload": "gpt", "data": "tokens:100x16", "options": {"heads": 4, "depth": 4}}

@@ -101,6 +101,10 @@ class Session(Protocol):
         """Return what was seen of the exchange of gradients, each by its name in the record."""
         ...
 
+    def traffic(self) -> Mapping[str, Any] | None:
+        """Return what this rank exchanged in one step, and in which step that was counted."""
+        ...
+
     def save(self, path: Path) -> None:
         """Write the model's weights, as the serial model would name them."""
         ...

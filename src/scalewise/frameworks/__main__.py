@@ -87,6 +87,7 @@ def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt) -> N
         with entering as session:
             train(spec, session, probe, attempt.folder, log)
             memory, held, exchanged = session.memory(), session.held(), session.exchanged()
+            traffic = session.traffic()
             if log:
                 log.end(memory, exchanged)
     finally:
@@ -100,6 +101,7 @@ def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt) -> N
         memory=memory,
         held=held,
         **exchanged,
+        traffic=traffic,
         flush=round(probe.flush_seconds, 6),
     )
     file.close()

@@ -289,6 +289,9 @@ class FakeSession:
     def exchanged(self) -> dict[str, Any]:
         return {}
 
+    def traffic(self) -> None:
+        return None
+
     def memory(self) -> int:
         return int(self._law.memory)
 

@@ -136,6 +136,8 @@ def _lines(found: Explanation) -> list[str]:
     lines.append(last.sentence)
     if last.action:
         lines.append(last.action)
+    if last.exchange:
+        lines.append(last.exchange)
     turn = found.left_compute_at
     if turn:
         regime = next(each.regime for each in found.points if each.devices == turn)

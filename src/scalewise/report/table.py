@@ -100,6 +100,8 @@ def _section(curve: ScalingCurve) -> Section:
             ("model MiB", lambda p: value(p.held and p.held * (1 / 2**20))),
             ("bytes exchanged", lambda p: percent((p.compression or {}).get("ratio"))),
             ("gradient error", lambda p: percent((p.compression or {}).get("error"))),
+            ("sent MiB/step", lambda p: value(p.sent and p.sent * (1 / 2**20))),
+            ("exposed", lambda p: percent(p.exposed)),
             ("accuracy", lambda p: percent(p.accuracy)),
             ("±", lambda p: points(p.accuracy)),
         ]),
@@ -170,7 +172,22 @@ def _side_by_side(curves: Sequence[ScalingCurve]) -> Section:
                 header.append(f"{curve.name}: {name}")
                 columns.append(cells)
     table = Table("Speed and efficiency", tuple(header), tuple(zip(*columns)))
-    return Section("Side by side", (), (table,), tuple(unlike(curves)))
+    return Section("Side by side", (), (table, *_exchange(curves)), tuple(unlike(curves)))
+
+
+def _exchange(curves: Sequence[ScalingCurve]) -> list[Table]:
+    """Return what each curve holds, sends and waits for, a row per point, if that is known."""
+    names = {id(point): curve.name for curve in curves for point in curve.points}
+    every = sorted((p for curve in curves for p in curve.points), key=lambda p: p.devices)
+    table = by_devices(every, "Memory and communication", [
+        ("curve", lambda p: names[id(p)]),
+        (f"{curves[0].unit}/s", lambda p: value(p.throughput)),
+        ("memory MiB", lambda p: value(p.memory and p.memory * (1 / 2**20))),
+        ("model MiB", lambda p: value(p.held and p.held * (1 / 2**20))),
+        ("sent MiB/step", lambda p: value(p.sent and p.sent * (1 / 2**20))),
+        ("exposed", lambda p: percent(p.exposed)),
+    ])  # fmt: skip
+    return [table] if any(point.sent for point in every) else []
 
 
 def _part(name: str) -> Cell:

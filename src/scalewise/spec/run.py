@@ -224,6 +224,14 @@ class RunSpec:
         return self.micro_batches or (even or fit)[-1]
 
     @property
+    def bubble(self) -> float | None:
+        """The share of a step in which a pipeline fills and empties, as theory computes it."""
+        stages = self.degrees.pipeline
+        if stages == 1 or self.batch is None:
+            return None
+        return (stages - 1) / (self.rounds * self.small_batches + stages - 1)
+
+    @property
     def replicas(self) -> int:
         """The number of data-parallel replicas."""
         return self.degrees.replicas(self.topology.world)

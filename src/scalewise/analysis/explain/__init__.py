@@ -1,8 +1,8 @@
 """Where the time and the efficiency went: one line per cause, and nothing hidden.
 
-ledger     what every rank did in each steady step, side by side
 chain      from the ideal step to the measured one, cause by cause
 whatif     the recorded steps once more, with one thing changed
+exchange   what devices send each other, and what their strategy makes of it
 breakdown  the causes of one point, and of a whole curve, as values
 watched    what was noted of a run beside its times
 guards     what silently ruins scaling: ``correct`` and ``tune`` hold one function for each

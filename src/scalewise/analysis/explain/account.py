@@ -27,14 +27,15 @@ from scalewise.analysis.explain.chain import (
     relative,
     seconds,
 )
+from scalewise.analysis.explain.exchange import sentence, traffic, way
 from scalewise.analysis.explain.guards import guards
-from scalewise.analysis.explain.ledger import Ledger, ledger
 from scalewise.analysis.explain.trace import Agreement, agreement
 from scalewise.analysis.explain.utilisation import device_utilisations, host_utilisations
 from scalewise.analysis.explain.watched import Guard, Kind
 from scalewise.analysis.explain.whatif import Replay, what_if
 from scalewise.analysis.explain.words import Balance, Loaders, Story, Told, tell
 from scalewise.analysis.measure import Point, ScalingCurve
+from scalewise.analysis.measure.ledger import Ledger, ledger
 from scalewise.analysis.measure.window import Window, steady
 from scalewise.record.node import NodeRecord
 from scalewise.record.read import RunRecord
@@ -187,7 +188,8 @@ def _breakdown(
     complete = {name: part.value for name, part in point.complete.items()}
     before = {name: part.value for name, part in baseline.complete.items()}
     told = _told(point, runs, base, step, ideal, (added, added_before), spent)
-    exposed = _mean_of([each.sync for each in ledgers])
+    exposed = _mean([each.exposed for each in ledgers])
+    kinds = traffic(runs[0].record)
     computed = float(np.mean([each.computed for each in chains])) if known else None
     replays = [Replay(run.ledger, _workers(run.record)) for run in runs if run.ledger]
     return Breakdown(
@@ -208,8 +210,10 @@ def _breakdown(
         regime=max((s, name) for name, s in shares.items() if s is not None)[1] if shares else None,
         compute=computed,
         exposed=exposed,
-        hidden=_mean_of([each.hidden for each in ledgers]),
+        hidden=_mean([None if each.hidden is None else each.hidden.mean() for each in ledgers]),
         ratio=None if exposed is None or not computed else exposed / computed,
+        traffic=kinds,
+        exchange=sentence(runs[0].record.spec, kinds, exposed and exposed / step),
         costs=_costs(point.devices, step, runs, added, price),
         ranks=spent,
         slowest=max(spent, key=lambda each: each.behind) if len(spent) > 1 else None,
@@ -269,11 +273,10 @@ def _spent(runs: Sequence[_Run]) -> tuple[Spent, ...]:
     )
 
 
-def _mean_of(tables: Sequence[Any]) -> float | None:
-    """Return the mean over ranks, steps and repeats; nothing unless all repeats know it."""
-    if not tables or any(table is None for table in tables):
-        return None
-    return float(np.mean([table.mean() for table in tables]))
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean over repeats; nothing unless all of them know it."""
+    known = [each for each in values if each is not None]
+    return float(np.mean(known)) if known and len(known) == len(values) else None
 
 
 def _workers(record: RunRecord) -> int:
@@ -308,6 +311,7 @@ def _told(
             devices_before=len(base[0].record.ranks),
             phases_known=all(chains),
             transfer_known=all(each is None or each.transfer_known for each in chains),
+            way=way(runs[0].record.spec),
             batch=_samples(runs),
             batch_before=_samples(base),
             balance=Balance(

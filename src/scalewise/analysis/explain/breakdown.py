@@ -71,6 +71,10 @@ class Breakdown:
     """Seconds of communication per step behind computation."""
     ratio: float | None = None
     """Exposed communication over computation."""
+    traffic: Mapping[str, int] | None = None
+    """Bytes exchanged in a step by kind of collective, on the device that sends most."""
+    exchange: str | None = None
+    """The same in a sentence, with the strategy and what waits for it."""
     costs: Mapping[str, Cost] = field(default_factory=dict)
     ranks: tuple[Spent, ...] = ()
     slowest: Spent | None = None

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from scalewise.analysis.explain.ledger import Ledger
+from scalewise.analysis.measure.ledger import Ledger
 from scalewise.analysis.measure.window import Window
 
 CAUSES = ("computation", "balance", "input", "transfer", "orchestration")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scalewise.analysis.explain.ledger import Ledger, Numbers
 from scalewise.analysis.measure import Point
+from scalewise.analysis.measure.ledger import Ledger, Numbers
 
 LEAST = 0.01
 """The smallest share of throughput or complete time that is worth a line."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scalewise.analysis.explain.chain import CAUSES
+from scalewise.analysis.explain.exchange import ACTIONS, MOVES
 
 LEAST = 0.02
 """The smallest share of a step that is worth a sentence."""
@@ -58,6 +59,8 @@ class Story:
     transfer_known: bool
     batch: float
     batch_before: float
+    way: str = "ddp"
+    """The way of splitting that decides what is exchanged."""
     balance: Balance | None = None
     loaders: Loaders | None = None
 
@@ -95,7 +98,7 @@ def tell(story: Story) -> Told:
             None,
             unknown_parts,
         )
-    said = SAID[cause]
+    said = MOVES.get(story.way, SAID[cause]) if cause == "transfer" else SAID[cause]
     if not story.transfer_known and cause in ("computation", "balance"):
         said = "computation and communication, which were not told apart"
     sentence = f"{takes}{_rest(story, found[cause])}{said}{_already(story, cause)}."
@@ -143,7 +146,7 @@ def _action(story: Story, cause: str) -> str:
     if cause == "balance":
         return _even_out(story)
     if cause == "transfer":
-        return (
+        return ACTIONS.get(story.way) or (
             "Try a larger batch per device, several micro-steps per step (accumulate), "
             "or fewer nodes with more devices each."
         )

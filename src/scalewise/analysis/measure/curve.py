@@ -44,6 +44,10 @@ class Point:
     a share of the gradient; nothing where they go whole."""
     noise: Estimate | None = None
     """The gradient noise scale in samples, over the whole run."""
+    sent: Estimate | None = None
+    """Bytes that the device which sends most sends in a step, by the usual counts."""
+    exposed: Estimate | None = None
+    """Share of a step in which a device only waits for communication, mean over devices."""
     global_batch: int | None = None
     batches_per_rank: int | None = None
     """Per epoch, or in total where epochs do not decide."""

@@ -8,8 +8,10 @@ import numpy as np
 
 from scalewise.analysis.measure.curve import Point, ScalingCurve, compare, differences
 from scalewise.analysis.measure.estimate import Estimate, within_run
+from scalewise.analysis.measure.ledger import ledger
 from scalewise.analysis.measure.window import (
     FEW,
+    Window,
     epoch_seconds,
     life,
     quality,
@@ -133,6 +135,8 @@ def _point(repeats: list[RunRecord]) -> Point:
     whole = time.value / float(np.mean(times))  # Parts are averaged, and then sum to the whole.
     memory = [_peak(record) for record in repeats]
     held = [_most_held(record) for record in repeats]
+    sent = [_most_sent(record) for record in repeats]
+    exposed = [_exposed(each, window) for each, window in zip(repeats, windows)]
     checks = [quality(record) for record in repeats]
     epochs = [epoch_seconds(record) for record in repeats]
     steps_left = min(window.steps for window in windows)
@@ -154,6 +158,10 @@ def _point(repeats: list[RunRecord]) -> Point:
         held=Estimate.of([most for most in held if most]) if all(held) else None,
         compression=_compression(repeats),
         noise=_noise(repeats),
+        sent=Estimate.of([most for most in sent if most]) if all(sent) else None,
+        exposed=Estimate.of_shares([each for each in exposed if each is not None])
+        if None not in exposed
+        else None,
         global_batch=_usual_batch(repeats[0], windows[0].first)
         if spec.program
         else spec.global_batch,
@@ -227,6 +235,22 @@ def _noise(repeats: Sequence[RunRecord]) -> Estimate | None:
     if len(repeats) == 1:
         return Estimate(scales[0], told[0]["low"], told[0]["high"])
     return Estimate.of(scales)
+
+
+def _most_sent(record: RunRecord) -> float | None:
+    found = [rank.find("traffic") for rank in record.ranks]
+    if not all(found):
+        return None
+    kinds = [each["exchanged"].values() for each in found]
+    return float(max(sum(one["sent"] for one in each) for each in kinds))
+
+
+def _exposed(record: RunRecord, window: Window) -> float | None:
+    """Return the share of a step that waits for communication; alone, nobody does."""
+    found = ledger(record, window.first) if len(record.ranks) > 1 else None
+    if found is None or found.exposed is None:
+        return None
+    return found.exposed * window.steps / window.seconds
 
 
 def _mean_of(epochs: list[list[float]], which: slice) -> Estimate | None:

@@ -39,7 +39,8 @@ def steady(record: RunRecord) -> Window:
     """Return the steady part of a run.
 
     With several epochs, all but the first; with one epoch, or a number of
-    steps, what follows the last change point of the warm-up.
+    steps, what follows the last change point of the warm-up, and the step whose
+    traffic was counted.
     """
     if observed(record):
         return _steady_of_program(record)
@@ -61,7 +62,7 @@ def steady(record: RunRecord) -> Window:
             left_out="first epoch",
         )
     series = _step_seconds(record, 0)
-    dropped = warm_up(series)
+    dropped = max(warm_up(series), min(_counted(record), len(series) // 2))
     parts = epochs[0]
     warm = [float(rank.steps.seconds[:dropped].sum()) for rank in record.ranks]
     begin = min(span.start + late for span, late in zip(parts[0], warm, strict=True))
@@ -74,6 +75,12 @@ def steady(record: RunRecord) -> Window:
         steps=_taken(parts, per_epoch) - dropped,
         left_out=_first_steps(dropped),
     )
+
+
+def _counted(record: RunRecord) -> int:
+    """Return how many steps there were up to the one whose traffic was counted, which slows it."""
+    found = record.ranks[0].find("traffic") or {}
+    return int(found.get("step", -1)) + 1
 
 
 def observed(record: RunRecord) -> bool:

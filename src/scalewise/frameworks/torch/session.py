@@ -28,6 +28,8 @@ from scalewise.frameworks.torch.precision import Scaler, precise
 from scalewise.frameworks.torch.source import Source
 from scalewise.frameworks.torch.state import held, parameters_of
 from scalewise.frameworks.torch.task import Parallel, Task, build, optimizer, refuse_step
+from scalewise.frameworks.torch.traffic import Traffic
+from scalewise.frameworks.torch.waits import Waits
 from scalewise.frameworks.torch.weights import whole_weights
 from scalewise.probe import Laps, Probe, Unwatched
 from scalewise.record import checkpoints
@@ -118,6 +120,8 @@ class TorchSession:
         self._taken = 0
         self._held: dict[str, int] | None = None
         self._checkpoints: Checkpoints | None = None
+        self._traffic = Traffic(spec)
+        self._waits = Waits(spec, device)
         self.outline = Outline(
             epochs=spec.epochs,
             steps=steps,
@@ -150,6 +154,10 @@ class TorchSession:
 
     def step(self, probe: Laps) -> int:
         """Do one optimizer step, a lap per phase; return this rank's samples."""
+        with self._traffic, self._waits.over(probe) as laps:
+            return self._one_step(laps)
+
+    def _one_step(self, probe: Laps) -> int:
         if self._step == len(self._plan):
             self._pass(self._epoch + 1)
         samples, weights = self._plan[self._step]
@@ -331,6 +339,10 @@ class TorchSession:
         if exchange is None:
             return {}
         return {"compression": exchange.compression(), "noise": exchange.noise()}
+
+    def traffic(self) -> dict[str, Any] | None:
+        """Return what this rank exchanged in the step that was counted."""
+        return self._traffic.found
 
     def save(self, path: Path) -> None:
         """Write the weights once, under the serial model's own names."""

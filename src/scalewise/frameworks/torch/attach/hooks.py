@@ -32,6 +32,7 @@ from scalewise.frameworks.torch.attach.quick import Named, Words, quick
 from scalewise.frameworks.torch.attach.tape import Tape
 from scalewise.frameworks.torch.attach.trace import Trace
 from scalewise.frameworks.torch.gradients import LastGradient
+from scalewise.frameworks.torch.waits import Patch, wrap_wait
 from scalewise.probe import guest as guests
 from scalewise.probe.guest import Guest, Place
 
@@ -105,7 +106,7 @@ class Hooks:
         self._saves = 0
         self._waits = 0
         self._attempting: Any = None
-        self._patches: list[private.Patch] = []
+        self._patches: list[Patch] = []
         self._handles: list[Any] = []
         self._meeting = 0.0
         self._next_sample = 2
@@ -121,7 +122,7 @@ class Hooks:
             original = getattr(owner, name)
             self._patches.append((owner, name, original, around(original)))
         self._wrap(DataLoader, "__iter__", self._iterate, self._iterated)
-        waits = private.wrap_wait(self._safe(self._wait), self._safe(self._waited))
+        waits = wrap_wait(self._safe(self._wait), self._safe(self._waited))
         self._patches += private.wrap_fetch(self.quick.around_fetch) + waits
         for owner, name in private.buffer_exchange():
             self._wrap(owner, name, self._exchange, self._exchanged)

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-Patch = tuple[Any, str, Any, Any]
-"""An owner, the name of something it has, the original, and what takes its place."""
+from scalewise.frameworks.torch.waits import Patch
+
 LOADER = "_scalewise_loader"
 """The attribute of an iterator that tells its loader's id."""
 SAMPLE_RATES = 10, 100
@@ -53,26 +53,6 @@ def _wrap_iterators(around: Callable[..., Callable[[Any], Any]]) -> list[Patch]:
 
     setattr(Batches, "__next__", around(Batches.__next__))  # noqa: B010
     return [(DataLoader, "__iter__", original, lambda loader: Batches(loader))]
-
-
-def wrap_wait(begin: Callable[[], None], end: Callable[[], None]) -> list[Patch]:
-    """Return what has every wait for a collective told; nothing where that is impossible."""
-    try:
-        from torch._C._distributed_c10d import Work
-
-        original = Work.wait
-    except (ImportError, AttributeError):
-        return []
-
-    @functools.wraps(original)
-    def wait(self: Any, *words: Any, **named: Any) -> Any:
-        begin()
-        try:
-            return original(self, *words, **named)
-        finally:
-            end()
-
-    return [(Work, "wait", original, wait)]
 
 
 def buffer_exchange() -> list[tuple[Any, str]]:

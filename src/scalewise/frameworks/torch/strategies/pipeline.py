@@ -18,6 +18,7 @@ from scalewise.frameworks.torch.mesh import place, size
 from scalewise.frameworks.torch.models.parts import Parts
 from scalewise.frameworks.torch.precision import precise
 from scalewise.frameworks.torch.task import Parallel, Task
+from scalewise.frameworks.torch.waits import Reduced
 from scalewise.probe import Laps
 from scalewise.spec import RunSpec
 
@@ -61,9 +62,12 @@ def pipelined(
     # Left to itself it would scale the gradients, also those of micro-steps before.
     schedule: Any = kind(whole, spec.small_batches, loss_fn=weighted, scale_grads=False)
 
+    reduced = Reduced(wrapped)
+
     def forward_backward(
         inputs: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
     ) -> Tensor:
+        reduced.tell = probe
         losses: list[Tensor] = []
         weighted.weight = weight
         given = (inputs,) if first else ()

@@ -37,6 +37,11 @@ class Ledger:
         return self.compute + self.other
 
     @property
+    def exposed(self) -> float | None:
+        """Seconds per step that a rank only waits for communication, mean over ranks."""
+        return None if self.sync is None else float(self.sync.mean())
+
+    @property
     def transfer(self) -> Numbers:
         """The communication of each step that waits for nobody: the least of all ranks."""
         if self.sync is None:
