@@ -25,6 +25,7 @@ from scalewise.analysis.explain.chain import (
     relative,
     seconds,
 )
+from scalewise.analysis.explain.exchange import sentence
 from scalewise.analysis.explain.whatif import Replay
 from scalewise.analysis.explain.words import Balance, Loaders, Story, tell
 from scalewise.analysis.measure import scaling_curves
@@ -423,6 +424,74 @@ def a_story(**changes):
         "added_before": {}, "devices_before": 1,
     }  # fmt: skip
     return Story(**values | changes)
+
+
+def exchanging(record):
+    """Return a record in which rank r has sent r + 1 KiB, counted in the step of index 2."""
+    ranks = [
+        replace(rank, lines=(*rank.lines, {"traffic": {"step": 2, "exchanged": {
+            "all-reduce": {"calls": 1, "bytes": 4096, "sent": 1024 * (rank.rank + 1)}
+        }}}))
+        for rank in record.ranks
+    ]  # fmt: skip
+    return replace(record, ranks=tuple(ranks))
+
+
+def test_a_point_tells_what_is_sent_and_which_share_of_a_step_waits(tmp_path):
+    study = a_study(batch=64, epochs=None, steps=40, topologies=["1x1", "1x2"])
+    curve, records = measured(study, tmp_path, exchanging)
+    causes = explain(curve, records)
+    alone, pair = curve.points
+    assert alone.exposed is None and alone.left_out == "first 3 steps"
+    assert pair.sent.value == 2048  # Of the rank that sends most.
+    assert pair.exposed.value == pytest.approx(causes.points[1].exposed / causes.points[1].step)
+    assert causes.points[1].traffic == {"all-reduce": 4096}
+    assert causes.points[1].exchange.startswith("ddp: 4 KiB all-reduced per step and device; ")
+    lines = explanation.sections([causes])[0].lines
+    assert causes.points[1].exchange in lines
+
+
+@pytest.mark.parametrize(
+    ("run", "kinds", "said"),
+    [
+        (
+            {"strategy": "fsdp"},
+            {"all-gather": 13 * 2**20, "reduce-scatter": 13 * 2**19},
+            "fsdp: 13 MiB all-gathered and 6.5 MiB reduce-scattered per step and device; "
+            "18 % of the step waits for others",
+        ),
+        (
+            {"strategy": "pipeline", "batch": 16},
+            {"point-to-point": 2**20},
+            "pipeline: 1 MiB sent point to point per step and device; "
+            "18 % of the step waits for others; "
+            "the bubble of 2 stages and 8 small batches is 11 % of it (computed)",
+        ),
+        ({"strategy": "ddp"}, None, None),
+    ],
+)
+def test_a_strategy_names_what_it_exchanges(run, kinds, said):
+    spec = a_run(topology="1x2", framework="torch", **run)
+    assert sentence(spec, kinds, 0.18) == said
+
+
+@pytest.mark.parametrize(
+    ("run", "share"),
+    [
+        ({"strategy": "pipeline"}, 3 / 19),
+        ({"strategy": "pipeline", "pipeline_schedule": "interleaved"}, 3 / 35),
+        ({"parallelism": {"pipeline": 2}, "micro_batches": 4}, 1 / 5),
+        ({"strategy": "fsdp"}, None),
+    ],
+)
+def test_the_bubble_of_a_pipeline_is_computed(run, share):
+    assert a_run(topology="1x4", framework="torch", batch=16, **run).bubble == share
+
+
+def test_what_moves_depends_on_the_way_of_splitting():
+    told = tell(a_story(added={"transfer": 0.0041}, way="pipeline"))
+    assert "is waiting for other stages: the pipeline's bubble" in told.sentence
+    assert "micro_batches" in told.action
 
 
 def test_the_sentence_names_the_largest_cause_and_its_seconds():

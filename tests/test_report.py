@@ -31,6 +31,7 @@ def a_whole_curve(name="whole"):
             devices=n, nodes=1, throughput=Estimate(100.0 * n, 90.0 * n, 110.0 * n, 3),
             time=Estimate(30 / n, 29 / n, 31 / n, 3), epoch_time=Estimate(10 / n),
             complete={"launch": Estimate(1.0), "train": Estimate(30 / n - 1)},
+            held=Estimate(2**22 / n), sent=Estimate(2**20 * n), exposed=Estimate(0.05 * n),
         )
         for n in (1, 2, 4)
     ]  # fmt: skip
@@ -254,6 +255,20 @@ def test_a_plot_shows_what_was_measured():
     (axes,) = plot.figure([a_whole_curve()], ["throughput"]).axes
     line = axes.get_lines()[0]
     assert list(zip(*line.get_data())) == [(1, 100), (2, 200), (4, 400)]
+
+
+def test_curves_side_by_side_tell_what_they_hold_send_and_wait_for():
+    *_, last = table.sections([a_whole_curve("one"), a_whole_curve("two")])
+    found = last.tables[-1]
+    assert found.header == (
+        "devices", "curve", "samples/s", "model MiB", "sent MiB/step", "exposed"
+    )  # fmt: skip
+    assert found.rows[2:4] == (
+        ("2", "one", "200.0", "2.000", "2.000", "10.0 %"),
+        ("2", "two", "200.0", "2.000", "2.000", "10.0 %"),
+    )
+    *_, last = table.sections([a_curve("one"), a_curve("two")])
+    assert len(last.tables) == 1
 
 
 def test_a_plot_without_numbers_is_refused(tmp_path):

@@ -129,12 +129,35 @@ def time(axes: Axes, curves: Curves) -> None:
     axes.set_ylabel("seconds, complete job")
 
 
+def model(axes: Axes, curves: Curves) -> None:
+    """What the model's own tensors take of the device that holds most of them."""
+    _mebibytes(axes, curves, lambda p: p.held, "MiB of the model on a device")
+
+
+def sent(axes: Axes, curves: Curves) -> None:
+    """What the device that sends most sends in a step."""
+    _mebibytes(axes, curves, lambda p: p.sent, "MiB sent per step and device")
+
+
+def exposed(axes: Axes, curves: Curves) -> None:
+    """The share of a step that waits for communication."""
+    for place, curve in enumerate(curves):
+        _line(axes, curve, place, lambda p: p.exposed)
+    _devices_axis(axes, curves)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_ylabel("exposed communication, of a step")
+
+
 PLOTS: dict[str, tuple[Callable[[Axes, Curves], None], Value, str]] = {
     "throughput": (throughput, lambda p: p.throughput, "Throughput"),
     "speedup": (speedup, lambda p: p.speedup or p.speedup_time, "Speedup"),
     "efficiency": (efficiency, lambda p: p.efficiency, "Efficiency"),
     "time": (time, lambda p: p.time, "Complete time"),
     "epoch": (epoch, lambda p: p.epoch_time, "Epoch time"),
+    "model": (model, lambda p: p.held, "Memory of the model"),
+    "sent": (sent, lambda p: p.sent, "Communicated bytes"),
+    "exposed": (exposed, lambda p: p.exposed, "Exposed communication"),
     "both": (both, lambda p: p.throughput, "Throughput and efficiency"),
 }
 """Every plot: how to draw it, what it needs, and its title."""
@@ -211,6 +234,14 @@ def _line(axes: Axes, curve: ScalingCurve, place: int, what: Value) -> None:
     up = [(each.value if each.high is None else each.high) - each.value for _, each in known]
     axes.errorbar([devices for devices, _ in known], values, yerr=[down, up], capsize=3,
                   color=_color(place), marker=_marker(place), label=_label(curve))  # fmt: skip
+
+
+def _mebibytes(axes: Axes, curves: Curves, what: Value, label: str) -> None:
+    for place, curve in enumerate(curves):
+        _line(axes, curve, place, lambda p: (found := what(p)) and found * (1 / 2**20))
+    _devices_axis(axes, curves)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel(label)
 
 
 def _ideal(axes: Axes, curve: ScalingCurve, what: Value) -> None:
