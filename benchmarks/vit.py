@@ -80,9 +80,15 @@ def train(way: dict, asked: argparse.Namespace) -> dict[str, float]:
     images = Samples(pixels, torch.randint(0, classes, (count,)), 1 / 255)
     spec = RunSpec.from_dict(
         {
-            "topology": "1x1", "workload": "vit", "options": SMALL if asked.small else LARGE,
-            "batch": asked.batch, "steps": asked.steps, "optimizer": "adamw", "lr": 0.0003, **way,
-        }  # fmt: skip
+            "topology": "1x1",
+            "workload": "vit",
+            "options": SMALL if asked.small else LARGE,
+            "batch": asked.batch,
+            "steps": asked.steps,
+            "optimizer": "adamw",
+            "lr": 0.0003,
+            **way,
+        }
     )
     began = time.perf_counter()
     training = TorchSession(spec, Data(images, images, classes), device)
