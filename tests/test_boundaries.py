@@ -58,3 +58,14 @@ def test_help_costs_at_most_ten_times_bare_python():
         bare.append(cpu_seconds([sys.executable, "-c", "pass"]))
         asked.append(cpu_seconds([str(COMMAND), "--help"]))
     assert statistics.median(asked) <= 10 * statistics.median(bare)
+
+
+def test_the_parcel_holds_everything_that_a_worker_imports(tmp_path):
+    path = parcel.pack(tmp_path)
+    modules = "scalewise.frameworks.torch.session, scalewise.frameworks.torch.attach.hooks"
+    code = f"import sys; sys.path[:0] = [{str(path)!r}]; import {modules}; print(scalewise.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", f"import site; site.main()\n{code}"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.startswith(str(path)), done.stderr

@@ -58,6 +58,49 @@ def _around(
     return wait
 
 
+_now: "Waits | None" = None
+"""Who takes the waits of the step that is being done."""
+_wrapped = False
+
+
+def _wrap_once(handle: Any) -> None:
+    """Have every wait of this process told, to whoever takes it at the time.
+
+    Once and for all: a class that is changed in every step forgets what Python has learned of it.
+    """
+    global _wrapped
+    if _wrapped:
+        return
+    _wrapped = True
+    patches = wrap_wait(_begin, _end) + wrap_functional(_begin, _end)
+    if handle:
+        patches.append(_wrap_event(handle.Stream))
+    for owner, name, _, watched in patches:
+        setattr(owner, name, watched)
+
+
+def _begin() -> None:
+    if _now is not None:
+        _now.begin()
+
+
+def _end() -> None:
+    if _now is not None:
+        _now.end()
+
+
+def _wrap_event(kind: Any) -> Patch:
+    original = kind.wait_event
+    told = _around(original, _begin, _end)
+
+    @functools.wraps(original)
+    def wait_event(stream: Any, event: Any) -> None:
+        ours = _now is not None and stream == _now.queue
+        (told if ours else original)(stream, event)
+
+    return kind, "wait_event", original, wait_event
+
+
 class Waits:
     """Takes the laps of a step, and adds those in which it waits: entered for one step."""
 
@@ -69,15 +112,15 @@ class Waits:
         self._waiting = 0
         self._told = False
         self._handle: Any = None if device.type == "cpu" else getattr(torch, device.type)
-        self._queue: Any = None
+        self.queue: Any = None
         """The accelerator's queue of work that computes; others only exchange."""
-        self._patches: list[Patch] = []
-        if spec.topology.world == 1 or (spec.compile and spec.degrees.tensor > 1):
-            return  # Compiled layers wait unseen: a part of the waiting would pass for the whole.
-        self._patches += wrap_wait(self.begin, self.end)
-        self._patches += wrap_functional(self.begin, self.end)
-        if self._handle:
-            self._patches.append(self._wrap_event(self._handle.Stream))
+        # DDP waits unseen, and ``Reduced`` tells of it. Compiled layers that are split wait unseen
+        # too: a part of the waiting would pass for the whole.
+        plain = spec.strategy == "ddp" and spec.degrees.degree == 1
+        unseen = bool(spec.compile) and spec.degrees.tensor > 1
+        self._wanted = spec.topology.world > 1 and not plain and not unseen
+        if self._wanted:
+            _wrap_once(self._handle)
 
     def over(self, probe: Laps) -> "Waits":
         """Pass what is told on to ``probe``."""
@@ -85,9 +128,10 @@ class Waits:
         return self
 
     def __enter__(self) -> "Waits":
-        self._queue = self._handle and self._handle.current_stream()
-        for owner, name, _, watched in self._patches:
-            setattr(owner, name, watched)
+        global _now
+        if self._wanted:
+            self.queue = self._handle and self._handle.current_stream()
+            _now = self
         return self
 
     def __exit__(
@@ -96,8 +140,8 @@ class Waits:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for owner, name, original, _ in self._patches:
-            setattr(owner, name, original)
+        global _now
+        _now = None
 
     def lap(self, phase: str) -> None:
         """Say that the time since the last mark went to ``phase``."""
@@ -108,7 +152,7 @@ class Waits:
         """From here on this rank waits; what other queues of an accelerator wait for is no time."""
         self._waiting += 1
         if self._waiting == 1:
-            self._told = not self._handle or self._handle.current_stream() == self._queue
+            self._told = not self._handle or self._handle.current_stream() == self.queue
             if self._told:
                 self._probe.lap(self._phase)
 
@@ -117,16 +161,6 @@ class Waits:
         self._waiting -= 1
         if not self._waiting and self._told:
             self._probe.lap("sync")
-
-    def _wrap_event(self, kind: Any) -> Patch:
-        original = kind.wait_event
-        told = _around(original, self.begin, self.end)
-
-        @functools.wraps(original)
-        def wait_event(stream: Any, event: Any) -> None:
-            (told if stream == self._queue else original)(stream, event)
-
-        return kind, "wait_event", original, wait_event
 
 
 class Reduced:
