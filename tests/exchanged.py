@@ -36,6 +36,8 @@ CASES: dict[str, dict[str, Any]] = {
     "powersgd rank 4": {"options": {"compression": "powersgd", "powersgd_rank": 4}},
     "accumulated": {"options": {"compression": "fp16"}, "accumulate": 2},
     "zero1": {"options": {"compression": "fp16"}, "strategy": "zero1"},
+    "noise": {"noise_every": 3, "accumulate": 2},
+    "noise in fp16": {"noise_every": 3, "precision": "fp16"},
     "fp16 in fp16": {"options": {"compression": "fp16"}, "precision": "fp16"},
 }
 
@@ -98,6 +100,7 @@ def quadratic(accumulate: int = 1, scale: float = 1.0, compression: str = "none"
     model = torch.nn.parallel.DistributedDataParallel(Quadratic())
     exchange = Exchange(spec, compression)
     exchange.join(model, dist.group.WORLD)
+    scale *= exchange.share
     for _ in range(300):
         exchange.begin()
         for micro in range(accumulate):

@@ -70,6 +70,13 @@ def test_the_noise_of_a_quadratic_is_what_it_is_known_to_be(cases, name):
     assert 0.9 * truth < noise["low"] < noise["scale"] < noise["high"] < 1.1 * truth
 
 
+@pytest.mark.parametrize("name", ["noise", "noise in fp16"])
+def test_looking_for_noise_changes_nothing_that_is_learned(cases, name):
+    rounding = 1e-2 if "fp16" in name else 1e-5
+    assert cases[name]["losses"] == pytest.approx(cases["none"]["losses"], rel=rounding)
+    assert cases[name]["noise"]["estimates"] == 20
+
+
 def test_gradients_that_go_whole_have_no_compression(cases):
     assert cases["none"]["compression"] is None
 

@@ -7,7 +7,6 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
-    allreduce_hook,
     bf16_compress_hook,
     fp16_compress_hook,
 )
@@ -16,8 +15,16 @@ from torch.futures import Future
 from scalewise.checks import choice
 from scalewise.errors import SpecError
 
+
+def _sum(group: dist.ProcessGroup, bucket: GradBucket) -> Future[Tensor]:
+    """Add buckets up as they are: to divide them is a pass over all gradients, every step."""
+    adding: Any = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
+    summed: Future[Tensor] = adding.get_future().then(lambda done: done.value()[0])
+    return summed
+
+
 PLAIN: dict[str, Any] = {
-    "none": allreduce_hook,
+    "none": _sum,
     "fp16": fp16_compress_hook,
     "bf16": bf16_compress_hook,
 }
@@ -36,11 +43,15 @@ def check(kind: str) -> None:
 
 
 class Compressor:
-    """Averages buckets of gradients over a group; counts the bytes that it gives away for that."""
+    """Averages buckets of gradients over a group; counts the bytes that it gives away for that.
+
+    With ``none`` it adds them up: then the loss is to be multiplied by ``share``.
+    """
 
     def __init__(self, kind: str, rank: int, group: dist.ProcessGroup) -> None:
         self.group = group
         self.sent = 0
+        self.share = 1 / group.size() if kind == "none" else 1.0
         self._half = kind in ("fp16", "bf16")
         self._hook, self._state = PLAIN.get(kind), None
         if kind == "powersgd":
@@ -49,16 +60,16 @@ class Compressor:
         # same order of that on all ranks; elsewhere one bucket waits for the other.
         self._waits = kind == "powersgd" and dist.get_backend(group) != "nccl"
 
-    def average(self, bucket: GradBucket) -> Future[Tensor]:
-        """Return the bucket's average over the group, as it arrives, made of less than all."""
+    def exchange(self, bucket: GradBucket) -> Future[Tensor]:
+        """Return what the group has made of the bucket, as it arrives."""
         gradients, before = bucket.buffer(), self._elements()
         assert self._hook
-        average: Future[Tensor] = self._hook(self._state or self.group, bucket)
+        coming: Future[Tensor] = self._hook(self._state or self.group, bucket)
         elements = self._elements() - before or gradients.numel()
         self.sent += elements * (2 if self._half else gradients.element_size())
         if self._waits:
-            average.wait()
-        return average
+            coming.wait()
+        return coming
 
     def _elements(self) -> int:
         """Return how many numbers PowerSGD has exchanged since it began."""

@@ -30,6 +30,8 @@ class Exchange:
     def __init__(self, spec: RunSpec, compression: str = "none", rank: int = 1) -> None:
         self._kind, self._rank, self._every = compression, rank, spec.noise_every
         self._compressors: list[Compressor] = []
+        self.share = 1.0
+        """What every loss is to be multiplied by."""
         self._step = 0
         self._looking = self._noisy = False
         self._looks: list[Look] = []
@@ -44,13 +46,14 @@ class Exchange:
         if self._every or self._kind != "none":
             compressor = Compressor(self._kind, self._rank, group)
             self._compressors.append(compressor)
+            self.share = compressor.share
             model.register_comm_hook(compressor, self._average)
 
     def _average(self, compressor: Compressor, bucket: GradBucket) -> Future[Tensor]:
         if self._looking:
             compared = compressor.group if self._kind != "none" else None
             self._looks.append(Look(bucket.buffer(), compared))
-        return compressor.average(bucket)
+        return compressor.exchange(bucket)
 
     def begin(self, *, whole: bool = True) -> None:
         """Decide, alike on all ranks, whether the step that begins is looked at.
@@ -66,7 +69,7 @@ class Exchange:
             self._sent -= self._given()
 
     def end(self, scale: float = 1.0) -> None:
-        """Keep what was seen, now that gradients, multiplied by ``scale``, are exchanged."""
+        """Keep what was seen, now that the gradients of a loss times ``scale`` are exchanged."""
         if not self._looking:
             return
         self._looking = False
@@ -76,7 +79,8 @@ class Exchange:
         if self._kind != "none":
             self._errors.append((error / average).sqrt())
         if self._noisy:
-            self._lengths.append(torch.stack([local, average]).double() / scale**2)
+            lengths = torch.stack([local, average * self.share**2])
+            self._lengths.append(lengths.double() / scale**2)
         self._looks = []
         if len(self._lengths) == KEPT:
             self._settle()

@@ -165,6 +165,7 @@ class TorchSession:
         scale = self._scaler.scale if self._scaler else 1.0
         total: Tensor | None = None
         if parallel.exchange:
+            scale *= parallel.exchange.share
             parallel.exchange.begin(whole=self._shards.whole(self._step))
         for micro, weight in enumerate(weights):
             inputs, labels = self._fetch(self._batches)
