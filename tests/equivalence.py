@@ -95,6 +95,9 @@ CELLS = {
         Cell("fsdp, selective recompute", {**split("fsdp"), "recompute": "selective"}),
         Cell("tensor, recompute", {**split("tensor"), "recompute": "full"}),
         Cell("ddp, clip", {**split("ddp"), "clip": 0.5}),
+        Cell("ddp, average", {**split("ddp"), "ema": 0.7}),
+        Cell("fsdp, average", {**split("fsdp"), "ema": 0.7}),
+        Cell("pipeline, average", {**split("pipeline"), "ema": 0.7}),
         Cell("fsdp, clip", {**split("fsdp"), "clip": 0.5}),
         Cell("tensor, clip", {**split("tensor"), "clip": 0.5}),
         Cell("pipeline, clip", {**split("pipeline"), "clip": 0.5}),
@@ -139,12 +142,14 @@ def data_of(source: str | None) -> Data:
 
 @cache
 def alone(
-    model: str, name: str, lr: float, clip: float | None
+    model: str, name: str, lr: float, clip: float | None, ema: float | None
 ) -> tuple[list[float], dict[str, torch.Tensor]]:
     """Train on one device, in a plain loop; return the losses and the weights."""
     spec = Cell("", {"optimizer": name, "lr": lr}).spec(model, 1)
     data = data_of(spec.data)
     net = model_of(spec, data)
+    names = [each for each, _ in net.named_parameters()]
+    means = [each.detach().clone() for each in net.parameters()]
     learner = optimizer(spec)(net.parameters())
     order, losses = iter(Shards(len(data.train), spec, 0)), []
     for _ in range(STEPS):
@@ -156,8 +161,10 @@ def alone(
             torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
         learner.step()
         learner.zero_grad()
+        for mean, weight in zip(means, net.parameters()):
+            mean.mul_(ema or 0.0).add_(weight.detach(), alpha=1 - (ema or 0.0))
         losses.append(loss.item())
-    return losses, net.state_dict()
+    return losses, {**net.state_dict(), **dict(zip(names, means))}
 
 
 class Phases:
@@ -187,7 +194,7 @@ def compare(cell: Cell, model: str, folder: Path) -> dict[str, Any]:
     dist.all_gather_object(traffic, training.traffic())
     row: dict[str, Any] = {"cell": cell.name, "model": model, "traffic": traffic}
     if dist.get_rank() == 0:
-        expected, weights = alone(model, spec.optimizer, spec.lr, spec.clip)
+        expected, weights = alone(model, spec.optimizer, spec.lr, spec.clip, spec.ema)
         found = torch.load(path)
         assert found.keys() == weights.keys(), (found.keys(), weights.keys())
         row["loss"] = max(abs(a - b) for a, b in zip(losses, expected))

@@ -28,6 +28,7 @@ BASE = {
     "optimizer": "adamw",
     "lr": 0.002,
     "schedule": "cosine",
+    "ema": 0.9,
     "checkpoint_every": 8,
     "save": True,
 }

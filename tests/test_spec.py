@@ -97,7 +97,7 @@ CHANGES = {
     "recompute": "full", "warmup_steps": 5, "warmup_epochs": 0.5, "schedule": "cosine",
     "clip": 1.0, "lr_rule": "sqrt", "base_batch": 2, "checkpoint_every": 5, "checkpoint_keep": 3,
     "resume": "runs/other/1", "noise_every": 5,
-    "optimizer_step": "fused", "sync_batchnorm": True,
+    "optimizer_step": "fused", "sync_batchnorm": True, "ema": 0.99,
 }  # fmt: skip
 BASES = {
     "parallelism": {"topology": "1x2"},

@@ -85,6 +85,9 @@ class RunSpec:
     recompute: Recompute = "none"
     """What blocks do not keep for backward, which computes it again: nothing, all, or all but
     what costs much."""
+    ema: float | None = None
+    """The share of the old in a moving average of the weights, which then validates and is saved;
+    nothing means none."""
     sync_batchnorm: bool = False
     """Whether batch normalization takes the batches of all replicas together."""
     epochs: int | None = None
@@ -140,6 +143,10 @@ class RunSpec:
         positive("lr", self.lr, example=0.01)
         if self.clip is not None:
             positive("clip", self.clip, example=1.0)
+        if self.ema is not None:
+            positive("ema", self.ema, example=0.999)
+            if self.ema >= 1:
+                raise SpecError(f"ema must be below 1, got {self.ema}", hint="for example 0.999")
         self._check_learning()
         _check_env(self.env)
         typed("options", self.options, Mapping, "a table, for example {dropout = 0.0}")
@@ -340,7 +347,7 @@ _NOT_OF_PROGRAMS = (
     "optimizer", "lr", "accumulate", "precision", "compile", "epochs", "steps", "samples", "save",
     "pipeline_schedule", "micro_batches", "recompute", "lr_rule", "base_batch", "warmup_steps",
     "warmup_epochs", "schedule", "clip", "checkpoint_every", "checkpoint_keep", "resume",
-    "noise_every", "optimizer_step", "sync_batchnorm", "options",
+    "noise_every", "optimizer_step", "sync_batchnorm", "ema", "options",
 )  # fmt: skip
 _COUNTS = (
     "batch", "epochs", "steps", "samples", "micro_batches", "base_batch", "stop_after",

@@ -160,11 +160,15 @@ def empty_for(names: Iterable[str], shapes: dict[str, TensorStorageMetadata]) ->
 
 
 def serial_weights(path: Path) -> Tensors:
-    """Return the whole model of a checkpoint, in one process."""
+    """Return the whole model of a checkpoint, in one process; its average, if it has one."""
     shapes = shapes_in(path)
-    state = empty_for([name for name in shapes if name.startswith("model.")], shapes)
+    wanted = [name for name in shapes if name.startswith(("model.", "average."))]
+    state = empty_for(wanted, shapes)
     load(state, storage_reader=FileSystemReader(path), no_dist=True)
-    return {name.partition(".")[2]: value for name, value in state.items()}
+    found: Tensors = {}
+    for kind in ("model.", "average."):
+        found |= {k.removeprefix(kind): each for k, each in state.items() if k.startswith(kind)}
+    return found
 
 
 def _learned(model: nn.Module, inner: Any) -> list[tuple[str, Tensor]]:

@@ -1,8 +1,8 @@
 """A training on one rank: process group, data, model, steps."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, Sampler
 
 from scalewise import plugins
 from scalewise.frameworks import Outline, Quality
@@ -19,10 +18,12 @@ from scalewise.frameworks.learning import Rates
 from scalewise.frameworks.loop import say
 from scalewise.frameworks.torch import checkpoint, options_for, workload
 from scalewise.frameworks.torch import device as devices
+from scalewise.frameworks.torch.average import Average
 from scalewise.frameworks.torch.batchnorm import synchronized
 from scalewise.frameworks.torch.checkpoint import Checkpoints
 from scalewise.frameworks.torch.clip import clip
-from scalewise.frameworks.torch.data import Data, Samples, Shards, load
+from scalewise.frameworks.torch.data import Data, Shards, load
+from scalewise.frameworks.torch.loading import checks, loader, steps_of
 from scalewise.frameworks.torch.mesh import mesh_of, place_in_model, replica
 from scalewise.frameworks.torch.precision import Scaler, precise
 from scalewise.frameworks.torch.source import Source
@@ -97,10 +98,10 @@ class TorchSession:
         """Ranks that see the output of a step."""
         mine = replica(mesh)
         self._shards = Shards(len(data.train), spec, mine)
-        self._loader = _loader(data.train, self._shards, spec, device)
+        self._loader = loader(data.train, self._shards, spec, device)
         assert spec.batch is not None
-        self._checked, batches = _checks(len(data.validation), spec.batch, mine, spec.replicas)
-        self._checks = _loader(data.validation, batches, spec, device)
+        self._checked, batches = checks(len(data.validation), spec.batch, mine, spec.replicas)
+        self._checks = loader(data.validation, batches, spec, device)
         self._validation = len(data.validation)
         self._batches: Iterator[list[Tensor]] = iter(())
         self._epoch, self._step = 0, 0
@@ -114,11 +115,12 @@ class TorchSession:
         ]
         """Samples and weights of each step of an epoch; devices of one replica share its samples,
         so that each is counted once."""
-        steps = _steps(spec, len(data.train))
+        steps = steps_of(spec, len(data.train))
         self._rates = Rates.of(spec, shards.steps, steps * (spec.epochs or 1))
         self._scaler = Scaler() if spec.precision == "fp16" else None
         self._taken = 0
         self._held: dict[str, int] | None = None
+        self._average = Average(self._model, spec.ema) if spec.ema else None
         self._checkpoints: Checkpoints | None = None
         self._traffic = Traffic(spec)
         self._waits = Waits(spec, device)
@@ -202,7 +204,9 @@ class TorchSession:
             if self._spec.clip is not None:
                 clip(parameters_of(optimizer), self._spec.clip, self._mesh)
             optimizer.step()
-        if self._taken == 1:
+            if self._average:
+                self._average.update()
+        if self._held is None:
             self._held = held(optimizer)
         optimizer.zero_grad()
 
@@ -231,9 +235,17 @@ class TorchSession:
         dist.all_reduce(mine)
         return [round(loss, 9) for loss in (mine / self._copies).tolist()]
 
-    @torch.no_grad()
     def validate(self) -> Quality | None:
         """Return the quality now, each validation sample counted once."""
+        with self._to_show():
+            return self._validate()
+
+    def _to_show(self) -> AbstractContextManager[None]:
+        """Put the average of the weights in their place, where there is one."""
+        return self._average.in_place() if self._average else nullcontext()
+
+    @torch.no_grad()
+    def _validate(self) -> Quality:
         self._model.eval()
         sums = torch.zeros(3, dtype=torch.float64, device=self._device)
         evaluate = self._parallel.evaluate or (lambda inputs, labels: self._model(inputs))
@@ -287,6 +299,7 @@ class TorchSession:
         return {
             **checkpoint.model_state(self._model),
             **checkpoint.optimizer_state(self._model, self._parallel.optimizer),
+            **(self._average.state if self._average else {}),
             **checkpoint.chance_state(self._device),
             **mine,
         }
@@ -320,6 +333,7 @@ class TorchSession:
         state = {
             **checkpoint.model_state(self._model),
             **checkpoint.room_for_optimizer(self._model, self._parallel.optimizer, shapes),
+            **self._averaged(shapes),
             **checkpoint.empty_for(own, shapes),
         }
         keeper.read(path, state)
@@ -345,13 +359,19 @@ class TorchSession:
         """Return what this rank exchanged in the step that was counted."""
         return self._traffic.found
 
+    def _averaged(self, shapes: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Return the average to be filled, if the checkpoint has one; else it begins here."""
+        state = self._average.state if self._average else {}
+        return {name: each for name, each in state.items() if name in shapes}
+
     def save(self, path: Path) -> None:
         """Write the weights once, under the serial model's own names."""
-        weights = whole_weights(self._model, self._mesh)
-        if weights is not None:
-            draft = path.with_suffix(".part")
-            torch.save(weights, draft)
-            os.replace(draft, path)
+        with self._to_show():
+            weights = whole_weights(self._model, self._mesh)
+            if weights is not None:
+                draft = path.with_suffix(".part")
+                torch.save(weights, draft)
+                os.replace(draft, path)
         dist.barrier()
 
 
@@ -360,43 +380,3 @@ def _score(output: Tensor, labels: Tensor) -> Tensor:
     right = (output.argmax(-1) == labels).sum()
     loss = cross_entropy(output.float().flatten(0, -2), labels.flatten(), reduction="sum")
     return torch.stack([right.double(), loss.double(), loss.new_tensor(labels.numel()).double()])
-
-
-def _checks(size: int, batch: int, replica: int, replicas: int) -> tuple[list[int], list[Tensor]]:
-    """Return how many samples of each validation batch count, and the batches.
-
-    All replicas have as many batches, and all batches are as long: those who
-    exchange something while they look at them must do so together.
-    """
-    mine = torch.arange(replica, size, replicas)
-    longest = -(-size // replicas)
-    counts = [min(batch, max(0, len(mine) - start)) for start in range(0, longest, batch)]
-    batches = [mine[n * batch :][:count] for n, count in enumerate(counts)]
-    return counts, [torch.cat([each, each.new_zeros(batch - len(each))]) for each in batches]
-
-
-def _steps(spec: RunSpec, size: int) -> int:
-    """Return the optimizer steps of an epoch, or in total; the same on every rank."""
-    least = Shards(size, spec, spec.replicas - 1)  # Nobody has fewer samples in a ragged step.
-    if spec.samples is None:
-        return spec.steps or least.steps
-    passes, left = divmod(spec.samples, least.seen)
-    step = 0
-    while left > 0:
-        left -= sum(least.counts(step))
-        step += 1
-    return passes * least.steps + step
-
-
-def _loader(
-    samples: Samples, sampler: Sampler[Tensor] | list[Tensor], spec: RunSpec, device: torch.device
-) -> DataLoader[tuple[Tensor, Tensor]]:
-    """Load whole batches: the sampler gives their indices."""
-    return DataLoader(
-        samples,
-        batch_size=None,
-        sampler=sampler,
-        num_workers=spec.workers,
-        persistent_workers=spec.workers > 0,
-        pin_memory=device.type == "cuda",
-    )
