@@ -6,7 +6,7 @@ READY := .venv/.ready
 # The half that lives in other people's environments, and so on an older Python.
 WORKER := $(addprefix src/scalewise/,errors.py checks.py plugins.py spec record/write.py record/close.py record/checkpoints.py probe frameworks)
 
-.PHONY: install demo test check test-scripts test-browser bench soak clean
+.PHONY: install demo test check test-training test-scripts test-browser bench soak clean
 
 install: $(READY)
 
@@ -19,7 +19,10 @@ demo: $(READY)  ## A whole study on this machine, about two minutes, then the re
 	$(BIN)/scalewise demo
 
 test: $(READY)  ## Everything that needs pip alone.
-	$(BIN)/python -m pytest -m "not browser and not soak and not gpu and not scripts"
+	$(BIN)/python -m pytest -m "not browser and not soak and not gpu and not scripts and not training"
+
+test-training: $(READY)  ## Every way to split a model, checkpoints, compression: several ranks each.
+	$(BIN)/python -m pytest -m "training and not soak" --durations 12
 
 check: $(READY)  ## Lint, format, types, import contracts.
 	$(BIN)/ruff check .

@@ -19,6 +19,7 @@ from scalewise.record import checkpoints
 from scalewise.record.write import write_json
 from scalewise.spec import RunSpec
 
+pytestmark = [pytest.mark.training, pytest.mark.timeout(600)]
 SCRIPT = Path(__file__).parent / "killed.py"
 BASE = {
     "workload": "mlp",
@@ -106,7 +107,6 @@ CAMPAIGN = [
 ]
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("way", "moment"), CAMPAIGN)
 def test_a_killed_training_goes_on_bit_by_bit(way, moment, whole, tmp_path):
     spec, expected = a_training(strategy=way), whole(way)
@@ -121,7 +121,6 @@ def test_a_killed_training_goes_on_bit_by_bit(way, moment, whole, tmp_path):
     assert equal(weights(tmp_path), weights(expected))
 
 
-@pytest.mark.timeout(600)
 def test_weights_are_the_same_on_other_devices_and_in_one_process(tmp_path):
     four = a_training(topology="1x4", strategy="fsdp", epochs=1)
     start(four, tmp_path / "four")
@@ -144,7 +143,6 @@ def test_weights_are_the_same_on_other_devices_and_in_one_process(tmp_path):
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
 def test_one_device_goes_on_as_four_would(tmp_path):
     start(a_training(topology="1x4", strategy="fsdp", epochs=1), tmp_path / "four")
     start(a_training(topology="1x4", strategy="fsdp", resume=str(tmp_path / "four")),

@@ -19,7 +19,7 @@ from scalewise.frameworks.torch import Torch
 from scalewise.report.formats import as_json, comma_separated
 from scalewise.spec import StudySpec
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.training, pytest.mark.timeout(600)]
 SCRIPT = Path(__file__).parent / "exchanged.py"
 
 

@@ -37,6 +37,7 @@ def cells(world, folder, *options):
     return json.loads(answer.read_text())
 
 
+@pytest.mark.training
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("world", "options"),
