@@ -1,10 +1,10 @@
-"""What it costs a step to estimate the gradient noise every tenth time.
+"""What it costs a step to estimate the gradient noise every 25th time.
 
     python benchmarks/noise.py [SECONDS]
 
-Two trainings of one model live in the same two processes, one with noise_every = 10 and one
+Two trainings of one model live in the same two processes, one with noise_every = 25 and one
 without; a third is without again, which shows the noise of the comparison. The model is as
-wide as a step of 50 ms takes here. They take turns of ten steps in seeded order, the same on
+wide as a step of 50 ms takes here. They take turns of 25 steps in seeded order, the same on
 both ranks. A block is one turn of each; ratios are of their times, the mean over blocks with
 its 90 % interval (Student's t on the logarithms). A claim that the interval spans is unclear,
 and needs more SECONDS or a quieter machine. Exits with 1 when the claim does not hold.
@@ -23,7 +23,7 @@ from pathlib import Path
 LIMIT = 1.01
 SECONDS = 120.0
 TARGET = 0.05
-EVERY = 10
+EVERY = 25
 TRAININGS = {"noise": EVERY, "none": 0, "again": 0}
 """How many steps lie between two estimates."""
 

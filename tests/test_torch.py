@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from scalewise import collect
+from scalewise.errors import SpecError
 from scalewise.face import run as run_study
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
 from scalewise.record.read import read_run
@@ -130,10 +131,11 @@ def test_techniques_and_two_nodes_go_together(tmp_path):
     assert any("rehearsed on 1 host" in warning for warning in point.warnings)
 
 
-def test_a_model_that_cannot_be_built_fails_with_its_own_words(tmp_path):
+def test_a_model_that_cannot_be_built_is_refused_in_its_own_words(tmp_path):
     question = a_torch_study(batch=8, steps=5, options={"dropout": 7}, vary={"topology": ["1x2"]})
-    with pytest.raises(RuntimeError, match="dropout probability has to be between 0 and 1"):
+    with pytest.raises(SpecError, match="dropout probability has to be between 0 and 1"):
         run_study(question, tmp_path)
+    assert not list(tmp_path.glob("*/log.txt"))
 
 
 SLOW = """

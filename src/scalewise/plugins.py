@@ -66,11 +66,12 @@ def load(kind: Kind, name: str, *, framework: str = "") -> Any:
     try:
         return point.load()
     except ModuleNotFoundError as missing:
+        package = str(missing.name).partition(".")[0]
         raise PluginError(
-            f"{ONE_OF[kind]} {name!r} needs {missing.name}, which is not installed",
+            f"{ONE_OF[kind]} {name!r} needs {package}, which is not installed",
             hint=f"pip install 'scalewise[{framework or name}]'"
             if point.value.startswith("scalewise.")
-            else f"pip install {missing.name}",
+            else f"pip install {package}",
         ) from missing
     except (ImportError, AttributeError) as broken:
         raise PluginError(f"{ONE_OF[kind]} {name!r} cannot be loaded: {broken}") from broken
