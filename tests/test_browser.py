@@ -49,7 +49,7 @@ def test_the_page_is_whole_and_asks_the_network_for_nothing(measured, tmp_path, 
         tab.on("request", lambda request: asked.append(request.url))
         tab.goto(path.as_uri())
         figures = tab.locator("figure > svg")
-        assert figures.count() == len(plot.possible(curves)) == 6
+        assert figures.count() == len(plot.possible(curves)) == 7
         for place in range(6):
             box = figures.nth(place).bounding_box()
             assert box["width"] > 200 and box["height"] > 100
