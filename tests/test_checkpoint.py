@@ -153,5 +153,6 @@ def test_one_device_goes_on_as_four_would(tmp_path):
 
 
 def test_a_checkpoint_that_is_not_there_is_refused(tmp_path):
+    assert "there is no folder" in failure(export, tmp_path / "gone", tmp_path / "a.pt")
     with pytest.raises(SpecError, match="there is no whole checkpoint in"):
         Torch().check(a_run(framework="torch", workload="mlp", resume=str(tmp_path)))

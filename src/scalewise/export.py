@@ -52,6 +52,8 @@ def export(run: Path, to: Path, step: int | None = None) -> Exported:
 
 def _source(run: Path, step: int | None) -> Path:
     """Return where the weights are: a checkpoint's folder, or a file."""
+    if not run.exists():
+        raise SpecError(f"there is no folder {run}", hint="name a run's folder, runs/STUDY/RUN")
     if step is not None:
         found = [path.name for path in checkpoints.whole(run / checkpoints.FOLDER)]
         if checkpoints.name_of(step) not in found:
