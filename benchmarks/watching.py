@@ -1,20 +1,21 @@
 """What it costs a stranger's script to be watched.
 
-    python benchmarks/watching.py [SECONDS]
+    python benchmarks/watching.py [SECONDS [MS]]
 
 A plain DDP loop with a loader runs under ``scalewise run`` on 1 and on 2 ranks,
 with a step of 5 ms and one of 100 ms: the model is made as wide as that takes on
-this machine. Inside one process single steps alternate in seeded order, the same
-on all ranks: watched, not watched, and not watched again (the noise of the
-comparison). Not watched means switched off: the hooks are called and return at
+this machine; MS chooses one of them. Inside one process single steps alternate in
+seeded order, the same on all ranks: watched, not watched, and not watched again (the
+noise of the comparison). Not watched means switched off: the hooks are called and return at
 once. To take them out would be worse: changing a class makes Python forget what
 it has learned of it, and the next steps pay for that.
 
 Two things hide behind that comparison of medians and are measured apart, then
 added: understanding and writing, once a second, and what hooks that return at once
-cost when the training has emptied the caches. Ratios are of medians, with their
-90 % interval; a claim that the interval spans is unclear, and needs more SECONDS or
-a quieter machine. Exits with 1 when a claim does not hold.
+cost when the training has emptied the caches. A machine is faster at one time and
+slower at another: each step counts in units of the steps around it. Ratios are of
+medians, with their 90 % interval; a claim that the interval spans is unclear, and
+needs more SECONDS or a quieter machine. Exits with 1 when a claim does not hold.
 """
 
 import json
@@ -36,6 +37,8 @@ WIDTH = 400
 """How wide the model is at first."""
 EPOCH = 500
 """Steps between two beginnings of the data, which are no usual steps."""
+AROUND = 20
+"""Rounds over which the machine is taken to be equally fast."""
 HOOKS = 5
 """Functions of ours that a step of this loop passes: fetch, forward, backward, its last
 gradient, optimizer."""
@@ -44,8 +47,9 @@ gradient, optimizer."""
 def main() -> None:
     """Measure each step on one and on two ranks, and compare with what we claim."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS
+    chosen = [float(ms) / 1000 for ms in sys.argv[2:]] or list(BATCHES)
     missed = False
-    for target in BATCHES:
+    for target in chosen:
         for ranks in (1, 2):
             answer = measure(ranks, target, seconds)
             ratio, low, high = answer["watched"]
@@ -124,9 +128,9 @@ def work(target: float, seconds: float) -> None:
         dist.broadcast(box, 0)
         return box.item()
 
-    width = WIDTH
-    for _ in range(3):
-        usual = statistics.median(timed(steps(width), 40)[10:])
+    width, tries = WIDTH, max(40, round(3 / target))
+    for _ in range(4):
+        usual = statistics.median(timed(steps(width), tries)[tries // 2 :])
         width = int(agreed(width * math.sqrt(target / usual)))
 
     watcher, chance, step = hooks._hooks, random.Random(0), steps(width)
@@ -188,8 +192,13 @@ def tell(spent: dict[str, list[float]], writing: float, returning: float) -> Non
     """Write the ratios of medians, each with its interval, where the other half reads them."""
     import numpy as np
 
-    columns = {name: np.array(each) for name, each in spent.items()}
-    count = len(columns["not"])
+    bare = statistics.median(spent["not"])
+    rounds = np.array(list(spent.values()))
+    count = rounds.shape[1]
+    for start in range(0, count, AROUND):
+        block = rounds[:, start : start + AROUND]
+        block /= np.median(block)
+    columns = dict(zip(spent, rounds))
     draws = np.random.default_rng(0).integers(0, count, (500, count))
 
     def ratio(upper: str, lower: str) -> list[float]:
@@ -197,7 +206,6 @@ def tell(spent: dict[str, list[float]], writing: float, returning: float) -> Non
         middle = np.median(columns[upper]) / np.median(columns[lower])
         return [float(middle), *map(float, np.quantile(each, [0.05, 0.95]))]
 
-    bare = float(np.median(columns["not"]))
     answer = {
         "ms": 1000 * bare,
         "rounds": count,
