@@ -34,7 +34,7 @@ class Told:
     def started(self, number, run):
         self.runs.append(run)
 
-    def moved(self, share):
+    def moved(self, run, share):
         assert 0.0 <= share <= 1.0
 
     def ended(self, run, cause, seconds):

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,7 +48,7 @@ class Watcher(Protocol):
         """A run was started."""
         ...
 
-    def moved(self, share: float) -> None:
+    def moved(self, run: RunSpec, share: float) -> None:
         """The run has done this share of its steps."""
         ...
 
@@ -139,18 +139,31 @@ def run(study: StudySpec, folder: Path, watcher: Watcher, *, again: bool = False
         write_json(folder / "study.json", study.to_dict())
         watcher.begin(len(todo), len(runs) - len(todo))
         _tell_of_others(folder, runs, watcher)
-        for number, each in enumerate(todo, start=1):
-            watcher.started(number, each)
-            began = time.monotonic()
-            if again:
+        if again:
+            for each in todo:
                 shutil.rmtree(folder / each.id / FOLDER, ignore_errors=True)
-            cause = _carry_out(launcher, each, folder, watcher)
-            watcher.ended(each, cause, time.monotonic() - began)
-            if cause and alone(folder / each.id) and any(finished(folder / r.id) for r in runs):
-                watcher.said(_failed(each, cause, folder))  # It is measured on one device.
-                break
-            if cause:
-                raise _failed(each, cause, folder)
+        _tell_failures(_carry_out(launcher, todo, folder, watcher), runs, folder, watcher)
+
+
+def _tell_failures(
+    failed: Mapping[RunSpec, str], runs: Sequence[RunSpec], folder: Path, watcher: Watcher
+) -> None:
+    """Tell of every run that failed, and raise the last.
+
+    A program that is not distributed is measured on one device all the same.
+    """
+    measured = any(finished(folder / run.id) for run in runs)
+    fatal: RunFailed | None = None
+    for run, cause in failed.items():
+        problem = _failed(run, cause, folder)
+        if measured and alone(folder / run.id):
+            watcher.said(problem)
+            continue
+        if fatal:
+            watcher.said(fatal)
+        fatal = problem
+    if fatal:
+        raise fatal
 
 
 def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
@@ -230,35 +243,88 @@ def _tell_of_others(folder: Path, runs: Sequence[RunSpec], watcher: Watcher) -> 
         )
 
 
-def _carry_out(launcher: Launcher, run: RunSpec, folder: Path, watcher: Watcher) -> str:
-    """Start a run, or take it up where an earlier call left it; return why it failed, if so."""
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    """A run whose end is awaited."""
+
+    run: RunSpec
+    job: Job
+    taken_up: bool
+    """Whether an earlier call had started it."""
+    began: float
+
+
+def _carry_out(
+    launcher: Launcher, todo: Sequence[RunSpec], folder: Path, watcher: Watcher
+) -> dict[RunSpec, str]:
+    """Start runs, or take up those that an earlier call left; return why some failed.
+
+    After a failure nothing more is started; what is under way goes on to its end.
+    """
+    waiting = list(enumerate(todo, start=1))
+    under_way: list[_UnderWay] = []
+    failed: dict[RunSpec, str] = {}
+    try:
+        while under_way or (waiting and not failed):
+            while waiting and not failed and len(under_way) < launcher.at_once:
+                number, run = waiting.pop(0)
+                watcher.started(number, run)
+                began = time.monotonic()
+                job, taken_up = _begin(launcher, run, folder)
+                if job:
+                    under_way.append(_UnderWay(run, job, taken_up, began))
+                else:
+                    watcher.ended(run, "", 0.0)  # It ended well while nobody watched.
+            for each in list(under_way):
+                state = launcher.poll(each.job)
+                if state.phase == "running":
+                    watcher.moved(each.run, _share_done(each.job))
+                    continue
+                cause = _end(launcher, each, state)
+                under_way.remove(each)
+                watcher.ended(each.run, cause, time.monotonic() - each.began)
+                if cause:
+                    failed[each.run] = cause
+            time.sleep(PAUSE if under_way else 0.0)
+    except BaseException as reason:
+        _give_up(launcher, under_way, reason)
+        raise
+    return failed
+
+
+def _begin(launcher: Launcher, run: RunSpec, folder: Path) -> tuple[Job | None, bool]:
+    """Return the job of a run, and whether it was there; none if it has ended well meanwhile."""
     left = _left_open(folder / run.id)
     phase = launcher.poll(left).phase if left else "ended"
-    if left and phase == "ended" and not _close(left, None, ""):
-        return ""  # It ended well while nobody watched.
+    if left and phase == "running":
+        return left, True
     if left and phase == "stuck":
         launcher.cancel(left)
-    job = left if left and phase == "running" else launcher.submit(launcher.plan([run], folder))
-    try:
-        while (state := launcher.poll(job)).phase == "running":
-            watcher.moved(_share_done(job))
-            time.sleep(PAUSE)
-        ended = None if job is left else time.time()
-        if state.phase == "stuck":
-            launcher.cancel(job, stuck=True)
-    except BaseException as reason:
-        why = (
-            "ended by the user" if isinstance(reason, KeyboardInterrupt) else f"given up: {reason}"
-        )
-        try:
-            launcher.cancel(job)
-        finally:
-            _close(job, None, why)
-        raise
-    cause = _close(job, ended, state.cause, state)
-    if cause or run.program:
-        launcher.cancel(job)  # Whatever outlived its end.
+    elif left and not _close(left, None, ""):
+        return None, True
+    return launcher.submit(launcher.plan([run], folder)), False
+
+
+def _end(launcher: Launcher, one: _UnderWay, state: State) -> str:
+    """Close a run that has ended, or must; return why it failed, if so."""
+    ended = None if one.taken_up else time.time()
+    if state.phase == "stuck":
+        launcher.cancel(one.job, stuck=True)
+    cause = _close(one.job, ended, state.cause, state)
+    if cause or one.run.program:
+        launcher.cancel(one.job)  # Whatever outlived its end.
     return cause
+
+
+def _give_up(launcher: Launcher, under_way: Sequence[_UnderWay], reason: BaseException) -> None:
+    """End what is under way, and say why in its folder."""
+    why = "ended by the user" if isinstance(reason, KeyboardInterrupt) else f"given up: {reason}"
+    try:
+        for each in under_way:
+            launcher.cancel(each.job)
+    finally:
+        for each in under_way:
+            _close(each.job, None, why)
 
 
 def _close(job: Job, ended: float | None, why: str, state: State | None = None) -> str:

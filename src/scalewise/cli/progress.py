@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from scalewise.errors import ScalewiseError
 from scalewise.spec import RunSpec
@@ -38,43 +38,51 @@ class Lines:
 
     def __init__(self) -> None:
         self._todo = 0
-        self._said = 0.0
+        self._said: dict[RunSpec, float] = {}
+        """When each run that is under way was last spoken of."""
 
     def begin(self, todo: int, there: int) -> None:
         """Say how much there is to do."""
         self._todo = todo
-        self._say(_opening(todo, there))
+        _say(_opening(todo, there))
 
     def started(self, number: int, run: RunSpec) -> None:
         """Say which run begins."""
-        self._say(f"[{number}/{self._todo}] {title(run)}")
+        _say(f"[{number}/{self._todo}] {title(run)}")
+        self._said[run] = time.monotonic()
 
-    def moved(self, share: float) -> None:
+    def moved(self, run: RunSpec, share: float) -> None:
         """Say now and then how far it is."""
-        if time.monotonic() - self._said > EVERY:
-            self._say(f"  {share:.0%} of its steps" if share else "  running")
+        if time.monotonic() - self._said[run] > EVERY:
+            _say(f"  {self._name(run)}{f'{share:.0%} of its steps' if share else 'running'}")
+            self._said[run] = time.monotonic()
 
     def ended(self, run: RunSpec, cause: str, seconds: float) -> None:
         """Say how it ended."""
-        self._say(f"  {'failed' if cause else 'finished'} after {seconds:.1f} s")
+        _say(f"  {self._name(run)}{'failed' if cause else 'finished'} after {seconds:.1f} s")
+        del self._said[run]
 
     def said(self, problem: ScalewiseError) -> None:
         """Say what is wrong, and what to do about it."""
-        self._say(f"warning: {problem}\n   hint: {problem.hint}")
+        _say(f"warning: {problem}\n   hint: {problem.hint}")
 
-    def _say(self, line: str) -> None:
-        self._said = time.monotonic()
-        with suppress(OSError):  # Nobody listens any more: the study goes on.
-            print(line, file=sys.stderr, flush=True)
+    def _name(self, run: RunSpec) -> str:
+        """Name a run where several are under way."""
+        return f"{title(run)}: " if len(self._said) > 1 else ""
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):  # Nobody listens any more: the study goes on.
+        print(line, file=sys.stderr, flush=True)
 
 
 class Bar:
-    """A bar for the study and one for the run."""
+    """A bar for the study and one for each run that is under way."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
         self._study = bar.add_task("study", total=None)
-        self._run = bar.add_task("", total=1.0, visible=False)
+        self._runs: dict[RunSpec, TaskID] = {}
 
     def begin(self, todo: int, there: int) -> None:
         """Show how much there is to do."""
@@ -83,16 +91,17 @@ class Bar:
 
     def started(self, number: int, run: RunSpec) -> None:
         """Show which run begins."""
-        self._bar.reset(self._run, total=1.0, description=title(run), visible=True)
+        self._runs[run] = self._bar.add_task(title(run), total=1.0)
 
-    def moved(self, share: float) -> None:
+    def moved(self, run: RunSpec, share: float) -> None:
         """Show how far it is."""
-        self._bar.update(self._run, completed=share)
+        self._bar.update(self._runs[run], completed=share)
 
     def ended(self, run: RunSpec, cause: str, seconds: float) -> None:
         """Leave a line about it."""
         word = "failed" if cause else "finished"
         self._bar.console.print(f"{title(run)} {word} after {seconds:.1f} s", highlight=False)
+        self._bar.remove_task(self._runs.pop(run))
         self._bar.advance(self._study)
 
     def said(self, problem: ScalewiseError) -> None:

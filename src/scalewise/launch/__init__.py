@@ -66,6 +66,9 @@ class State:
 class Launcher(Protocol):
     """Something that can start runs; made from the study's ``[launcher]`` table."""
 
+    at_once: float
+    """How many runs it takes at a time."""
+
     def plan(self, runs: Sequence[RunSpec], folder: Path) -> Plan:
         """Say what would be executed, without executing it."""
         ...

@@ -40,6 +40,8 @@ PORT = "{port}"
 class LocalLauncher:
     """Runs here, now. Settings: ``patience``, seconds without progress allowed."""
 
+    at_once = 1.0
+
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         given = settings or {}
         refuse_unknown("the local [launcher]", given, ["name", "patience"])
