@@ -6,7 +6,7 @@ READY := .venv/.ready
 # The half that lives in other people's environments, and so on an older Python.
 WORKER := $(addprefix src/scalewise/,errors.py checks.py plugins.py spec record/write.py record/close.py record/checkpoints.py probe frameworks)
 
-.PHONY: install demo test check test-training test-scripts test-browser bench soak clean
+.PHONY: install demo test check test-training test-scripts test-slurm test-browser bench soak clean
 
 install: $(READY)
 
@@ -19,7 +19,7 @@ demo: $(READY)  ## A whole study on this machine, about two minutes, then the re
 	$(BIN)/scalewise demo
 
 test: $(READY)  ## Everything that needs pip alone.
-	$(BIN)/python -m pytest -m "not browser and not soak and not gpu and not scripts and not training"
+	$(BIN)/python -m pytest -m "not browser and not soak and not gpu and not scripts and not slurm and not training"
 
 test-training: $(READY)  ## Every way to split a model, checkpoints, compression: several ranks each.
 	$(BIN)/python -m pytest -m "training and not soak" --durations 12
@@ -37,6 +37,15 @@ check: $(READY)  ## Lint, format, types, import contracts.
 
 test-scripts: .venv/.engines  ## Whole training scripts under the watcher; installs Lightning and its like.
 	$(BIN)/python -m pytest -m "scripts and not soak" --durations 12
+
+SLURM := slurm-wlm munge iproute2 python3-venv openmpi-bin shellcheck slurmdbd slurm-wlm-mysql-plugin mariadb-server
+
+.venv/.slurm: $(READY)
+	dpkg -s $(SLURM) >/dev/null 2>&1 || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(SLURM); }
+	touch .venv/.slurm
+
+test-slurm: .venv/.slurm  ## A real Slurm of three nodes, as root; installs Slurm and MariaDB.
+	$(BIN)/python -m pytest -m "slurm and not soak" --durations 12
 
 .venv/.browser: $(READY)
 	command -v chromium >/dev/null || { apt-get update && apt-get install -y --no-install-recommends chromium; }

@@ -1,9 +1,14 @@
-"""Fixtures for all tests: one that fails whoever leaves a process behind."""
+"""Fixtures for all tests: one that fails whoever leaves a process behind, and a Slurm."""
 
+import tempfile
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
+
+from cluster import Cluster
 
 
 def _living(under: str) -> list[int]:
@@ -24,3 +29,20 @@ def no_process_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """Fail a test that leaves a run's process alive."""
     yield
     assert not _living(str(tmp_path_factory.getbasetemp()))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Bring up a Slurm of three nodes, for all tests that ask."""
+    # Not below pytest's own folder, which an ordinary user cannot enter.
+    with tempfile.TemporaryDirectory(prefix="scalewise-cluster-") as folder:
+        Path(folder).chmod(0o755)
+        with Cluster(Path(folder)) as made:
+            yield made
+
+
+@pytest.fixture
+def desk(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Make a folder of the cluster's user; end his jobs when the test is done."""
+    yield cluster.place(f"{request.node.name.partition('[')[0]}-{time.monotonic_ns()}")
+    cluster.clear()
