@@ -38,7 +38,7 @@ check: $(READY)  ## Lint, format, types, import contracts.
 test-scripts: .venv/.engines  ## Whole training scripts under the watcher; installs Lightning and its like.
 	$(BIN)/python -m pytest -m "scripts and not soak" --durations 12
 
-SLURM := slurm-wlm munge iproute2 python3-venv openmpi-bin shellcheck slurmdbd slurm-wlm-mysql-plugin mariadb-server
+SLURM := slurm-wlm munge iproute2 python3-venv openmpi-bin libpmix-dev shellcheck slurmdbd slurm-wlm-mysql-plugin mariadb-server
 
 .venv/.slurm: $(READY)
 	dpkg -s $(SLURM) >/dev/null 2>&1 || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(SLURM); }

@@ -60,6 +60,7 @@ JobRequeue=1
 MinJobAge=3600
 KillWait=5
 SlurmdTimeout=10
+MessageTimeout=5
 SchedulerParameters=batch_sched_delay=0,sched_interval=2,sched_min_interval=10000,bf_interval=1
 MailProg=/bin/true
 JobAcctGatherType=jobacct_gather/linux
@@ -81,6 +82,7 @@ ACCOUNTING = """\
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=localhost
 AccountingStoragePort={port}
+AccountingStoragePass={folder}/munge.socket
 AccountingStorageTRES=gres/gpu
 """
 DATABASE = """\
@@ -227,7 +229,6 @@ class Cluster:
             (self.folder / "spool" / name).mkdir(parents=True)
         for number in range(GPUS):
             os.mknod(self.folder / "dev" / f"gpu{number}", 0o020666, os.makedev(1, 3))
-        (self.folder / "jobs.txt").touch()  # Made by Slurm, it would be for root alone.
         os.chown(self.home, self.uid, self.uid)
 
     def _make_network(self) -> None:
@@ -262,7 +263,7 @@ class Cluster:
         text = SETTINGS.format(port=_free_port(), **known) + "".join(nodes) + PARTITION
         if self._accounting:
             port = _free_port()
-            text += ACCOUNTING.format(port=port)
+            text += ACCOUNTING.format(port=port, **known)
             self._write_secret(etc / "slurm" / "slurmdbd.conf", DATABASE.format(port=port, **known))
         self.conf.write_text(text)
         devices = f"Name=gpu File={self.folder}/dev/gpu[0-{GPUS - 1}]\n"
@@ -305,6 +306,8 @@ class Cluster:
     def _start_controller(self) -> None:
         made = self._daemon("slurmctld", *self._at_login(), "slurmctld", "-D")
         self._until(lambda: self._answers("scontrol", "ping"), "the controller to answer", made)
+        # The controller shuts it; but `sacct -c` opens it to write, for any user.
+        (self.folder / "jobs.txt").chmod(0o666)
 
     def _start_slurmd(self, name: str) -> subprocess.Popen[Any]:
         enter = ["nsenter", f"--net=/run/netns/{name}", "unshare", "--uts", "--mount", "--"]
