@@ -45,6 +45,7 @@ SLURM := slurm-wlm munge iproute2 python3-venv openmpi-bin libpmix-dev shellchec
 	touch .venv/.slurm
 
 test-slurm: .venv/.slurm  ## A real Slurm of three nodes, as root; installs Slurm and MariaDB.
+	$(BIN)/python tests/user_python.py
 	$(BIN)/python -m pytest -m "slurm and not soak" --durations 12
 
 .venv/.browser: $(READY)

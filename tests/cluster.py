@@ -377,8 +377,8 @@ class Cluster:
             each.wait(PATIENCE)
         words = [["netns", "del", name] for name in self.names]
         words += [["link", "del", name] for name in (*self.names, self._bridge)]
-        for each in words:
-            subprocess.run(["ip", *each], stderr=subprocess.DEVNULL, check=False)
+        for argv in words:
+            subprocess.run(["ip", *argv], stderr=subprocess.DEVNULL, check=False)
 
 
 def _must(*argv: str | Path, env: Mapping[str, str] | None = None) -> Any:

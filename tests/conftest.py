@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import user_python
 from cluster import Cluster
 
 
@@ -33,11 +34,13 @@ def no_process_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """Bring up a Slurm of three nodes, for all tests that ask."""
+    """Bring up a Slurm of three nodes, its user with a Python of his own on the PATH."""
+    python = user_python.ready()
     # Not below pytest's own folder, which an ordinary user cannot enter.
     with tempfile.TemporaryDirectory(prefix="scalewise-cluster-") as folder:
         Path(folder).chmod(0o755)
         with Cluster(Path(folder)) as made:
+            made.env["PATH"] = f"{python.parent}:{made.env['PATH']}"
             yield made
 
 
