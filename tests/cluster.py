@@ -14,9 +14,10 @@ import pwd
 import signal
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,8 @@ class Cluster:
             "LANG": "C.UTF-8",
             "SLURM_CONF": str(self.conf),
         }
+        self.spaces: set[tuple[int, int]] = set()
+        """The namespaces: who is in one of them is part of this cluster."""
         self._started: list[subprocess.Popen[Any]] = []
         self._login: subprocess.Popen[Any] | None = None
 
@@ -237,6 +240,7 @@ class Cluster:
         _must("ip", "link", "set", self._bridge, "up")
         for name, address in self.addresses.items():
             _must("ip", "netns", "add", name)
+            self.spaces.add(_namespace(f"/run/netns/{name}"))
             _must("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
             _must("ip", "link", "set", name, "master", self._bridge, "up")
             _must("ip", "-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
@@ -290,6 +294,7 @@ class Cluster:
         enter = ["unshare", "--mount", "--", "sh", "-c", ENTER_LOGIN, "sh", str(self.folder)]
         self._login = self._daemon("munged", *enter, "munged", "--foreground", *paths)
         self._until((self.folder / "munge.socket").exists, "munge to listen", self._login)
+        self.spaces.add(_namespace(f"/proc/{self._login.pid}/ns/mnt"))
 
     def _start_accounting(self) -> None:
         data = self.folder / "database"
@@ -363,25 +368,31 @@ class Cluster:
         return "\n".join(tails)
 
     def _end(self) -> None:
-        spaces = set()
-        with suppress(OSError):
-            spaces = {_namespace(f"/run/netns/{name}") for name in self.names}
-        if self._login is not None:
-            with suppress(OSError):
-                spaces.add(_namespace(f"/proc/{self._login.pid}/ns/mnt"))
         for each in self._started:
             if each.poll() is None:
                 each.kill()
-        _kill(spaces)
+        try:
+            _kill(self.spaces)
+        finally:
+            words = [["netns", "del", name] for name in self.names]
+            words += [["link", "del", name] for name in (*self.names, self._bridge)]
+            for argv in words:
+                subprocess.run(["ip", *argv], stderr=subprocess.DEVNULL, check=False)
         for each in self._started:
             each.wait(PATIENCE)
-        words = [["netns", "del", name] for name in self.names]
-        words += [["link", "del", name] for name in (*self.names, self._bridge)]
-        for argv in words:
-            subprocess.run(["ip", *argv], stderr=subprocess.DEVNULL, check=False)
 
 
-def _must(*argv: str | Path, env: Mapping[str, str] | None = None) -> Any:
+@contextmanager
+def open_folder() -> Iterator[Path]:
+    """Make a folder that all users can enter, as those that pytest makes are not."""
+    with tempfile.TemporaryDirectory(prefix="scalewise-cluster-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def _must(
+    *argv: str | Path, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Carry out a command; raise with what it said if it fails."""
     done = subprocess.run(
         argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -398,7 +409,7 @@ def _namespace(path: str) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _inside(spaces: set[tuple[int, int]]) -> list[int]:
+def inside(spaces: set[tuple[int, int]]) -> list[int]:
     """Return the processes in any of these networks or mounts, which must not be our own."""
     ours = {_namespace(f"/proc/self/ns/{kind}") for kind in ("net", "mnt")}
     found = []
@@ -412,7 +423,7 @@ def _inside(spaces: set[tuple[int, int]]) -> list[int]:
 def _kill(spaces: set[tuple[int, int]]) -> None:
     """Kill the processes in these namespaces, and wait until they are gone."""
     deadline = time.monotonic() + PATIENCE
-    while living := _inside(spaces):
+    while living := inside(spaces):
         if time.monotonic() > deadline:
             raise RuntimeError(f"still alive: {living}")
         for pid in living:

@@ -1,6 +1,5 @@
 """Fixtures for all tests: one that fails whoever leaves a process behind, and a Slurm."""
 
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +8,7 @@ import psutil
 import pytest
 
 import user_python
-from cluster import Cluster
+from cluster import Cluster, open_folder
 
 
 def _living(under: str) -> list[int]:
@@ -36,12 +35,9 @@ def no_process_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def cluster() -> Iterator[Cluster]:
     """Bring up a Slurm of three nodes, its user with a Python of his own on the PATH."""
     python = user_python.ready()
-    # Not below pytest's own folder, which an ordinary user cannot enter.
-    with tempfile.TemporaryDirectory(prefix="scalewise-cluster-") as folder:
-        Path(folder).chmod(0o755)
-        with Cluster(Path(folder)) as made:
-            made.env["PATH"] = f"{python.parent}:{made.env['PATH']}"
-            yield made
+    with open_folder() as folder, Cluster(folder) as made:
+        made.env["PATH"] = f"{python.parent}:{made.env['PATH']}"
+        yield made
 
 
 @pytest.fixture
