@@ -28,7 +28,7 @@ class Told:
     def __init__(self):
         self.opening, self.runs, self.causes, self.problems = None, [], [], []
 
-    def begin(self, todo, there):
+    def begin(self, todo, there, asked):
         self.opening = (todo, there)
 
     def started(self, number, run):

@@ -27,9 +27,9 @@ from scalewise.launch import Job, Launcher, Plan, State
 from scalewise.launch.processes import ask
 from scalewise.launch.program import digest, program
 from scalewise.record.checkpoints import FOLDER
-from scalewise.record.close import close, closed, last_word
+from scalewise.record.close import close, closed, last_word, newest_attempt
 from scalewise.record.files import failure, finished, read_json, read_study
-from scalewise.record.write import cannot_write, write_json
+from scalewise.record.write import cannot_write, write_json, write_text
 from scalewise.spec import RunSpec, StudySpec, Topology
 
 TRACEBACK = "Traceback (most recent call last):"
@@ -40,8 +40,8 @@ PAUSE = 0.05
 class Watcher(Protocol):
     """Someone who is told how a study goes on."""
 
-    def begin(self, todo: int, there: int) -> None:
-        """``todo`` runs are missing, ``there`` are finished already."""
+    def begin(self, todo: int, there: int, asked: str) -> None:
+        """``todo`` runs are missing, ``there`` are finished; ``asked`` is what they may take."""
         ...
 
     def started(self, number: int, run: RunSpec) -> None:
@@ -112,6 +112,13 @@ def _program_name(words: Sequence[str]) -> str:
     return (words[1].rpartition(".")[2] if words[0] == "-m" else Path(words[0]).name) or "program"
 
 
+def launched_by(study: StudySpec, name: str | None) -> StudySpec:
+    """Return the study for another launcher; settings of the one that it names stay behind."""
+    if name is None or name == study.launcher_name:
+        return study
+    return replace(study, launcher={"name": name})
+
+
 def settled(study: StudySpec) -> StudySpec:
     """Return the study with the hash of its program's file: another content is another run."""
     words = study.run.get("program")
@@ -127,22 +134,50 @@ def plan(study: StudySpec, folder: Path) -> list[Plan]:
     return [launcher.plan([run], folder) for run in study.runs()]
 
 
-def run(study: StudySpec, folder: Path, watcher: Watcher, *, again: bool = False) -> None:
-    """Start what is missing, one run after another; ``again``: everything."""
+def write_plan(plans: Sequence[Plan], study: StudySpec, scripts: Path) -> list[Path]:
+    """Write everything that starting by hand needs; return where the scripts are."""
     launcher = _launcher(study)
+    written = []
+    for each in plans:
+        write_json(each.folder / "study.json", study.to_dict())
+        launcher.prepare(each)
+        for name, text in each.files.items():
+            path = scripts / f"{name.partition('/')[0]}{Path(name).suffix}"
+            write_text(path, text)
+            written.append(path)
+    return written
+
+
+def asks(study: StudySpec, runs: Sequence[RunSpec]) -> str:
+    """Say what runs would take of a shared machine; refuse more than is allowed."""
+    return _launcher(study).asks(runs)
+
+
+def run(
+    study: StudySpec, folder: Path, watcher: Watcher, *, again: bool = False, detach: bool = False
+) -> None:
+    """Start what is missing; ``again``: everything; ``detach``: and leave it to its launcher."""
+    launcher = _launcher(study)
+    if detach and launcher.at_once == 1:
+        raise SpecError(
+            f"the {study.launcher_name} launcher starts one run after another, and must stay",
+            hint="leave --detach out, or --launcher slurm",
+        )
     folder = folder.absolute()
     runs = study.runs()
     todo = [run for run in runs if again or not finished(folder / run.id)]
     check(todo)
+    asked = launcher.asks(todo)
     with _alone(folder):
         _refuse_another(study, folder)
         write_json(folder / "study.json", study.to_dict())
-        watcher.begin(len(todo), len(runs) - len(todo))
+        watcher.begin(len(todo), len(runs) - len(todo), asked)
         _tell_of_others(folder, runs, watcher)
         if again:
             for each in todo:
                 shutil.rmtree(folder / each.id / FOLDER, ignore_errors=True)
-        _tell_failures(_carry_out(launcher, todo, folder, watcher), runs, folder, watcher)
+        failed = _carry_out(launcher, todo, folder, watcher, detach=detach)
+        _tell_failures(failed, runs, folder, watcher)
 
 
 def _tell_failures(
@@ -183,7 +218,7 @@ def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
     elif "of its own" in cause:
         hint = "give it the number as {devices}, for example -- train.py --world-size {devices}"
     return RunFailed(
-        f"{title(run)} failed: {cause}",
+        f"{run.title} failed: {cause}",
         hint=f"its log is {folder / run.id / 'log.txt'}; {hint}",
         words=words,
     )
@@ -255,7 +290,7 @@ class _UnderWay:
 
 
 def _carry_out(
-    launcher: Launcher, todo: Sequence[RunSpec], folder: Path, watcher: Watcher
+    launcher: Launcher, todo: Sequence[RunSpec], folder: Path, watcher: Watcher, *, detach: bool
 ) -> dict[RunSpec, str]:
     """Start runs, or take up those that an earlier call left; return why some failed.
 
@@ -275,6 +310,8 @@ def _carry_out(
                     under_way.append(_UnderWay(run, job, taken_up, began))
                 else:
                     watcher.ended(run, "", 0.0)  # It ended well while nobody watched.
+            if detach:
+                return {}
             for each in list(under_way):
                 state = launcher.poll(each.job)
                 if state.phase == "running":
@@ -310,7 +347,10 @@ def _end(launcher: Launcher, one: _UnderWay, state: State) -> str:
     ended = None if one.taken_up else time.time()
     if state.phase == "stuck":
         launcher.cancel(one.job, stuck=True)
-    cause = _close(one.job, ended, state.cause, state)
+    job = _newest(one.job)
+    if finished(job.folder) and closed(job.folder, job.attempt):
+        return ""  # It said so itself.
+    cause = _close(job, ended, state.cause, state)
     if cause or one.run.program:
         launcher.cancel(one.job)  # Whatever outlived its end.
     return cause
@@ -349,10 +389,16 @@ def _job(home: Path) -> Job | None:
     if not (home / "job.json").exists():
         return None
     name = read_json(home / "job.json")
-    return Job(home, name.pop("attempt"), name.pop("world"), name)
+    return _newest(Job(home, name.pop("attempt"), name.pop("world"), name))
+
+
+def _newest(job: Job) -> Job:
+    """Return the job with its last attempt: one may start its ranks again by itself."""
+    return replace(job, attempt=newest_attempt(job.folder, job.attempt))
 
 
 def _share_done(job: Job) -> float:
+    job = _newest(job)
     word = last_word(job.folder, 0, job.attempt)
     steps, whole = word.find("steps"), word.find("of")
     return float(steps[1] / whole) if steps and whole else 0.0
@@ -405,10 +451,25 @@ def status(folder: Path) -> list[Status]:
     return [_status(launcher, run, folder.absolute() / run.id) for run in study.runs()]
 
 
+def cancel(folder: Path) -> list[RunSpec]:
+    """End every run of a study that is under way; return them."""
+    study = read_study(folder)
+    launcher = _launcher(study)
+    ended = []
+    for run in study.runs():
+        job = _left_open(folder.absolute() / run.id)
+        if job and launcher.poll(job).phase != "ended":
+            launcher.cancel(job)
+            _close(job, None, "ended by the user")
+            ended.append(run)
+    return ended
+
+
 def _status(launcher: Launcher, run: RunSpec, home: Path) -> Status:
     job = _job(home)
-    if job and launcher.poll(job).phase == "running":
-        return Status(run, "running", f"{_share_done(job):.0%}")
+    state = launcher.poll(job) if job and not closed(home, job.attempt) else None
+    if job and state and state.phase == "running":
+        return Status(run, "running", state.note or f"{_share_done(job):.0%}")
     if finished(home):
         return Status(run, "finished")
     if _left_open(home):
@@ -425,14 +486,6 @@ def _launcher(study: StudySpec) -> Launcher:
         raise SpecError(str(unknown), hint=unknown.hint) from unknown
     launcher: Launcher = kind(study.launcher)
     return launcher
-
-
-def title(run: RunSpec) -> str:
-    """Name a run for people."""
-    what = Path(run.program[0]).name if run.program else run.workload or run.framework
-    if run.program and run.program[0] == "-m":
-        what = run.program[1]
-    return f"run {run.id} ({what} on {run.topology}, repeat {run.repeat + 1})"
 
 
 @contextmanager

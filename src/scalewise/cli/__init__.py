@@ -30,6 +30,9 @@ StudyFile = Annotated[Path, typer.Argument(metavar="STUDY.toml", help="The study
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", help="The study's folder; runs/NAME if not given.")
 ]
+Launcher = Annotated[
+    str | None, typer.Option(help="local or slurm, instead of what the study file says.")
+]
 Again = Annotated[bool, typer.Option("--again", help="Repeat finished runs too.")]
 Sources = Annotated[
     list[Path],
@@ -78,7 +81,7 @@ def demo() -> None:
     from scalewise.report import page
 
     question = study.read(_starter())
-    folder = _carry_out(question, None, again=False)
+    folder = _carry_out(question, None)
     curves = collect.curves([folder])
     _show(curves)
     typer.echo()
@@ -109,15 +112,24 @@ def init(
 
 
 @app.command()
-def plan(study_file: StudyFile, output: Output = None) -> None:
+def plan(
+    study_file: StudyFile,
+    output: Output = None,
+    launcher: Launcher = None,
+    write: Annotated[
+        Path | None, typer.Option(help="Write the scripts here, to be edited and started by hand.")
+    ] = None,
+) -> None:
     """Show every run and every command of a study; start nothing.
 
     Example: scalewise plan study.toml
+
+    Example: scalewise plan study.toml --launcher slurm --write jobs/
     """
     from scalewise import study
     from scalewise.record.files import finished
 
-    question = study.read(study_file)
+    question = study.launched_by(study.read(study_file), launcher)
     folder = (output or _home(question.name)).absolute()
     study.check(question.runs())
     plans = study.plan(question, folder)
@@ -125,14 +137,18 @@ def plan(study_file: StudyFile, output: Output = None) -> None:
         (one,) = each.runs
         there = "finished" if finished(folder / one.id) else "to run"
         size = f", batch {one.batch}, global {one.global_batch}" if one.batch else ""
-        typer.echo(f"{study.title(one)}{size}: {there}")
+        typer.echo(f"{one.title}{size}: {there}")
         for command in each.commands:
             typer.echo(f"  {command}")
     if any("{port}" in str(command) for each in plans for command in each.commands):
         typer.echo("{port} is a free one, found when the run starts")
     word = "run" if len(plans) == 1 else "runs"
     rule = f"{question.scaling} scaling" if question.scaling else "scaling observed"
-    typer.echo(f"{len(plans)} {word}, {rule}, one after another, in {folder}")
+    asked = study.asks(question, question.runs())
+    typer.echo(f"{len(plans)} {word}, {rule}, {asked or 'one after another'}, in {folder}")
+    if write:
+        for path in study.write_plan(plans, question, write):
+            typer.echo(path)
 
 
 @app.command()
@@ -161,6 +177,10 @@ def run(  # noqa: PLR0913 - each is an option
         bool, typer.Option("--loaders-alone", help="Time a program's loader alone, at the end.")
     ] = False,
     output: Output = None,
+    launcher: Launcher = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Submit the jobs and leave them to the cluster.")
+    ] = False,
     again: Again = False,
 ) -> None:
     """Start the runs of a study that are missing; safe to repeat.
@@ -170,6 +190,8 @@ def run(  # noqa: PLR0913 - each is an option
     Example: scalewise run study.toml
 
     Example: scalewise run --on 1,2,4 --stop-after 300 -- train.py --epochs 3
+
+    Example: scalewise run study.toml --launcher slurm --detach
     """
     from scalewise import study
 
@@ -196,7 +218,8 @@ def run(  # noqa: PLR0913 - each is an option
         )
     else:
         question = study.read(Path(words[0]))
-    typer.echo(_carry_out(question, output, again=again))
+    asked = study.launched_by(question, launcher)
+    typer.echo(_carry_out(asked, output, again=again, detach=detach))
 
 
 @app.command()
@@ -216,9 +239,22 @@ def status(
         typer.echo(json.dumps({"schema": 1, "runs": told}, indent=1))
         return
     for each in found:
-        typer.echo(
-            f"{study.title(each.run)}: {each.phase}" + (f", {each.cause}" if each.cause else "")
-        )
+        typer.echo(f"{each.run.title}: {each.phase}" + (f", {each.cause}" if each.cause else ""))
+
+
+@app.command()
+def cancel(folder: Annotated[Path, typer.Argument(help="A study's folder.")]) -> None:
+    """End every run of a study that is under way; what was measured stays.
+
+    Example: scalewise cancel runs/cluster
+    """
+    from scalewise import study
+
+    ended = study.cancel(folder)
+    for run in ended:
+        typer.echo(f"{run.title}: cancelled")
+    if not ended:
+        typer.echo("no run is under way")
 
 
 @app.command()
@@ -452,7 +488,9 @@ def plugins(as_json: Json = False) -> None:
         typer.echo(f"{part['kind']:<11} {part['name']:<16} {part['from']}  {part['value']}")
 
 
-def _carry_out(question: Any, output: Path | None, *, again: bool) -> Path:
+def _carry_out(
+    question: Any, output: Path | None, *, again: bool = False, detach: bool = False
+) -> Path:
     """Run a study with its progress on stderr; Ctrl-C ends it in order."""
     from scalewise import study
     from scalewise.cli.progress import progress
@@ -462,7 +500,7 @@ def _carry_out(question: Any, output: Path | None, *, again: bool) -> Path:
         signal.signal(number, _interrupt_once)
     try:
         with progress() as watcher:
-            study.run(question, folder, watcher, again=again)
+            study.run(question, folder, watcher, again=again, detach=detach)
     except KeyboardInterrupt:
         typer.echo("interrupted; finished runs are kept, running again starts the rest", err=True)
         raise typer.Exit(130) from None

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from scalewise.errors import ScalewiseError
 from scalewise.spec import RunSpec
-from scalewise.study import Watcher, title
+from scalewise.study import Watcher
 
 EVERY = 10.0
 """Seconds between two lines about a run that goes on."""
@@ -41,14 +41,14 @@ class Lines:
         self._said: dict[RunSpec, float] = {}
         """When each run that is under way was last spoken of."""
 
-    def begin(self, todo: int, there: int) -> None:
+    def begin(self, todo: int, there: int, asked: str) -> None:
         """Say how much there is to do."""
         self._todo = todo
-        _say(_opening(todo, there))
+        _say(_opening(todo, there, asked))
 
     def started(self, number: int, run: RunSpec) -> None:
         """Say which run begins."""
-        _say(f"[{number}/{self._todo}] {title(run)}")
+        _say(f"[{number}/{self._todo}] {run.title}")
         self._said[run] = time.monotonic()
 
     def moved(self, run: RunSpec, share: float) -> None:
@@ -68,7 +68,7 @@ class Lines:
 
     def _name(self, run: RunSpec) -> str:
         """Name a run where several are under way."""
-        return f"{title(run)}: " if len(self._said) > 1 else ""
+        return f"{run.title}: " if len(self._said) > 1 else ""
 
 
 def _say(line: str) -> None:
@@ -84,14 +84,14 @@ class Bar:
         self._study = bar.add_task("study", total=None)
         self._runs: dict[RunSpec, TaskID] = {}
 
-    def begin(self, todo: int, there: int) -> None:
+    def begin(self, todo: int, there: int, asked: str) -> None:
         """Show how much there is to do."""
-        self._bar.console.print(_opening(todo, there), highlight=False)
+        self._bar.console.print(_opening(todo, there, asked), highlight=False)
         self._bar.update(self._study, total=todo or 1, completed=0 if todo else 1)
 
     def started(self, number: int, run: RunSpec) -> None:
         """Show which run begins."""
-        self._runs[run] = self._bar.add_task(title(run), total=1.0)
+        self._runs[run] = self._bar.add_task(run.title, total=1.0)
 
     def moved(self, run: RunSpec, share: float) -> None:
         """Show how far it is."""
@@ -100,7 +100,7 @@ class Bar:
     def ended(self, run: RunSpec, cause: str, seconds: float) -> None:
         """Leave a line about it."""
         word = "failed" if cause else "finished"
-        self._bar.console.print(f"{title(run)} {word} after {seconds:.1f} s", highlight=False)
+        self._bar.console.print(f"{run.title} {word} after {seconds:.1f} s", highlight=False)
         self._bar.remove_task(self._runs.pop(run))
         self._bar.advance(self._study)
 
@@ -110,5 +110,5 @@ class Bar:
         self._bar.console.print(f"   hint: {problem.hint}", highlight=False)
 
 
-def _opening(todo: int, there: int) -> str:
-    return f"{todo} to run, {there} finished already"
+def _opening(todo: int, there: int, asked: str) -> str:
+    return f"{todo} to run, {there} finished already" + (f"; {asked}" if asked and todo else "")

@@ -105,6 +105,10 @@ class Session(Protocol):
         """Return what this rank exchanged in one step, and in which step that was counted."""
         ...
 
+    def largest(self, numbers: Sequence[int]) -> list[int]:
+        """Return the largest of each number over all ranks."""
+        ...
+
     def save(self, path: Path) -> None:
         """Write the model's weights, as the serial model would name them."""
         ...

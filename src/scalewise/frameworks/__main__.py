@@ -1,6 +1,7 @@
 """The worker's verbs: ``python -m scalewise.frameworks VERB ARGUMENT``.
 
 train FOLDER   play this process's ranks of the run in FOLDER
+close FOLDER   say how the last attempt at it ended
 check FILE     read a JSON list of runs; answer what is wrong with each
 about NAME     answer what an engine sees of this machine
 export FILE    read a JSON request; write a checkpoint's weights as the serial model has them
@@ -25,8 +26,17 @@ from scalewise.errors import ScalewiseError
 from scalewise.frameworks import Framework
 from scalewise.frameworks.environment import environment
 from scalewise.frameworks.loop import Log, train
+from scalewise.frameworks.place import find_place
 from scalewise.probe import Probe
 from scalewise.probe.watch import Watch
+from scalewise.record.close import (
+    close,
+    ends_in,
+    first_launch,
+    newest_attempt,
+    start_in,
+    told_to_end,
+)
 from scalewise.record.write import SCHEMA, RankFile, write_json
 from scalewise.spec import RunSpec
 
@@ -39,6 +49,8 @@ class Attempt:
     number: int
     launched: float
     """When the first command was started, by the wall clock."""
+    first: int
+    """The attempt that this one goes on from: its job may start ranks several times."""
 
     def file(self, rank: int, *, hold: bool = False) -> RankFile:
         """Return the file of a rank, open for appending."""
@@ -47,25 +59,48 @@ class Attempt:
 
 def do_train(argument: str) -> int:
     """Play this process's ranks; return the exit code."""
+    restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     attempt = Attempt(
         folder=Path(argument),
-        number=int(os.environ.get("SCALEWISE_ATTEMPT", "1")),
+        number=int(os.environ.get("SCALEWISE_ATTEMPT", "1")) + restarts,
         launched=float(os.environ.get("SCALEWISE_LAUNCHED", time.time())),
+        first=int(os.environ.get("SCALEWISE_FIRST", os.environ.get("SCALEWISE_ATTEMPT", "1"))),
     )
-    rank = int(os.environ.get("RANK", "0"))
+    place = None
     try:
-        stored = json.loads((attempt.folder / "spec.json").read_text(encoding="utf-8"))
-        stored.pop("schema")
-        spec = RunSpec.from_dict(stored)
+        place = find_place(os.environ)
+        spec = _read_spec(attempt.folder)
         framework: Framework = plugins.load("frameworks", spec.framework)()
         for rank in framework.ranks(spec):
             _play(spec, framework, rank, attempt)
     except Exception as problem:
         if not isinstance(problem, ScalewiseError):
             traceback.print_exc()
-        _account(attempt, rank, _sentence(problem))
+        _account(attempt, place.rank if place else 0, _sentence(problem))
         return 1
     return 0
+
+
+def do_close(argument: str) -> int:
+    """Close the last attempt at a run, as its job does when its ranks have ended."""
+    folder = Path(argument)
+    spec = _read_spec(folder)
+    attempt = newest_attempt(folder, int(os.environ.get("SCALEWISE_ATTEMPT", "1")))
+    log = folder / "log.txt"
+    start = start_in(log, attempt)
+    killed, exits = ends_in(log, start)
+    cause = close(
+        folder, attempt=attempt, world=spec.topology.world, ended=time.time(),
+        why=told_to_end(log, start), killed=killed, exits=exits,
+    )  # fmt: skip
+    print(f"failed: {cause}" if cause else "finished", flush=True)
+    return 0
+
+
+def _read_spec(folder: Path) -> RunSpec:
+    stored = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
+    stored.pop("schema")
+    return RunSpec.from_dict(stored)
 
 
 def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt) -> None:
@@ -74,8 +109,15 @@ def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt) -> N
     file = attempt.file(rank, hold=clock.simulated)
     wall = attempt.launched + clock.now() if clock.simulated else None
     probe = Probe(file, clock, wall)
-    probe.note(schema=SCHEMA, rank=rank, world=spec.topology.world, **_me())
-    watch = None if clock.simulated else Watch(probe)
+    place = find_place(os.environ)
+    started = place.started if place else "direct"
+    facts = {"world": spec.topology.world, "started": started, "launched": attempt.launched}
+    probe.note(schema=SCHEMA, rank=rank, **facts, **_me())
+    began = min(attempt.launched, first_launch(attempt.folder, rank, attempt.first))
+    if began < attempt.launched:
+        probe.note(span="earlier", start=began, end=attempt.launched)
+    patience = float(os.environ.get("SCALEWISE_PATIENCE", "inf"))
+    watch = None if clock.simulated else Watch(probe, patience)
     log = Log(probe, attempt.launched) if rank == 0 else None
     try:
         entering = framework.session(spec, rank, probe)  # Imports the engine.
@@ -85,18 +127,19 @@ def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt) -> N
             probe.note(environment=facts)
         probe.note(span="launch", start=attempt.launched, end=probe.wall())
         with entering as session:
-            train(spec, session, probe, attempt.folder, log)
+            left = train(spec, session, probe, attempt.folder, log)
             memory, held, exchanged = session.memory(), session.held(), session.exchanged()
             traffic = session.traffic()
             if log:
-                log.end(memory, exchanged)
+                log.end(memory, exchanged, left)
     finally:
         if watch:
             watch.close()
         probe.flush()
+    how = {"left": left} if left else {"ended": probe.wall()}
     probe.note(
-        ended=probe.wall(),
-        launched=attempt.launched,
+        **how,
+        launched=began,
         simulated=clock.simulated,
         memory=memory,
         held=held,
@@ -179,6 +222,7 @@ def _sentence(problem: Exception) -> str:
 
 VERBS: dict[str, Callable[[str], int]] = {
     "train": do_train,
+    "close": do_close,
     "check": do_check,
     "about": do_about,
     "export": do_export,

@@ -12,11 +12,12 @@ over the data by itself. A run that has a checkpoint goes on from there.
 
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from scalewise.frameworks import Quality, Session
+from scalewise.frameworks.leaving import Leaving
 from scalewise.probe import Probe
 from scalewise.record.checkpoints import FOLDER
 from scalewise.spec import RunSpec
@@ -25,8 +26,11 @@ LOSSES = 1000
 """Losses kept per epoch at most; more are thinned evenly."""
 
 
-def train(spec: RunSpec, session: Session, probe: Probe, folder: Path, log: "Log | None") -> None:
-    """Train as ``spec`` asks; ``log`` is for the one rank that speaks."""
+def train(spec: RunSpec, session: Session, probe: Probe, folder: Path, log: "Log | None") -> int:
+    """Train as ``spec`` asks; ``log`` is for the one rank that speaks.
+
+    Return 0, or after how many steps the job was told to go: there is a checkpoint then.
+    """
     outline, home = session.outline, folder / FOLDER
     probe.note(outline=asdict(outline))
     total = outline.steps * (outline.epochs or 1)
@@ -37,19 +41,28 @@ def train(spec: RunSpec, session: Session, probe: Probe, folder: Path, log: "Log
     if log:
         log.outline(spec, session, done)
     kept = 0
+    leaving = Leaving(folder, session) if spec.checkpoint_every else None
     for epoch in range(max(0, done - 1) // outline.steps, outline.epochs or 1):
         spent, samples = 0.0, 0
         for stop in _stops(done, (epoch + 1) * outline.steps, spec.checkpoint_every):
             with probe.span("train", epoch=epoch) as trained:
                 begin = epoch if done == epoch * outline.steps else None
-                trained["samples"] = train_steps(session, probe, stop - done, begin)
-                trained["taken"] = stop - done
+                steps = Stretch(stop - done, begin, leaving)
+                trained["samples"] = steps.take(session, probe)
+                trained["taken"] = steps.taken
             spent, samples = spent + _length(trained), samples + trained["samples"]
-            done = stop
-            if spec.checkpoint_every and (done % spec.checkpoint_every == 0 or done == total):
+            done += steps.taken
+            due = spec.checkpoint_every and (done % spec.checkpoint_every == 0 or done == total)
+            if due or steps.told_to_go:
                 with probe.span("checkpoint", step=done):
                     _say_problem(session.store(home), log)
                 kept = done
+            if steps.told_to_go and done < total:
+                with probe.span("checkpoint"):
+                    problem = session.stored()
+                if not problem:
+                    return done
+                _say_problem(problem, log)
         with probe.span("validate", epoch=epoch) as validated:
             losses = session.losses()
             quality = session.validate()
@@ -62,6 +75,7 @@ def train(spec: RunSpec, session: Session, probe: Probe, folder: Path, log: "Log
         _say_problem(session.stored(), log)
         if spec.save:
             session.save(folder / "weights.pt")
+    return 0
 
 
 def _stops(done: int, end: int, every: int | None) -> Iterator[int]:
@@ -75,19 +89,34 @@ def _stops(done: int, end: int, every: int | None) -> Iterator[int]:
         yield done
 
 
-def train_steps(session: Session, probe: Probe, count: int, epoch: int | None) -> int:
-    """Do some steps, of a new epoch if one is named; return the samples this rank trained on."""
-    samples = 0
-    probe.start()
-    if epoch is not None:
-        session.begin(epoch)
-    for _ in range(count):
-        done = session.step(probe)
-        probe.step(done)
-        samples += done
-    session.settle()
-    probe.flush()
-    return samples
+@dataclass(slots=True)
+class Stretch:
+    """Some steps in a row."""
+
+    count: int
+    epoch: int | None = None
+    """Of a new epoch, if one is named."""
+    leaving: Leaving | None = None
+    """Who knows whether the job is told to go meanwhile."""
+    taken: int = 0
+    told_to_go: bool = False
+
+    def take(self, session: Session, probe: Probe) -> int:
+        """Do the steps; return the samples this rank trained on."""
+        samples = 0
+        probe.start()
+        if self.epoch is not None:
+            session.begin(self.epoch)
+        while self.taken < self.count and not self.told_to_go:
+            done = session.step(probe)
+            if self.leaving:
+                self.told_to_go = self.leaving.after_step(probe)
+            probe.step(done)
+            samples += done
+            self.taken += 1
+        session.settle()
+        probe.flush()
+        return samples
 
 
 def _say_problem(problem: str, log: "Log | None") -> None:
@@ -170,8 +199,10 @@ class Log:
             parts.append(f"{quality.samples / checked:,.1f} {self._unit}/s")
         say("  ".join(parts))
 
-    def end(self, memory: int | None, exchanged: Mapping[str, Any]) -> None:
+    def end(self, memory: int | None, exchanged: Mapping[str, Any], left: int) -> None:
         """Tell the sum of it."""
+        if left:
+            say(f"told to go     left after step {left:,}, with a checkpoint")
         if steady := self._trained[1:] or self._trained:
             rate = self._world * sum(each for each, _ in steady) / sum(each for _, each in steady)
             more = len(self._trained) > 1

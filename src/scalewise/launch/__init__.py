@@ -5,12 +5,14 @@ does it execute it. The launcher's own name for what it started is kept in the
 run folder (``job.json``), so that any later process can ask about it.
 """
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from scalewise.record.close import newest_attempt
 from scalewise.spec import RunSpec
 
 
@@ -61,6 +63,18 @@ class State:
     """Signals that ended processes, by process id."""
     exits: Mapping[int, int] = field(default_factory=dict)
     """Exit codes of processes that did not end with 0, by process id."""
+    note: str = ""
+    """What else there is to say of it: why it has not started, for example."""
+
+
+def next_attempt(home: Path) -> int:
+    """Return a number that no earlier attempt at the run in ``home`` has had."""
+    taken = [int(path.stem.partition("-")[2]) for path in home.glob("failure-*.json")]
+    for name in ("job.json", "outcome.json"):
+        if (home / name).exists():
+            found = re.search(r'"attempt": (\d+)', (home / name).read_text(encoding="utf-8"))
+            taken.append(int(found[1]) if found else 0)
+    return newest_attempt(home, max(taken, default=0)) + 1
 
 
 class Launcher(Protocol):
@@ -69,8 +83,16 @@ class Launcher(Protocol):
     at_once: float
     """How many runs it takes at a time."""
 
+    def asks(self, runs: Sequence[RunSpec]) -> str:
+        """Say what these runs would take of a shared machine; refuse more than is allowed."""
+        ...
+
     def plan(self, runs: Sequence[RunSpec], folder: Path) -> Plan:
         """Say what would be executed, without executing it."""
+        ...
+
+    def prepare(self, plan: Plan) -> None:
+        """Write what the plan's commands read."""
         ...
 
     def submit(self, plan: Plan) -> Job:

@@ -6,7 +6,6 @@ process. Everything goes into the run's ``log.txt``.
 """
 
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -14,6 +13,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,9 @@ import psutil
 
 from scalewise.checks import positive, refuse_unknown
 from scalewise.errors import LaunchError
-from scalewise.launch import Command, Job, Plan, State, parcel, processes
+from scalewise.launch import Command, Job, Plan, State, next_attempt, parcel, processes
 from scalewise.launch.program import program
-from scalewise.record.close import LastWord, last_word
+from scalewise.record.close import LastWord, ends_in, last_word
 from scalewise.record.write import rank_file, write_json, write_text
 from scalewise.spec import RunSpec
 
@@ -53,6 +53,10 @@ class LocalLauncher:
         self._over: dict[Path, float] = {}
         """When the last process that we started ourselves was seen to have ended."""
 
+    def asks(self, runs: Sequence[RunSpec]) -> str:
+        """Say nothing: this machine is the user's own."""
+        return ""
+
     def plan(self, runs: Sequence[RunSpec], folder: Path) -> Plan:
         """Say what would be executed; runs share this machine, so one at a time."""
         if len(runs) != 1:
@@ -68,17 +72,23 @@ class LocalLauncher:
         script = "#!/bin/sh\n" + "".join(f"{command} &\n" for command in commands) + "wait\n"
         return Plan((run,), folder, commands, {f"{run.id}/plan/commands.sh": script})
 
+    def prepare(self, plan: Plan) -> None:
+        """Write the run's commands and its spec."""
+        for path, text in plan.files.items():
+            write_text(plan.folder / path, text)
+        for run in plan.runs:
+            if run.program:
+                parcel.pack(plan.folder)
+            write_json(plan.folder / run.id / "spec.json", run.to_dict())
+
     def submit(self, plan: Plan) -> Job:
         """Start the run and return at once."""
         (run,) = plan.runs
         home = plan.folder / run.id
-        attempt = _next_attempt(home)
+        attempt = next_attempt(home)
         port = str(_free_port())
-        for path, text in plan.files.items():
-            write_text(plan.folder / path, text.replace(PORT, port))
-        if run.program:
-            parcel.pack(plan.folder)
-        write_json(home / "spec.json", run.to_dict())
+        files = {path: text.replace(PORT, port) for path, text in plan.files.items()}
+        self.prepare(replace(plan, files=files))
         now = {"SCALEWISE_ATTEMPT": str(attempt), "SCALEWISE_LAUNCHED": repr(time.time())}
         started = []
         log = home / "log.txt"
@@ -188,20 +198,6 @@ def _python_path() -> str:
     return os.environ.get("PYTHONPATH", "")
 
 
-def _next_attempt(home: Path) -> int:
-    """Return a number no earlier attempt has had."""
-    taken = [int(path.stem.partition("-")[2]) for path in home.glob("failure-*.json")]
-    for name in ("job.json", "outcome.json"):
-        if (home / name).exists():
-            taken.append(_attempt_in(home / name))
-    return max(taken, default=0) + 1
-
-
-def _attempt_in(path: Path) -> int:
-    found = re.search(r'"attempt": (\d+)', path.read_text(encoding="utf-8"))
-    return int(found[1]) if found else 0
-
-
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
@@ -249,19 +245,10 @@ def _progress(word: LastWord) -> tuple[int, int]:
 
 
 def _ends(job: Job, codes: Sequence[int | None]) -> tuple[dict[int, str], dict[int, int]]:
-    """Return the signals and the exit codes that ended processes, by process id, first seen first.
+    """Return the signals and the exit codes that ended processes, by process id.
 
-    torchrun tells those of its workers in the log; the codes of the commands
-    themselves count only where it tells none.
+    The codes of the commands themselves count only where the log tells none.
     """
-    try:
-        log = (job.folder / "log.txt").read_bytes()[job.name.get("log", 0) :]
-    except OSError:
-        log = b""
-    text = log.decode(errors="replace")
-    said = re.findall(r"failed \(exitcode: (-?\d+)\) local_rank: \d+ \(pid: (\d+)\)", text)
-    first = [(signal.Signals(-int(code)).name, pid) for code, pid in said if int(code) < 0]
-    signals = re.findall(r"Signal \d+ \((SIG\w+)\) received by PID (\d+)", text)
-    exits = {int(pid): int(code) for code, pid in said if int(code) > 0}
+    killed, exits = ends_in(job.folder / "log.txt", job.name.get("log", 0))
     own = {p["pid"]: code for p, code in zip(job.name["processes"], codes) if code}
-    return {int(pid): name for name, pid in first + signals}, exits or own
+    return killed, exits or own

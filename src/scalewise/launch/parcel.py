@@ -7,8 +7,10 @@ watcher reaches every process of a program without an edit.
 
 import io
 import zipfile
+from importlib.metadata import EntryPoint, version
 from pathlib import Path
 
+from scalewise.plugins import KINDS, available
 from scalewise.record.write import write_bytes
 
 NAME = "worker.zip"
@@ -39,8 +41,35 @@ def _parcel() -> bytes:
             for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
                 _add(parcel, f"scalewise/{file.relative_to(home).as_posix()}", file)
         _add(parcel, "sitecustomize.py", home / INJECTION)
+        _write(parcel, f"scalewise-{version('scalewise')}.dist-info/METADATA", _metadata())
+        _write(parcel, f"scalewise-{version('scalewise')}.dist-info/entry_points.txt", _parts())
     return out.getvalue()
 
 
+def _metadata() -> bytes:
+    """Return what makes the parcel a package among the installed ones."""
+    return f"Metadata-Version: 2.1\nName: scalewise\nVersion: {version('scalewise')}\n".encode()
+
+
+def _parts() -> bytes:
+    """Return our own parts, as an installed package lists them."""
+    lines = []
+    for kind in KINDS:
+        lines.append(f"[scalewise.{kind}]")
+        lines += [
+            f"{name} = {point.value}" for name, point in available(kind).items() if _ours(point)
+        ]
+    return "\n".join(lines).encode()
+
+
+def _ours(point: EntryPoint) -> bool:
+    """Say whether a part is one of scalewise's own."""
+    return point.value.startswith("scalewise.")
+
+
 def _add(parcel: zipfile.ZipFile, name: str, file: Path) -> None:
-    parcel.writestr(zipfile.ZipInfo(name, LONG_AGO), file.read_bytes(), zipfile.ZIP_DEFLATED)
+    _write(parcel, name, file.read_bytes())
+
+
+def _write(parcel: zipfile.ZipFile, name: str, content: bytes) -> None:
+    parcel.writestr(zipfile.ZipInfo(name, LONG_AGO), content, zipfile.ZIP_DEFLATED)

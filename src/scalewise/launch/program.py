@@ -56,6 +56,13 @@ class Program:
         flags, rest = (words[:1], words[1:]) if words[0] in FLAGS else ((), words)
         return (self.interpreter, "-m", "torch.distributed.run", *agent, *flags, "--", *rest)
 
+    def direct(self, places: Mapping[str, object]) -> list[str]:
+        """Return the command line of one rank, without an agent above it."""
+        words = [filled(word, places) for word in self.words]
+        if self.whole:
+            return words
+        return words[1:] if words[0] == "--no-python" else [self.interpreter, *words]
+
 
 def program(words: Sequence[str]) -> Program:
     """Take a program's words apart; refuse what cannot be started."""

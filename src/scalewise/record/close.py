@@ -5,9 +5,13 @@ the run was started and can be done late, by another process, or twice.
 """
 
 import json
+import math
 import os
+import re
+import signal
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +19,11 @@ from typing import Any
 from scalewise.record.write import rank_file, write_json
 
 TAIL = 1 << 16
+BEGINS = "scalewise: attempt "
+"""How a job says in its log which attempt begins."""
+_CANCELLED = re.compile(
+    r"\*\*\* (?:JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+(?: DUE TO ([^*]+?))? \*"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,7 @@ def close(
             },
         )
         return ""
+    fault = fault or _told_to_go(words)
     guilty, cause = _cause(words, why or fault, killed or {}, exits or {})
     if not why and not fault and (guilty is None or not guilty.find("failed")) and not killed:
         cause += f"; the log ends: {_last_line(folder / 'log.txt')}"
@@ -135,6 +145,79 @@ def last_word(folder: Path, rank: int, attempt: int) -> LastWord:
     return LastWord(rank, tuple(lines))
 
 
+def first_launch(folder: Path, rank: int, first: int) -> float:
+    """Return when the first of a job's attempts was launched that a rank has a word of.
+
+    A rank says so in its first line of each attempt; from ``first`` on they are the job's.
+    """
+    try:
+        with rank_file(folder, rank).open("rb") as file:
+            for text in file:
+                if b'"launched":' not in text:
+                    continue
+                with suppress(ValueError):
+                    line = json.loads(text)
+                    if line.get("attempt", 0) >= first:
+                        return float(line["launched"])
+    except FileNotFoundError:
+        pass
+    return math.inf
+
+
+def newest_attempt(folder: Path, least: int) -> int:
+    """Return the last attempt that rank 0 has a word of; a job may start ranks by itself."""
+    try:
+        with rank_file(folder, 0).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL))
+            tail = file.read().splitlines()
+    except FileNotFoundError:
+        return least
+    for text in reversed(tail):
+        try:
+            return max(least, int(json.loads(text)["attempt"]))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return least
+
+
+def start_in(log: Path, attempt: int) -> int:
+    """Return where the words of an attempt begin, in the log of a job that has had several."""
+    try:
+        return max(0, log.read_bytes().rfind(f"{BEGINS}{attempt} on ".encode()))
+    except OSError:
+        return 0
+
+
+def ends_in(log: Path, start: int = 0) -> tuple[dict[int, str], dict[int, int]]:
+    """Return the signals and the exit codes that torchrun's agents told of, by process id.
+
+    Those that were seen first come first.
+    """
+    try:
+        text = log.read_bytes()[start:].decode(errors="replace")
+    except OSError:
+        return {}, {}
+    said = re.findall(r"failed \(exitcode: (-?\d+)\) local_rank: \d+ \(pid: (\d+)\)", text)
+    first = [(signal.Signals(-int(code)).name, pid) for code, pid in said if int(code) < 0]
+    signals = re.findall(r"Signal \d+ \((SIG\w+)\) received by PID (\d+)", text)
+    exits = {int(pid): int(code) for code, pid in said if int(code) > 0}
+    return {int(pid): name for name, pid in first + signals}, exits
+
+
+def told_to_end(log: Path, start: int = 0) -> str:
+    """Return why Slurm ended the job or its step, if its daemons say so in the log."""
+    try:
+        text = log.read_bytes()[start:].decode(errors="replace")
+    except OSError:
+        return ""
+    found = _CANCELLED.findall(text)
+    if not found:
+        return ""
+    node, reason = found[-1]
+    return f"the job on {node} was cancelled" + (f" due to {reason.lower()}" if reason else "")
+
+
 def _header(path: Path, attempt: int) -> list[Mapping[str, Any]]:
     """Return the first line of this attempt in a file too long to be read for it."""
     begins = f'{{"attempt":{attempt},'.encode()
@@ -159,6 +242,13 @@ def _guest_fault(words: list[LastWord], world: int, exits: Mapping[int, int]) ->
     return ""
 
 
+def _told_to_go(words: list[LastWord]) -> str:
+    """Say where ranks left that were told to go, if they did so in order."""
+    if not words or not all("left" in word.last for word in words):
+        return ""
+    return f"it was told to go, and left after step {words[0].last['left']} with a checkpoint"
+
+
 def _cause(
     words: list[LastWord], why: str, killed: Mapping[int, str], exits: Mapping[int, int]
 ) -> tuple[LastWord | None, str]:
@@ -180,7 +270,7 @@ def _cause(
         how = f"was killed by {by}" if by else ended
         return lost, f"{_name(lost)} {how} {lost.place}"
     begun = [word for word in begun if "failed" in word.last]
-    begun.sort(key=lambda word: (word.last["kind"] == "terminated", word.last["at"]))
+    begun.sort(key=_order)
     if begun:
         first = begun[0]
         code = exits.get(first.find("pid"))
@@ -193,6 +283,13 @@ def _cause(
         ended = f"; a process ended with code {code}" if code else ""
         return silent[0], f"rank {silent[0].rank} left no word{ended}"
     return None, "no rank started" + (f": a process ended with code {code}" if code else "")
+
+
+def _order(word: LastWord) -> tuple[bool, int, int, float]:
+    """Order failed ranks by who is to blame: of those that hang, the one that is behind."""
+    hangs = word.find("stalled") if word.last["kind"] == "stalled" else None
+    behind = (hangs["steps"], hangs["laps"]) if hangs else (-1, -1)
+    return word.last["kind"] == "terminated", *behind, word.last["at"]
 
 
 def _left_early(words: list[LastWord], failed: LastWord) -> str:

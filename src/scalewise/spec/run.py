@@ -17,7 +17,7 @@ Schedule = Literal["constant", "cosine", "linear"]
 Optimizer = Literal["sgd", "adam", "adamw"]
 OptimizerStep = Literal["auto", "loop", "foreach", "fused"]
 Backend = Literal["gloo", "nccl", "xccl", "mpi"]
-Start = Literal["torchrun", "direct", "command"]
+Start = Literal["torchrun", "srun", "mpirun", "direct", "command"]
 Recompute = Literal["none", "full", "selective"]
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
 
@@ -109,7 +109,7 @@ class RunSpec:
     """Which repetition this is; it trains from ``seed + repeat``."""
     launcher: str = "local"
     start: Start | None = None
-    """What makes the processes: torchrun, one per device; direct, one in all;
+    """What makes the processes: torchrun, srun or mpirun, one per device; direct, one in all;
     command, the program's own words, once per node; nothing means what fits."""
     env: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -268,6 +268,13 @@ class RunSpec:
         if self.samples and self.batch:
             return -(-self.samples // (self.batch * self.accumulate))
         return self.steps
+
+    @property
+    def title(self) -> str:
+        """The run's name for people."""
+        words = self.program or (self.workload or self.framework,)
+        what = words[1] if words[0] == "-m" else words[0].rpartition("/")[2]
+        return f"run {self.id} ({what} on {self.topology}, repeat {self.repeat + 1})"
 
     @property
     def started_by(self) -> Start:

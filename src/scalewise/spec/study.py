@@ -38,7 +38,7 @@ class StudySpec:
         typed("run", self.run, Mapping, "a table")
         typed("vary", self.vary, Mapping, "a table of lists")
         typed("launcher", self.launcher, Mapping, "a table")
-        keys = [*RUN_KEYS, "options.NAME"]
+        keys = [*RUN_KEYS, "options.NAME", "env.NAME"]
         refuse_unknown("[run]", self.run, RUN_KEYS)
         for key in [*self.run, *self.vary]:
             if key in ("repeat", "launcher"):
@@ -46,7 +46,7 @@ class StudySpec:
                 raise SpecError(f"{key} cannot be said of a run", hint=hint)
         typed("options", self.run.get("options", {}), Mapping, "a table")
         for axis, values in self.vary.items():
-            if not axis.startswith("options."):
+            if not axis.startswith(("options.", "env.")):
                 refuse_unknown("[vary]", [axis], keys)
             if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence) or not values:
                 raise SpecError(

@@ -13,6 +13,7 @@ from scalewise import plugins
 from scalewise.checks import nearest
 from scalewise.errors import PluginError, SpecError
 from scalewise.frameworks import Session, too_few
+from scalewise.frameworks.place import take_place
 from scalewise.frameworks.torch.source import Source
 from scalewise.probe import HostClock, Probe
 from scalewise.record import checkpoints
@@ -31,7 +32,7 @@ class Torch:
                 "framework 'torch' needs torch, which is not installed",
                 hint="pip install 'scalewise[torch]'",
             ) from missing
-        if spec.started_by != "torchrun":
+        if spec.started_by not in ("torchrun", "srun", "mpirun"):
             raise SpecError(
                 f"a torch run needs one process per device, and start = {spec.start!r} makes one",
                 hint='leave start out, or write start = "torchrun"',
@@ -64,7 +65,14 @@ class Torch:
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         """This process is one rank, and its starter told which."""
-        return [int(os.environ["RANK"])]
+        place = take_place(os.environ)
+        if place is None or place.world != spec.topology.world:
+            there = f"{place.started} started {place.world}" if place else "nobody started them"
+            raise SpecError(
+                f"{spec.topology} needs {spec.topology.world} ranks, and {there}",
+                hint="`scalewise plan` shows the command that starts each",
+            )
+        return [place.rank]
 
     def clock(self, spec: RunSpec) -> HostClock:
         """The host's clock; the session changes to the device's where there is one."""

@@ -1,7 +1,7 @@
 """A training on one rank: process group, data, model, steps."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -266,6 +266,12 @@ class TorchSession:
     def held(self) -> dict[str, int] | None:
         """Return the bytes of this rank's parameters, gradients and optimizer state."""
         return self._held
+
+    def largest(self, numbers: Sequence[int]) -> list[int]:
+        """Return the largest of each number over all ranks."""
+        box = torch.tensor(numbers, device=self._device)
+        dist.all_reduce(box, dist.ReduceOp.MAX)
+        return [int(number) for number in box.tolist()]
 
     def store(self, folder: Path) -> str:
         """Begin to write a checkpoint into a folder of them; return what was wrong before."""

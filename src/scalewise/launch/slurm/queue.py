@@ -1,0 +1,116 @@
+"""Ask Slurm: submit, look, cancel. Every answer is bounded in time."""
+
+import getpass
+import re
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from scalewise.errors import LaunchError
+
+TIMEOUT = 60.0
+"""Seconds that a question to the controller may take."""
+WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SUSPENDED",
+           "STOPPED", "SPECIAL_EXIT", "RESV_DEL_HOLD")  # fmt: skip
+ALIVE = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING")
+SAYS = {
+    "TIMEOUT": "its time limit was reached",
+    "NODE_FAIL": "a node was lost",
+    "CANCELLED": "it was cancelled",
+    "PREEMPTED": "it was preempted",
+    "OUT_OF_MEMORY": "its memory was used up",
+    "BOOT_FAIL": "its nodes did not start",
+    "DEADLINE": "its deadline passed",
+}
+"""What a state says of a job that did not end by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A job as Slurm has it."""
+
+    state: str
+    reason: str = ""
+    """Why it waits."""
+    start: str = ""
+    """When it started, or is expected to."""
+    nodes: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has still to start."""
+        return self.state in WAITING
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.state not in (*WAITING, *ALIVE)
+
+
+def submit(path: Path, options: Sequence[str] = ()) -> str:
+    """Hand a script in; return the job's id."""
+    said = _ask("sbatch", "--parsable", *options, str(path))
+    if said.returncode:
+        raise LaunchError(
+            f"sbatch refused the job: {_sentence(said.stderr)}",
+            hint=f"the script is {path}; `sinfo` shows what there is",
+        )
+    return said.stdout.strip().splitlines()[-1].partition(";")[0]
+
+
+def look(ids: Iterable[str]) -> dict[str, Entry]:
+    """Return every job that Slurm still knows, by id."""
+    wanted = set(ids)
+    said = _ask(
+        "squeue", "--noheader", "--states=all", f"--user={getpass.getuser()}",
+        "--format=%i|%T|%r|%S|%N",
+    )  # fmt: skip
+    if said.returncode:
+        raise LaunchError(f"squeue does not answer: {_sentence(said.stderr)}")
+    found = {}
+    for line in said.stdout.splitlines():
+        number, _, rest = line.strip().partition("|")
+        if number in wanted and rest.count("|") >= 3:
+            found[number] = Entry(*rest.split("|")[:4])
+    if missing := wanted - found.keys():
+        found |= _remembered(missing)
+    return found
+
+
+def _remembered(ids: set[str]) -> dict[str, Entry]:
+    """Return jobs that are gone from the queue: from accounting, or the log of ended jobs."""
+    chosen = f"--jobs={','.join(sorted(ids))}"
+    for source in ((), ("--completion",)):
+        columns = "JobID,State,NodeList"
+        said = _ask("sacct", *source, "--noheader", "--parsable2", chosen, f"--format={columns}")
+        rows = [line.split("|") for line in said.stdout.splitlines() if line.count("|") == 2]
+        found = {row[0]: Entry(row[1].split()[0], nodes=row[2]) for row in rows if row[0] in ids}
+        if found:
+            return found
+    return {}
+
+
+def cancel(number: str) -> None:
+    """End a job; one that has ended is fine."""
+    _ask("scancel", number)
+
+
+def _ask(*argv: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    except FileNotFoundError as missing:
+        raise LaunchError(
+            f"there is no {argv[0]} on this machine",
+            hint="run on a login node of the cluster, or with --launcher local",
+        ) from missing
+    except subprocess.TimeoutExpired as slow:
+        raise LaunchError(f"{argv[0]} gave no answer within {TIMEOUT:.0f} s") from slow
+
+
+def _sentence(words: str) -> str:
+    """Return the last thing a program of Slurm complained of, without its name."""
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    told = [re.sub(r"^\w+: (?:error|fatal): ", "", line) for line in lines]
+    useful = [line for line in told if not line.startswith("Batch job submission failed")]
+    return "; ".join(dict.fromkeys([*useful[-1:], *told[-1:]])) or "it gave no reason"

@@ -1,0 +1,293 @@
+"""A run as a batch script that a person can read, edit and submit: text, and nothing else."""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+
+from scalewise.errors import SpecError
+from scalewise.launch import parcel
+from scalewise.launch.program import program
+from scalewise.launch.slurm.settings import Settings
+from scalewise.record.close import BEGINS
+from scalewise.spec import RunSpec
+
+LEAVE = "leave"
+"""The file in a run's folder that asks its ranks to write a checkpoint and go."""
+
+
+def script(run: RunSpec, folder: Path, settings: Settings, *, attempt: int) -> str:
+    """Return the batch script of one run; ``folder`` is the study's."""
+    blocks = [
+        _header(run, folder, settings),
+        _surroundings(settings),
+        _meeting(settings),
+        _variables(run, folder, settings, attempt),
+        _ranks(run, folder, settings),
+    ]
+    return "\n".join("\n".join(block) + "\n" for block in blocks if block)
+
+
+def _header(run: RunSpec, folder: Path, settings: Settings) -> list[str]:
+    return [
+        "#!/bin/bash",
+        f"# scalewise: {_in_comment(run.title)}",
+        *(f"#SBATCH {option}" for option in _options(run, folder, settings)),
+        "set -u",
+    ]
+
+
+def _options(run: RunSpec, folder: Path, settings: Settings) -> Iterator[str]:
+    """Yield the job's options, as its script has them."""
+    topology = run.topology
+    log = str(folder / run.id / "log.txt")
+    yield f"--job-name={directive(f'{folder.name}-{topology}')}"
+    yield f"--chdir={directive(os.getcwd())}"
+    yield f"--output={directive(pattern(log))}"
+    yield "--open-mode=append"
+    yield f"--nodes={topology.nodes}"
+    yield f"--ntasks-per-node={tasks(run)}"
+    yield f"--cpus-per-task={cpus(run, settings)}"
+    if settings.gpus_per_node:
+        yield f"--gpus-per-node={topology.devices}"
+    elif settings.gres:
+        yield f"--gres={directive(f'{settings.gres}:{topology.devices}')}"
+    for name in ("time", "account", "partition", "qos", "constraint", "reservation"):
+        if (value := getattr(settings, name)) is not None:
+            yield f"--{name}={directive(value)}"
+    if settings.memory:
+        yield f"--mem={directive(settings.memory)}"
+    if settings.exclusive:
+        yield "--exclusive"
+    yield "--requeue" if requeues(run, settings) else "--no-requeue"
+    if settings.warning:
+        yield f"--signal=B:USR1@{settings.warning}"
+    yield from (directive(option) for option in settings.sbatch)
+
+
+def tasks(run: RunSpec) -> int:
+    """Return the tasks on each node: an agent, or a rank for each device."""
+    return run.topology.devices if run.started_by in ("srun", "mpirun") else 1
+
+
+def cpus(run: RunSpec, settings: Settings) -> int:
+    """Return the cores of a task: as was said, or one for each thread and each loader."""
+    ranks = run.topology.devices // tasks(run)
+    return settings.cpus_per_task or ranks * (run.threads + run.workers)
+
+
+def requeues(run: RunSpec, settings: Settings) -> bool:
+    """Say whether the job may be put back into the queue: it goes on from a checkpoint."""
+    return bool(run.checkpoint_every) if settings.requeue is None else settings.requeue
+
+
+def _surroundings(settings: Settings) -> list[str]:
+    """Return what makes the cluster's software available."""
+    lines = [f"module load {quote(name)}" for name in settings.modules]
+    if settings.venv:
+        lines.append(f"source {quote(str(Path(settings.venv) / 'bin' / 'activate'))}")
+    return lines
+
+
+def _meeting(settings: Settings) -> list[str]:
+    lines = [
+        "# The ranks meet on the first node, at a port of this job's own.",
+        'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        "MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))",
+        "export MASTER_ADDR MASTER_PORT",
+    ]
+    if settings.interface:
+        name = quote(settings.interface)
+        lines.append(f"export NCCL_SOCKET_IFNAME={name} GLOO_SOCKET_IFNAME={name}")
+    return lines
+
+
+def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> list[str]:
+    """Return the lines that export what every rank reads."""
+    restarts = settings.max_restarts + 1
+    again = "${SLURM_RESTART_COUNT:-0}" + (f" * {restarts}" if restarts > 1 else "")
+    own = {
+        "OMP_NUM_THREADS": str(run.threads),
+        **settings.env,
+        **run.env,
+        "SCALEWISE_RUN": str(folder / run.id),
+        "SCALEWISE_PATIENCE": f"{settings.patience:g}",
+    }
+    if not run.program:
+        own["SCALEWISE_UNWATCHED"] = "1"
+    return [
+        "# srun does not pass --cpus-per-task on by itself.",
+        f"export SRUN_CPUS_PER_TASK={cpus(run, settings)}",
+        *(f"export {key}={quote(value)}" for key, value in own.items()),
+        f"export PYTHONPATH={quote(str(folder / parcel.NAME))}${{PYTHONPATH:+:$PYTHONPATH}}",
+        f"export SCALEWISE_FIRST={attempt} SCALEWISE_ATTEMPT=$(({attempt} + {again}))",
+        "SCALEWISE_LAUNCHED=$(date +%s.%N)",
+        "export SCALEWISE_LAUNCHED",
+        f'echo "{BEGINS}$SCALEWISE_ATTEMPT on $SLURM_JOB_NODELIST"',
+        *settings.lines,
+    ]
+
+
+def _ranks(run: RunSpec, folder: Path, settings: Settings) -> list[str]:
+    """Return the lines that start the ranks, wait for them and close the run's record."""
+    image = f"{_runtime(settings)} " if settings.container else ""
+    close = f"{image}{quote(settings.interpreter)} -m scalewise.frameworks close"
+    lines = [
+        f'leave="$SCALEWISE_RUN/{LEAVE}"',
+        'rm -f "$leave"',
+        "# Shortly before the limit, or when told to end, ask the ranks to leave.",
+        "trap 'touch \"$leave\"' USR1 TERM",
+        f"{_step(run, folder, settings)} &",
+        'wait "$!"; code=$?',
+        "# A signal ends the waiting, and not the ranks.",
+        'while [ "$code" -gt 128 ] && kill -0 "$!" 2>/dev/null; do wait "$!"; code=$?; done',
+    ]
+    if requeues(run, settings):
+        lines += [
+            'if [ -e "$leave" ] && [ "$code" -eq 0 ]; then',
+            '    scontrol requeue "$SLURM_JOB_ID" && exit 0',
+            "fi",
+        ]
+    return [
+        *lines,
+        "# Say how it ended: outcome.json, or the cause.",
+        f'{close} "$SCALEWISE_RUN"',
+        'exit "$code"',
+    ]
+
+
+def _step(run: RunSpec, folder: Path, settings: Settings) -> str:
+    """Return the command that starts the ranks on all nodes, a line for each program in it."""
+    starter = _mpirun(run, settings) if run.started_by == "mpirun" else _srun(settings)
+    image = [_runtime(settings)] if settings.container else []
+    return " \\\n    ".join([starter, *image, *_rank(run, folder, settings)])
+
+
+def _rank(run: RunSpec, folder: Path, settings: Settings) -> list[str]:
+    """Return what the starter starts, in shell's words: the agent of a node, or a rank."""
+    if run.program:
+        return _program(run, settings)
+    worker = f"-m scalewise.frameworks train {quote(str(folder / run.id))}"
+    python = quote(settings.interpreter)
+    if run.started_by in ("srun", "mpirun"):
+        return [f"{python} {worker}"]
+    agent = _agent(run, settings).replace(" --rdzv-backend", " \\\n        --rdzv-backend")
+    return [f"{python} -m torch.distributed.run {agent}", worker]
+
+
+def _program(run: RunSpec, settings: Settings) -> list[str]:
+    """Return the words of a user's program, under torchrun's agent where it wants one."""
+    assert run.program
+    topology, taken = run.topology, program(run.program)
+    if taken.interpreter == sys.executable:
+        taken = replace(taken, interpreter=settings.interpreter)
+    places = {"devices": topology.devices, "world": topology.world, "nodes": topology.nodes}
+    if run.started_by in ("srun", "mpirun"):
+        words = taken.direct(places)
+    else:
+        words = list(taken.argv([AGENT], places))
+    line = " ".join(_agent(run, settings) if word == AGENT else _filled(word) for word in words)
+    # What only a node knows of itself is filled in there.
+    return [f"bash -c {quote(f'exec {line}')}"] if taken.whole else [line]
+
+
+AGENT = "{agent}"
+"""Stands for torchrun's own options among words that are quoted."""
+PLACES = {
+    "{master}": '"$MASTER_ADDR"',
+    "{port}": '"$MASTER_PORT"',
+    "{node_rank}": '"$SLURM_NODEID"',
+}
+"""What a program's words may leave open, and the variable that has it."""
+
+
+def _filled(word: str) -> str:
+    """Return a word for the shell; its places are variables.
+
+    >>> print(_filled("--at={master}"))
+    '--at='"$MASTER_ADDR"''
+    """
+    quoted = quote(word)
+    for place, variable in PLACES.items():
+        quoted = quoted.replace(place, f"'{variable}'")
+    return quoted
+
+
+def _srun(settings: Settings) -> str:
+    return " ".join(quote(word) for word in ("srun", "--kill-on-bad-exit=1", *settings.srun))
+
+
+def _mpirun(run: RunSpec, settings: Settings) -> str:
+    """Return mpirun with all that the ranks must be told: it passes few variables on."""
+    topology = run.topology
+    told = ["MASTER_ADDR", "MASTER_PORT", "PYTHONPATH", "OMP_NUM_THREADS"]
+    told += [f"SCALEWISE_{key}" for key in ("RUN", "FIRST", "ATTEMPT", "LAUNCHED", "PATIENCE")]
+    told += [] if run.program else ["SCALEWISE_UNWATCHED"]
+    told += [key for key in (*settings.env, *run.env) if key not in told]
+    words = [
+        "mpirun", "-np", str(topology.world), "--map-by", f"ppr:{topology.devices}:node",
+        "--bind-to", "none", *(word for key in told for word in ("-x", key)),
+    ]  # fmt: skip
+    return " ".join(quote(word) for word in words)
+
+
+def _agent(run: RunSpec, settings: Settings) -> str:
+    """Return the options of torchrun's agent on one node, in the script's words."""
+    topology = run.topology
+    options = [f"--nnodes={topology.nodes}", f"--nproc-per-node={topology.devices}"]
+    if settings.max_restarts:
+        options.append(f"--max-restarts={settings.max_restarts}")
+    return " ".join(options) + (
+        ' --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" --rdzv-id="$SLURM_JOB_ID"'
+    )
+
+
+def _runtime(settings: Settings) -> str:
+    """Return the words that let a command run inside the image."""
+    container = settings.container
+    assert container
+    devices = bool(settings.gres or settings.gpus_per_node)
+    if container.runtime == "podman":
+        words = ["podman", "run", "--rm", "--network=host", "--ipc=host", "--env-host"]
+        words += ["--device=nvidia.com/gpu=all"] if devices else []
+        bind = "--volume"
+    else:
+        words = [container.runtime, "exec", *(["--nv"] if devices else [])]
+        bind = "--bind"
+    for folder in container.binds:
+        words += [bind, folder]
+    return " ".join(quote(word) for word in (*words, *container.options, container.image))
+
+
+def _in_comment(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def directive(value: str) -> str:
+    r"""Return a value as a line that begins with #SBATCH holds it.
+
+    >>> print(directive("plain/path-1"), directive('a "b" \\ c'))
+    plain/path-1 "a \"b\" \\ c"
+    """
+    if not value.isprintable():
+        raise SpecError(
+            f"Slurm cannot take {value!r}", hint="leave out line breaks and control characters"
+        )
+    if re.fullmatch(r"[\w@%+=:,./-]+", value):
+        return value
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def pattern(path: str) -> str:
+    """Return a path as Slurm's file name pattern for it: it replaces what follows a %.
+
+    >>> pattern("/data/100%job/log.txt")
+    '/data/100%%job/log.txt'
+    """
+    if "\\" in path:  # Then nothing is replaced.
+        return path.replace("\\", "\\\\")
+    return path.replace("%", "%%")

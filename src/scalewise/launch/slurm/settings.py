@@ -1,0 +1,205 @@
+"""What a study, or a site, says to Slurm: the ``[launcher]`` table."""
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import tomllib
+
+from scalewise.checks import choice, nearest, positive, refuse_unknown, typed, whole
+from scalewise.errors import SpecError
+
+Runtime = Literal["singularity", "apptainer", "podman"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """The image that ranks run in."""
+
+    image: str
+    runtime: Runtime = "singularity"
+    binds: tuple[str, ...] = ()
+    """Folders that the image sees too: HERE, or HERE:THERE."""
+    options: tuple[str, ...] = ()
+    """Further words for the runtime."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that a job asks for beside its nodes and devices."""
+
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    reservation: str | None = None
+    exclusive: bool = False
+    time: str | None = None
+    """The limit, as Slurm writes it: 30, 00:30:00 or 1-12:00:00."""
+    memory: str | None = None
+    """For each node, for example 64G."""
+    cpus_per_task: int | None = None
+    """Nothing means one core for each thread and loader of a task's ranks."""
+    gres: str | None = None
+    """What a device is called there: gpu, or gpu:a100; nothing means that devices are cores."""
+    gpus_per_node: bool = False
+    """Ask for devices with --gpus-per-node, and not with --gres."""
+    modules: tuple[str, ...] = ()
+    venv: str | None = None
+    """A virtual environment to activate."""
+    python: str | None = None
+    """The Python of the ranks; nothing means the environment's, or this one."""
+    container: Container | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    interface: str | None = None
+    """The network interface for NCCL and Gloo."""
+    lines: tuple[str, ...] = ()
+    """Further lines of the script, before the ranks start."""
+    sbatch: tuple[str, ...] = ()
+    """Further options of the job, for example --mail-type=END."""
+    srun: tuple[str, ...] = ()
+    """Further options of the step."""
+    throttle: int | None = None
+    """How many jobs of the study may run at once; nothing means all."""
+    warning: int = 120
+    """Seconds before its end at which a job is warned: it then writes a checkpoint."""
+    requeue: bool | None = None
+    """Whether a job may be put back into the queue; nothing means: where it has checkpoints."""
+    max_restarts: int = 0
+    """How often torchrun's agent may start its ranks anew."""
+    max_device_hours: float | None = None
+    """The most that a study may ask for."""
+    patience: float = 300.0
+    """Seconds without any progress after which a run counts as hung."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "account", "partition", "qos", "constraint", "reservation", "time", "memory",
+            "gres", "venv", "python", "interface",
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if value is not None:
+                typed(f"[launcher] {name}", value, str, "text in quotes")
+                refuse_control(f"[launcher] {name}", value)
+        for name in ("modules", "lines", "sbatch", "srun"):
+            object.__setattr__(self, name, words(f"[launcher] {name}", getattr(self, name)))
+        for name in ("exclusive", "gpus_per_node"):
+            typed(f"[launcher] {name}", getattr(self, name), bool, "true or false")
+        if self.requeue is not None:
+            typed("[launcher] requeue", self.requeue, bool, "true or false")
+        for name in ("cpus_per_task", "throttle"):
+            if getattr(self, name) is not None:
+                whole(f"[launcher] {name}", getattr(self, name), least=1)
+        whole("[launcher] warning", self.warning, least=0)
+        whole("[launcher] max_restarts", self.max_restarts, least=0)
+        positive("patience", self.patience, example=300.0)
+        if self.time is not None:
+            seconds(self.time)
+        if self.max_device_hours is not None:
+            positive("max_device_hours", self.max_device_hours, example=100.0)
+        typed("[launcher] env", self.env, Mapping, 'a table, for example {NCCL_DEBUG = "INFO"}')
+        for key, value in self.env.items():
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key) or not isinstance(value, str):
+                raise SpecError(
+                    f"[launcher] env cannot hold {key} = {value!r}", hint='write NAME = "text"'
+                )
+        if isinstance(self.container, Mapping):
+            object.__setattr__(self, "container", _container(self.container))
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "Settings":
+        """Read a ``[launcher]`` table, over what its site says."""
+        table = {**_site(given.get("site")), **given}
+        known = [each.name for each in fields(cls)]
+        refuse_unknown("the slurm [launcher]", table, ["name", "site", *known])
+        return cls(**{key: value for key, value in table.items() if key in known})
+
+    @property
+    def interpreter(self) -> str:
+        """The Python that ranks start with."""
+        if self.python:
+            return self.python
+        return "python3" if self.container or self.venv else sys.executable
+
+
+def words(name: str, value: Any) -> tuple[str, ...]:
+    """Return a list of texts; refuse anything else."""
+    listed = isinstance(value, Sequence) and not isinstance(value, str)
+    if not listed or not all(isinstance(word, str) for word in value):
+        raise SpecError(f"{name} must be a list of texts, got {value!r}")
+    for word in value:
+        refuse_control(name, word)
+    return tuple(value)
+
+
+def refuse_control(name: str, value: str) -> None:
+    """Refuse what no line of a script can hold."""
+    if not value or not value.isprintable():
+        raise SpecError(
+            f"{name} cannot be {value!r}", hint="leave out line breaks and control characters"
+        )
+
+
+def seconds(time: str) -> int:
+    """Return a time limit in seconds, as Slurm reads it.
+
+    >>> seconds("30"), seconds("1:30"), seconds("02:00:00"), seconds("1-12"), seconds("1-00:30")
+    (1800, 90, 7200, 129600, 88200)
+    """
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", time)
+    if not found:
+        raise SpecError(f"not a time limit: {time!r}", hint='for example time = "00:30:00"')
+    days, *rest = found.groups()
+    parts = [int(part) for part in rest if part is not None]
+    if days is not None:
+        hours, minutes, rest_s = (*parts, 0, 0)[:3]
+        return ((int(days) * 24 + hours) * 60 + minutes) * 60 + rest_s
+    if len(parts) == 1:
+        return parts[0] * 60
+    return sum(part * 60**place for place, part in enumerate(reversed(parts)))
+
+
+def sites_file() -> Path:
+    """Return where a user keeps what is the same for every study on a cluster."""
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(home) / "scalewise" / "sites.toml"
+
+
+def _site(name: Any) -> dict[str, Any]:
+    """Return the settings of a site: the one that is named, or the default if there is one."""
+    path = sites_file()
+    try:
+        sites = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        sites = {}
+    except (OSError, ValueError) as bad:
+        raise SpecError(f"cannot read {path}: {bad}") from bad
+    if name is None:
+        name = "default" if "default" in sites else None
+    if name is None:
+        return {}
+    if name not in sites:
+        there = f"there are: {', '.join(sites)}" if sites else "there are none"
+        hint = nearest(name, sites) or "docs/guides/slurm.md shows some"
+        raise SpecError(f"{path} has no site {name!r}; {there}", hint=hint)
+    typed(f"site {name}", sites[name], dict, "a table")
+    found: dict[str, Any] = sites[name]
+    return found
+
+
+def _container(given: Mapping[str, Any]) -> Container:
+    known = [each.name for each in fields(Container)]
+    refuse_unknown("[launcher.container]", given, known)
+    if not isinstance(given.get("image"), str):
+        raise SpecError("a container needs an image", hint='for example image = "torch.sif"')
+    refuse_control("[launcher.container] image", given["image"])
+    choice("[launcher.container] runtime", given.get("runtime", "singularity"), get_args(Runtime))
+    lists = {
+        key: words(f"[launcher.container] {key}", given.get(key, ()))
+        for key in ("binds", "options")
+    }
+    return Container(**{**given, **lists})

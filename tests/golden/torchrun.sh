@@ -1,0 +1,49 @@
+#!/bin/bash
+# scalewise: run 10db1058782f (vit on 2x4, repeat 1)
+#SBATCH --job-name=vit-2x4
+#SBATCH --chdir=/shared/project
+#SBATCH --output=/shared/runs/vit/10db1058782f/log.txt
+#SBATCH --open-mode=append
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=80
+#SBATCH --gres=gpu:4
+#SBATCH --time=00:30:00
+#SBATCH --account=ehpc01
+#SBATCH --qos=acc_debug
+#SBATCH --exclusive
+#SBATCH --no-requeue
+#SBATCH --signal=B:USR1@120
+set -u
+
+# The ranks meet on the first node, at a port of this job's own.
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
+export MASTER_ADDR MASTER_PORT
+
+# srun does not pass --cpus-per-task on by itself.
+export SRUN_CPUS_PER_TASK=80
+export OMP_NUM_THREADS=1
+export SCALEWISE_RUN=/shared/runs/vit/10db1058782f
+export SCALEWISE_PATIENCE=300
+export SCALEWISE_UNWATCHED=1
+export PYTHONPATH=/shared/runs/vit/worker.zip${PYTHONPATH:+:$PYTHONPATH}
+export SCALEWISE_FIRST=1 SCALEWISE_ATTEMPT=$((1 + ${SLURM_RESTART_COUNT:-0}))
+SCALEWISE_LAUNCHED=$(date +%s.%N)
+export SCALEWISE_LAUNCHED
+echo "scalewise: attempt $SCALEWISE_ATTEMPT on $SLURM_JOB_NODELIST"
+
+leave="$SCALEWISE_RUN/leave"
+rm -f "$leave"
+# Shortly before the limit, or when told to end, ask the ranks to leave.
+trap 'touch "$leave"' USR1 TERM
+srun --kill-on-bad-exit=1 \
+    python3 -m torch.distributed.run --nnodes=2 --nproc-per-node=4 \
+        --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" --rdzv-id="$SLURM_JOB_ID" \
+    -m scalewise.frameworks train /shared/runs/vit/10db1058782f &
+wait "$!"; code=$?
+# A signal ends the waiting, and not the ranks.
+while [ "$code" -gt 128 ] && kill -0 "$!" 2>/dev/null; do wait "$!"; code=$?; done
+# Say how it ended: outcome.json, or the cause.
+python3 -m scalewise.frameworks close "$SCALEWISE_RUN"
+exit "$code"

@@ -1,0 +1,201 @@
+"""Studies on a real Slurm: submitted by an ordinary user, watched, preempted, broken."""
+
+import json
+import signal
+import time
+
+import pytest
+
+from scalewise import collect
+from scalewise.record.read import read_run
+from scalewise.spec import StudySpec
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+
+STUDY = """\
+name = "cluster"
+[run]
+workload = "mlp"
+options = {{hidden = [32]}}
+data = "synthetic:512x8x8"
+batch = 16
+{run}
+[vary]
+{vary}
+[launcher]
+name = "slurm"
+time = "00:10:00"
+{launcher}
+"""
+
+
+class Desk:
+    """A folder of the cluster's user, with a study in it."""
+
+    def __init__(self, cluster, folder):
+        self.cluster, self.folder = cluster, folder
+        self.home = folder / "runs" / "cluster"
+
+    def write(self, run="steps = 20", vary='topology = ["2x2"]', launcher=""):
+        text = STUDY.format(run=run, vary=vary, launcher=launcher)
+        (self.folder / "study.toml").write_text(text)
+        return StudySpec.from_dict(json.loads(self.ask("-c", TO_JSON)))
+
+    def ask(self, *words):
+        done = self.cluster.run("python", *words, cwd=self.folder)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def scalewise(self, *words, timeout=240.0):
+        return self.cluster.run("scalewise", *words, cwd=self.folder, timeout=timeout)
+
+    def started(self, *words):
+        """Start a command and go on."""
+        return self.cluster.start("scalewise", *words, cwd=self.folder)
+
+    def runs(self, study):
+        return [read_run(self.home / run.id, run) for run in study.runs()]
+
+    def wait_for(self, study, steps, seconds=90.0):
+        """Wait until the first run has taken so many steps; return its job's number."""
+        (run, *_) = study.runs()
+        path = self.home / run.id / "rank-00000.jsonl"
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            lines = path.read_text().splitlines() if path.exists() else []
+            taken = [json.loads(line)["steps"][1] for line in lines if '"steps":' in line]
+            if taken and taken[-1] >= steps:
+                return str(json.loads((path.parent / "job.json").read_text())["job"])
+            time.sleep(0.2)
+        raise AssertionError(f"no {steps} steps after {seconds} s")
+
+
+TO_JSON = """
+import json, pathlib, tomllib
+print(json.dumps(tomllib.loads(pathlib.Path("study.toml").read_text())))
+"""
+
+
+@pytest.fixture
+def user(cluster, desk):
+    return Desk(cluster, desk)
+
+
+def losses(record):
+    return [line["losses"] for line in record.ranks[0].lines if "losses" in line]
+
+
+def test_one_study_on_one_two_and_three_nodes(user):
+    study = user.write(vary='topology = ["1x2", "2x2", "3x2"]')
+    done = user.scalewise("run", "study.toml")
+    assert done.returncode == 0, done.stderr
+    assert "up to 2.0 device-hours" in done.stderr
+    (curve,) = collect.curves([user.home])
+    assert [point.devices for point in curve.points] == [2, 4, 6]
+    hosts = [{rank.host for rank in record.ranks} for record in user.runs(study)]
+    assert [len(each) for each in hosts] == [1, 2, 3]
+    assert set().union(*hosts) == set(user.cluster.names)
+    assert "cluster" in user.scalewise("measure", "runs/cluster").stdout
+    told = user.scalewise("status", "runs/cluster").stdout
+    assert told.count("finished") == 3
+
+
+def test_all_starters_give_equal_losses_and_are_told_apart(user):
+    study = user.write(
+        vary='start = ["torchrun", "srun", "mpirun"]', run='topology = "2x2"\nsteps = 20'
+    )
+    done = user.scalewise("run", "study.toml")
+    assert done.returncode == 0, done.stderr
+    records = user.runs(study)
+    assert [record.ranks[0].find("started") for record in records] == [
+        "torchrun", "srun", "mpirun (Open MPI)",
+    ]  # fmt: skip
+    first, *others = map(losses, records)
+    assert first and all(each == first for each in others)
+    threads = {record.environment["variables"]["OMP_NUM_THREADS"] for record in records}
+    assert threads == {"1"}
+
+
+@pytest.mark.parametrize("how", ["signal", "requeue"])
+def test_a_preempted_run_goes_on_where_it_was(user, how):
+    study = user.write(run="steps = 1500\ncheckpoint_every = 100", vary='topology = ["1x2"]')
+    watching = user.started("run", "study.toml")
+    job = user.wait_for(study, 200)
+    if how == "signal":
+        user.cluster.root("scancel", "--signal=USR1", "--batch", job)
+    else:
+        user.cluster.root("scontrol", "requeue", job)
+    _, said = watching.communicate(timeout=200)
+    assert watching.returncode == 0, said
+    (record,) = user.runs(study)
+    assert record.attempt == 2 and record.ranks[0].find("resumed") >= 100
+    earlier = [span for span in record.ranks[0].spans if span.name == "earlier"]
+    assert len(earlier) == 1 and earlier[0].start == record.started
+
+    undisturbed = user.write(run="steps = 1500", vary='topology = ["1x2"]')
+    assert user.scalewise("run", "study.toml").returncode == 0
+    (other,) = user.runs(undisturbed)
+    assert losses(record) == losses(other)
+
+
+def test_what_the_cluster_refuses_is_said(user):
+    user.write(launcher='partition = "moon"')
+    done = user.scalewise("run", "study.toml")
+    assert done.returncode == 1
+    assert "sbatch refused the job: invalid partition specified: moon" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_killed_rank_is_named(user):
+    study = user.write(run="steps = 100000", vary='topology = ["2x1"]')
+    watching = user.started("run", "study.toml")
+    user.wait_for(study, 20)
+    (run,) = study.runs()
+    first = (user.home / run.id / "rank-00001.jsonl").read_text().splitlines()[0]
+    victim = json.loads(first)
+    user.cluster.root("kill", f"-{signal.SIGKILL}", str(victim["pid"]))
+    _, said = watching.communicate(timeout=120)
+    assert watching.returncode == 3
+    assert f"rank 1 on {victim['host']}" in said and "SIGKILL" in said
+
+
+def test_a_lost_node_is_named_and_the_others_go_on(user):
+    study = user.write(run="steps = 100000", vary='topology = ["2x1"]')
+    watching = user.started("run", "study.toml")
+    user.wait_for(study, 20)
+    lost = user.cluster.names[1]
+    user.cluster.kill_node(lost)
+    try:
+        _, said = watching.communicate(timeout=120)
+        assert watching.returncode == 3 and lost in said, said
+    finally:
+        user.cluster.start_node(lost)
+
+
+def test_detached_jobs_finish_by_themselves_and_can_be_cancelled(user):
+    study = user.write(vary='topology = ["1x1", "1x2"]')
+    done = user.scalewise("run", "study.toml", "--detach")
+    assert done.returncode == 0, done.stderr
+    until = time.monotonic() + 120
+    while user.scalewise("status", "runs/cluster").stdout.count("finished") < 2:
+        assert time.monotonic() < until
+        time.sleep(2)
+    assert len(user.runs(study)) == 2
+
+    study = user.write(run="steps = 100000", vary='topology = ["1x2"]')
+    user.scalewise("run", "study.toml", "--detach")
+    user.wait_for(study, 10)
+    assert "cancelled" in user.scalewise("cancel", "runs/cluster").stdout
+    assert "ended by the user" in user.scalewise("status", "runs/cluster").stdout
+
+
+def test_scripts_written_for_the_hand_are_taken_by_sbatch(user):
+    study = user.write(vary='topology = ["1x1"]')
+    done = user.scalewise("plan", "study.toml", "--write", "jobs")
+    (run,) = study.runs()
+    script = user.folder / "jobs" / f"{run.id}.sh"
+    assert done.stdout.splitlines()[-1] == f"jobs/{run.id}.sh"
+    tested = user.cluster.run("sbatch", "--test-only", str(script), cwd=user.folder)
+    assert tested.returncode == 0, tested.stderr
+    assert user.cluster.run("sbatch", "--wait", str(script), cwd=user.folder).returncode == 0
+    assert len(user.runs(study)) == 1

@@ -1,0 +1,140 @@
+"""The batch script of a run: readable, checked by shell tools, and safe from what it holds."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scalewise.errors import SpecError
+from scalewise.launch.slurm import SlurmLauncher
+from scalewise.launch.slurm.script import directive, pattern, script
+from scalewise.launch.slurm.settings import Settings, seconds
+from scalewise.spec import RunSpec
+
+GOLDEN = Path(__file__).parent / "golden"
+STUDY = Path("/shared/runs/vit")
+RUN = {"topology": "2x4", "workload": "vit", "batch": 64, "epochs": 3, "launcher": "slurm"}
+GPUS = {"account": "ehpc01", "qos": "acc_debug", "gres": "gpu", "time": "00:30:00"}
+SCRIPTS = {
+    "torchrun": (RUN, {**GPUS, "cpus_per_task": 80, "exclusive": True, "python": "python3"}),
+    "srun": (
+        {**RUN, "start": "srun", "env": {"NCCL_ALGO": "Ring"}},
+        {**GPUS, "cpus_per_task": 20, "modules": ["cuda/12.4"], "venv": "/shared/venv"},
+    ),
+    "container": (
+        {**RUN, "checkpoint_every": 100},
+        {
+            **GPUS,
+            "cpus_per_task": 80,
+            "interface": "ib0",
+            "max_restarts": 2,
+            "modules": ["singularity"],
+            "container": {"image": "/shared/torch.sif", "binds": ["/shared", "/data:/data"]},
+        },
+    ),
+    "mpirun": ({**RUN, "start": "mpirun"}, {**GPUS, "partition": "gpu", "python": "python3"}),
+}
+
+
+def text(run, given):
+    return script(RunSpec.from_dict(run), STUDY, Settings.of(given), attempt=1)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Keep the sites and the folder of whoever runs the tests out of the scripts."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(os, "getcwd", lambda: "/shared/project")
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_read_like_an_engineers(name):
+    assert text(*SCRIPTS[name]) == (GOLDEN / f"{name}.sh").read_text()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_shell_takes_them(name):
+    subprocess.run(["bash", "-n"], input=text(*SCRIPTS[name]), text=True, check=True)
+    if shutil.which("shellcheck"):
+        options = ["--shell=bash", "--exclude=SC1090,SC1091", "-"]
+        said = subprocess.run(
+            ["shellcheck", *options], input=text(*SCRIPTS[name]), text=True, capture_output=True
+        )
+        assert said.stdout == ""
+
+
+PRINTABLE = st.text(st.characters(exclude_categories=["C", "Z"]) | st.sampled_from(" '\"\\$`;&#%-"))
+
+
+@settings(deadline=None, max_examples=200)
+@given(PRINTABLE.filter(lambda word: word.strip()))
+def test_no_value_leaves_its_line_or_its_word(word):
+    given = {"account": word, "lines": [], "env": {"VALUE": word}, "modules": [word]}
+    lines = text({**RUN, "env": {"OTHER": word}}, given).splitlines()
+    assert f"#SBATCH --account={directive(word)}" in lines
+    exported = next(line for line in lines if line.startswith("export VALUE="))
+    said = subprocess.run(
+        ["bash", "-c", f'{exported}; printf %s "$VALUE"'], capture_output=True, text=True
+    )
+    assert said.stdout == word
+
+
+@pytest.mark.parametrize("bad", ["a\nb", "", "a\x00b", "\x1b[1m"])
+def test_what_no_line_can_hold_is_refused(bad):
+    with pytest.raises(SpecError, match="cannot be"):
+        Settings.of({"account": bad})
+
+
+def test_a_folder_that_no_line_can_hold_is_refused():
+    run = RunSpec.from_dict(RUN)
+    with pytest.raises(SpecError, match="Slurm cannot take"):
+        script(run, Path("/shared/a\nb"), Settings(), attempt=1)
+
+
+def test_signs_of_slurms_patterns_are_taken_as_they_are():
+    assert pattern("/a/50%j") == "/a/50%%j"
+    assert pattern("/a\\b%j") == "/a\\\\b%j"
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"partitoin": "gpu"}, "no key 'partitoin'"),
+        ({"time": "soon"}, "not a time limit"),
+        ({"cpus_per_task": 0}, "cpus_per_task must be a whole number"),
+        ({"modules": "cuda"}, "modules must be a list of texts"),
+        ({"env": {"A B": "x"}}, "env cannot hold"),
+        ({"container": {"runtime": "podman"}}, "a container needs an image"),
+        ({"container": {"image": "x", "runtime": "docker"}}, "runtime must be one of"),
+        ({"site": "mars"}, "no site 'mars'"),
+    ],
+)
+def test_wrong_settings_are_refused(given, problem):
+    with pytest.raises(SpecError, match=problem):
+        Settings.of(given)
+
+
+def test_a_site_says_what_is_the_same_for_every_study(tmp_path):
+    path = tmp_path / "config" / "scalewise" / "sites.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text('[default]\naccount = "a"\n[mars]\naccount = "m"\nqos = "red"\n')
+    assert Settings.of({}).account == "a"
+    found = Settings.of({"site": "mars", "qos": "blue"})
+    assert (found.account, found.qos) == ("m", "blue")
+
+
+def test_device_hours_are_said_and_bounded():
+    runs = [RunSpec.from_dict({**RUN, "topology": each}) for each in ("1x4", "2x4")]
+    assert SlurmLauncher({"time": "00:30:00"}).asks(runs) == "up to 6.0 device-hours"
+    with pytest.raises(SpecError, match="asks for up to 6"):
+        SlurmLauncher({"time": "00:30:00", "max_device_hours": 5}).asks(runs)
+    with pytest.raises(SpecError, match="means nothing without a time limit"):
+        SlurmLauncher({"max_device_hours": 5}).asks(runs)
+
+
+def test_times_are_read_as_slurm_reads_them():
+    assert [seconds(each) for each in ("5", "5:30", "1:00:00", "2-0")] == [300, 330, 3600, 172800]
