@@ -23,8 +23,10 @@ from typing import Any
 
 USER = "learner"
 GPUS = 4
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds that a part of the cluster may take to come up or to go."""
+PORT = 6818
+"""Where a node's slurmd listens."""
 LINK = ("burst", "256kb", "latency", "50ms")
 """Of a shaped link: a larger burst would let small messages pass at full speed."""
 
@@ -44,6 +46,7 @@ SETTINGS = """\
 ClusterName=box
 SlurmctldHost={host}({address})
 SlurmctldPort={port}
+SlurmdPort={node_port}
 SlurmUser=root
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket,cred_expire=10
@@ -114,8 +117,7 @@ class Cluster:
         self.conf = folder / "etc" / "slurm" / "slurm.conf"
         self._rate = rate
         self._accounting = accounting
-        self._bridge = _free_name()
-        self._subnet = _free_subnet()
+        self._bridge, self._subnet = _free_name(), _free_subnet()
         self.names = [f"{self._bridge}n{number}" for number in range(1, nodes + 1)]
         self.addresses = {
             name: f"{self._subnet}.{number}" for number, name in enumerate(self.names, 1)
@@ -190,19 +192,33 @@ class Cluster:
         os.chown(folder, self.uid, self.uid)
         return folder
 
-    def clear(self) -> None:
-        """End all jobs, and wait until the queue is empty."""
+    def clear(self) -> list[int]:
+        """End all jobs; return those processes of the user that outlived them, ended as well."""
         self.root("scancel", "--user", USER)
         self._until(lambda: not self.root("squeue", "--noheader").stdout, "the jobs to end")
+        deadline = time.monotonic() + 3
+        while (left := self._of_user()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        _kill_all(self._of_user)
+        return left
 
     def kill_node(self, name: str) -> None:
         """End all that runs on a node at once, as when its power fails."""
-        _kill({_namespace(f"/run/netns/{name}")})
+        space = _namespace(f"/run/netns/{name}")
+        _kill_all(lambda: inside({space}))
 
     def start_node(self, name: str) -> None:
         """Bring a node back, and wait until Slurm would use it again."""
         made = self._start_slurmd(name)
         self._until(lambda: self._usable([name]), f"{name} to register again", made)
+
+    def listens(self, name: str) -> bool:
+        """Return whether a node's slurmd takes a call."""
+        try:
+            with socket.create_connection((self.addresses[name], PORT), timeout=0.5):
+                return True
+        except OSError:
+            return False
 
     def cut(self, name: str) -> None:
         """Take a node off the network."""
@@ -264,7 +280,9 @@ class Cluster:
             for name, address in self.addresses.items()
         ]
         known = {"folder": self.folder, "host": host, "address": f"{self._subnet}.254"}
-        text = SETTINGS.format(port=_free_port(), **known) + "".join(nodes) + PARTITION
+        text = (
+            SETTINGS.format(port=_free_port(), node_port=PORT, **known) + "".join(nodes) + PARTITION
+        )
         if self._accounting:
             port = _free_port()
             text += ACCOUNTING.format(port=port, **known)
@@ -348,7 +366,16 @@ class Cluster:
     def _usable(self, names: list[str]) -> bool:
         shown = self.root("sinfo", "--noheader", "--Node", "--format=%T", "-n", ",".join(names))
         states = shown.stdout.split()
-        return len(states) == len(names) and set(states) <= {"idle", "mixed", "allocated"}
+        good = len(states) == len(names) and set(states) <= {"idle", "mixed", "allocated"}
+        return good and all(map(self.listens, names))
+
+    def _of_user(self) -> list[int]:
+        found = []
+        for pid in inside(self.spaces):
+            with suppress(OSError):
+                if os.stat(f"/proc/{pid}").st_uid == self.uid:
+                    found.append(pid)
+        return found
 
     def _until(self, ready: Callable[[], bool], what: str, *needed: subprocess.Popen[Any]) -> None:
         """Wait until it is ready; not for ever, and not for a process that has ended."""
@@ -372,7 +399,7 @@ class Cluster:
             if each.poll() is None:
                 each.kill()
         try:
-            _kill(self.spaces)
+            _kill_all(lambda: inside(self.spaces))
         finally:
             words = [["netns", "del", name] for name in self.names]
             words += [["link", "del", name] for name in (*self.names, self._bridge)]
@@ -420,10 +447,10 @@ def inside(spaces: set[tuple[int, int]]) -> list[int]:
     return found
 
 
-def _kill(spaces: set[tuple[int, int]]) -> None:
-    """Kill the processes in these namespaces, and wait until they are gone."""
+def _kill_all(found: Callable[[], list[int]]) -> None:
+    """Kill processes until none is found."""
     deadline = time.monotonic() + PATIENCE
-    while living := inside(spaces):
+    while living := found():
         if time.monotonic() > deadline:
             raise RuntimeError(f"still alive: {living}")
         for pid in living:
@@ -432,10 +459,14 @@ def _kill(spaces: set[tuple[int, int]]) -> None:
         time.sleep(0.02)
 
 
+NUMBERS = itertools.count()
+SUBNETS = itertools.count(os.getpid())
+
+
 def _free_name() -> str:
     """Return a name for a bridge; with a node's number it is still short enough for a link."""
     taken = os.listdir("/sys/class/net")
-    names = (f"c{os.getpid()}x{number}" for number in itertools.count())
+    names = (f"c{os.getpid()}x{number}" for number in NUMBERS)
     return next(name for name in names if name not in taken)
 
 
@@ -443,8 +474,7 @@ def _free_subnet() -> str:
     """Return the first three numbers of a private network that nobody here knows a way to."""
     routes = json.loads(_must("ip", "-json", "-4", "route", "show", "table", "all").stdout)
     taken = {str(route.get("dst", "")).rpartition(".")[0] for route in routes}
-    numbers = (divmod((os.getpid() + step) % 65536, 256) for step in itertools.count())
-    subnets = (f"10.{high}.{low}" for high, low in numbers)
+    subnets = (f"10.{number // 256 % 256}.{number % 256}" for number in SUBNETS)
     return next(subnet for subnet in subnets if subnet not in taken)
 
 

@@ -42,6 +42,6 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def desk(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """Make a folder of the cluster's user; end his jobs when the test is done."""
+    """Make a folder of the cluster's user; fail a test whose processes outlive their jobs."""
     yield cluster.place(f"{request.node.name.partition('[')[0]}-{time.monotonic_ns()}")
-    cluster.clear()
+    assert not cluster.clear()
