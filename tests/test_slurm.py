@@ -7,6 +7,7 @@ import time
 import pytest
 
 from scalewise import collect
+from scalewise.record.close import last_word, newest_attempt
 from scalewise.record.read import read_run
 from scalewise.spec import StudySpec
 
@@ -59,13 +60,12 @@ class Desk:
     def wait_for(self, study, steps, seconds=90.0):
         """Wait until the first run has taken so many steps; return its job's number."""
         (run, *_) = study.runs()
-        path = self.home / run.id / "rank-00000.jsonl"
+        home = self.home / run.id
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            lines = path.read_text().splitlines() if path.exists() else []
-            taken = [json.loads(line)["steps"][1] for line in lines if '"steps":' in line]
-            if taken and taken[-1] >= steps:
-                return str(json.loads((path.parent / "job.json").read_text())["job"])
+            taken = last_word(home, 0, newest_attempt(home, 1)).find("steps")
+            if taken and taken[1] >= steps:
+                return str(json.loads((home / "job.json").read_text())["job"])
             time.sleep(0.2)
         raise AssertionError(f"no {steps} steps after {seconds} s")
 

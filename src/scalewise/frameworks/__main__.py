@@ -26,7 +26,7 @@ from scalewise.errors import ScalewiseError
 from scalewise.frameworks import Framework
 from scalewise.frameworks.environment import environment
 from scalewise.frameworks.loop import Log, train
-from scalewise.frameworks.place import find_place
+from scalewise.frameworks.place import take_place
 from scalewise.probe import Probe
 from scalewise.probe.watch import Watch
 from scalewise.record.close import (
@@ -68,11 +68,11 @@ def do_train(argument: str) -> int:
     )
     place = None
     try:
-        place = find_place(os.environ)
+        place = take_place(os.environ)
         spec = _read_spec(attempt.folder)
         framework: Framework = plugins.load("frameworks", spec.framework)()
         for rank in framework.ranks(spec):
-            _play(spec, framework, rank, attempt)
+            _play(spec, framework, rank, attempt, place.started if place else "direct")
     except Exception as problem:
         if not isinstance(problem, ScalewiseError):
             traceback.print_exc()
@@ -103,14 +103,12 @@ def _read_spec(folder: Path) -> RunSpec:
     return RunSpec.from_dict(stored)
 
 
-def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt) -> None:
-    """Play one rank from its first line to its last."""
+def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt, started: str) -> None:
+    """Play one rank from its first line to its last; ``started`` is who told it its place."""
     clock = framework.clock(spec)
     file = attempt.file(rank, hold=clock.simulated)
     wall = attempt.launched + clock.now() if clock.simulated else None
     probe = Probe(file, clock, wall)
-    place = find_place(os.environ)
-    started = place.started if place else "direct"
     facts = {"world": spec.topology.world, "started": started, "launched": attempt.launched}
     probe.note(schema=SCHEMA, rank=rank, **facts, **_me())
     began = min(attempt.launched, first_launch(attempt.folder, rank, attempt.first))

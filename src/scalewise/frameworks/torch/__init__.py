@@ -13,7 +13,7 @@ from scalewise import plugins
 from scalewise.checks import nearest
 from scalewise.errors import PluginError, SpecError
 from scalewise.frameworks import Session, too_few
-from scalewise.frameworks.place import take_place
+from scalewise.frameworks.place import find_place
 from scalewise.frameworks.torch.source import Source
 from scalewise.probe import HostClock, Probe
 from scalewise.record import checkpoints
@@ -65,7 +65,7 @@ class Torch:
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         """This process is one rank, and its starter told which."""
-        place = take_place(os.environ)
+        place = find_place(os.environ)
         if place is None or place.world != spec.topology.world:
             there = f"{place.started} started {place.world}" if place else "nobody started them"
             raise SpecError(
