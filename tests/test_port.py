@@ -15,10 +15,18 @@ from scalewise.port import port
 from scalewise.port.patch import Edit, Source, edited, unified
 
 SERIAL = Path(__file__).parent / "serial"
-CLOSE = {"flat": 1e-4, "functions": 1e-4, "inline": 1e-4, "split": 0.1, "trainer": 0.15}
+CLOSE = {
+    "above": 1e-3,
+    "flat": 1e-4,
+    "functions": 1e-4,
+    "inline": 1e-4,
+    "split": 0.1,
+    "trainer": 0.15,
+}
 """How near two ranks come to the serial loss, as a share of it: those that shuffle see
 another order, the others differ by rounding alone."""
 MISSING = {
+    "above": "missing, missing, missing, there, missing, not needed",
     "flat": "missing, not needed, missing, not needed, missing, missing",
     "functions": "missing, missing, missing, there, missing, missing",
     "inline": "missing, missing, missing, there, missing, not needed",
@@ -323,6 +331,23 @@ def test_line_ends_and_the_end_of_the_file_stay_as_they_were(text, tmp_path):
         cwd=tmp_path, check=True,
     )  # fmt: skip
     assert path.read_bytes() == ported.text
+
+
+def test_the_group_is_made_before_a_model_outside_the_guard_is_wrapped():
+    text = port(SERIAL / "above.py").text.decode()
+    made, wrapped = text.index("dist.init_process_group"), text.index("DistributedDataParallel(m")
+    assert made < wrapped < text.index('\nif __name__ == "__main__":')
+    assert 'if WORLD_SIZE > 1 and __name__ == "__main__":\n    if torch.cuda' in text
+    assert "if dist.is_initialized():\n    model = " in text  # Not in a loader's process.
+    assert text.rstrip().endswith("dist.destroy_process_group()")
+
+
+def test_a_guard_above_the_training_is_not_taken_for_the_start(tmp_path):
+    loop = LOOP.format(loader="DataLoader(range(8), 4)")
+    text = loop.replace("model =", 'if __name__ == "__main__":\n    print(1)\nmodel =', 1)
+    ported = ported_text(tmp_path, text)
+    assert ported.index("init_process_group") < ported.index("if __name__")
+    assert ported.rstrip().endswith("\nif WORLD_SIZE > 1:\n    dist.destroy_process_group()")
 
 
 def test_a_script_that_is_partly_ported_gets_only_what_is_missing(tmp_path):

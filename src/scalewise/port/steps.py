@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable
 
 from scalewise.port.data import SAMPLERS, sampler
+from scalewise.port.entry import guard, outside_guard
 from scalewise.port.names import dotted, last_name
 from scalewise.port.patch import Edit
 from scalewise.port.saving import saved_once
 from scalewise.port.script import Script
 from scalewise.port.step import Step
-from scalewise.port.wrapping import wrapped_model
+from scalewise.port.wrapping import wrapped_model, wrapped_where
 
 
 def steps(script: Script) -> list[Step]:
@@ -31,34 +32,26 @@ def process_group(script: Script) -> Step:
     name = "process group"
     if started := script.calls("init_process_group"):
         return Step(name, "there", f"line {started[0].lineno}: {dotted(started[0].func)}")
-    block = entry(script)
-    up, down = _set_up(script), ["if WORLD_SIZE > 1:", "    dist.destroy_process_group()"]
-    last = block[-1]
-    if block is script.names.tree.body:
-        edits = [script.source.after(last, ["", *down])]
+    main = guard(script)
+    down = ["if WORLD_SIZE > 1:", "    dist.destroy_process_group()"]
+    if main is None:
+        edits = [script.source.after(script.names.tree.body[-1], ["", *down])]
     else:
-        edits = [script.source.before(script.statement(block[0]), up)]
-        edits += _around_exit(script, last, down) or [script.source.after(last, down)]
+        last = main.body[-1]
+        edits = _around_exit(script, last, down) or [script.source.after(last, down)]
+        if not at_top_level(script):
+            edits.append(script.source.before(script.statement(main.body[0]), _set_up(script)))
     for bar in script.calls("tqdm", "trange"):
         if bar.args and not any(each.arg == "disable" for each in bar.keywords):
             edits.append(script.source.with_argument(bar, "disable=RANK > 0"))
     return Step(name, "missing", "set up under torchrun, taken down at the end", tuple(edits))
 
 
-def entry(script: Script) -> list[ast.stmt]:
-    """Return the statements that a start of the script runs: under the guard, or all."""
-    for node in script.names.tree.body:
-        guard = isinstance(node, ast.If) and "__name__" in ast.dump(node.test)
-        if guard and isinstance(node, ast.If) and script.source.begins_line(node.body[0]):
-            return node.body
-    return script.names.tree.body
-
-
-def _set_up(script: Script) -> list[str]:
+def _set_up(script: Script, many: str = "WORLD_SIZE > 1") -> list[str]:
     if script.device_line is None:
-        return ["if WORLD_SIZE > 1:", '    dist.init_process_group("gloo")']
+        return [f"if {many}:", '    dist.init_process_group("gloo")']
     return [
-        "if WORLD_SIZE > 1:",
+        f"if {many}:",
         "    if torch.cuda.is_available():",
         '        torch.cuda.set_device(LOCAL_RANK)  # From here on, "cuda" is this rank\'s device.',
         '        dist.init_process_group("cpu:gloo,cuda:nccl")',
@@ -68,8 +61,12 @@ def _set_up(script: Script) -> list[str]:
 
 
 def at_top_level(script: Script) -> list[str]:
-    """Return the set up of a script that has no guarded entry: it follows the imports."""
-    return _set_up(script) if entry(script) is script.names.tree.body else []
+    """Return the set up that follows the imports: no guard, or a model is wrapped outside it."""
+    if guard(script) is None:
+        return _set_up(script)
+    if any(outside_guard(script, where) for _, where in wrapped_where(script)):
+        return _set_up(script, 'WORLD_SIZE > 1 and __name__ == "__main__"')
+    return []
 
 
 def _around_exit(script: Script, last: ast.stmt, down: list[str]) -> list[Edit]:

@@ -2,6 +2,7 @@
 
 import ast
 
+from scalewise.port.entry import guard, outside_guard
 from scalewise.port.names import last_name
 from scalewise.port.script import Model, Script
 from scalewise.port.step import Step
@@ -28,10 +29,18 @@ def wrapped_model(script: Script) -> Step:
         return Step(name, "by hand", says + "model = DistributedDataParallel(model)")
     edits = []
     for model in script.models:
-        lines = ["if WORLD_SIZE > 1:", f"    {model.name} = DistributedDataParallel({model.name})"]
-        edits.append(script.source.after(set_up(script, model), lines))
+        where = set_up(script, model)
+        lines = [f"if {_many(script, where)}:"]
+        lines += [f"    {model.name} = DistributedDataParallel({model.name})"]
+        edits.append(script.source.after(where, lines))
     every = ", ".join(f"{each.name} of line {each.statement.lineno}" for each in script.models)
     return Step(name, "missing", f"{every}: gradients are not averaged", tuple(edits))
+
+
+def _many(script: Script, where: ast.stmt) -> str:
+    """Return what asks for many ranks: a loader's process may read what is outside the guard."""
+    everywhere = guard(script) and outside_guard(script, where)
+    return "dist.is_initialized()" if everywhere else "WORLD_SIZE > 1"
 
 
 def set_up(script: Script, model: Model) -> ast.stmt:
