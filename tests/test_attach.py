@@ -104,6 +104,15 @@ def test_a_program_that_fails_says_how(ending, words, tmp_path):
         assert [len(rank.column("samples")) for rank in ranks if rank.lines][-1] == 7
 
 
+@pytest.mark.parametrize(("devices", "processes"), [(1, "2"), (2, "{devices}")])
+def test_processes_that_train_each_alone_as_one_rank_are_told_apart(devices, processes, tmp_path):
+    script = Script(
+        path="hogwild.py", args=("--processes", processes), truth=named("plain.py").truth
+    )
+    _, cause = run(script, devices, tmp_path, stop_after=20)
+    assert "failed: 2 processes trained as rank 0, each alone: they are not distributed" in cause
+
+
 def test_steps_that_nobody_can_see_are_told_in_three_lines(tmp_path):
     text = (HERE / "by_hand.py").read_text()
     assert "scalewise" not in text

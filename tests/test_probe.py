@@ -1,12 +1,17 @@
 """Measuring from inside: laps, spans, sampling."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
 from scalewise.frameworks.fake import SimulatedClock
 from scalewise.probe import Probe
-from scalewise.record.write import RankFile, rank_file
+from scalewise.record.close import close, rivals
+from scalewise.record.read import read_rank
+from scalewise.record.write import RankFile, rank_file, write_json
 
 
 @pytest.fixture
@@ -105,3 +110,27 @@ def test_a_span_carries_wall_clock_times_and_facts(tmp_path, probe, clock):
     assert line == {
         "attempt": 1, "epoch": 1, "span": "data", "start": 1000.0, "samples": 5, "end": 1003.0,
     }  # fmt: skip
+
+
+TELLS = """
+import time
+from scalewise import probe
+for _ in range(30):
+    time.sleep(0.01)
+    probe.step(samples=1)
+"""
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_one_process_is_the_rank_and_another_of_the_same_stands_aside(apart, tmp_path):
+    write_json(tmp_path / "spec.json", {"topology": "1x1"})
+    environment = {**os.environ, "SCALEWISE_RUN": str(tmp_path), "SCALEWISE_ATTEMPT": "1"}
+    begun = []
+    for _ in range(2):
+        begun.append(subprocess.Popen([sys.executable, "-c", TELLS], env=environment))
+        if apart:
+            begun[-1].wait()
+    assert [each.wait() for each in begun] == [0, 0]
+    assert len(list(rivals(tmp_path, 1).iterdir())) == 1
+    assert len(read_rank(tmp_path, 0, 1).steps.seconds) == 30
+    assert "2 processes trained as rank 0" in close(tmp_path, attempt=1, world=1, ended=None)

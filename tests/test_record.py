@@ -12,7 +12,7 @@ import pytest
 
 from builders import a_run
 from scalewise.errors import RecordError
-from scalewise.record.close import close, last_word
+from scalewise.record.close import close, last_word, rivals
 from scalewise.record.files import read_json
 from scalewise.record.read import read_rank, read_run
 from scalewise.record.write import RankFile, rank_file, write_json
@@ -165,6 +165,26 @@ def test_closing_names_the_rank_that_had_left_its_loop_before_another_failed(tmp
         "rank 0 on here (process 7) failed after step 64: RuntimeError: Connection closed by peer; "
         "rank 1 had left its loop after 63 steps: every rank must take as many"
     )
+
+
+def test_closing_tells_of_several_processes_that_trained_as_one_rank(tmp_path):
+    RankFile(tmp_path, 0, 1).line(
+        {"ended": 4.0, "guest": True, "world": 1, "taken": 63, "alone": True, "launched": 1.0}
+    )
+    rivals(tmp_path, 1).mkdir(parents=True)
+    (rivals(tmp_path, 1) / "0-17").touch()
+    told = "2 processes trained as rank 0, each alone: they are not distributed"
+    assert close(tmp_path, attempt=1, world=1, ended=9.0) == told
+    assert close(tmp_path, attempt=1, world=2, ended=9.0) == told
+    assert not (tmp_path / "outcome.json").exists()
+
+
+def test_a_program_that_makes_one_process_for_many_devices_is_not_distributed(tmp_path):
+    RankFile(tmp_path, 0, 1).line(
+        {"ended": 4.0, "guest": True, "world": 1, "taken": 1, "alone": True, "launched": 1.0}
+    )
+    cause = close(tmp_path, attempt=1, world=2, ended=9.0)
+    assert cause == "the program is not distributed: every process trains alone"
 
 
 def test_a_header_far_back_in_a_long_file_is_still_found(tmp_path):

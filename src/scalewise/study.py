@@ -27,7 +27,7 @@ from scalewise.launch import Job, Launcher, Plan, State
 from scalewise.launch.processes import ask
 from scalewise.launch.program import digest, program
 from scalewise.record.checkpoints import FOLDER
-from scalewise.record.close import close, closed, last_word, newest_attempt
+from scalewise.record.close import close, closed, last_word, newest_attempt, rivals
 from scalewise.record.files import failure, finished, read_json, read_study
 from scalewise.record.write import cannot_write, write_json, write_text
 from scalewise.spec import RunSpec, StudySpec, Topology
@@ -215,6 +215,11 @@ def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
             "does it train with PyTorch at all, in a Python that has it? "
             "python -I, -E and -S, or a cleared environment, drop the watcher"
         )
+    elif "processes trained as" in cause:
+        hint = (
+            "processes that train together call torch.distributed.init_process_group "
+            "with a rank each; one of them alone can be measured"
+        )
     elif "of its own" in cause:
         hint = "give it the number as {devices}, for example -- train.py --world-size {devices}"
     return RunFailed(
@@ -245,7 +250,9 @@ def _traceback(home: Path) -> str:
 def alone(home: Path) -> bool:
     """Say whether a run's program turned out not to be distributed."""
     job = _job(home)
-    return bool(job and last_word(home, 0, job.attempt).find("alone"))
+    if not job or rivals(home, job.attempt).exists():
+        return False
+    return bool(last_word(home, 0, job.attempt).find("alone"))
 
 
 def _refuse_another(study: StudySpec, folder: Path) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.probe import HostClock, Probe, Row
+from scalewise.record.close import last_word, rivals
 from scalewise.record.write import SCHEMA, RankFile, rank_file
 
 EVERY = 1.0
@@ -82,6 +83,7 @@ class Guest:
         self._failed = ""
         self._ended = False
         self._pid = os.getpid()
+        self._attempt = int(os.environ.get("SCALEWISE_ATTEMPT", "1"))
         self._stop: int = self.settings.get("stop_after") or 0
         self._said: int = self.settings.get("samples_per_step") or 0
         self._main = multiprocessing.parent_process() is None
@@ -124,8 +126,13 @@ class Guest:
             rows = [(self._said, *row[1:]) for row in rows]
         probe = self._probe
         if probe is None:
-            probe = self._open()
+            rank, self._world = self._where()
             self.alone = self._world < self._asked()
+            if not self._is_first(rank):
+                return self._stand_aside(rank)
+            probe = self._open()
+            if not self._is_first(rank):  # Two began at the same time.
+                return self._stand_aside(rank)
         probe.take(rows)
         self.steps += len(rows)
         self._samples += sum(row[0] for row in rows)
@@ -134,6 +141,7 @@ class Guest:
             probe.flush()
             self._wrote = now
         self.done = self.alone or 0 < self._stop <= self.steps
+        return None
 
     @property
     def wanted(self) -> int:
@@ -158,11 +166,26 @@ class Guest:
         except Exception:
             return
 
+    def _is_first(self, rank: int) -> bool:
+        """Say whether no other process has begun to train as this rank."""
+        if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+            return True  # The other one has failed, and this one takes its place.
+        lines = last_word(self.folder, rank, self._attempt).lines
+        return not lines or lines[-1].get("pid", self._pid) == self._pid
+
+    def _stand_aside(self, rank: int) -> None:
+        """Let the other process be the rank that is measured, and tell that there were two."""
+        rivals(self.folder, self._attempt).mkdir(parents=True, exist_ok=True)
+        (rivals(self.folder, self._attempt) / f"{rank}-{self._pid}").touch()
+        self._probe, self._ended = None, True
+        self.switch(on=False)
+        self.done = self.alone or self._stop > 0
+
     def _open(self) -> Probe:
         """Begin this rank's file: now it is known that this process trains."""
         rank, world = self._where()
         self._world = world
-        self._file = RankFile(self.folder, rank, int(os.environ.get("SCALEWISE_ATTEMPT", "1")))
+        self._file = RankFile(self.folder, rank, self._attempt)
         self._probe = Probe(self._file, self.clock)
         self._probe.steps_planned = self._stop or None
         self._probe.note(
@@ -185,15 +208,15 @@ class Guest:
 
     def leave(self) -> None:
         """Wait a little until every rank is here too, then end the program."""
-        assert self._probe is not None
-        self._probe.flush()
-        if not self.alone:
-            self._wait_for_the_others()
+        if self._probe is not None:
+            self._probe.flush()
+            if not self.alone:
+                self._wait_for_the_others()
         raise SystemExit(0)
 
     def _wait_for_the_others(self) -> None:
         rank, world = self._where()
-        meeting = self.folder / "stop" / os.environ.get("SCALEWISE_ATTEMPT", "1")
+        meeting = self.folder / "stop" / str(self._attempt)
         meeting.mkdir(parents=True, exist_ok=True)
         (meeting / str(rank)).touch()
         late = time.monotonic() + FAREWELL

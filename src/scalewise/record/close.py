@@ -77,7 +77,7 @@ def close(
     ``killed``, first seen first, and which ``exits`` were not 0.
     """
     words = [last_word(folder, rank, attempt) for rank in range(world)]
-    fault = _guest_fault(words, world, exits or {})
+    fault = _rivalry(folder, attempt, words) or _guest_fault(words, world, exits or {})
     if all(word.ended for word in words) and not fault:
         ends = [word.last for word in words]
         unseen = ended is None or any(end.get("simulated") for end in ends)
@@ -225,9 +225,28 @@ def _header(path: Path, attempt: int) -> list[Mapping[str, Any]]:
         return [json.loads(next(line for line in file if line.startswith(begins)))]
 
 
+def rivals(folder: Path, attempt: int) -> Path:
+    """Return where processes tell that another one trains as their rank already."""
+    return folder / "rivals" / str(attempt)
+
+
+def _rivalry(folder: Path, attempt: int, words: list[LastWord]) -> str:
+    """Return how many processes of a program trained as one rank, if more than one did."""
+    place = rivals(folder, attempt)
+    told = sorted(path.name for path in place.iterdir()) if place.exists() else []
+    if not told or any("failed" in word.last for word in words):
+        return ""
+    rank = told[0].partition("-")[0]
+    several = 1 + sum(each.startswith(f"{rank}-") for each in told)
+    return f"{several} processes trained as rank {rank}, each alone: they are not distributed"
+
+
 def _guest_fault(words: list[LastWord], world: int, exits: Mapping[int, int]) -> str:
     """Return what is wrong with a program all of whose ranks ended, if something is."""
     ends = [word.last for word in words if word.ended and word.last.get("guest")]
+    silent = [word for word in words if not word.lines]
+    if ends and not exits and len(ends) + len(silent) == len(words) and ends[0]["alone"]:
+        return "the program is not distributed: every process trains alone"
     if len(ends) < len(words):
         return ""
     made = max(end["world"] for end in ends)
