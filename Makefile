@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 # The half that lives in other people's environments, and so on an older Python.
-WORKER := $(addprefix src/scalewise/,errors.py checks.py plugins.py spec record/write.py record/close.py record/checkpoints.py probe frameworks)
+WORKER := $(addprefix src/scalewise/,errors.py checks.py plugins.py spec record/write.py record/close.py record/log.py record/checkpoints.py probe frameworks)
 
 .PHONY: install demo test check test-training test-scripts test-slurm test-browser bench soak clean
 

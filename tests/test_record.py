@@ -14,6 +14,7 @@ from builders import a_run
 from scalewise.errors import RecordError
 from scalewise.record.close import close, last_word, rivals
 from scalewise.record.files import read_json
+from scalewise.record.log import first_traceback, own_lines
 from scalewise.record.read import read_rank, read_run
 from scalewise.record.write import RankFile, rank_file, write_json
 from simulated import play
@@ -256,3 +257,64 @@ def test_reading_names_a_missing_rank_file(tmp_path):
     rank_file(home, 1).unlink()
     with pytest.raises(RecordError, match=r"rank-00001\.jsonl"):
         read_rank(home, 1, 1)
+
+
+AGENT = """E1116 01:36:08.771000 24775 torch/distributed/elastic/multiprocessing/api.py:10] failed \
+(exitcode: 1) local_rank: 0 (pid: 24847) of binary: /usr/bin/python3
+Traceback (most recent call last):
+  File "/lib/torch/distributed/run.py", line 1032, in <module>
+    main()
+  File "/lib/torch/distributed/launcher/api.py", line 383, in launch_agent
+    raise ChildFailedError(
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError: 
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  exitcode  : 1 (pid: 24847)
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================
+"""  # noqa: W291
+RAISED = """[rank1]: Traceback (most recent call last):
+[rank1]:   File "train.py", line 7, in <module>
+[rank1]:     raise ValueError("bad batch\\nwith two lines")
+[rank1]: ValueError: bad batch
+[rank1]: with two lines
+"""
+
+
+def a_program_that_ended(folder, log, **last):
+    word = {"ended": 4.0, "guest": True, "world": 1, "taken": 5, "alone": False, "launched": 1.0}
+    RankFile(folder, 0, 1).line({**word, **last})
+    (folder / "log.txt").write_text(log)
+    return close(folder, attempt=1, world=1, ended=9.0, exits={24847: 3})
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            "epoch 1\nI stop: no data\n",
+            "the program ended with code 3; the log ends: I stop: no data",
+        ),
+        ("", "the program ended with code 3"),
+    ],
+)
+@pytest.mark.parametrize("taken", [0, 5])
+def test_a_program_that_leaves_with_a_code_is_told_with_its_last_words(
+    said, words, taken, tmp_path
+):
+    assert a_program_that_ended(tmp_path, said + AGENT, taken=taken) == words
+
+
+def test_the_words_of_torchrun_are_not_the_programs(tmp_path):
+    write_json(tmp_path / "job.json", {"log": len("an earlier attempt: ü\n".encode())})
+    log = "an earlier attempt: ü\nepoch 1\n" + RAISED + AGENT
+    (tmp_path / "log.txt").write_text(log, encoding="utf-8")
+    lines = own_lines(tmp_path)
+    assert lines == ["epoch 1", *RAISED.splitlines()]
+    cause = "rank 1 failed after step 5: ValueError: bad batch\nwith two lines (code 1)"
+    assert first_traceback(lines, cause) == RAISED.rstrip()
+    assert first_traceback(lines) == "\n".join(RAISED.splitlines()[:-1])
+    assert first_traceback(["epoch 1"]) == ""

@@ -29,10 +29,10 @@ from scalewise.launch.program import digest, program
 from scalewise.record.checkpoints import FOLDER
 from scalewise.record.close import close, closed, last_word, newest_attempt, rivals
 from scalewise.record.files import failure, finished, read_json, read_study
+from scalewise.record.log import first_traceback, own_lines
 from scalewise.record.write import cannot_write, write_json, write_text
 from scalewise.spec import RunSpec, StudySpec, Topology
 
-TRACEBACK = "Traceback (most recent call last):"
 PAUSE = 0.05
 """Seconds between two looks at a running job."""
 
@@ -202,7 +202,7 @@ def _tell_failures(
 
 
 def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
-    words = _traceback(folder / run.id) if run.program else ""
+    words = first_traceback(own_lines(folder / run.id), cause) if run.program else ""
     hint = "running again starts only what is missing"
     if alone(folder / run.id):
         hint = "--on 1 measures it as it is"
@@ -227,24 +227,6 @@ def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
         hint=f"its log is {folder / run.id / 'log.txt'}; {hint}",
         words=words,
     )
-
-
-def _traceback(home: Path) -> str:
-    """Return the first traceback in the last attempt's log: the program's own words."""
-    try:
-        text = (home / "log.txt").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    job = _job(home)
-    lines = text[job.name.get("log", 0) if job else 0 :].splitlines()
-    first = next((k for k, line in enumerate(lines) if line.endswith(TRACEBACK)), None)
-    if first is None:
-        return ""
-    margin = len(lines[first]) - len(TRACEBACK)  # torchrun may put a rank before each line.
-    for last in range(first + 1, len(lines)):
-        if not lines[last][margin:].startswith(" "):
-            return "\n".join(lines[first : last + 1])
-    return "\n".join(lines[first:])
 
 
 def alone(home: Path) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scalewise.record.log import all_lines, own_lines
 from scalewise.record.write import rank_file, write_json
 
 TAIL = 1 << 16
@@ -94,7 +95,9 @@ def close(
     fault = fault or _told_to_go(words)
     guilty, cause = _cause(words, why or fault, killed or {}, exits or {})
     if not why and not fault and (guilty is None or not guilty.find("failed")) and not killed:
-        cause += f"; the log ends: {_last_line(folder / 'log.txt')}"
+        cause += f"; the log ends: {_last_line(folder)}"
+    elif fault and exits and not why and (lines := own_lines(folder)):
+        cause += f"; the log ends: {lines[-1].strip()}"
     write_json(
         folder / f"failure-{attempt}.json",
         {
@@ -254,10 +257,10 @@ def _guest_fault(words: list[LastWord], world: int, exits: Mapping[int, int]) ->
         return f"the program made {made} ranks of its own where {world} were asked for"
     if any(end["alone"] for end in ends):
         return "the program is not distributed: every process trains alone"
-    if not any(end["taken"] for end in ends):
-        return "the program took no training step that could be seen"
     if exits:
         return f"the program ended with code {next(iter(exits.values()))}"
+    if not any(end["taken"] for end in ends):
+        return "the program took no training step that could be seen"
     return ""
 
 
@@ -328,10 +331,9 @@ def _name(word: LastWord) -> str:
     return f"rank {word.rank}" + (f" on {host} (process {pid})" if host else "")
 
 
-def _last_line(log: Path) -> str:
-    """Return the last thing the processes said."""
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError:
+def _last_line(folder: Path) -> str:
+    """Return the last thing the processes said: the program's own, if it said anything."""
+    if not (folder / "log.txt").exists():
         return "they left none"
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it is empty")
+    lines = own_lines(folder) or all_lines(folder)
+    return lines[-1].strip() if lines else "it is empty"
