@@ -77,6 +77,23 @@ def test_a_script_that_is_not_distributed_is_measured_on_one_device(tmp_path):
     assert any("not distributed" in warning for warning in told["warnings"])
 
 
+def test_ranks_that_exchange_no_gradient_are_told(tmp_path):
+    words = [*SCALEWISE, "run", "--on", "2", "-o", "there", "--"]
+    words.append(str(HERE / "faults" / "drifting_replicas.py"))
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0
+    assert "no gradient was exchanged: every process trains alone" in done.stderr
+    warnings = _measure(tmp_path / "there")["warnings"]
+    assert "1x2: no gradient was exchanged: every process trains alone" in warnings
+
+
+@pytest.mark.parametrize("script", ["allreduce.py", "no_sync.py", "fsdp2.py"])
+def test_an_exchange_is_seen_however_it_is_made(script, tmp_path):
+    ranks, _ = run(named(script), 2, tmp_path, stop_after=6)
+    for rank in ranks:
+        assert rank.find("facts")["exchanged"] or rank.find("facts")["sharded"]
+
+
 def test_all_ranks_leave_together_after_the_step_that_was_asked_for(tmp_path):
     ranks, cause = run(named("ddp.py"), 2, tmp_path, stop_after=7)
     assert cause == ""

@@ -15,6 +15,7 @@ from builders import a_run
 from scalewise import collect
 from scalewise.analysis.explain import Guard, explain
 from scalewise.analysis.explain.guards import guards
+from scalewise.record import replicas
 from scalewise.record.read import RankRecord, RunRecord, Span, Steps
 from scalewise.report import explanation
 from scripts.expected import FAULTS, Fault, Script
@@ -186,6 +187,26 @@ def test_each_guard_fires_on_its_fault_alone(name):
     assert found.devices == record.spec.topology.world
 
 
+APART = {"weights": weights(1.5, 2.0)}
+
+
+@pytest.mark.parametrize(
+    ("facts", "alone"),
+    [
+        ({"exchanged": False}, True),
+        ({"exchanged": True}, False),
+        ({"exchanged": None}, False),
+        ({}, False),
+        ({"exchanged": False, "sharded": True}, False),
+    ],
+)
+def test_ranks_that_exchange_nothing_are_said_to_train_alone(facts, alone):
+    record = a_record(facts=facts, by_rank=({}, APART))
+    assert ("No gradient was exchanged: every process" in the("drift", record).says) == alone
+    equal = [rank.find("facts") for rank in a_record(facts=facts).ranks]
+    assert not replicas.alone(equal)  # They may do so in a way that cannot be seen.
+
+
 def test_some_ranks_may_read_the_same_samples():
     two = ({}, SAME, SAME, {})
     assert the("same samples", a_record(4, by_rank=two)).says.startswith("2 of 4 ranks")
@@ -282,6 +303,29 @@ def test_calls_are_counted_and_everything_is_put_back():
     assert not set(WAITING) & set(vars(torch.Tensor))
 
 
+def test_a_collective_that_may_average_is_told_from_others():
+    dist = pytest.importorskip("torch.distributed")
+    import torch
+
+    from scalewise.frameworks.torch.attach.private import may_average
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        some = torch.ones(2)
+        averages = [dist.all_reduce, lambda *words, **named: dist.reduce(*words, 0, **named)]
+        others = [
+            lambda *words, **named: dist.broadcast(*words, 0, **named),
+            lambda *words, **named: dist.all_gather([some.clone()], *words, **named),
+        ]
+        works = [each(some, async_op=True) for each in (*averages, *others)]
+        assert [may_average((work,)) for work in works] == [True, True, False, False]
+        assert may_average((object(),)) and may_average(())
+        for work in works:
+            work.wait()
+    finally:
+        dist.destroy_process_group()
+
+
 def test_a_compiler_finds_pytorch_as_it_was():
     torch = pytest.importorskip("torch")
     from scalewise.frameworks.torch.attach.facts import Facts
@@ -372,6 +416,8 @@ def test_the_guard_fires_on_a_faulty_script(fault, tmp_path):
     others = {"learning rate"} if fault.name == "global_batch" else set()
     wrong = {each.name for each in found if each.kind == "correct"} - others
     assert wrong <= {FOUND_BY[fault.name]}
+    alone = any(each.says.startswith("No gradient was exchanged") for each in found)
+    assert alone == (fault.name == "drifting_replicas")
 
 
 @pytest.mark.scripts

@@ -17,6 +17,7 @@ from scalewise import collect, face, study
 from scalewise.errors import LaunchError, RecordError, SpecError
 from scalewise.launch.local import LocalLauncher
 from scalewise.record.files import finished
+from scalewise.record.write import RankFile, write_json
 from scalewise.spec import StudySpec
 
 COMMAND = Path(sys.executable).parent / "scalewise"
@@ -60,6 +61,23 @@ def test_a_wider_question_starts_only_what_is_new(tmp_path):
     assert [str(run.topology) for run in told.runs] == ["1x4"]
     (curve,) = collect.curves([tmp_path])
     assert [point.devices for point in curve.points] == [1, 2, 4]
+
+
+def test_a_program_whose_ranks_exchange_nothing_is_told_of(tmp_path):
+    (run,) = StudySpec.from_dict(
+        {"name": "alone", "run": {"program": ["train.py"], "topology": "1x2"}}
+    ).runs()
+    write_json(tmp_path / run.id / "job.json", {"attempt": 1, "world": 2})
+    for rank in (0, 1):
+        seen = [{"step": 4, "sums": [1.0 + rank], "sizes": [1.0]}]
+        facts = {"exchanged": False, "weights": {"shapes": "one", "seen": seen}}
+        RankFile(tmp_path / run.id, rank, 1).line({"facts": facts})
+    told = Told()
+    study._tell_of_strangers([run], tmp_path, told)
+    (problem,) = told.problems
+    assert problem.endswith("no gradient was exchanged: every process trains alone")
+    study._tell_of_strangers([a_run()], tmp_path, told)
+    assert len(told.problems) == 1
 
 
 def test_runs_that_are_no_longer_asked_for_are_told_of(tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 from scalewise.analysis.explain import Explanation, explain
 from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
 from scalewise.errors import NewerSchema, RecordError, SpecError
+from scalewise.record import replicas
 from scalewise.record.files import failure, finished, read_study
 from scalewise.record.node import NodeRecord, read_nodes
 from scalewise.record.read import RunRecord, read_run
@@ -115,6 +116,11 @@ def _readable(folder: Path) -> tuple[StudySpec, list[RunRecord], list[str]]:
         f"{record.spec.topology}: there is no trace: {why}"
         for record in records
         if (why := next((r.find("untraced") for r in record.ranks if r.find("untraced")), None))
+    ]
+    told += [
+        f"{record.spec.topology}: {replicas.ALONE}"
+        for record in records
+        if replicas.alone([rank.find("facts") or {} for rank in record.ranks])
     ]
     if any(r.spec.program and not r.spec.samples_per_step and _sequence_first(r) for r in records):
         told.append(

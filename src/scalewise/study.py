@@ -26,6 +26,7 @@ from scalewise.errors import (
 from scalewise.launch import Job, Launcher, Plan, State
 from scalewise.launch.processes import ask
 from scalewise.launch.program import digest, program
+from scalewise.record import replicas
 from scalewise.record.checkpoints import FOLDER
 from scalewise.record.close import close, closed, last_word, newest_attempt, rivals
 from scalewise.record.files import failure, finished, read_json, read_study
@@ -177,7 +178,20 @@ def run(
             for each in todo:
                 shutil.rmtree(folder / each.id / FOLDER, ignore_errors=True)
         failed = _carry_out(launcher, todo, folder, watcher, detach=detach)
+        _tell_of_strangers([each for each in todo if each not in failed], folder, watcher)
         _tell_failures(failed, runs, folder, watcher)
+
+
+def _tell_of_strangers(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -> None:
+    """Tell of programs whose ranks know each other, and yet train a model each."""
+    for run in runs:
+        job = _job(folder / run.id) if run.program else None
+        words = (
+            [last_word(job.folder, rank, job.attempt) for rank in range(job.world)] if job else []
+        )
+        if replicas.alone([word.find("facts") or {} for word in words]):
+            hint = "is the model wrapped, in DistributedDataParallel or by what it is made with?"
+            watcher.said(RecordError(f"{run.title}: {replicas.ALONE}", hint=hint))
 
 
 def _tell_failures(

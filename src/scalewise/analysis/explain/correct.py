@@ -3,9 +3,8 @@
 from collections import Counter
 
 from scalewise.analysis.explain.watched import Guard, Watched
+from scalewise.record import replicas
 
-DRIFT = 1e-6
-"""The relative difference of two sums of weights that is more than rounding."""
 GROWN = 1.5
 """How much larger a global batch is when it has grown."""
 ROOT = ("adam", "lamb", "rmsprop", "adagrad", "adafactor")
@@ -52,34 +51,18 @@ def set_epoch(run: Watched) -> Guard | None:
 
 def drift(run: Watched) -> Guard | None:
     """Replicas that are not equal after a step."""
-    weights = run.everywhere("weights")
-    if run.ranks < 2 or run.split or len({each["shapes"] for each in weights}) != 1:
+    found = replicas.drift(run.facts)
+    if not found:
         return None
-    glances = [{each["step"]: each for each in of_rank["seen"]} for of_rank in weights]
-    common = set.intersection(*(set(each) for each in glances))
-    if not common:
-        return None
-    step = max(common)
-    mine = glances[0][step]
-    apart = [
-        max(
-            (
-                abs(a - b) / size
-                for a, b, size in zip(mine["sums"], each[step]["sums"], mine["sizes"], strict=True)
-                if size > 0
-            ),
-            default=0.0,
-        )
-        for each in glances
-    ]
-    worst = max(range(run.ranks), key=lambda rank: apart[rank])
-    if not apart[worst] > DRIFT:  # Not a number says nothing.
-        return None
+    apart = (
+        f"after step {found.step} the weights of rank {found.rank} differ "
+        f"from those of rank 0 by {100 * found.share:.2g} %."
+    )
+    alone = replicas.alone(run.facts)
     return Guard(
         "drift",
         "correct",
-        f"The replicas are not equal: after step {step} the weights of rank {worst} differ "
-        f"from those of rank 0 by {100 * apart[worst]:.2g} %.",
+        f"{replicas.ALONE.capitalize() if alone else 'The replicas are not equal'}: {apart}",
         "Wrap the model in DistributedDataParallel: it sends rank 0's weights to all ranks and "
         "averages their gradients. By hand, broadcast the weights and average every gradient.",
         run.devices,

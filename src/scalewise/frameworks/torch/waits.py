@@ -18,14 +18,18 @@ from scalewise.frameworks.torch.gradients import LastGradient
 from scalewise.probe import Laps, Unwatched
 from scalewise.spec import RunSpec
 
+Words = tuple[Any, ...]
 Patch = tuple[Any, str, Any, Any]
 """An owner, the name of something it has, the original, and what takes its place."""
 NEXT = {"forward": "backward", "backward": "optimizer", "sync": "optimizer"}
 """What follows a phase, where that is not ``input``: there nobody waits."""
 
 
-def wrap_wait(begin: Callable[[], None], end: Callable[[], None]) -> list[Patch]:
-    """Return what has every wait for a collective told; nothing where that is impossible."""
+def wrap_wait(begin: Callable[[Words], None], end: Callable[[], None]) -> list[Patch]:
+    """Return what has every wait for a collective told; nothing where that is impossible.
+
+    ``begin`` gets what the wait was called with.
+    """
     try:
         from torch._C._distributed_c10d import Work
 
@@ -34,7 +38,7 @@ def wrap_wait(begin: Callable[[], None], end: Callable[[], None]) -> list[Patch]
         return []
 
 
-def wrap_functional(begin: Callable[[], None], end: Callable[[], None]) -> list[Patch]:
+def wrap_functional(begin: Callable[[Words], None], end: Callable[[], None]) -> list[Patch]:
     """Return the same for the collectives of tensors that are spread over devices."""
     try:
         from torch.distributed import _functional_collectives as owner
@@ -45,11 +49,11 @@ def wrap_functional(begin: Callable[[], None], end: Callable[[], None]) -> list[
 
 
 def _around(
-    original: Callable[..., Any], begin: Callable[[], None], end: Callable[[], None]
+    original: Callable[..., Any], begin: Callable[[Words], None], end: Callable[[], None]
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def wait(*words: Any, **named: Any) -> Any:
-        begin()
+        begin(words)
         try:
             return original(*words, **named)
         finally:
@@ -79,7 +83,7 @@ def _wrap_once(handle: Any) -> None:
         setattr(owner, name, watched)
 
 
-def _begin() -> None:
+def _begin(words: Words) -> None:
     if _now is not None:
         _now.begin()
 

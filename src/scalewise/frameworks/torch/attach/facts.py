@@ -32,6 +32,8 @@ LOOKED = 2
 """The step at which the program's own names for its batch are looked up."""
 COUNTED = (5, 25)
 """Between these steps the waits for an accelerator are counted."""
+UNSEEN = {"apex", "colossalai", "deepspeed", "hivemind", "horovod", "megatron"}
+"""Libraries that exchange gradients in ways of their own."""
 SETTLED = 50
 """Steps after which models are looked at no more."""
 
@@ -48,6 +50,8 @@ class Facts:
         self._weights: Weights | None = None
         self._ddp: list[tuple[bool, set[str]]] = []
         """Of each DDP model: whether it looks for unused parameters, and those that were."""
+        self.exchanged = False
+        """Whether ranks were seen to exchange what may be gradients or weights."""
         self._settled = False
         self.curious = True
         """Whether the next call of a model can teach something."""
@@ -95,6 +99,7 @@ class Facts:
         """A model is wrapped in DDP; ``unused`` will hold its parameters without a gradient."""
         self._ddp.append((bool(getattr(model, "find_unused_parameters", False)), unused))
         self._weights = None
+        self.exchanged = True
 
     def called(self, model: Any, sample: Any) -> None:
         """A model is called for training."""
@@ -256,6 +261,7 @@ class Facts:
     def _finish(self) -> None:
         self.noted |= {
             "compiled": self._compiled,
+            "exchanged": self._known_exchange(),
             "samples": self._digests,
             "loads": self._loads,
             "emptied": self._calls.emptied,
@@ -275,6 +281,12 @@ class Facts:
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
         self.noted["cores"] = len(cores) if cores else os.cpu_count()
         self.noted["which_cores"] = blake2b(repr(cores).encode(), digest_size=6).hexdigest()
+
+    def _known_exchange(self) -> bool | None:
+        """Say whether ranks exchange anything; nothing where they might do so unseen."""
+        if self.exchanged:
+            return True
+        return None if self._compiled or UNSEEN & sys.modules.keys() else False
 
     def _tell_environment(self, told: dict[str, Any]) -> None:
         told["environment"] = environment(devices.facts())

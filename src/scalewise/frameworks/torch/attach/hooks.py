@@ -324,14 +324,17 @@ class Hooks:
         self.quick.refresh()
 
     def _exchange(self, words: Words, named: Named) -> None:
-        self._wait()
+        self._wait(())
 
     def _exchanged(self, answer: Any) -> None:
         self._waited()
 
-    def _wait(self) -> None:
+    def _wait(self, words: Words) -> None:
         if self._begun:
             self._waits += 1
+            if not self.facts.exchanged:
+                after = self.tape.holds(("backward",))
+                self.facts.exchanged = after or private.may_average(words)
             self.note(("begin", "sync"))
 
     def _waited(self) -> None:

@@ -16,6 +16,9 @@ from scalewise.frameworks.torch.waits import Patch
 
 LOADER = "_scalewise_loader"
 """The attribute of an iterator that tells its loader's id."""
+ONE_WAY = (0, 4, 5, 6, 7, 8, 15)
+"""PyTorch's numbers of broadcasts, gathers, scatters and barriers: they serve metrics, random
+generators, the first weights, and average nothing."""
 SAMPLE_RATES = 10, 100
 """Steps between two of DDP's own timings: in the first hundred steps, and later."""
 
@@ -59,6 +62,14 @@ def buffer_exchange() -> list[tuple[Any, str]]:
     """Return what DDP calls before a forward to make buffers alike; there it waits for the rest."""
     known = hasattr(torch.nn.parallel.DistributedDataParallel, "_sync_buffers")
     return [(torch.nn.parallel.DistributedDataParallel, "_sync_buffers")] if known else []
+
+
+def may_average(wait: tuple[Any, ...]) -> bool:
+    """Say whether what is waited for may make ranks alike: not a barrier, not a broadcast."""
+    try:
+        return wait[0]._get_op_type() not in ONE_WAY
+    except Exception:
+        return True
 
 
 def in_backward() -> bool:
