@@ -350,6 +350,55 @@ def test_a_guard_above_the_training_is_not_taken_for_the_start(tmp_path):
     assert ported.rstrip().endswith("\nif WORLD_SIZE > 1:\n    dist.destroy_process_group()")
 
 
+MOVED = LOOP.format(loader="DataLoader(data, 4)").replace(
+    "    for x, y in loader:\n",
+    "    for x, y in loader:\n        x, y = x.to({where}), y.to({where})\n",
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "where", "becomes"),
+    [
+        ("device = 0  # shorthand for cuda:0", "device", "device = LOCAL_RANK  # shorthand"),
+        ("device = torch.device(1)", "device", "device = torch.device(LOCAL_RANK)\n"),
+        ("", "0", "x, y = x.to(LOCAL_RANK), y.to(LOCAL_RANK)"),
+        ("", "args.gpu", "x, y = x.to(LOCAL_RANK), y.to(LOCAL_RANK)"),
+    ],
+)
+def test_a_whole_number_is_an_accelerator(first, where, becomes, tmp_path):
+    text = ported_text(tmp_path, f"import torch\n{first}\n{MOVED.format(where=where)}")
+    assert becomes in text
+    assert "torch.cuda.set_device(LOCAL_RANK)" in text
+    assert states(port(tmp_path / "train.py")).split(", ")[1::2] == [
+        "missing",
+        "there",
+        "not needed",
+    ]
+
+
+def test_a_whole_number_is_followed_through_functions_and_objects(tmp_path):
+    text = (SERIAL / "trainer.py").read_text()
+    text = re.sub(r'= "cuda" if .*', "= 0", text)
+    assert "cuda" not in text
+    assert "= LOCAL_RANK\n" in ported_text(tmp_path, text)
+
+
+@pytest.mark.parametrize("where", ["args.device", "place", "where()", "device=args.device"])
+def test_a_device_that_cannot_be_seen_is_left_to_a_person(where, tmp_path):
+    text = ported_text(tmp_path, MOVED.format(where=where))
+    assert "torch.cuda.set_device(LOCAL_RANK)" in text  # Right on the CPU too.
+    (path := tmp_path / "train.py").write_text(MOVED.format(where=where))
+    found = port(path)
+    assert found.steps[1].state == "by hand" and f"x.to({where}) may be any" in found.steps[1].says
+    assert not any("CPU" in each for each in found.remarks)
+
+
+@pytest.mark.parametrize("where", ["'cpu'", "torch.float64", "dtype", "y.device", "y.dtype"])
+def test_a_script_on_the_cpu_needs_no_device(where, tmp_path):
+    (path := tmp_path / "train.py").write_text(MOVED.format(where=where))
+    assert states(port(path)).split(", ")[1] == "not needed"
+
+
 def test_a_script_that_is_partly_ported_gets_only_what_is_missing(tmp_path):
     text = ported_text(tmp_path, LOOP.format(loader="DataLoader(data, 8, True)"))
     path = tmp_path / "train.py"

@@ -159,6 +159,21 @@ class Names:
             fresh = {before for before, after in self._moves if after in fresh} - found
         return found
 
+    def values(self, node: ast.expr) -> list[ast.expr]:
+        """Return what an expression may stand for: what comes to its name, or itself."""
+        place = self.place(node)
+        if place is None:
+            return [node]
+        sources = self.comes_from(place)
+        return [
+            value for value, after in self._values() if after in sources and not self.place(value)
+        ]
+
+    @property
+    def assigned(self) -> set[Place]:
+        """Every place that something is written to."""
+        return {place for target, _ in self.assignments() if (place := self.place(target))}
+
     def held(self, call: ast.expr) -> Place | None:
         """Return where the value of an expression goes first."""
         return next((after for value, after in self._values() if value is call), None)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from scalewise.port.data import wrong_means
 from scalewise.port.leaving import leaving
 from scalewise.port.names import dotted
+from scalewise.port.placement import placement
 from scalewise.port.script import Script
 from scalewise.port.wrapping import MODULE
 
@@ -23,7 +24,7 @@ def remarks(script: Script) -> list[str]:
 
 
 def _device(script: Script) -> Iterable[str]:
-    if script.device_line is None:
+    if placement(script).on_cpu:
         yield "It trains on the CPU; for GPUs, first move model and batches with .to(device)."
 
 

@@ -261,17 +261,6 @@ class Script:
         elif place := whole if inside else self.names.place(chain[-1]):
             yield place
 
-    @cached_property
-    def device_line(self) -> int | None:
-        """Where an accelerator is first spoken of; None if all happens on the CPU."""
-        lines = [
-            node.lineno
-            for node in self.names.nodes
-            if (isinstance(node, ast.Constant) and str(node.value).startswith(("cuda", "xpu")))
-            or (isinstance(node, ast.Attribute) and node.attr in ("accelerator", "cuda"))
-        ]
-        return min(lines, default=None)
-
     def calls(self, *names: str) -> list[ast.Call]:
         """Return the calls of a function or method by its last name, in the order written.
 

@@ -13,6 +13,7 @@ from scalewise.port.data import SAMPLERS, sampler
 from scalewise.port.entry import guard, outside_guard
 from scalewise.port.names import dotted, last_name
 from scalewise.port.patch import Edit
+from scalewise.port.placement import GPU, placement
 from scalewise.port.saving import saved_once
 from scalewise.port.script import Script
 from scalewise.port.step import Step
@@ -48,7 +49,7 @@ def process_group(script: Script) -> Step:
 
 
 def _set_up(script: Script, many: str = "WORLD_SIZE > 1") -> list[str]:
-    if script.device_line is None:
+    if placement(script).on_cpu:
         return [f"if {many}:", '    dist.init_process_group("gloo")']
     return [
         f"if {many}:",
@@ -89,9 +90,15 @@ def device(script: Script) -> Step:
     for call in script.calls("set_device", "set_device_index", "device", "cuda", "to"):
         if "rank" in script.source.of(call).lower():
             return Step(name, "there", f"line {call.lineno}: {script.source.of(call)}")
-    if script.device_line is None:
+    where = placement(script)
+    if where.on_cpu:
         return Step(name, "not needed", "all happens on the CPU, so ranks meet over gloo")
-    edits = [
+    if where.unknown:
+        written = f"line {where.unknown.lineno}: {script.source.of(where.unknown)}"
+        says = f"{written} may be any device; give each rank its own, cuda:0 to rank 0 and so on"
+        return Step(name, "by hand", says)
+    edits = [script.source.replace(each, "LOCAL_RANK") for each in where.numbers]
+    edits += [
         script.source.replace(node, 'f"cuda:{LOCAL_RANK}"')
         for node in script.names.nodes
         if isinstance(node, ast.Constant | ast.JoinedStr)
@@ -100,14 +107,14 @@ def device(script: Script) -> Step:
     for call in script.calls("cuda", "device", "set_device"):
         number = call.args[-1] if call.args else None
         counted = isinstance(number, ast.Constant) and type(number.value) is int
-        if number and (counted or re.search(r"\bgpu(_?id)?s?$", script.source.of(number))):
+        if number and (counted or GPU.search(script.source.of(number))):
             edits.append(script.source.replace(number, "LOCAL_RANK"))
     if script.calls("init_process_group"):
-        where = script.statement(script.calls("init_process_group")[0])
+        group = script.statement(script.calls("init_process_group")[0])
         lines = ["if torch.cuda.is_available():", "    torch.cuda.set_device(LOCAL_RANK)"]
-        edits.append(script.source.before(where, lines))
-    says = f"line {script.device_line} chooses a device; each rank takes that of LOCAL_RANK"
-    return Step(name, "missing", says, tuple(edits))
+        edits.append(script.source.before(group, lines))
+    says = f"line {where.line} chooses a device; each rank takes that of LOCAL_RANK"
+    return Step(name, "missing", says, tuple(dict.fromkeys(edits)))
 
 
 def share_of_the_data(script: Script) -> Step:
@@ -129,7 +136,7 @@ def share_of_the_data(script: Script) -> Step:
 def moved_data(script: Script) -> Step:
     """See that model and batches go to the rank's device."""
     name = "data on the device"
-    if script.device_line is None:
+    if placement(script).on_cpu:
         return Step(name, "not needed", "all happens on the CPU")
     known = {place for model in script.models for place in model.places}
     moves = [
