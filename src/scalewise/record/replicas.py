@@ -41,12 +41,19 @@ def drift(facts: Sequence[Mapping[str, Any]]) -> Drift | None:
 def alone(facts: Sequence[Mapping[str, Any]]) -> bool:
     """Say whether each rank trained a model of its own.
 
-    That nothing was seen to be exchanged is not enough, for it may happen unseen; then
-    the replicas would be equal.
+    That nothing was seen to be exchanged is not enough, for it may happen unseen. So the
+    replicas must be apart, or equal for another reason: all ranks read the same samples.
     """
     quiet = all(each.get("exchanged") is False for each in facts)
-    whole = not any(each.get("sharded") for each in facts)
-    return quiet and whole and drift(facts) is not None
+    parts = any(each.get("sharded") or each.get("split") for each in facts)
+    return quiet and not parts and (drift(facts) is not None or _read_the_same(facts))
+
+
+def _read_the_same(facts: Sequence[Mapping[str, Any]]) -> bool:
+    """Say whether all ranks took their first batches from a loader, and those are equal."""
+    seen = {tuple(each.get("samples") or ()) for each in facts}
+    loaded = all(each.get("loads") for each in facts)
+    return len(facts) > 1 and loaded and len(seen) == 1 and all(map(all, seen)) and () not in seen
 
 
 def _difference(mine: Mapping[str, Any], other: Mapping[str, Any]) -> float:

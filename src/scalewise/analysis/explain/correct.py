@@ -10,10 +10,15 @@ GROWN = 1.5
 ROOT = ("adam", "lamb", "rmsprop", "adagrad", "adafactor")
 """Optimizers whose learning rate goes with the square root of the batch."""
 
+WRAP = (
+    "Wrap the model in DistributedDataParallel: it sends rank 0's weights to all ranks and "
+    "averages their gradients. By hand, broadcast the weights and average every gradient."
+)
+
 
 def same_samples(run: Watched) -> Guard | None:
     """Ranks whose first training batches are equal."""
-    if run.ranks < 2 or run.split:
+    if run.ranks < 2 or run.split or replicas.alone(run.facts):
         return None
     seen = [tuple(each.get("samples") or ()) for each in run.facts]
     telling = [each for each in seen if each and all(each)]
@@ -49,23 +54,34 @@ def set_epoch(run: Watched) -> Guard | None:
     )
 
 
+def no_exchange(run: Watched) -> Guard | None:
+    """Ranks that train each alone, though they know each other."""
+    if not replicas.alone(run.facts):
+        return None
+    found = replicas.drift(run.facts)
+    seen = _apart(found) if found else f"all {run.ranks} ranks train on the same samples."
+    return Guard(
+        "no exchange",
+        "correct",
+        f"{replicas.ALONE.capitalize()}; {seen}",
+        f"{WRAP} With Accelerate on a CPU: `Accelerator(cpu=True)`.",
+        run.devices,
+    )
+
+
 def drift(run: Watched) -> Guard | None:
     """Replicas that are not equal after a step."""
     found = replicas.drift(run.facts)
-    if not found:
+    if not found or replicas.alone(run.facts):
         return None
-    apart = (
+    says = f"The replicas are not equal: {_apart(found)}"
+    return Guard("drift", "correct", says, WRAP, run.devices)
+
+
+def _apart(found: replicas.Drift) -> str:
+    return (
         f"after step {found.step} the weights of rank {found.rank} differ "
         f"from those of rank 0 by {100 * found.share:.2g} %."
-    )
-    alone = replicas.alone(run.facts)
-    return Guard(
-        "drift",
-        "correct",
-        f"{replicas.ALONE.capitalize() if alone else 'The replicas are not equal'}: {apart}",
-        "Wrap the model in DistributedDataParallel: it sends rank 0's weights to all ranks and "
-        "averages their gradients. By hand, broadcast the weights and average every gradient.",
-        run.devices,
     )
 
 

@@ -12,6 +12,7 @@ from scalewise.record.read import RunRecord
 
 Looks = Callable[[Watched], Guard | None]
 CORRECT: tuple[Looks, ...] = (
+    correct.no_exchange,
     correct.same_samples,
     correct.drift,
     correct.global_batch,
