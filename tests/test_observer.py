@@ -1,6 +1,7 @@
 """From events to steps: what the watcher makes of a loop's words, without PyTorch's hooks."""
 
 import random
+import warnings
 from itertools import pairwise
 
 import pytest
@@ -249,6 +250,34 @@ def test_fetches_are_told_where_the_private_iterator_is_gone(monkeypatch):
     monkeypatch.setattr(owner, name, watched)
     loader = data.DataLoader([1, 2, 3], batch_size=None)
     assert list(loader) == [1, 2, 3] and told == [id(loader)] * 4
+
+
+def test_a_loaders_warnings_name_the_same_place_with_and_without_watching():
+    from torch.utils import data
+
+    loader = data.DataLoader(torch.arange(3), pin_memory=True, batch_size=None)
+
+    def warned():
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            assert [int(each) for each in loader] == [0, 1, 2]
+        return [(each.filename, each.lineno, str(each.message)) for each in found]
+
+    plain, told = warned(), []
+
+    def around(fetch):
+        return lambda iterator: told.append(getattr(iterator, private.LOADER)) or fetch(iterator)
+
+    patches = private.wrap_fetch(around)
+    for owner, name, _, watched in patches:
+        setattr(owner, name, watched)
+    try:
+        assert warned() == plain
+    finally:
+        for owner, name, original, _ in patches:
+            setattr(owner, name, original)
+    assert told == [id(loader)] * 4
+    assert warned() == plain and len(told) == 4
 
 
 ROWS = torch.zeros(6, 2)

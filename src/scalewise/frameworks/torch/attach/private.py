@@ -5,7 +5,6 @@ watching: the functions below say so by returning nothing, or fall back to the
 nearest public interface.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -28,15 +27,23 @@ def wrap_fetch(around: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -
     kind: Any = getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", None)
     if kind is None:
         return _wrap_iterators(around)
-    made = kind.__init__
-
-    @functools.wraps(made)
-    def remember(self: Any, loader: Any, *words: Any, **named: Any) -> None:
-        made(self, loader, *words, **named)
-        setattr(self, LOADER, id(loader))
-
     fetch = kind.__next__
-    return [(kind, "__init__", made, remember), (kind, "__next__", fetch, around(fetch))]
+    return [(kind, "__new__", _forgetful, _mindful), (kind, "__next__", fetch, around(fetch))]
+
+
+def _mindful(kind: Any, loader: Any = None, *words: Any, **named: Any) -> Any:
+    """Make an iterator that tells its loader.
+
+    Not around ``__init__``: its warnings name whoever calls it, and would name us.
+    """
+    made = object.__new__(kind)
+    setattr(made, LOADER, id(loader))
+    return made
+
+
+def _forgetful(kind: Any, *words: Any, **named: Any) -> Any:
+    """Make an iterator as before: a class that once had a ``__new__`` must keep one."""
+    return object.__new__(kind)
 
 
 def _wrap_iterators(around: Callable[..., Callable[[Any], Any]]) -> list[Patch]:
