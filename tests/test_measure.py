@@ -2,17 +2,26 @@
 
 import re
 from math import exp, hypot, inf, log, nan, pi, tan
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from scalewise.analysis.measure import Estimate, curve_from_csv, curve_from_numbers, unlike
+from scalewise.analysis.measure import (
+    Estimate,
+    curve_from_csv,
+    curve_from_numbers,
+    summary,
+    unlike,
+)
 from scalewise.analysis.measure.curve import Point, ScalingCurve, compare
 from scalewise.analysis.measure.estimate import within_run
 from scalewise.analysis.measure.window import warm_up
 from scalewise.errors import NotEnoughData, SpecError
+from scalewise.record.read import RankRecord, RunRecord, Steps
+from scalewise.spec import StudySpec
 
 T1 = tan(0.45 * pi)
 """Student's t at 90 % with one degree of freedom: 6.31."""
@@ -116,6 +125,28 @@ def test_fixed_seconds_are_recovered_from_totals():
     assert shares == pytest.approx([9 / 19, 9 / 14, 9 / 11.5])
     assert [point.regime for point in curve.points] == ["compute", "overhead", "overhead"]
     assert curve.turns_at == 2
+
+
+@pytest.mark.parametrize(
+    ("stop_after", "steps", "says"),
+    [
+        (30, (30, 30), "30 steps of the program"),
+        (30, (22, 22), "the whole program"),
+        (30, (30, 22), "at most 30 steps of the program"),
+        (None, (22, 11), "the whole program"),
+    ],
+)
+def test_a_program_that_ends_by_itself_was_done_whole(stop_after, steps, says):
+    asked = {"program": ["train.py"], "topology": "1x1", "stop_after": stop_after}
+    (spec,) = StudySpec.from_dict({"name": "own", "run": asked}).runs()
+    none = Steps(*(np.zeros(0),) * 3, phases={})
+    records = [
+        RunRecord(Path(), spec, 0.0, 1.0, {}, (
+            RankRecord(0, "here", (), none, ({"outline": {"steps": count}},)),
+        ))
+        for count in steps
+    ]  # fmt: skip
+    assert summary._work(records) == says
 
 
 def test_where_the_work_differs_nothing_is_said_by_time():

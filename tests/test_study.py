@@ -80,6 +80,23 @@ def test_a_program_whose_ranks_exchange_nothing_is_told_of(tmp_path):
     assert len(told.problems) == 1
 
 
+@pytest.mark.parametrize(
+    ("first", "hint"),
+    [
+        ("import torch", "`scalewise port train.py` shows what is missing; "),
+        ("import lightning as L", "give its Trainer devices= and num_nodes="),
+        ("from pytorch_lightning import Trainer", "-- train.py --devices {devices}"),
+        ("    from accelerate import Accelerator", "start it as accelerate says, with {devices}"),
+        ("import lightningfast  # not lightning", "`scalewise port train.py`"),
+    ],
+)
+def test_a_program_that_trains_alone_is_told_what_would_help_it(first, hint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(f"{first}\n")
+    assert hint in study._way_to_many(["train.py", "--epochs", "3"])
+    assert study._way_to_many(["-m", "train"]) == ""
+
+
 def test_runs_that_are_no_longer_asked_for_are_told_of(tmp_path):
     study.run(a_study(topologies=["1x1", "1x2"]), tmp_path, Told())
     told = Told()

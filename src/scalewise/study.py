@@ -25,7 +25,7 @@ from scalewise.errors import (
 )
 from scalewise.launch import Job, Launcher, Plan, State
 from scalewise.launch.processes import ask
-from scalewise.launch.program import digest, program
+from scalewise.launch.program import digest, engine, program
 from scalewise.record import replicas
 from scalewise.record.checkpoints import FOLDER
 from scalewise.record.close import close, closed, last_word, newest_attempt, rivals
@@ -219,9 +219,7 @@ def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
     words = first_traceback(own_lines(folder / run.id), cause) if run.program else ""
     hint = "running again starts only what is missing"
     if alone(folder / run.id):
-        hint = "--on 1 measures it as it is"
-        if run.program and run.program[0].endswith(".py"):
-            hint = f"`scalewise port {shlex.quote(run.program[0])}` shows what is missing; {hint}"
+        hint = f"{_way_to_many(run.program)}--on 1 measures it as it is"
     elif "no training step" in cause:
         hint = "tell of its steps with three lines of scalewise.probe, see docs/guides/attach.md"
     elif run.program and "no rank started" in cause and not words:
@@ -241,6 +239,21 @@ def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
         hint=f"its log is {folder / run.id / 'log.txt'}; {hint}",
         words=words,
     )
+
+
+def _way_to_many(words: Sequence[str] | None) -> str:
+    """Return a hint how a program that trains alone gets many ranks; nothing if unknown."""
+    if not words or not words[0].endswith(".py"):
+        return ""
+    library = engine(Path(words[0]))
+    if library in ("lightning", "pytorch_lightning"):
+        return (
+            "give its Trainer devices= and num_nodes=, for example "
+            "-- train.py --devices {devices} --nodes {nodes}; "
+        )
+    if library:
+        return f"start it as {library} says, with {{devices}} or {{world}} for the number; "
+    return f"`scalewise port {shlex.quote(words[0])}` shows what is missing; "
 
 
 def alone(home: Path) -> bool:

@@ -28,6 +28,8 @@ LAUNCHING_MODULES = (
     "torch.distributed.launch",
     "accelerate.commands.launch",
 )
+ENGINES = ("accelerate", "deepspeed", "horovod", "ignite", "lightning", "pytorch_lightning")
+"""Libraries that make a script parallel themselves."""
 FLAGS = ("-m", "--no-python")
 """How torchrun is told that what follows is not a file."""
 _PYTHON = re.compile(r"(?:pypy|python)[0-9.]*")
@@ -184,3 +186,13 @@ def _shebang(path: Path) -> str:
         return ""
     asked = words[-1] if words[0].endswith("/env") else words[0][2:]
     return (shutil.which(asked) or "") if _PYTHON.fullmatch(Path(asked).name) else ""
+
+
+def engine(script: Path) -> str:
+    """Return the library that makes a script parallel itself, if it imports one."""
+    try:
+        text = script.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    found = re.search(rf"^\s*(?:import|from)\s+({'|'.join(ENGINES)})\b", text, re.MULTILINE)
+    return found[1] if found else ""

@@ -6,11 +6,10 @@ from io import BytesIO
 from pathlib import Path
 
 from scalewise.errors import SpecError
+from scalewise.launch.program import ENGINES
 from scalewise.port.names import Names
 from scalewise.port.patch import Source
 from scalewise.port.script import Script
-
-OTHERS = {"accelerate", "lightning", "pytorch_lightning", "deepspeed", "horovod", "ignite"}
 
 
 def read(path: Path) -> Script:
@@ -30,7 +29,7 @@ def read(path: Path) -> Script:
         raise SpecError(f"{path} is not Python{where}: {problem}", hint=hint) from why
     script = Script(path, Source(text.encode()), Names(tree), encoding)
     imported = _imports(tree)
-    if others := sorted(OTHERS & imported):
+    if others := sorted(imported.intersection(ENGINES)):
         hint = "start it as its own documentation says"
         raise SpecError(f"{path} uses {others[0]}, which makes it parallel itself", hint=hint)
     if "torch" not in imported:

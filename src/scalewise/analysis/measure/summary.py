@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ def _curve(study: StudySpec, records: Sequence[RunRecord]) -> ScalingCurve:
             points=tuple(points),
             where=study.where(first.spec),
             scaling=study.scaling or _observed_scaling(points),
-            work=_work(first),
+            work=_work(ordered),
             conditions=_conditions(study, first),
             unit=outline["unit"],
             warnings=(
@@ -66,10 +67,15 @@ def _curve(study: StudySpec, records: Sequence[RunRecord]) -> ScalingCurve:
     )  # fmt: skip
 
 
-def _work(record: RunRecord) -> str:
-    spec = record.spec
+def _work(records: Sequence[RunRecord]) -> str:
+    """Say what the runs of a curve have done in total."""
+    spec = records[0].spec
     if spec.program:
-        return f"{spec.stop_after} steps of the program" if spec.stop_after else "the whole program"
+        ended = [r.ranks[0].find("outline")["steps"] < (spec.stop_after or inf) for r in records]
+        if all(ended):  # By itself, before the last step that was asked for.
+            return "the whole program"
+        most = "at most " if any(ended) else ""
+        return f"{most}{spec.stop_after} steps of the program"
     if spec.epochs:
         times = "epoch" if spec.epochs == 1 else "epochs"
         return f"{spec.epochs} {times} over the same data"
