@@ -1,9 +1,12 @@
 """Studies on a real Slurm: submitted by an ordinary user, watched, preempted, broken."""
 
 import json
+import os
 import signal
 import time
+from subprocess import PIPE
 
+import psutil
 import pytest
 
 from scalewise import collect
@@ -52,7 +55,8 @@ class Desk:
 
     def started(self, *words):
         """Start a command and go on."""
-        return self.cluster.start("scalewise", *words, cwd=self.folder)
+        pipes = {"stdout": PIPE, "stderr": PIPE, "text": True}
+        return self.cluster.start("scalewise", *words, cwd=self.folder, **pipes)
 
     def runs(self, study):
         return [read_run(self.home / run.id, run) for run in study.runs()]
@@ -199,3 +203,103 @@ def test_scripts_written_for_the_hand_are_taken_by_sbatch(user):
     assert tested.returncode == 0, tested.stderr
     assert user.cluster.run("sbatch", "--wait", str(script), cwd=user.folder).returncode == 0
     assert len(user.runs(study)) == 1
+
+
+def test_a_killed_agent_is_said(user):
+    study = user.write(run="steps = 100000", vary='topology = ["1x2"]')
+    watching = user.started("run", "study.toml")
+    user.wait_for(study, 20)
+    (run,) = study.runs()
+    for each in psutil.process_iter(["cmdline"]):
+        words = each.info["cmdline"] or []
+        if "torch.distributed.run" in words and str(user.home / run.id) in words:
+            each.kill()
+    _, said = watching.communicate(timeout=120)
+    assert watching.returncode == 3 and run.id in said, said
+
+
+def test_a_cut_link_ends_the_run(user):
+    study = user.write(run="steps = 100000", vary='topology = ["2x1"]', launcher="patience = 15")
+    watching = user.started("run", "study.toml")
+    user.wait_for(study, 20)
+    lost = user.cluster.names[1]
+    user.cluster.cut(lost)
+    try:
+        _, said = watching.communicate(timeout=120)
+        assert watching.returncode == 3 and lost in said, said
+    finally:
+        user.cluster.mend(lost)
+
+
+def test_a_time_limit_is_named(user):
+    study = user.write(run="steps = 100000", vary='topology = ["1x2"]')
+    watching = user.started("run", "study.toml")
+    job = user.wait_for(study, 10)
+    user.cluster.root("scontrol", "update", f"JobId={job}", "TimeLimit=0:01")
+    _, said = watching.communicate(timeout=150)
+    assert watching.returncode == 3
+    assert "time limit" in said, said
+
+
+def test_a_job_that_somebody_cancels_is_told_so(user):
+    study = user.write(run="steps = 100000", vary='topology = ["1x2"]')
+    watching = user.started("run", "study.toml")
+    user.cluster.root("scancel", user.wait_for(study, 10))
+    _, said = watching.communicate(timeout=120)
+    assert watching.returncode == 3 and "cancelled" in said, said
+
+
+HOSTILE = """a 'b' "c" $HOME `id` $(id) ; & | # % ! * \\ -d"""
+
+
+def test_hostile_words_reach_the_program_as_they_are(user):
+    folder = user.folder / HOSTILE
+    folder.mkdir()
+    (folder / "-script.py").write_text(SHOWS)
+    os.chown(folder, user.cluster.uid, -1)
+    words = [HOSTILE, "-x", "--", "line\nbreak", "é"]
+    command = ["scalewise", "run", "--on", "1", "--launcher", "slurm", "--", "./-script.py", *words]
+    done = user.cluster.run(*command, cwd=folder, timeout=120)
+    assert (folder / "said.json").exists(), done.stderr
+    assert json.loads((folder / "said.json").read_text()) == words
+    assert sorted(path.name for path in folder.iterdir()) == ["-script.py", "runs", "said.json"]
+
+
+SHOWS = """
+import json, sys
+import torch
+json.dump(sys.argv[1:], open("said.json", "w"))
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(5):
+    model(torch.ones(4, 2)).sum().backward()
+    optimizer.step()
+"""
+
+STAND_IN = """#!/bin/bash
+printf '%s\\n' "$@" >> "$RECORD"
+while [ "$1" != image.sif ]; do shift; done
+shift
+exec "$@"
+"""
+
+
+@pytest.mark.parametrize("runtime", ["singularity", "podman"])
+def test_ranks_start_inside_the_container(user, runtime):
+    stand_in = user.folder / "bin" / runtime
+    stand_in.parent.mkdir()
+    stand_in.write_text(STAND_IN)
+    stand_in.chmod(0o755)
+    record = user.folder / "record.txt"
+    launcher = (
+        f'lines = ["export PATH={stand_in.parent}:$PATH RECORD={record}"]\n'
+        f'python = "python"\n'
+        f'container = {{runtime = "{runtime}", image = "image.sif", binds = ["/data"]}}'
+    )
+    study = user.write(vary='topology = ["1x1"]', launcher=launcher)
+    done = user.scalewise("run", "study.toml")
+    assert done.returncode == 0, done.stderr
+    assert len(user.runs(study)) == 1
+    words = record.read_text().split()
+    assert words[0] == ("exec" if runtime == "singularity" else "run")
+    assert "/data" in words and words.count("image.sif") == 2  # The ranks, and closing the record.

@@ -366,7 +366,10 @@ def _end(launcher: Launcher, one: _UnderWay, state: State) -> str:
     job = _newest(one.job)
     if finished(job.folder) and closed(job.folder, job.attempt):
         return ""  # It said so itself.
-    cause = _close(job, ended, state.cause, state)
+    try:
+        cause = _close(job, ended, state.cause, state)
+    except RecordError as full:
+        cause = str(full)  # The other runs may have room.
     if cause or one.run.program:
         launcher.cancel(one.job)  # Whatever outlived its end.
     return cause

@@ -39,15 +39,23 @@ leave="$SCALEWISE_RUN/leave"
 rm -f "$leave"
 # Shortly before the limit, or when told to end, ask the ranks to leave.
 trap 'touch "$leave"' USR1 TERM
+
+# One process beside the ranks of each node samples how busy it is.
+srun --overlap --nodes=2 --ntasks=2 --cpus-per-task=1 singularity exec --nv --bind /shared --bind /data:/data /shared/torch.sif python3 -m scalewise.probe.sampler "$SCALEWISE_RUN" 1 >/dev/null 2>&1 &
+sampler=$!
 srun --kill-on-bad-exit=1 \
     singularity exec --nv --bind /shared --bind /data:/data /shared/torch.sif \
     python3 -m torch.distributed.run --nnodes=2 --nproc-per-node=4 --max-restarts=2 \
         --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" --rdzv-id="$SLURM_JOB_ID" \
     -m scalewise.frameworks train /shared/runs/vit/06281cdda671 &
-wait "$!"; code=$?
+ranks=$!
+wait "$ranks"; code=$?
 # A signal ends the waiting, and not the ranks.
-while [ "$code" -gt 128 ] && kill -0 "$!" 2>/dev/null; do wait "$!"; code=$?; done
-if [ -e "$leave" ] && [ "$code" -eq 0 ]; then
+while [ "$code" -gt 128 ] && kill -0 "$ranks" 2>/dev/null
+do wait "$ranks"; code=$?; done
+kill "$sampler" 2>/dev/null; wait "$sampler"
+# Ranks that left with a checkpoint go on when the job's turn comes again.
+if tail -n 1 "$SCALEWISE_RUN/rank-00000.jsonl" | grep -q '"left":'; then
     scontrol requeue "$SLURM_JOB_ID" && exit 0
 fi
 # Say how it ended: outcome.json, or the cause.

@@ -37,11 +37,18 @@ leave="$SCALEWISE_RUN/leave"
 rm -f "$leave"
 # Shortly before the limit, or when told to end, ask the ranks to leave.
 trap 'touch "$leave"' USR1 TERM
+
+# One process beside the ranks of each node samples how busy it is.
+srun --overlap --nodes=2 --ntasks=2 --cpus-per-task=1 python3 -m scalewise.probe.sampler "$SCALEWISE_RUN" 1 >/dev/null 2>&1 &
+sampler=$!
 mpirun -np 8 --map-by ppr:4:node --bind-to none -x MASTER_ADDR -x MASTER_PORT -x PYTHONPATH -x OMP_NUM_THREADS -x SCALEWISE_RUN -x SCALEWISE_FIRST -x SCALEWISE_ATTEMPT -x SCALEWISE_LAUNCHED -x SCALEWISE_PATIENCE -x SCALEWISE_UNWATCHED \
     python3 -m scalewise.frameworks train /shared/runs/vit/2b45410bc11d &
-wait "$!"; code=$?
+ranks=$!
+wait "$ranks"; code=$?
 # A signal ends the waiting, and not the ranks.
-while [ "$code" -gt 128 ] && kill -0 "$!" 2>/dev/null; do wait "$!"; code=$?; done
+while [ "$code" -gt 128 ] && kill -0 "$ranks" 2>/dev/null
+do wait "$ranks"; code=$?; done
+kill "$sampler" 2>/dev/null; wait "$sampler"
 # Say how it ended: outcome.json, or the cause.
 python3 -m scalewise.frameworks close "$SCALEWISE_RUN"
 exit "$code"

@@ -40,11 +40,18 @@ leave="$SCALEWISE_RUN/leave"
 rm -f "$leave"
 # Shortly before the limit, or when told to end, ask the ranks to leave.
 trap 'touch "$leave"' USR1 TERM
+
+# One process beside the ranks of each node samples how busy it is.
+srun --overlap --nodes=2 --ntasks=2 --cpus-per-task=1 python3 -m scalewise.probe.sampler "$SCALEWISE_RUN" 1 >/dev/null 2>&1 &
+sampler=$!
 srun --kill-on-bad-exit=1 \
     python3 -m scalewise.frameworks train /shared/runs/vit/177b63149a72 &
-wait "$!"; code=$?
+ranks=$!
+wait "$ranks"; code=$?
 # A signal ends the waiting, and not the ranks.
-while [ "$code" -gt 128 ] && kill -0 "$!" 2>/dev/null; do wait "$!"; code=$?; done
+while [ "$code" -gt 128 ] && kill -0 "$ranks" 2>/dev/null
+do wait "$ranks"; code=$?; done
+kill "$sampler" 2>/dev/null; wait "$sampler"
 # Say how it ended: outcome.json, or the cause.
 python3 -m scalewise.frameworks close "$SCALEWISE_RUN"
 exit "$code"

@@ -89,10 +89,13 @@ def do_close(argument: str) -> int:
     log = folder / "log.txt"
     start = start_in(log, attempt)
     killed, exits = ends_in(log, start)
-    cause = close(
-        folder, attempt=attempt, world=spec.topology.world, ended=time.time(),
-        why=told_to_end(log, start), killed=killed, exits=exits,
-    )  # fmt: skip
+    try:
+        cause = close(
+            folder, attempt=attempt, world=spec.topology.world, ended=time.time(),
+            why=told_to_end(log, start), killed=killed, exits=exits,
+        )  # fmt: skip
+    except ScalewiseError as full:
+        cause = str(full)
     print(f"failed: {cause}" if cause else "finished", flush=True)
     return 0
 

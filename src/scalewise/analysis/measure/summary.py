@@ -201,8 +201,13 @@ def _point_warnings(left: int, per_epoch: int, nodes: int, hosts: int) -> tuple[
 
 
 def _resumed(repeats: list[RunRecord]) -> list[str]:
-    after = [step for step in map(resumed, repeats) if step]
-    return [f"resumed after step {step:,}: times are of the last attempt alone" for step in after]
+    found = []
+    for record in repeats:
+        if step := resumed(record):
+            whole = any(span.name == "earlier" for span in record.ranks[0].spans)
+            times = "its rate is of the last attempt" if whole else "times are of the last attempt"
+            found.append(f"resumed after step {step:,}: {times} alone")
+    return found
 
 
 def _plural(count: int, word: str, ending: str = "s") -> str:

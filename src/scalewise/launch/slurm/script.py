@@ -134,27 +134,36 @@ def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> 
 def _ranks(run: RunSpec, folder: Path, settings: Settings) -> list[str]:
     """Return the lines that start the ranks, wait for them and close the run's record."""
     image = f"{_runtime(settings)} " if settings.container else ""
-    close = f"{image}{quote(settings.interpreter)} -m scalewise.frameworks close"
+    python, nodes = f"{image}{quote(settings.interpreter)} -m", run.topology.nodes
+    beside = f"srun --overlap --nodes={nodes} --ntasks={nodes} --cpus-per-task=1"
     lines = [
         f'leave="$SCALEWISE_RUN/{LEAVE}"',
         'rm -f "$leave"',
         "# Shortly before the limit, or when told to end, ask the ranks to leave.",
         "trap 'touch \"$leave\"' USR1 TERM",
+        "",
+        "# One process beside the ranks of each node samples how busy it is.",
+        f'{beside} {python} scalewise.probe.sampler "$SCALEWISE_RUN" 1 >/dev/null 2>&1 &',
+        "sampler=$!",
         f"{_step(run, folder, settings)} &",
-        'wait "$!"; code=$?',
+        "ranks=$!",
+        'wait "$ranks"; code=$?',
         "# A signal ends the waiting, and not the ranks.",
-        'while [ "$code" -gt 128 ] && kill -0 "$!" 2>/dev/null; do wait "$!"; code=$?; done',
+        'while [ "$code" -gt 128 ] && kill -0 "$ranks" 2>/dev/null',
+        'do wait "$ranks"; code=$?; done',
+        'kill "$sampler" 2>/dev/null; wait "$sampler"',
     ]
     if requeues(run, settings):
         lines += [
-            'if [ -e "$leave" ] && [ "$code" -eq 0 ]; then',
+            "# Ranks that left with a checkpoint go on when the job's turn comes again.",
+            'if tail -n 1 "$SCALEWISE_RUN/rank-00000.jsonl" | grep -q \'"left":\'; then',
             '    scontrol requeue "$SLURM_JOB_ID" && exit 0',
             "fi",
         ]
     return [
         *lines,
         "# Say how it ended: outcome.json, or the cause.",
-        f'{close} "$SCALEWISE_RUN"',
+        f'{python} scalewise.frameworks close "$SCALEWISE_RUN"',
         'exit "$code"',
     ]
 
