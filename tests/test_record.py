@@ -12,7 +12,7 @@ import pytest
 
 from builders import a_run
 from scalewise.errors import RecordError
-from scalewise.record.close import close, last_word, rivals
+from scalewise.record.close import close, last_word, rivals, told_to_end
 from scalewise.record.files import read_json
 from scalewise.record.log import first_traceback, own_lines
 from scalewise.record.read import read_rank, read_run
@@ -318,3 +318,27 @@ def test_the_words_of_torchrun_are_not_the_programs(tmp_path):
     assert first_traceback(lines, cause) == RAISED.rstrip()
     assert first_traceback(lines) == "\n".join(RAISED.splitlines()[:-1])
     assert first_traceback(["epoch 1"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***", "cancelled"),
+        (
+            "slurmstepd-n2: error: *** STEP 5.0 ON n2 CANCELLED AT 2026-01-01T00:00:00 "
+            "DUE TO TIME LIMIT ***",
+            "n2 was cancelled due to time limit",
+        ),
+        (
+            "*** STEP 5.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE FAILURE, "
+            "SEE SLURMCTLD LOG FOR DETAILS ***",
+            "due to node failure",
+        ),
+        ("srun: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***", ""),
+        ("all is well", ""),
+    ],
+)
+def test_what_slurm_wrote_into_the_log_says_why_a_job_ended(tmp_path, said, cause):
+    (tmp_path / "log.txt").write_text(f"before\n{said}\nafter\n")
+    told = told_to_end(tmp_path / "log.txt")
+    assert cause in told and bool(told) == bool(cause)

@@ -23,8 +23,9 @@ TAIL = 1 << 16
 BEGINS = "scalewise: attempt "
 """How a job says in its log which attempt begins."""
 _CANCELLED = re.compile(
-    r"\*\*\* (?:JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+(?: DUE TO ([^*]+?))? \*"
+    r"\*\*\* (JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+(?: DUE TO ([^*,]+?)(?:,[^*]*)?)? \*"
 )
+"""What Slurm writes into the log of a job that it ends; a step alone ends with its ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +215,11 @@ def told_to_end(log: Path, start: int = 0) -> str:
         text = log.read_bytes()[start:].decode(errors="replace")
     except OSError:
         return ""
-    found = _CANCELLED.findall(text)
-    if not found:
-        return ""
-    node, reason = found[-1]
-    return f"the job on {node} was cancelled" + (f" due to {reason.lower()}" if reason else "")
+    for what, node, reason in _CANCELLED.findall(text):
+        if what == "JOB" or reason:
+            due = f" due to {reason.lower()}" if reason else ""
+            return f"the job on {node} was cancelled{due}"
+    return ""
 
 
 def _header(path: Path, attempt: int) -> list[Mapping[str, Any]]:
