@@ -6,7 +6,7 @@ READY := .venv/.ready
 # The half that lives in other people's environments, and so on an older Python.
 WORKER := $(addprefix src/scalewise/,errors.py checks.py plugins.py spec record/write.py record/close.py record/log.py record/checkpoints.py probe frameworks)
 
-.PHONY: install demo test check test-training test-scripts test-slurm test-browser bench soak clean
+.PHONY: install demo test check types types-of-worker test-training test-scripts test-slurm test-browser bench soak clean
 
 install: $(READY)
 
@@ -19,7 +19,8 @@ demo: $(READY)  ## A whole study on this machine, about two minutes, then the re
 	$(BIN)/scalewise demo
 
 test: $(READY)  ## Everything that needs pip alone.
-	$(BIN)/python -m pytest -m "not browser and not soak and not gpu and not scripts and not slurm and not training"
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile \
+		-m "not browser and not soak and not gpu and not scripts and not slurm and not training"
 
 test-training: $(READY)  ## Every way to split a model, checkpoints, compression: several ranks each.
 	$(BIN)/python -m pytest -m "training and not soak" --durations 12
@@ -27,16 +28,23 @@ test-training: $(READY)  ## Every way to split a model, checkpoints, compression
 check: $(READY)  ## Lint, format, types, import contracts.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/mypy --python-version 3.10 $(WORKER)
 	$(BIN)/lint-imports
+	$(MAKE) --jobs 2 --output-sync types types-of-worker
+
+types: $(READY)
+	$(BIN)/mypy
+
+types-of-worker: $(READY)
+	$(BIN)/mypy --python-version 3.10 $(WORKER)
 
 .venv/.engines: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[engines]'
 	touch .venv/.engines
 
 test-scripts: .venv/.engines  ## Whole training scripts under the watcher; installs Lightning and its like.
-	$(BIN)/python -m pytest -m "scripts and not soak" --durations 12
+	$(BIN)/python -m pytest -m "scripts and alone and not soak" --durations 12
+	$(BIN)/python -m pytest -m "scripts and not alone and not soak" --durations 12 \
+		--numprocesses 2 --dist worksteal
 
 SLURM := slurm-wlm munge iproute2 python3-venv openmpi-bin libpmix-dev shellcheck slurmdbd slurm-wlm-mysql-plugin mariadb-server
 
