@@ -17,36 +17,55 @@ from scalewise.errors import RunFailed
 from scalewise.face import _Silent
 from scripts.expected import HERE
 
-pytestmark = [pytest.mark.scripts, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.scripts, pytest.mark.alone, pytest.mark.timeout(300)]
 SCRIPT = str(HERE / "causes.py")
+CLEAN = (SCRIPT, "--per-sample", "0.003")
 
 
 class Points:
     """What explain and measure say of a run on one and on two devices."""
 
     def __init__(self, folder: Path) -> None:
-        (self.one, self.two) = explain(folder).points
+        found = explain(folder)
+        (self.one, self.two) = found.points
+        self.wrong = {guard.name for guard in found.correct}
         self.efficiency = measure(folder).points[1].efficiency.value
         built = folder.parent / "built.txt"
         self.built = float(built.read_text()) if built.exists() else None
         """Seconds that the script itself counted from its imports to its first batch."""
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    @cache
-    def carry_out(*words: str, attempt: int = 0, program: tuple[str, ...] = ()) -> Points:
-        folder = tmp_path_factory.mktemp("causes")
-        here = os.getcwd()
-        os.chdir(folder)
+def start(program: tuple[str, ...], devices: str, folder: Path, env: dict[str, str]) -> None:
+    """Run a program where it may leave its files; its study goes into ``folder / "study"``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name, value in env.items():
+            patch.setenv(name, value)
         try:
-            asked = study.of_program(program or [SCRIPT, *words], "1,2")
-            study.run(asked, folder / "study", _Silent())
+            study.run(study.of_program(program, devices), folder / "study", _Silent())
         except RunFailed as failed:
             logs = [path.read_text() for path in folder.glob("study/*/log.txt")]
             pytest.fail("\n".join([str(failed), *logs]))
-        finally:
-            os.chdir(here)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Return a function that runs a program with a cause on two devices.
+
+    Its run on one device, without any cause, is made once: what is finished is not run again.
+    """
+
+    @cache
+    def alone(program: tuple[str, ...]) -> Path:
+        folder = tmp_path_factory.mktemp("alone")
+        start(program, "1", folder, {})
+        return folder / "study"
+
+    @cache
+    def carry_out(program: tuple[str, ...] = CLEAN, *, attempt: int = 0, **env: str) -> Points:
+        folder = tmp_path_factory.mktemp("causes")
+        shutil.copytree(alone(program), folder / "study")
+        start(program, "1,2", folder, env)
         return Points(folder / "study")
 
     return carry_out
@@ -81,18 +100,15 @@ def exact(points: Points) -> None:
 @pytest.mark.parametrize(
     ("cause", "line", "seconds"),
     [
-        (("--slow-rank", "0.02"), "balance", 0.02),
-        pytest.param(
-            ("--slow-rank", "0.02", "--where", "loop"), "balance", 0.02, marks=pytest.mark.soak
-        ),
-        (("--slow-loader", "0.02"), "input", 0.02),
-        (("--uneven", "6"), "balance", 6 * 0.003),
+        ("--slow-rank 0.02", "balance", 0.02),
+        pytest.param("--slow-rank 0.02 --where loop", "balance", 0.02, marks=pytest.mark.soak),
+        ("--slow-loader 0.02", "input", 0.02),
+        ("--uneven 6", "balance", 6 * 0.003),
     ],
 )
 def test_a_cause_lands_on_its_own_line(cause, line, seconds, run):
     def check(attempt: int) -> None:
-        clean = run("--per-sample", "0.003", attempt=attempt)
-        found = run("--per-sample", "0.003", *cause, attempt=attempt)
+        clean, found = run(attempt=attempt), run(attempt=attempt, CAUSE=cause)
         lands(added(found.two, clean.two), line, seconds)
         exact(found)
 
@@ -101,9 +117,8 @@ def test_a_cause_lands_on_its_own_line(cause, line, seconds, run):
 
 def test_a_checkpoint_and_a_late_start_are_parts_of_the_life(run):
     def check(attempt: int) -> None:
-        clean = run("--per-sample", "0.003", attempt=attempt)
-        words = ("--per-sample", "0.003", "--checkpoint", "3", "--start", "5")
-        found = run(*words, attempt=attempt)
+        clean = run(attempt=attempt)
+        found = run(attempt=attempt, CAUSE="--checkpoint 3 --start 5")
         before = clean.two.complete
         more = {part: spent - before.get(part, 0.0) for part, spent in found.two.complete.items()}
         assert more["checkpoint"] == pytest.approx(3, rel=0.1)
@@ -116,6 +131,10 @@ def test_a_checkpoint_and_a_late_start_are_parts_of_the_life(run):
         exact(found)
 
     attempts(check)
+
+
+def test_a_learning_rate_that_stays_is_asked_about(run):
+    assert run().wrong == {"learning rate"}
 
 
 LINK = """
@@ -142,14 +161,12 @@ wait
 def test_a_slow_link_is_transfer(run, tmp_path):
     script = tmp_path / "link.sh"
     script.write_text(LINK)
-    words = [sys.executable, SCRIPT, "--width", "1024", "--steps", "40", "--per-sample", "0.001"]
-
-    def over(rate: str, attempt: int) -> Points:
-        one = (shutil.which("bash"), "-c", ONE, "{world}", str(script), *words)
-        return run(program=("env", f"RATE={rate}", *one), attempt=attempt)
+    words = (sys.executable, SCRIPT, "--width", "1024", "--steps", "40", "--per-sample", "0.001")
+    program = (shutil.which("bash"), "-c", ONE, "{world}", str(script), *words)
 
     def check(attempt: int) -> None:
-        free, shaped = over("", attempt), over("200mbit", attempt)
+        free = run(program, attempt=attempt)
+        shaped = run(program, attempt=attempt, RATE="200mbit")
         more = added(shaped.two, free.two)
         injected = shaped.two.step - free.two.step
         assert injected > 0.01

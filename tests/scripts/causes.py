@@ -1,6 +1,11 @@
-"""DDP into which a known cause of lost time can be put: the truth for explaining."""
+"""DDP into which a known cause of lost time can be put: the truth for explaining.
+
+A cause comes as an argument, or in the environment: there it is no other program.
+"""
 
 import argparse
+import os
+import sys
 import time
 
 import torch
@@ -21,7 +26,7 @@ parser.add_argument("--per-sample", type=float, default=0.0, help="seconds of co
 parser.add_argument("--checkpoint", type=float, default=0.0, help="seconds")
 parser.add_argument("--start", type=float, default=0.0, help="seconds before anything is built")
 parser.add_argument("--width", type=int, default=64)
-args = parser.parse_args()
+args = parser.parse_args([*sys.argv[1:], *os.environ.get("CAUSE", "").split()])
 
 time.sleep(args.start)
 dist.init_process_group("gloo")
