@@ -2,19 +2,22 @@
 
 ``scripts/expected.py`` holds what each of them does, by arithmetic; here it is
 compared with what was seen: every step's samples on every rank, the phases,
-the passes of validation and the checkpoints.
+the passes of validation and the checkpoints. None has a fault that a guard would tell.
 """
 
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from attached import run
+from attached import Seen, run, seen
+from ranks import start
+from scalewise import collect
+from scalewise.analysis.explain.guards import guards
+from scalewise.record.read import RunRecord
 from scripts.expected import HERE, SCRIPTS, Script
 
 pytestmark = [pytest.mark.scripts, pytest.mark.timeout(180)]
@@ -24,21 +27,36 @@ SEEN = [s for s in SCRIPTS if s.truth(2).recognised or "compiled" in s.name]
 WHOLE = [s for s in SEEN if s.truth(2).exit == 0 and any(s.truth(2).steps)]
 
 
+def named(words: str) -> Script:
+    return next(script for script in SCRIPTS if script.name == words)
+
+
+PLAIN = named("plain.py")
+"""It runs where it is shown that it is not distributed."""
+
+
 def _devices(script: Script) -> int:
     return 2 if script.truth(2).distributed else 1
 
 
 @pytest.mark.parametrize(
     "script",
-    [pytest.param(s, marks=pytest.mark.soak) if s.slow else s for s in WHOLE],
+    [pytest.param(s, marks=pytest.mark.soak) if s.slow else s for s in WHOLE if s is not PLAIN],
     ids=lambda script: script.name,
 )
 def test_steps_samples_phases_and_pauses_are_those_of_the_script(script, tmp_path):
     assert not script.needs or importlib.util.find_spec(script.needs), f"install {script.needs}"
-    devices = _devices(script)
-    truth = script.truth(devices)
-    ranks, cause = run(script, devices, tmp_path)
+    ranks, cause = run(script, _devices(script), tmp_path)
     assert cause == ""
+    as_it_is(script, ranks)
+    ((_, records),) = collect.recorded(tmp_path / "study")
+    without_fault(script, records)
+
+
+def as_it_is(script: Script, ranks: list[Seen]) -> None:
+    """Require that what was seen is what the script does."""
+    devices = len(ranks)
+    truth = script.truth(devices)
     assert [rank.find("unwatched") for rank in ranks] == [None] * devices
     assert tuple(tuple(rank.column("samples")) for rank in ranks) == truth.step_samples
     assert tuple(len(rank.spans("validate")) for rank in ranks) == truth.validations
@@ -49,6 +67,19 @@ def test_steps_samples_phases_and_pauses_are_those_of_the_script(script, tmp_pat
         columns = [rank.column(name) for name in ("seconds", "at")]
         for seconds, *phases in zip(columns[0], *_phases(rank)):
             assert sum(phases) == pytest.approx(seconds, abs=1e-5)
+
+
+def without_fault(script: Script, records: list[RunRecord]) -> None:
+    """Require that no guard tells of a fault that the script does not have."""
+    found = {each.name: each.kind for each in guards(records)}
+    uneven = len(set(script.truth(_devices(script)).steps)) > 1
+    wrong = {name for name, kind in found.items() if kind == "correct"}
+    assert wrong == ({"step counts"} if uneven else set())
+    absent = {"DataParallel", "empty cache"}
+    absent |= {"loader workers"} if script.path == "workers.py" else set()
+    absent |= {"compile"} if script.path == "compiled.py" else set()
+    absent |= {"unused parameters"} if script.needs != "transformers" else set()
+    assert absent.isdisjoint(found)
 
 
 def _phases(rank):
@@ -62,19 +93,17 @@ def _phases(rank):
     return [[value for row in rows for value in row[place]] for place in range(len(names))]
 
 
-def named(words: str) -> Script:
-    return next(script for script in SCRIPTS if script.name == words)
-
-
 def test_a_script_that_is_not_distributed_is_measured_on_one_device(tmp_path):
     words = [*SCALEWISE, "run", "--on", "1,2", "--", str(HERE / "plain.py")]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0
     assert "warning: run " in done.stderr and "not distributed" in done.stderr
     assert f"hint: its log is {tmp_path}" in done.stderr and "`scalewise port " in done.stderr
-    told = _measure(tmp_path / "runs" / "plain")
-    assert [point["devices"] for point in told["points"]] == [1]
-    assert any("not distributed" in warning for warning in told["warnings"])
+    ((curve, records),) = collect.recorded(tmp_path / "runs" / "plain")
+    assert [point.devices for point in curve.points] == [1]
+    assert any("not distributed" in warning for warning in curve.warnings)
+    as_it_is(PLAIN, [seen(records[0].folder, 0)])
+    without_fault(PLAIN, records)
 
 
 def test_ranks_that_exchange_no_gradient_are_told(tmp_path):
@@ -87,35 +116,34 @@ def test_ranks_that_exchange_no_gradient_are_told(tmp_path):
     assert "1x2: no gradient was exchanged: every process trains alone" in warnings
 
 
-@pytest.mark.parametrize("script", ["allreduce.py", "no_sync.py", "fsdp2.py"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        "allreduce.py",
+        *(pytest.param(n, marks=pytest.mark.soak) for n in ("no_sync.py", "fsdp2.py")),
+    ],
+)
 def test_an_exchange_is_seen_however_it_is_made(script, tmp_path):
     ranks, _ = run(named(script), 2, tmp_path, stop_after=6)
     for rank in ranks:
         assert rank.find("facts")["exchanged"] or rank.find("facts")["sharded"]
 
 
-def test_all_ranks_leave_together_after_the_step_that_was_asked_for(tmp_path):
-    ranks, cause = run(named("ddp.py"), 2, tmp_path, stop_after=7)
-    assert cause == ""
-    assert [len(rank.column("samples")) for rank in ranks] == [7, 7]
-
-
-def test_samples_that_are_said_count(tmp_path):
-    ranks, _ = run(named("ddp.py"), 1, tmp_path, stop_after=5, samples_per_step=99)
-    assert ranks[0].column("samples") == [99] * 5
-
-
 @pytest.mark.parametrize(
-    ("ending", "words"),
+    ("ending", "devices", "words"),
     [
-        ("crash", "failed after step 7: DataCorrupted: shard 3 cannot be read at step 7 (code 1)"),
-        ("killed", "was killed by SIGKILL after step 7"),
-        ("exit", "ended with code 3"),
-        ("no-step", "took no training step that could be seen"),
+        (
+            "crash",
+            2,
+            "failed after step 7: DataCorrupted: shard 3 cannot be read at step 7 (code 1)",
+        ),
+        ("killed", 2, "was killed by SIGKILL after step 7"),
+        ("exit", 1, "ended with code 3"),
+        ("no-step", 1, "took no training step that could be seen"),
     ],
 )
-def test_a_program_that_fails_says_how(ending, words, tmp_path):
-    ranks, cause = run(named(f"endings.py --end {ending}"), 2, tmp_path)
+def test_a_program_that_fails_says_how(ending, devices, words, tmp_path):
+    ranks, cause = run(named(f"endings.py --end {ending}"), devices, tmp_path)
     assert words in cause
     if ending != "no-step":
         assert [len(rank.column("samples")) for rank in ranks if rank.lines][-1] == 7
@@ -154,12 +182,9 @@ def _told(folder: Path) -> Path:
 
 
 def test_the_losses_are_the_same_bits_with_and_without_watching(tmp_path):
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=localhost"]
-    script = tmp_path / "losses.py"
-    script.write_text(LOSSES)
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    argv = [sys.executable, *torchrun, "--nproc-per-node=2", str(script)]
-    subprocess.run(argv, cwd=tmp_path, env=env, timeout=120, check=True, capture_output=True)
+    (tmp_path / "losses.py").write_text(LOSSES)
+    code, said = start(2, "losses.py", cwd=tmp_path)
+    assert code == 0, said
     bare = (tmp_path / "losses.json").read_text()
     (tmp_path / "losses.json").unlink()
     words = [*SCALEWISE, "run", "--on", "2", "--", "losses.py"]
@@ -205,7 +230,8 @@ def test_a_failing_watcher_lets_the_training_go_on(tmp_path):
     assert len(json.loads((tmp_path / "losses.json").read_text())) == 120
     (log,) = tmp_path.glob("runs/train/*/log.txt")
     assert log.read_text().count("watching stopped: ZeroDivisionError") == 1
-    assert any("watching stopped" in told for told in _measure(log.parent.parent)["warnings"])
+    (curve,) = collect.curves([log.parent.parent])
+    assert any("watching stopped" in told for told in curve.warnings)
 
 
 BUG = """
@@ -214,11 +240,3 @@ from scalewise.frameworks.torch.attach.observer import Observer
 calls, again = count(), Observer.again
 Observer.again = lambda self, *words: again(self, *words) if next(calls) < 10 else 1 / 0
 """
-
-
-def _measure(folder: Path) -> dict:
-    done = subprocess.run(
-        [*SCALEWISE, "measure", str(folder), "--json"], capture_output=True, text=True, check=True
-    )
-    (curve,) = json.loads(done.stdout)["curves"]
-    return curve

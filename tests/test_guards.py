@@ -366,10 +366,19 @@ FOUND_BY = {
 }
 WORLDS = {"fixed_lr": (1, 2), "no_set_epoch": (1,), "data_parallel": (1,)}
 """The fewest devices that show a fault, where the truth says something else."""
-OFTEN = ("same_samples", "global_batch", "unused_parameters")
-"""Faults whose mended script runs at every change; the others' in the long campaign."""
-SELDOM = ("different_init", "empty_cache", "data_parallel", "no_set_epoch")
-"""Faults that are only looked for in the long campaign; others are found in the same way."""
+TOGETHER = {
+    "faults/wrong.py": (
+        2, {"same samples", "drift", "global batch", "step counts", "set_epoch"}
+    ),
+    "faults/untuned.py": (
+        1, {"unused parameters", "loader workers", "empty cache", "compile"}
+    ),
+}  # fmt: skip
+"""Scripts with many faults, on their devices: these run at every change."""
+APART = ("one_thread", "item_each_step", "same_device", "fp32", "data_parallel")
+"""Faults that go with no other: their own script runs at every change, where it can show them."""
+MENDED_ON = {**WORLDS, "global_batch": (1, 2)}
+"""Where the global batch stays as it is, the learning rate may: two counts of devices show that."""
 ACCELERATED = {"item_each_step": 1, "fp32": 1, "same_device": 2}
 
 
@@ -406,10 +415,7 @@ def test_every_fault_has_a_guard():
 @pytest.mark.scripts
 @pytest.mark.parametrize(
     "fault",
-    [
-        pytest.param(each, marks=pytest.mark.soak) if each.name in SELDOM else each
-        for each in FAULTS
-    ],
+    [each if each.name in APART else pytest.param(each, marks=pytest.mark.soak) for each in FAULTS],
     ids=lambda fault: fault.name,
 )
 def test_the_guard_fires_on_a_faulty_script(fault, tmp_path):
@@ -422,14 +428,27 @@ def test_the_guard_fires_on_a_faulty_script(fault, tmp_path):
 
 
 @pytest.mark.scripts
+@pytest.mark.parametrize("path", TOGETHER)
+def test_faults_are_found_together(path, tmp_path):
+    world, expected = TOGETHER[path]
+    found = seen(Script(path=path, truth=lambda world: None), (world,), tmp_path)
+    assert expected <= {each.name for each in found}
+    assert {each.name for each in found if each.kind == "correct"} <= expected
+
+
+@pytest.mark.scripts
 @pytest.mark.parametrize(
     "fault",
-    [each if each.name in OFTEN else pytest.param(each, marks=pytest.mark.soak) for each in FAULTS],
+    [
+        each if each.name == "global_batch" else pytest.param(each, marks=pytest.mark.soak)
+        for each in FAULTS
+    ],
     ids=lambda fault: fault.name,
 )
 def test_the_guard_is_silent_on_the_mended_script(fault, tmp_path):
+    """Those of test_attach.py are without a fault too: there the guards are silent as well."""
     needs(fault, mended=True)
-    found = seen(fault.mended, WORLDS.get(fault.name, (fault.world,)), tmp_path)
+    found = seen(fault.mended, MENDED_ON.get(fault.name, (fault.world,)), tmp_path)
     assert FOUND_BY[fault.name] not in [each.name for each in found]
     assert [each.says for each in found if each.kind == "correct"] == []
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -219,15 +220,27 @@ def heavy(folder, *args, **fields):
     return records[0], ranks, found
 
 
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory):
+    """Return a function that traces five steps of the script, once for each way to ask."""
+
+    @cache
+    def carry_out(*args, attempt=0):
+        return heavy(tmp_path_factory.mktemp("traced"), *args, trace=5)
+
+    return carry_out
+
+
 @pytest.mark.scripts
-def test_traces_are_written_and_their_steps_are_not_measured(tmp_path):
-    record, ranks, found = heavy(tmp_path, "--steps", "40", trace=3)
+@pytest.mark.alone
+def test_traces_are_written_and_their_steps_are_not_measured(traced):
+    record, ranks, found = traced()
     for rank in ranks:
-        assert flagged(rank) == [20, 21, 22, 23, 24]
+        assert flagged(rank) == [20, 21, 22, 23, 24, 25, 26]
     for rank in record.ranks:
-        assert {20, 21, 22, 23, 24}.isdisjoint(rank.steps.index.tolist())
+        assert set(range(20, 27)).isdisjoint(rank.steps.index.tolist())
         trace = read_trace(record.folder, rank.rank)
-        assert {lap.step for lap in trace.laps} == {21, 22, 23}
+        assert {lap.step for lap in trace.laps} == {21, 22, 23, 24, 25}
         assert any(each.name == "gloo:all_reduce" for each in trace.events)
         raw = gzip.decompress((record.folder / f"trace-0000{rank.rank}.json.gz").read_bytes())
         shown = {each["name"] for each in json.loads(raw)["traceEvents"]}
@@ -236,7 +249,7 @@ def test_traces_are_written_and_their_steps_are_not_measured(tmp_path):
         assert {"name", "calls", "cpu", "device"} == set(largest["operators"][0])
         assert 5 < len(largest["operators"]) <= 20
     window = steady(record)
-    assert window.steps + window.first + 5 * (window.first < 20) == 40
+    assert window.steps + window.first + 7 * (window.first < 20) == 60
     assert window.samples == 2 * 32 * window.steps
     parts = life(record)
     assert parts["trace"] > 0
@@ -245,10 +258,17 @@ def test_traces_are_written_and_their_steps_are_not_measured(tmp_path):
 
 
 @pytest.mark.scripts
-def test_a_program_that_stops_early_is_traced_before(tmp_path):
-    record, _, found = heavy(tmp_path, trace=3, stop_after=12)
+def test_all_ranks_of_a_program_stop_together_and_are_traced_before(tmp_path):
+    asked = {"trace": 3, "stop_after": 12, "samples_per_step": 99}
+    record, ranks, found = heavy(tmp_path, "--workers", "1", **asked)
+    assert [rank.column("samples") for rank in ranks] == [[99] * 12] * 2
     assert {lap.step for lap in read_trace(record.folder, 0).laps} == {8, 9, 10}
     assert found.points[0].trace.ranks[0].steps == 3
+    # A loader that is not timed is known all the same.
+    assert record.ranks[0].find("loader") == {
+        "rate": None, "workers": 1, "batch": 32, "batches": 0
+    }  # fmt: skip
+    assert "loaders" not in life(record)
 
 
 @pytest.mark.scripts
@@ -273,17 +293,20 @@ def test_a_profiler_that_cannot_start_lets_the_training_go_on(tmp_path):
 
 
 @pytest.mark.scripts
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("quantity", "args"),
     [
         ("exposed communication", []),
-        ("exposed communication", ["--bucket-mb", "1", "--bucket-view"]),
+        pytest.param(
+            "exposed communication", ["--bucket-mb", "1", "--bucket-view"], marks=pytest.mark.soak
+        ),
         ("input", ["--slow-loader", "0.0005"]),
     ],
 )
-def test_the_light_measurement_agrees_with_the_trace(quantity, args, tmp_path):
+def test_the_light_measurement_agrees_with_the_trace(quantity, args, traced):
     for attempt in range(3):  # Others may be at work on this machine.
-        _, _, found = heavy(tmp_path / str(attempt), *args, trace=5)
+        _, _, found = traced(*args, attempt=attempt)
         trace = found.points[0].trace
         if trace.holds:
             break
@@ -297,6 +320,7 @@ def test_the_light_measurement_agrees_with_the_trace(quantity, args, tmp_path):
 
 
 @pytest.mark.scripts
+@pytest.mark.alone
 def test_the_loader_alone_says_how_many_workers_would_do(tmp_path):
     args = ["--slow-loader", "0.002", "--workers", "1", "--width", "64"]
     record, _, found = heavy(tmp_path, *args, loaders_alone=True)
@@ -308,15 +332,6 @@ def test_the_loader_alone_says_how_many_workers_would_do(tmp_path):
         assert 250 < loader["rate"] < 505
     assert life(record)["loaders"] > 0
     assert "raise workers from 1 to" in found.points[0].action
-
-
-@pytest.mark.scripts
-def test_a_loader_that_is_not_timed_is_known_all_the_same(tmp_path):
-    record, _, _ = heavy(tmp_path, "--workers", "1", "--steps", "10")
-    assert record.ranks[0].find("loader") == {
-        "rate": None, "workers": 1, "batch": 32, "batches": 0
-    }  # fmt: skip
-    assert "loaders" not in life(record)
 
 
 @pytest.mark.scripts
