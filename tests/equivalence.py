@@ -28,11 +28,19 @@ from scalewise.spec import RunSpec
 STEPS = 4
 BATCH = 16
 MODELS: dict[str, dict[str, Any]] = {
-    "mlp": {"workload": "mlp", "options": {"hidden": [48, 32, 32, 24, 24, 16, 16, 16]}},
-    "vit": {"workload": "vit", "options": {"patch": 2, "width": 32, "depth": 4, "heads": 4}},
+    "mlp": {
+        "workload": "mlp",
+        "data": "synthetic:80x8x8",
+        "options": {"hidden": [48, 32, 32, 24, 24, 16, 16, 16]},
+    },
+    "vit": {
+        "workload": "vit",
+        "data": "synthetic:80x8x8",
+        "options": {"patch": 2, "width": 32, "depth": 4, "heads": 4},
+    },
     "gpt": {
         "workload": "gpt",
-        "data": "tokens:200x16",
+        "data": "tokens:80x16",
         "options": {"width": 32, "depth": 4, "heads": 4},
     },
 }
@@ -99,9 +107,9 @@ CELLS = {
         Cell("fsdp, average", {**split("fsdp"), "ema": 0.7}),
         Cell("pipeline, average", {**split("pipeline"), "ema": 0.7}),
         Cell("fsdp, clip", {**split("fsdp"), "clip": 0.5}),
-        Cell("tensor, clip", {**split("tensor"), "clip": 0.5}),
-        Cell("pipeline, clip", {**split("pipeline"), "clip": 0.5}),
         Cell("tensor", split("tensor")),
+        Cell("pipeline, clip", {**split("pipeline"), "clip": 0.5}),
+        Cell("tensor, clip", {**split("tensor"), "clip": 0.5}),
         Cell("pipeline gpipe", {**split("pipeline"), "pipeline_schedule": "gpipe"}),
         Cell("pipeline 1f1b", split("pipeline")),
         Cell("pipeline 1f1b, accumulate 2", {**split("pipeline"), "accumulate": 2}),

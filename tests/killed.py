@@ -1,4 +1,4 @@
-"""Play a rank of a run that is killed on the way: by torchrun, instead of the product's own verb.
+"""Play a rank of a run that is killed on the way, instead of the product's own verb.
 
     torchrun --nproc-per-node=2 tests/killed.py FOLDER step:17
 

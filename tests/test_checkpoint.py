@@ -1,10 +1,7 @@
 """A training that is killed goes on as if nothing had happened, here or elsewhere."""
 
 import json
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from builders import a_run
+from ranks import start
 from scalewise.errors import SpecError
 from scalewise.export import export
 from scalewise.frameworks.torch import Torch
@@ -41,17 +39,14 @@ def a_training(**changes) -> RunSpec:
     return RunSpec.from_dict({"topology": "1x2", **BASE, **changes})
 
 
-def start(spec: RunSpec, home: Path, *, attempt: int = 1, killed: str = "never") -> int:
-    """Start the ranks of a run; return torchrun's exit code."""
+def train(spec: RunSpec, home: Path, *, attempt: int = 1, killed: str = "never") -> int:
+    """Start the ranks of a run; return the exit code of the one that failed, or 0."""
     home.mkdir(exist_ok=True)
     write_json(home / "spec.json", spec.to_dict())
-    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    argv += [f"--nproc-per-node={spec.topology.world}", str(SCRIPT), str(home), killed]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "SCALEWISE_ATTEMPT": str(attempt)}
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300)
+    code, said = start(spec.topology.world, SCRIPT, home, killed, SCALEWISE_ATTEMPT=str(attempt))
     if killed == "never":
-        assert done.returncode == 0, done.stderr[-4000:]
-    return done.returncode
+        assert code == 0, said[-4000:]
+    return code
 
 
 def losses(home: Path, attempt: int) -> dict[int, list[float]]:
@@ -86,7 +81,7 @@ def whole(tmp_path_factory):
     def of(way: str) -> Path:
         if way not in made:
             made[way] = tmp_path_factory.mktemp(way)
-            start(a_training(strategy=way), made[way])
+            train(a_training(strategy=way), made[way])
         return made[way]
 
     return of
@@ -110,10 +105,10 @@ CAMPAIGN = [
 @pytest.mark.parametrize(("way", "moment"), CAMPAIGN)
 def test_a_killed_training_goes_on_bit_by_bit(way, moment, whole, tmp_path):
     spec, expected = a_training(strategy=way), whole(way)
-    assert start(spec, tmp_path, killed=moment) != 0
+    assert train(spec, tmp_path, killed=moment) != 0
     left = checkpoints.whole(tmp_path / checkpoints.FOLDER)
     assert left, "the one before is whole"
-    start(spec, tmp_path, attempt=2)
+    train(spec, tmp_path, attempt=2)
     found = losses(tmp_path, 2)
     assert found
     assert found == {epoch: losses(expected, 1)[epoch] for epoch in found}
@@ -123,11 +118,11 @@ def test_a_killed_training_goes_on_bit_by_bit(way, moment, whole, tmp_path):
 
 def test_weights_are_the_same_on_other_devices_and_in_one_process(tmp_path):
     four = a_training(topology="1x4", strategy="fsdp", epochs=1)
-    start(four, tmp_path / "four")
+    train(four, tmp_path / "four")
     two = a_training(epochs=1, resume=str(tmp_path / "four"))
-    start(two, tmp_path / "two")
+    train(two, tmp_path / "two")
     one = a_training(topology="1x1", epochs=1, resume=str(tmp_path / "two"))
-    start(one, tmp_path / "one")
+    train(one, tmp_path / "one")
     expected = weights(tmp_path / "four")
     assert equal(weights(tmp_path / "two"), expected)
     assert equal(weights(tmp_path / "one"), expected)
@@ -144,10 +139,10 @@ def test_weights_are_the_same_on_other_devices_and_in_one_process(tmp_path):
 
 @pytest.mark.soak
 def test_one_device_goes_on_as_four_would(tmp_path):
-    start(a_training(topology="1x4", strategy="fsdp", epochs=1), tmp_path / "four")
-    start(a_training(topology="1x4", strategy="fsdp", resume=str(tmp_path / "four")),
+    train(a_training(topology="1x4", strategy="fsdp", epochs=1), tmp_path / "four")
+    train(a_training(topology="1x4", strategy="fsdp", resume=str(tmp_path / "four")),
           tmp_path / "more")  # fmt: skip
-    start(a_training(topology="1x1", resume=str(tmp_path / "four")), tmp_path / "alone")
+    train(a_training(topology="1x1", resume=str(tmp_path / "four")), tmp_path / "alone")
     apart, together = weights(tmp_path / "alone"), weights(tmp_path / "more")
     assert max(float((apart[name] - together[name]).abs().max()) for name in apart) < 1e-4
 

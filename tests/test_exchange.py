@@ -4,13 +4,12 @@ import json
 import math
 import random
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from builders import a_run
+from ranks import start
 from scalewise import collect
 from scalewise.errors import SpecError
 from scalewise.face import run as run_study
@@ -27,11 +26,8 @@ SCRIPT = Path(__file__).parent / "exchanged.py"
 def cases(tmp_path_factory):
     """Train all cases on two ranks, in one launch."""
     answer = tmp_path_factory.mktemp("exchanged") / "answer.json"
-    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*argv, str(SCRIPT), str(answer)], capture_output=True, text=True, timeout=500
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    code, said = start(2, SCRIPT, answer)
+    assert code == 0, said[-4000:]
     return json.loads(answer.read_text())
 
 
@@ -122,15 +118,23 @@ def test_noise_needs_whole_replicas(run):
         Torch().check(spec)
 
 
-def test_a_study_says_how_noisy_its_gradients_are(tmp_path):
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """Return the folder and the curve of a study that looks for noise and compresses."""
     question = StudySpec.from_dict({
         "name": "noisy",
         "run": {"workload": "mlp", "batch": 32, "steps": 120, "noise_every": 5, "lr": 0.01,
-                "remainder": "short", "options": {"hidden": [64]}},
+                "remainder": "short",
+                "options": {"hidden": [128, 128], "compression": "powersgd"}},
         "vary": {"topology": ["1x1", "1x2"]},
     })  # fmt: skip
-    folder = run_study(question, tmp_path)
+    folder = run_study(question, tmp_path_factory.mktemp("told"))
     (curve,) = collect.curves([folder])
+    return folder, curve
+
+
+def test_a_study_says_how_noisy_its_gradients_are(told):
+    folder, curve = told
     one, two = curve.points
     assert one.noise is None
     assert 0 < two.noise.low < two.noise.value < two.noise.high < 10_000
@@ -139,15 +143,8 @@ def test_a_study_says_how_noisy_its_gradients_are(tmp_path):
     assert re.search(r"gradient noise [\d,]+ samples \([\d,]+ to [\d,]+\), 23 estimates", log)
 
 
-def test_a_study_says_what_compression_did(tmp_path):
-    question = StudySpec.from_dict({
-        "name": "packed",
-        "run": {"workload": "mlp", "batch": 32, "steps": 20,
-                "options": {"hidden": [128, 128], "compression": "powersgd"}},
-        "vary": {"topology": ["1x1", "1x2"]},
-    })  # fmt: skip
-    folder = run_study(question, tmp_path)
-    (curve,) = collect.curves([folder])
+def test_a_study_says_what_compression_did(told):
+    folder, curve = told
     one, two = curve.points
     assert one.compression is None
     assert two.compression["ratio"].value < 0.1 and two.compression["error"].value > 0

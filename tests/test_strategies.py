@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import torch
 from torch import nn
 
 from builders import a_run
+from ranks import start
 from scalewise import plugins
 from scalewise.errors import SpecError
 from scalewise.frameworks.torch import Torch, options_for
@@ -29,11 +28,8 @@ LOSS, WEIGHTS = 2e-6, 1e-6
 def cells(world, folder, *options):
     """Train the cells of a world in one launch; return how far each is from one device."""
     answer = folder / "answer.json"
-    argv = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    argv += [f"--nproc-per-node={world}", str(SCRIPT), str(answer), *options]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr[-4000:]
-    print(done.stdout)
+    code, said = start(world, SCRIPT, answer, *options)
+    assert code == 0, said[-4000:]
     return json.loads(answer.read_text())
 
 
@@ -43,8 +39,9 @@ def cells(world, folder, *options):
     ("world", "options"),
     [
         (1, ()),
-        (2, ()),
+        (2, ("--some",)),
         (4, ("--some",)),
+        pytest.param(2, (), marks=pytest.mark.soak),
         pytest.param(4, (), marks=pytest.mark.soak),
         pytest.param(8, (), marks=pytest.mark.soak),
     ],
