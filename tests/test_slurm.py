@@ -218,6 +218,7 @@ def test_a_killed_agent_is_said(user):
     assert watching.returncode == 3 and run.id in said, said
 
 
+@pytest.mark.soak
 def test_a_cut_link_ends_the_run(user):
     study = user.write(run="steps = 100000", vary='topology = ["2x1"]', launcher="patience = 15")
     watching = user.started("run", "study.toml")
@@ -229,8 +230,12 @@ def test_a_cut_link_ends_the_run(user):
         assert watching.returncode == 3 and lost in said, said
     finally:
         user.cluster.mend(lost)
+    until = time.monotonic() + 90
+    while user.cluster.clear() and time.monotonic() < until:
+        time.sleep(1)
 
 
+@pytest.mark.soak
 def test_a_time_limit_is_named(user):
     study = user.write(run="steps = 100000", vary='topology = ["1x2"]')
     watching = user.started("run", "study.toml")
@@ -255,14 +260,15 @@ HOSTILE = """a 'b' "c" $HOME `id` $(id) ; & | # % ! * \\ -d"""
 def test_hostile_words_reach_the_program_as_they_are(user):
     folder = user.folder / HOSTILE
     folder.mkdir()
-    (folder / "-script.py").write_text(SHOWS)
+    script = "$(id) 'it'.py"
+    (folder / script).write_text(SHOWS)
     os.chown(folder, user.cluster.uid, -1)
     words = [HOSTILE, "-x", "--", "line\nbreak", "é"]
-    command = ["scalewise", "run", "--on", "1", "--launcher", "slurm", "--", "./-script.py", *words]
+    command = ["scalewise", "run", "--on", "1", "--launcher", "slurm", "--", f"./{script}", *words]
     done = user.cluster.run(*command, cwd=folder, timeout=120)
     assert (folder / "said.json").exists(), done.stderr
     assert json.loads((folder / "said.json").read_text()) == words
-    assert sorted(path.name for path in folder.iterdir()) == ["-script.py", "runs", "said.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [script, "runs", "said.json"]
 
 
 SHOWS = """
@@ -284,7 +290,7 @@ exec "$@"
 """
 
 
-@pytest.mark.parametrize("runtime", ["singularity", "podman"])
+@pytest.mark.parametrize("runtime", ["singularity", pytest.param("podman", marks=pytest.mark.soak)])
 def test_ranks_start_inside_the_container(user, runtime):
     stand_in = user.folder / "bin" / runtime
     stand_in.parent.mkdir()
@@ -302,4 +308,34 @@ def test_ranks_start_inside_the_container(user, runtime):
     assert len(user.runs(study)) == 1
     words = record.read_text().split()
     assert words[0] == ("exec" if runtime == "singularity" else "run")
-    assert "/data" in words and words.count("image.sif") == 2  # The ranks, and closing the record.
+    assert "/data" in words and words.count("image.sif") == 3
+
+
+def test_doctor_in_a_job_says_what_the_allocation_gives(user):
+    words = ["srun", "-N1", "-n1", "-c3", "--gres=gpu:2", "scalewise", "doctor", "--json"]
+    done = user.cluster.run(*words, cwd=user.folder, timeout=120)
+    found = json.loads(done.stdout)
+    (slurm,) = [each for each in found["findings"] if each["name"] == "slurm"]
+    assert slurm["evidence"]["controller"] is True
+    assert slurm["evidence"]["job"]["CPUs/Task"] == "3"
+    assert "gpu:2" in json.dumps(slurm["evidence"]["job"]) or "gpu=2" in json.dumps(slurm)
+
+
+@pytest.mark.soak
+def test_a_slower_link_is_found_again_in_the_transfer(user):
+    seen = {}
+    try:
+        for rate in (5.0, 1.0, 0.2):
+            user.cluster.shape(f"{rate}gbit")
+            vary = 'topology = ["2x1"]\n"options.hidden" = [[512, 512]]'
+            user.write(run="steps = 120", vary=vary)
+            done = user.scalewise("run", "study.toml", "-o", f"at-{rate}")
+            assert done.returncode == 0, done.stderr
+            (found,) = collect.explanations(user.folder / f"at-{rate}")
+            seen[rate] = found.points[0]
+    finally:
+        user.cluster.shape(None)
+    for slow, fast in ((1.0, 5.0), (0.2, 1.0)):
+        step = seen[slow].step - seen[fast].step
+        transfer = seen[slow].seconds["transfer"] - seen[fast].seconds["transfer"]
+        assert transfer == pytest.approx(step, rel=0.15)

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalewise.errors import SpecError
+from scalewise.errors import LaunchError, SpecError
+from scalewise.launch.local import LocalLauncher
 from scalewise.launch.slurm import SlurmLauncher
 from scalewise.launch.slurm.script import directive, pattern, script
 from scalewise.launch.slurm.settings import Settings, seconds
-from scalewise.spec import RunSpec
+from scalewise.spec import RunSpec, StudySpec
 
 GOLDEN = Path(__file__).parent / "golden"
 STUDY = Path("/shared/runs/vit")
@@ -138,3 +139,17 @@ def test_device_hours_are_said_and_bounded():
 
 def test_times_are_read_as_slurm_reads_them():
     assert [seconds(each) for each in ("5", "5:30", "1:00:00", "2-0")] == [300, 330, 3600, 172800]
+
+
+@pytest.mark.parametrize("start", ["srun", "mpirun"])
+def test_without_slurm_there_is_no_job_to_start_ranks_in(start, tmp_path):
+    run = RunSpec.from_dict({**RUN, "launcher": "local", "start": start})
+    with pytest.raises(LaunchError, match="needs a Slurm job"):
+        LocalLauncher().plan([run], tmp_path)
+
+
+def test_a_variable_can_be_an_axis():
+    run = {key: value for key, value in RUN.items() if key != "launcher"}
+    axis = {"env.NCCL_ALGO": ["Ring", "Tree"]}
+    study = StudySpec.from_dict({"name": "x", "run": run, "vary": axis})
+    assert [run.env for run in study.runs()] == [{"NCCL_ALGO": "Ring"}, {"NCCL_ALGO": "Tree"}]

@@ -63,6 +63,10 @@ class LocalLauncher:
             raise LaunchError(f"the local launcher plans one run at a time, got {len(runs)}")
         (run,) = runs
         _refuse_crowd(run)
+        if run.started_by in ("srun", "mpirun"):
+            raise LaunchError(
+                f"start = {run.start!r} needs a Slurm job", hint="--launcher slurm, or leave it out"
+            )
         home = folder / run.id
         env = {"OMP_NUM_THREADS": str(run.threads), **run.env, processes.TAG: str(home)}
         if run.program:

@@ -1,7 +1,8 @@
 """Sample once a second how busy this machine is; one process per node, beside the run.
 
 Started as ``python -m scalewise.probe.sampler FOLDER PID``, it appends to
-``FOLDER/node-<host>.jsonl`` until process PID is gone or SIGTERM comes. It is a
+``FOLDER/node-<host>.jsonl`` until process PID is gone, all of the run's processes on
+this node are, or SIGTERM comes. It is a
 guest: whatever goes wrong, it falls silent and leaves, and the run goes on.
 
 Devices are asked through the driver's own library, and only those that
@@ -63,7 +64,7 @@ def sample_until_gone(folder: Path, pid: int) -> None:
         file.write(torn + _line(attempt, first))
         anchor, due, over = time.time() - time.monotonic(), time.monotonic(), False
         while not over:
-            over = ending.within(due - time.monotonic())
+            over = ending.within(due - time.monotonic()) or crew.gone
             signal.alarm(PATIENCE)
             values = {"at": round(anchor + time.monotonic(), 3), **_sample(crew, processor)}
             values["devices"] = [device.sample(crew) for device in devices]
@@ -128,10 +129,16 @@ class Crew:
         self._tag = b"SCALEWISE_RUN=" + os.fsencode(folder)
         self._judged: dict[int, bool | None] = {os.getpid(): False}
         self._files: dict[int, int] = {}
+        self._met = False
         self._pause = INTERVAL / 2
         self._due = 0.0
         self.fresh = False
         """Whether this sample has looked for processes."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether there were some, and none is left."""
+        return self._met and not self._files
 
     def look(self) -> None:
         """Look for new processes, if it is time."""
@@ -158,6 +165,7 @@ class Crew:
             if self._judged[pid]:
                 with suppress(OSError):
                     self._files[pid] = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+                    self._met = True
         return bool(self._judged[pid])
 
     def ticks(self) -> dict[int, int]:

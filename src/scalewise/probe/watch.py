@@ -28,6 +28,8 @@ class Watch:
     def __init__(self, probe: Probe, patience: float = math.inf) -> None:
         self._probe = probe
         self._patience = patience
+        self._agent = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else 0
+        """Who started this rank and would end it, if that is torchrun."""
         self._read, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         signal.signal(signal.SIGTERM, _leave_it_to_the_thread)
@@ -49,9 +51,11 @@ class Watch:
             ready, _, _ = select.select([self._read], [], [], 1.0)
             told = os.read(self._read, 64) if ready else b""
             if signal.SIGTERM in told:
-                self._leave()
+                self._leave("ended by SIGTERM", kind="terminated")
             if told:
                 return
+            if self._agent and os.getppid() != self._agent:
+                self._leave(f"torchrun's agent (process {self._agent}) is gone", kind="orphaned")
             try:
                 self._probe.flush(time.thread_time)
                 now = self._probe.steps_done, self._probe.spans_begun
@@ -79,9 +83,9 @@ class Watch:
         )
         os._exit(1)
 
-    def _leave(self) -> None:
+    def _leave(self, why: str, kind: str) -> None:
         self._probe.flush()
-        self._probe.last_words("ended by SIGTERM", kind="terminated")
+        self._probe.last_words(why, kind=kind)
         os._exit(128 + signal.SIGTERM)
 
 

@@ -16,7 +16,7 @@ LrRule = Literal["none", "linear", "sqrt"]
 Schedule = Literal["constant", "cosine", "linear"]
 Optimizer = Literal["sgd", "adam", "adamw"]
 OptimizerStep = Literal["auto", "loop", "foreach", "fused"]
-Backend = Literal["gloo", "nccl", "xccl", "mpi"]
+Backend = Literal["auto", "gloo", "nccl", "xccl", "mpi"]
 Start = Literal["torchrun", "srun", "mpirun", "direct", "command"]
 Recompute = Literal["none", "full", "selective"]
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
@@ -57,7 +57,7 @@ class RunSpec:
     threads: int = 1
     """Threads per rank. One, or scaling on a CPU measures the threads instead."""
     backend: Backend | None = None
-    """The communication library; nothing means the one that fits the device."""
+    """The communication library; auto, or nothing, means the one that fits the device."""
     remainder: Remainder = "drop"
     """What happens to the ragged last global batch of an epoch."""
     optimizer: Optimizer = "sgd"
@@ -156,6 +156,8 @@ class RunSpec:
         else:
             self._check_training()
         object.__setattr__(self, "lr", float(self.lr))
+        if self.backend == "auto":
+            object.__setattr__(self, "backend", None)
         if self.start == _STARTS.get(self.framework, "direct") and not self.program:
             object.__setattr__(self, "start", None)
         self.degrees.replicas(self.topology.world)

@@ -14,6 +14,7 @@ from scalewise.errors import SpecError
 from scalewise.spec import RunSpec
 
 BACKENDS = {"cuda": "nccl", "xpu": "xccl", "cpu": "gloo"}
+WORDS = {"cuda": "NVIDIA's and AMD's devices", "xpu": "Intel's devices", "cpu": "CPUs"}
 
 
 def bind(spec: RunSpec) -> torch.device:
@@ -55,9 +56,11 @@ def settle(device: torch.device) -> None:
         _module(device.type).synchronize()
 
 
-def backend(spec: RunSpec, device: torch.device) -> str:
-    """Return the communication library that fits the device, or the one asked for."""
-    return spec.backend or BACKENDS[device.type]
+def backend(spec: RunSpec, device: torch.device) -> tuple[str, str]:
+    """Return the communication library that fits the device, or the one asked for, and why."""
+    if spec.backend:
+        return spec.backend, "the study asks for it"
+    return BACKENDS[device.type], f"it is made for {WORDS[device.type]}"
 
 
 def name(device: torch.device) -> str:

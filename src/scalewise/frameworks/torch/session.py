@@ -45,8 +45,10 @@ STACK = 1000
 def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TorchSession"]:
     """Set up a training, its spans told to the probe, and take it down again."""
     device = devices.bind(spec)
-    backend = devices.backend(spec, device)
+    backend, why = devices.backend(spec, device)
     probe.note(device=devices.name(device), backend=backend, threads=torch.get_num_threads())
+    if rank == 0:
+        say(f"backend        {backend}: {why}")
     with probe.span("rendezvous"):
         dist.init_process_group(backend)
         dist.barrier()

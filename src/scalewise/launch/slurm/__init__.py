@@ -16,7 +16,7 @@ from scalewise.launch import Command, Job, Plan, State, next_attempt, parcel
 from scalewise.launch.slurm import queue
 from scalewise.launch.slurm.script import script
 from scalewise.launch.slurm.settings import Settings, seconds
-from scalewise.record.close import ends_in, newest_attempt, start_in, told_to_end
+from scalewise.record.close import ends_in, last_word, newest_attempt, start_in, told_to_end
 from scalewise.record.write import write_json, write_text
 from scalewise.spec import RunSpec
 
@@ -117,10 +117,7 @@ class SlurmLauncher:
         log = job.folder / "log.txt"
         start = start_in(log, newest_attempt(job.folder, job.attempt)) or job.name["log"]
         killed, exits = ends_in(log, start)
-        why = queue.SAYS.get(entry.state, "")
-        if why:
-            why = f"job {number} on {entry.nodes or 'no node'}: {why}"
-        return State("ended", why or told_to_end(log, start), killed, exits)
+        return State("ended", _why(job, entry) or told_to_end(log, start), killed, exits)
 
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
         """End the job."""
@@ -133,3 +130,19 @@ class SlurmLauncher:
         if new or time.monotonic() - self._looked > EVERY:
             self._known = queue.look(self._asked)
             self._looked = time.monotonic()
+
+
+def _why(job: Job, entry: queue.Entry) -> str:
+    """Say why Slurm ended a job, if it did; of a lost node, which, and who was there."""
+    said = queue.SAYS.get(entry.state, "")
+    if not said:
+        return ""
+    if entry.state == "NODE_FAIL" and (lost := queue.lost(entry.nodes)):
+        attempt = newest_attempt(job.folder, job.attempt)
+        words = [last_word(job.folder, rank, attempt) for rank in range(job.world)]
+        there = [f"rank {word.rank}" for word in words if word.find("host") in lost]
+        said = f"node {', '.join(lost)} was lost, and {', '.join(there) or 'no rank'} with it"
+        left = [word for word in words if word.lines and word.find("host") not in lost]
+        if left:
+            said += f"; rank {left[0].rank} on {left[0].find('host')} stood {left[0].place}"
+    return f"job {job.name['job']} on {entry.nodes or 'no node'}: {said}"

@@ -91,6 +91,13 @@ def _remembered(ids: set[str]) -> dict[str, Entry]:
     return {}
 
 
+def lost(nodes: str) -> list[str]:
+    """Return those of a job's nodes that do not answer any more."""
+    states = "--states=down,fail,no_respond,unknown"
+    said = _ask("sinfo", "--noheader", "--Node", f"--nodes={nodes}", states, "--format=%N")
+    return sorted(set(said.stdout.split()))
+
+
 def cancel(number: str) -> None:
     """End a job; one that has ended is fine."""
     _ask("scancel", number)
