@@ -19,7 +19,7 @@ demo: $(READY)  ## A whole study on this machine, about two minutes, then the re
 	$(BIN)/scalewise demo
 
 test: $(READY)  ## Everything that needs pip alone.
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile \
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder \
 		-m "not browser and not soak and not gpu and not scripts and not slurm and not training"
 
 test-training: $(READY)  ## Every way to split a model, checkpoints, compression: several ranks each.

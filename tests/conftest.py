@@ -45,3 +45,8 @@ def desk(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Path]:
     """Make a folder of the cluster's user; fail a test whose processes outlive their jobs."""
     yield cluster.place(f"{request.node.name.partition('[')[0]}-{time.monotonic_ns()}")
     assert not cluster.clear()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, so that no test process is left alone with it at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("torch") is None)

@@ -29,12 +29,16 @@ def start(world: int, *words: str | Path, cwd: Path | None = None, **env: str) -
         return code, errors[failed].read()
 
 
-def _places(world: int) -> list[dict[str, str]]:
-    """Return what tells each rank who it is and where all meet."""
+def free_port() -> str:
+    """Return a port that nobody listens on."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    meeting = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+        return str(free.getsockname()[1])
+
+
+def _places(world: int) -> list[dict[str, str]]:
+    """Return what tells each rank who it is and where all meet."""
+    meeting = {"MASTER_ADDR": "localhost", "MASTER_PORT": free_port(), "OMP_NUM_THREADS": "1"}
     sizes = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world)}
     return [
         {**meeting, **sizes, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ranks import free_port, start
 from scalewise.cli import main
 from scalewise.errors import SpecError
 from scalewise.port import port
@@ -136,32 +137,39 @@ def test_only_lines_that_change_are_touched():
     assert 'so far""",' in after
 
 
+IN_TURN = """
+import contextlib, os, runpy, sys
+for word in sys.argv[1:]:
+    os.environ["MASTER_PORT"], _, path = word.partition(":")
+    folder, name = os.path.split(path)
+    os.chdir(folder)
+    sys.argv = [name]
+    with open(name + ".txt", "a") as out, contextlib.redirect_stdout(out):
+        with contextlib.suppress(SystemExit):
+            runpy.run_path(name, run_name="__main__")
+"""
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """Every script run alone, ported and run alone, and ported on two ranks: what each printed."""
     home = tmp_path_factory.mktemp("port")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     for each in CLOSE:
         for kind in ("serial", "one", "two"):
             (home / kind).mkdir(exist_ok=True)
             shutil.copy(SERIAL / f"{each}.py", home / kind)
             if kind != "serial":
                 port(home / kind / f"{each}.py").write(home / kind / f"{each}.py")
-    # One interpreter runs all that is serial: starting PyTorch takes longer than training.
-    alone = "import contextlib, os, runpy, sys\nfor path in sys.argv[1:]:\n" + (
-        "    folder, name = os.path.split(path); os.chdir(folder); sys.argv = [name]\n"
-        "    with open(name + '.txt', 'w') as out, contextlib.redirect_stdout(out):\n"
-        "        with contextlib.suppress(SystemExit):\n"
-        "            runpy.run_path(name, run_name='__main__')\n"
+    # One interpreter runs all, or one for each rank: starting PyTorch takes longer than training.
+    alone, ranks = (
+        [f"{free_port()}:{home}/{kind}/{each}.py" for kind in kinds for each in CLOSE]
+        for kinds in (("serial", "one"), ("two",))
     )
-    paths = [home / kind / f"{each}.py" for kind in ("serial", "one") for each in CLOSE]
-    run = {"env": environment, "check": True, "timeout": 120}
-    subprocess.run([sys.executable, "-c", alone, *paths], cwd=home, **run)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    torchrun += ["--local-addr=localhost", "--nproc-per-node=2"]
-    for each in CLOSE:
-        with (home / "two" / f"{each}.py.txt").open("w") as out:
-            subprocess.run([*torchrun, f"{each}.py"], cwd=home / "two", stdout=out, **run)
+    quiet = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    argv = [sys.executable, "-c", IN_TURN, *alone]
+    subprocess.run(argv, env={**os.environ, **quiet}, check=True, timeout=120)
+    code, said = start(2, "-c", IN_TURN, *ranks, **quiet)
+    assert code == 0, said
     return home
 
 
