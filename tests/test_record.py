@@ -225,6 +225,34 @@ def test_all_but_the_last_second_survives_kill_9(tmp_path):
     assert sum(line["samples"] for line in lines) == 30 * 4
 
 
+def test_a_rank_that_hangs_too_long_shows_its_stacks_and_ends(tmp_path):
+    hangs = WRITER.replace("Watch(probe)", "Watch(probe, patience=2.0)")
+    done = subprocess.run(
+        [sys.executable, "-c", hangs, str(tmp_path)], capture_output=True, text=True, timeout=50
+    )
+    assert done.returncode == 1 and "time.sleep(60)" not in done.stdout
+    assert "Current thread" in done.stderr and "in <module>" in done.stderr
+    word = last_word(tmp_path, 0, 1)
+    assert word.last["kind"] == "stalled" and word.find("stalled")["steps"] == 30
+
+
+def test_a_rank_whose_agent_is_gone_leaves(tmp_path):
+    agent = f"""
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", {WRITER!r}, {str(tmp_path)!r}])
+time.sleep(60)
+"""
+    env = {**os.environ, "TORCHELASTIC_RUN_ID": "x"}
+    with subprocess.Popen(
+        [sys.executable, "-c", agent], stdout=subprocess.PIPE, env=env
+    ) as started:
+        assert started.stdout.readline() == b"done\n"
+        started.kill()
+        started.stdout.read()  # Until the rank, which holds it too, is gone.
+    last = last_word(tmp_path, 0, 1).last
+    assert last["kind"] == "orphaned" and f"(process {started.pid}) is gone" in last["failed"]
+
+
 def test_a_rank_that_is_told_to_end_leaves_its_last_words(tmp_path):
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE)
     assert writer.stdout.readline() == b"done\n"

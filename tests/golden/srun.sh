@@ -12,7 +12,6 @@
 #SBATCH --account=ehpc01
 #SBATCH --qos=acc_debug
 #SBATCH --no-requeue
-#SBATCH --signal=B:USR1@120
 set -u
 
 module load cuda/12.4

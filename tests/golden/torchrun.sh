@@ -13,7 +13,6 @@
 #SBATCH --qos=acc_debug
 #SBATCH --exclusive
 #SBATCH --no-requeue
-#SBATCH --signal=B:USR1@120
 set -u
 
 # The ranks meet on the first node, at a port of this job's own.

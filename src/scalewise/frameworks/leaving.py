@@ -5,9 +5,8 @@ from pathlib import Path
 
 from scalewise.frameworks import Session
 from scalewise.probe import Laps
+from scalewise.record.checkpoints import LEAVE
 
-FILE = "leave"
-"""The file in the run's folder that asks its ranks to go."""
 EVERY = 1.0
 """Seconds between two looks at it, about."""
 
@@ -16,7 +15,7 @@ class Leaving:
     """Lets ranks agree, about once a second, whether this step is their last."""
 
     def __init__(self, folder: Path, session: Session) -> None:
-        self._path, self._session = folder / FILE, session
+        self._path, self._session = folder / LEAVE, session
         self._steps, self._since = 0, time.monotonic()
         self._ahead = 1
         """Steps from one look to the next: all ranks have the same number."""

@@ -20,6 +20,8 @@ from scalewise.record.write import write_json
 from scalewise.spec import RunSpec
 
 FOLDER = "checkpoints"
+LEAVE = "leave"
+"""The file in a run's folder that asks its ranks to write one and go."""
 STATE = "checkpoint.json"
 LAST_WRITTEN = ".metadata"
 

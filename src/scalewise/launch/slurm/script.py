@@ -11,12 +11,10 @@ from shlex import quote
 from scalewise.errors import SpecError
 from scalewise.launch import parcel
 from scalewise.launch.program import program
-from scalewise.launch.slurm.settings import Settings
+from scalewise.launch.slurm.settings import Settings, seconds
+from scalewise.record.checkpoints import LEAVE
 from scalewise.record.close import BEGINS
 from scalewise.spec import RunSpec
-
-LEAVE = "leave"
-"""The file in a run's folder that asks its ranks to write a checkpoint and go."""
 
 
 def script(run: RunSpec, folder: Path, settings: Settings, *, attempt: int) -> str:
@@ -63,9 +61,14 @@ def _options(run: RunSpec, folder: Path, settings: Settings) -> Iterator[str]:
     if settings.exclusive:
         yield "--exclusive"
     yield "--requeue" if requeues(run, settings) else "--no-requeue"
-    if settings.warning:
-        yield f"--signal=B:USR1@{settings.warning}"
+    if run.checkpoint_every and settings.warning:
+        yield f"--signal=B:USR1@{_warning(settings)}"
     yield from (directive(option) for option in settings.sbatch)
+
+
+def _warning(settings: Settings) -> int:
+    """Return when a job is warned, in seconds before its end: late enough to have trained."""
+    return min(settings.warning, seconds(settings.time) // 4) if settings.time else settings.warning
 
 
 def tasks(run: RunSpec) -> int:
