@@ -68,7 +68,8 @@ bench: $(READY)  ## What we claim about speed: prints its figures.
 	$(BIN)/python benchmarks/fake.py
 	$(BIN)/python benchmarks/overhead.py
 
-soak: .venv/.engines  ## Long campaigns, by hand.
+soak: .venv/.engines .venv/.slurm  ## Long campaigns, by hand.
+	$(BIN)/python tests/user_python.py
 	$(BIN)/python -m pytest -m soak --timeout 3600
 
 clean:

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from scalewise import collect
-from scalewise.record.close import last_word, newest_attempt
+from scalewise.record.close import last_word
 from scalewise.record.read import read_run
 from scalewise.spec import StudySpec
 
@@ -61,13 +61,13 @@ class Desk:
     def runs(self, study):
         return [read_run(self.home / run.id, run) for run in study.runs()]
 
-    def wait_for(self, study, steps, seconds=90.0):
-        """Wait until the first run has taken so many steps; return its job's number."""
+    def wait_for(self, study, steps, *, attempt=1, seconds=90.0):
+        """Wait until the first run has taken so many steps in an attempt; return its job."""
         (run, *_) = study.runs()
         home = self.home / run.id
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            taken = last_word(home, 0, newest_attempt(home, 1)).find("steps")
+            taken = last_word(home, 0, attempt).find("steps")
             if taken and taken[1] >= steps:
                 return str(json.loads((home / "job.json").read_text())["job"])
             time.sleep(0.2)
@@ -120,26 +120,24 @@ def test_all_starters_give_equal_losses_and_are_told_apart(user):
     assert threads == {"1"}
 
 
-@pytest.mark.parametrize("how", ["signal", "requeue"])
-def test_a_preempted_run_goes_on_where_it_was(user, how):
-    study = user.write(run="steps = 1500\ncheckpoint_every = 100", vary='topology = ["1x2"]')
+def test_a_preempted_run_goes_on_where_it_was(user):
+    study = user.write(run="steps = 3000\ncheckpoint_every = 100", vary='topology = ["1x2"]')
     watching = user.started("run", "study.toml")
-    job = user.wait_for(study, 200)
-    if how == "signal":
-        user.cluster.root("scancel", "--signal=USR1", "--batch", job)
-    else:
-        user.cluster.root("scontrol", "requeue", job)
+    user.cluster.root("scancel", "--signal=USR1", "--batch", user.wait_for(study, 200))
+    user.cluster.root("scontrol", "requeue", user.wait_for(study, 300, attempt=2))
     _, said = watching.communicate(timeout=200)
     assert watching.returncode == 0, said
     (record,) = user.runs(study)
-    assert record.attempt == 2 and record.ranks[0].find("resumed") >= 100
-    earlier = [span for span in record.ranks[0].spans if span.name == "earlier"]
-    assert len(earlier) == 1 and earlier[0].start == record.started
+    assert record.attempt == 3 and record.ranks[0].find("resumed") >= 300
+    (earlier,) = [span for span in record.ranks[0].spans if span.name == "earlier"]
+    assert earlier.start == record.started
 
-    undisturbed = user.write(run="steps = 1500", vary='topology = ["1x2"]')
+    undisturbed = user.write(run="steps = 3000", vary='topology = ["1x2"]')
     assert user.scalewise("run", "study.toml").returncode == 0
     (other,) = user.runs(undisturbed)
     assert losses(record) == losses(other)
+    (curve,) = collect.curves([user.home])
+    assert [point.devices for point in curve.points] == [2]
 
 
 def test_what_the_cluster_refuses_is_said(user):
@@ -205,6 +203,7 @@ def test_scripts_written_for_the_hand_are_taken_by_sbatch(user):
     assert len(user.runs(study)) == 1
 
 
+@pytest.mark.soak
 def test_a_killed_agent_is_said(user):
     study = user.write(run="steps = 100000", vary='topology = ["1x2"]')
     watching = user.started("run", "study.toml")
@@ -246,6 +245,7 @@ def test_a_time_limit_is_named(user):
     assert "time limit" in said, said
 
 
+@pytest.mark.soak
 def test_a_job_that_somebody_cancels_is_told_so(user):
     study = user.write(run="steps = 100000", vary='topology = ["1x2"]')
     watching = user.started("run", "study.toml")
