@@ -6,7 +6,8 @@ READY := .venv/.ready
 # The half that lives in other people's environments, and so on an older Python.
 WORKER := $(addprefix src/scalewise/,errors.py checks.py plugins.py spec record/write.py record/close.py record/log.py record/checkpoints.py probe frameworks)
 
-.PHONY: install demo test check types types-of-worker test-training test-scripts test-slurm test-browser bench soak clean
+	$(BIN)/python -m pytest $(PAIR) \
+		-m "not browser and not soak and not gpu and not scripts and not slurm and not training"
 
 install: $(READY)
 
@@ -19,11 +20,11 @@ demo: $(READY)  ## A whole study on this machine, about two minutes, then the re
 	$(BIN)/scalewise demo
 
 test: $(READY)  ## Everything that needs pip alone.
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder \
+	$(BIN)/python -m pytest $(PAIR) \
 		-m "not browser and not soak and not gpu and not scripts and not slurm and not training"
 
 test-training: $(READY)  ## Every way to split a model, checkpoints, compression: several ranks each.
-	$(BIN)/python -m pytest -m "training and not soak" --durations 12
+	$(BIN)/python -m pytest -m "training and not soak" --durations 12 $(PAIR)
 
 check: $(READY)  ## Lint, format, types, import contracts.
 	$(BIN)/ruff check .
@@ -43,8 +44,7 @@ types-of-worker: $(READY)
 
 test-scripts: .venv/.engines  ## Whole training scripts under the watcher; installs Lightning and its like.
 	$(BIN)/python -m pytest -m "scripts and alone and not soak" --durations 12
-	$(BIN)/python -m pytest -m "scripts and not alone and not soak" --durations 12 \
-		--numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest -m "scripts and not alone and not soak" --durations 12 -n 2 --dist worksteal
 
 SLURM := slurm-wlm munge iproute2 python3-venv openmpi-bin libpmix-dev shellcheck slurmdbd slurm-wlm-mysql-plugin mariadb-server
 
