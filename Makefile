@@ -6,8 +6,10 @@ READY := .venv/.ready
 # The half that lives in other people's environments, and so on an older Python.
 WORKER := $(addprefix src/scalewise/,errors.py checks.py plugins.py spec record/write.py record/close.py record/log.py record/checkpoints.py probe frameworks)
 
-	$(BIN)/python -m pytest $(PAIR) \
-		-m "not browser and not soak and not gpu and not scripts and not slurm and not training"
+# Two files of tests at a time, in the order of tests/conftest.py.
+PAIR := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+.PHONY: install demo test check types types-of-worker test-training test-scripts test-slurm test-browser bench soak clean
 
 install: $(READY)
 

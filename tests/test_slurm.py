@@ -314,11 +314,9 @@ def test_ranks_start_inside_the_container(user, runtime):
 def test_doctor_in_a_job_says_what_the_allocation_gives(user):
     words = ["srun", "-N1", "-n1", "-c3", "--gres=gpu:2", "scalewise", "doctor", "--json"]
     done = user.cluster.run(*words, cwd=user.folder, timeout=120)
-    found = json.loads(done.stdout)
-    (slurm,) = [each for each in found["findings"] if each["name"] == "slurm"]
-    assert slurm["evidence"]["controller"] is True
-    assert slurm["evidence"]["job"]["CPUs/Task"] == "3"
-    assert "gpu:2" in json.dumps(slurm["evidence"]["job"]) or "gpu=2" in json.dumps(slurm)
+    evidence = json.loads(done.stdout)["findings"]["slurm"]["evidence"]
+    assert evidence["controller"] is True
+    assert evidence["job"]["CPUs/Task"] == "3" and "gpu:2" in evidence["job"]["TresPerNode"]
 
 
 @pytest.mark.soak
