@@ -141,10 +141,10 @@ def test_a_preempted_run_goes_on_where_it_was(user):
 
 
 def test_what_the_cluster_refuses_is_said(user):
-    user.write(launcher='partition = "moon"')
+    user.write(vary='topology = ["1x9", "9x1"]', launcher='partition = "moon"')
     done = user.scalewise("run", "study.toml")
-    assert done.returncode == 1
-    assert "sbatch refused the job: invalid partition specified: moon" in done.stderr
+    assert done.returncode == 3
+    assert done.stderr.count("sbatch refused the job: invalid partition specified: moon") == 2
     assert "Traceback" not in done.stderr
 
 

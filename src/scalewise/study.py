@@ -38,6 +38,10 @@ PAUSE = 0.05
 """Seconds between two looks at a running job."""
 
 
+class HungUp(KeyboardInterrupt):
+    """The terminal is gone, and with it whoever watched."""
+
+
 class Watcher(Protocol):
     """Someone who is told how a study goes on."""
 
@@ -310,24 +314,33 @@ def _carry_out(
 ) -> dict[RunSpec, str]:
     """Start runs, or take up those that an earlier call left; return why some failed.
 
-    After a failure nothing more is started; what is under way goes on to its end.
+    Where runs go one after another, nothing more is started after a failure; those
+    that a cluster has go on to their ends.
     """
+    alone_here = launcher.at_once == 1
     waiting = list(enumerate(todo, start=1))
     under_way: list[_UnderWay] = []
     failed: dict[RunSpec, str] = {}
     try:
-        while under_way or (waiting and not failed):
-            while waiting and not failed and len(under_way) < launcher.at_once:
+        while under_way or (waiting and not (failed and alone_here)):
+            while waiting and len(under_way) < launcher.at_once and not (failed and alone_here):
                 number, run = waiting.pop(0)
                 watcher.started(number, run)
                 began = time.monotonic()
-                job, taken_up = _begin(launcher, run, folder)
+                try:
+                    job, taken_up = _begin(launcher, run, folder)
+                except LaunchError as refused:
+                    if alone_here:
+                        raise
+                    failed[run] = str(refused)
+                    watcher.ended(run, failed[run], 0.0)
+                    continue
                 if job:
                     under_way.append(_UnderWay(run, job, taken_up, began))
                 else:
                     watcher.ended(run, "", 0.0)  # It ended well while nobody watched.
             if detach:
-                return {}
+                return failed
             for each in list(under_way):
                 state = launcher.poll(each.job)
                 if state.phase == "running":
@@ -376,7 +389,9 @@ def _end(launcher: Launcher, one: _UnderWay, state: State) -> str:
 
 
 def _give_up(launcher: Launcher, under_way: Sequence[_UnderWay], reason: BaseException) -> None:
-    """End what is under way, and say why in its folder."""
+    """End what is under way, and say why in its folder; a cluster's jobs outlive a terminal."""
+    if isinstance(reason, HungUp) and launcher.at_once > 1:
+        return
     why = "ended by the user" if isinstance(reason, KeyboardInterrupt) else f"given up: {reason}"
     try:
         for each in under_way:

@@ -527,6 +527,10 @@ def _interrupt_once(number: int, frame: Any) -> None:
 
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, insist)
+    if number == signal.SIGHUP:
+        from scalewise.study import HungUp
+
+        raise HungUp
     raise KeyboardInterrupt
 
 

@@ -22,12 +22,14 @@ from scalewise.spec import RunSpec
 
 EVERY = 2.0
 """Seconds between two questions to the controller, about all jobs at once."""
+SILENCE = 600.0
+"""Seconds that a controller may be away, once it has answered; jobs go on meanwhile."""
 FORGOTTEN = 10.0
 """Seconds after which a job that Slurm does not know counts as ended."""
 
 
 class SlurmLauncher:
-    """Runs as jobs. Settings: see docs/reference/launchers.md."""
+    """Runs as jobs; its settings are in docs/guides/slurm.md."""
 
     at_once = math.inf
 
@@ -36,7 +38,7 @@ class SlurmLauncher:
         self._submitted: list[str] = []
         self._asked: dict[str, None] = {}
         self._known: dict[str, queue.Entry] = {}
-        self._looked = -math.inf
+        self._looked = self._answered = -math.inf
         self._unknown: dict[str, float] = {}
         """When a job was first not known to Slurm."""
 
@@ -127,9 +129,15 @@ class SlurmLauncher:
         """Ask about all jobs at once, now and then."""
         new = number not in self._asked
         self._asked[number] = None
-        if new or time.monotonic() - self._looked > EVERY:
+        if not new and time.monotonic() - self._looked < EVERY:
+            return
+        self._looked = time.monotonic()
+        try:
             self._known = queue.look(self._asked)
-            self._looked = time.monotonic()
+            self._answered = self._looked
+        except LaunchError:
+            if self._looked - self._answered > SILENCE:
+                raise
 
 
 def _why(job: Job, entry: queue.Entry) -> str:
