@@ -207,11 +207,11 @@ def test_a_plan_starts_nothing(scalewise, tmp_path):
 
 def test_status_says_where_every_run_is(done, scalewise, tmp_path):
     shutil.copytree(done.folder, tmp_path / "copy")
-    assert scalewise("status", "cancel", "copy")[1].count(": finished\n") == 3
-    runs = json.loads(scalewise("status", "cancel", "copy", "--json")[1])["runs"]
+    assert scalewise("status", "copy")[1].count(": finished\n") == 3
+    runs = json.loads(scalewise("status", "copy", "--json")[1])["runs"]
     shutil.rmtree(tmp_path / "copy" / runs[1]["id"])
     (tmp_path / "copy" / runs[2]["id"] / "outcome.json").unlink()
-    code, out, _ = scalewise("status", "cancel", "copy", "--json")
+    code, out, _ = scalewise("status", "copy", "--json")
     found = {run["topology"]: run["phase"] for run in json.loads(out)["runs"]}
     assert (code, found) == (0, {"1x1": "finished", "1x2": "missing", "1x4": "failed"})
     assert "! 2 of 3 runs are not finished" in scalewise("measure", "copy")[1]
@@ -220,7 +220,7 @@ def test_status_says_where_every_run_is(done, scalewise, tmp_path):
 def test_a_planned_study_measures_nothing_yet(done, scalewise, tmp_path):
     (tmp_path / "new").mkdir()
     shutil.copy(done.folder / "study.json", tmp_path / "new")
-    assert scalewise("status", "cancel", "new")[1].count(": missing\n") == 3
+    assert scalewise("status", "new")[1].count(": missing\n") == 3
     code, _, err = scalewise("measure", "new")
     assert (code, err.splitlines()[0]) == (1, f"error: {NAME} has no finished run")
 

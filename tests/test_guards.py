@@ -189,7 +189,7 @@ def test_each_guard_fires_on_its_fault_alone(name):
     assert found.devices == record.spec.topology.world
 
 
-APART = {"by_rank": ({}, {"weights": weights(1.5, 2.0)})}
+DRIFTED = {"by_rank": ({}, {"weights": weights(1.5, 2.0)})}
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ APART = {"by_rank": ({}, {"weights": weights(1.5, 2.0)})}
 )
 @pytest.mark.parametrize("seen", ["drift", "same samples"])
 def test_ranks_that_exchange_nothing_are_said_to_train_alone(facts, alone, seen):
-    made = APART | {"facts": facts} if seen == "drift" else {"facts": SAME | facts}
+    made = DRIFTED | {"facts": facts} if seen == "drift" else {"facts": SAME | facts}
     assert names(a_record(**made)) == ["no exchange" if alone else seen]
     equal = [rank.find("facts") for rank in a_record(facts=facts).ranks]
     assert not replicas.alone(equal)  # They may do so in a way that cannot be seen.

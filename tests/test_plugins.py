@@ -13,7 +13,7 @@ from scalewise.errors import PluginError
 STRATEGIES = ("ddp", "fsdp", "hsdp", "pipeline", "tensor", "zero1")
 WORKLOADS = ("gpt", "mlp", "mnist-cnn", "vit")
 BUILT_IN = {
-    "launchers": {"local"},
+    "launchers": {"local", "slurm"},
     "frameworks": {"fake", "torch"},
     "strategies": {f"torch.{name}" for name in STRATEGIES},
     "workloads": {f"torch.{name}" for name in WORKLOADS},
@@ -85,6 +85,7 @@ def test_without_torch_only_what_needs_it_is_missing():
     extra = "pip install 'scalewise[torch]'"
     assert json.loads(done.stdout) == {
         "local": "loaded",
+        "slurm": "loaded",
         "fake": "loaded",
         "torch": "loaded",
         **{f"torch.{name}": [needs.format("strategy", name), extra] for name in STRATEGIES},
@@ -109,7 +110,7 @@ def test_a_strangers_part_is_loaded_like_ours(registered):
             "launchers",
             "locla",
             "",
-            "no launcher named 'locla'; there are: local",
+            "no launcher named 'locla'; there are: local, slurm",
             "did you mean 'local'?",
         ),
         (
