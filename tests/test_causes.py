@@ -134,7 +134,7 @@ def test_a_checkpoint_and_a_late_start_are_parts_of_the_life(run):
 
 
 def test_a_learning_rate_that_stays_is_asked_about(run):
-    assert run().wrong == {"learning rate"}
+    assert "learning rate" in run(attempt=0).wrong
 
 
 LINK = """

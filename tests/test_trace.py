@@ -322,13 +322,13 @@ def test_the_light_measurement_agrees_with_the_trace(quantity, args, traced):
 @pytest.mark.scripts
 @pytest.mark.alone
 def test_the_loader_alone_says_how_many_workers_would_do(tmp_path):
-    args = ["--slow-loader", "0.002", "--workers", "1", "--width", "64"]
+    args = ["--slow-loader", "0.002", "--workers", "1", "--width", "64", "--steps", "40"]
     record, _, found = heavy(tmp_path, *args, loaders_alone=True)
     for rank in record.ranks:
         loader = rank.find("loader")
         assert loader["workers"] == 1
         assert loader["batch"] == 32
-        assert loader["batches"] == 58
+        assert loader["batches"] == 38
         assert 250 < loader["rate"] < 505
     assert life(record)["loaders"] > 0
     assert "raise workers from 1 to" in found.points[0].action
