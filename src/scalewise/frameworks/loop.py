@@ -10,7 +10,7 @@ A run with a budget of steps is one long epoch: the session starts new passes
 over the data by itself. A run that has a checkpoint goes on from there.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,7 +44,9 @@ def train(spec: RunSpec, session: Session, probe: Probe, folder: Path, log: "Log
     leaving = Leaving(folder, session) if spec.checkpoint_every else None
     for epoch in range(max(0, done - 1) // outline.steps, outline.epochs or 1):
         spent, samples = 0.0, 0
-        for stop in _stops(done, (epoch + 1) * outline.steps, spec.checkpoint_every):
+        end = (epoch + 1) * outline.steps
+        while done < end:
+            stop = _next_stop(done, end, spec.checkpoint_every)
             with probe.span("train", epoch=epoch) as trained:
                 begin = epoch if done == epoch * outline.steps else None
                 steps = Stretch(stop - done, begin, leaving)
@@ -78,15 +80,13 @@ def train(spec: RunSpec, session: Session, probe: Probe, folder: Path, log: "Log
     return 0
 
 
-def _stops(done: int, end: int, every: int | None) -> Iterator[int]:
-    """Return where training pauses on the way from ``done`` to ``end`` steps: also at the end.
+def _next_stop(done: int, end: int, every: int | None) -> int:
+    """Return where training pauses next on the way from ``done`` to ``end`` steps.
 
-    >>> list(_stops(5, 22, 10)), list(_stops(22, 22, 10))
-    ([10, 20, 22], [])
+    >>> _next_stop(5, 22, 10), _next_stop(10, 22, 10), _next_stop(20, 22, 10)
+    (10, 20, 22)
     """
-    while done < end:
-        done = min(end, (done // every + 1) * every) if every else end
-        yield done
+    return min(end, (done // every + 1) * every) if every else end
 
 
 @dataclass(slots=True)
