@@ -12,9 +12,9 @@ import pytest
 
 from builders import a_run
 from scalewise.errors import RecordError
-from scalewise.record.close import close, last_word, rivals, told_to_end
+from scalewise.record.close import close, last_word, rivals
 from scalewise.record.files import read_json
-from scalewise.record.log import first_traceback, own_lines
+from scalewise.record.log import first_traceback, own_lines, told_to_end
 from scalewise.record.read import read_rank, read_run
 from scalewise.record.write import RankFile, rank_file, write_json
 from simulated import play

@@ -29,14 +29,8 @@ from scalewise.frameworks.loop import Log, train
 from scalewise.frameworks.place import take_place
 from scalewise.probe import Probe
 from scalewise.probe.watch import Watch
-from scalewise.record.close import (
-    close,
-    ends_in,
-    first_launch,
-    newest_attempt,
-    start_in,
-    told_to_end,
-)
+from scalewise.record.close import close, first_launch, newest_attempt
+from scalewise.record.log import ends_in, start_in, told_to_end
 from scalewise.record.write import SCHEMA, RankFile, write_json
 from scalewise.spec import RunSpec
 

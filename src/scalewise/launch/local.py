@@ -23,7 +23,8 @@ from scalewise.checks import positive, refuse_unknown
 from scalewise.errors import LaunchError
 from scalewise.launch import Command, Job, Plan, State, next_attempt, parcel, processes
 from scalewise.launch.program import program
-from scalewise.record.close import LastWord, ends_in, last_word
+from scalewise.record.close import LastWord, last_word
+from scalewise.record.log import ends_in
 from scalewise.record.write import rank_file, write_json, write_text
 from scalewise.spec import RunSpec
 

@@ -7,10 +7,8 @@ the run was started and can be done late, by another process, or twice.
 import json
 import math
 import os
-import re
-import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +18,6 @@ from scalewise.record.log import all_lines, own_lines
 from scalewise.record.write import rank_file, write_json
 
 TAIL = 1 << 16
-BEGINS = "scalewise: attempt "
-"""How a job says in its log which attempt begins."""
-_CANCELLED = re.compile(
-    r"\*\*\* (JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+(?: DUE TO ([^*,]+?)(?:,[^*]*)?)? \*"
-)
-"""What Slurm writes into the log of a job that it ends; a step alone ends with its ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,28 +117,38 @@ def closed(folder: Path, attempt: int) -> bool:
 
 def last_word(folder: Path, rank: int, attempt: int) -> LastWord:
     """Return the last lines that ``rank`` wrote in this attempt."""
-    path = rank_file(folder, rank)
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - TAIL))
-            tail = file.read().splitlines()
-    except FileNotFoundError:
-        return LastWord(rank, ())
-    lines = []
-    whole = size <= TAIL
-    for text in reversed(tail):
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
+    lines: list[Mapping[str, Any]] = []
+    for line in _from_the_end(folder, rank):
         if line.get("attempt") != attempt:
             break
         lines.append(line)
     else:
-        if not whole:
+        path = rank_file(folder, rank)
+        if path.exists() and path.stat().st_size > TAIL:
             lines += _header(path, attempt)
     return LastWord(rank, tuple(lines))
+
+
+def _from_the_end(folder: Path, rank: int) -> Iterator[Mapping[str, Any]]:
+    """Yield the last lines of a rank, newest first; those that were cut off are passed over."""
+    try:
+        with rank_file(folder, rank).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL))
+            tail = file.read().splitlines()
+    except FileNotFoundError:
+        return
+    for text in reversed(tail):
+        with suppress(ValueError):
+            line: Mapping[str, Any] = json.loads(text)
+            yield line
+
+
+def _header(path: Path, attempt: int) -> list[Mapping[str, Any]]:
+    """Return the first line of this attempt in a file too long to be read for it."""
+    begins = f'{{"attempt":{attempt},'.encode()
+    with path.open("rb") as file:
+        return [json.loads(next(line for line in file if line.startswith(begins)))]
 
 
 def first_launch(folder: Path, rank: int, first: int) -> float:
@@ -170,63 +172,8 @@ def first_launch(folder: Path, rank: int, first: int) -> float:
 
 def newest_attempt(folder: Path, least: int) -> int:
     """Return the last attempt that rank 0 has a word of; a job may start ranks by itself."""
-    try:
-        with rank_file(folder, 0).open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - TAIL))
-            tail = file.read().splitlines()
-    except FileNotFoundError:
-        return least
-    for text in reversed(tail):
-        try:
-            return max(least, int(json.loads(text)["attempt"]))
-        except (ValueError, KeyError, TypeError):
-            continue
-    return least
-
-
-def start_in(log: Path, attempt: int) -> int:
-    """Return where the words of an attempt begin, in the log of a job that has had several."""
-    try:
-        return max(0, log.read_bytes().rfind(f"{BEGINS}{attempt} on ".encode()))
-    except OSError:
-        return 0
-
-
-def ends_in(log: Path, start: int = 0) -> tuple[dict[int, str], dict[int, int]]:
-    """Return the signals and the exit codes that torchrun's agents told of, by process id.
-
-    Those that were seen first come first.
-    """
-    try:
-        text = log.read_bytes()[start:].decode(errors="replace")
-    except OSError:
-        return {}, {}
-    said = re.findall(r"failed \(exitcode: (-?\d+)\) local_rank: \d+ \(pid: (\d+)\)", text)
-    first = [(signal.Signals(-int(code)).name, pid) for code, pid in said if int(code) < 0]
-    signals = re.findall(r"Signal \d+ \((SIG\w+)\) received by PID (\d+)", text)
-    exits = {int(pid): int(code) for code, pid in said if int(code) > 0}
-    return {int(pid): name for name, pid in first + signals}, exits
-
-
-def told_to_end(log: Path, start: int = 0) -> str:
-    """Return why Slurm ended the job or its step, if its daemons say so in the log."""
-    try:
-        text = log.read_bytes()[start:].decode(errors="replace")
-    except OSError:
-        return ""
-    for what, node, reason in _CANCELLED.findall(text):
-        if what == "JOB" or reason:
-            due = f" due to {reason.lower()}" if reason else ""
-            return f"the job on {node} was cancelled{due}"
-    return ""
-
-
-def _header(path: Path, attempt: int) -> list[Mapping[str, Any]]:
-    """Return the first line of this attempt in a file too long to be read for it."""
-    begins = f'{{"attempt":{attempt},'.encode()
-    with path.open("rb") as file:
-        return [json.loads(next(line for line in file if line.startswith(begins)))]
+    newest = next((line["attempt"] for line in _from_the_end(folder, 0)), least)
+    return max(least, int(newest))
 
 
 def rivals(folder: Path, attempt: int) -> Path:

@@ -5,9 +5,16 @@ Standard library only, and Python 3.10, as everything that closes a run.
 
 import json
 import re
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+BEGINS = "scalewise: attempt "
+"""How a job says in its log which attempt begins."""
+_CANCELLED = re.compile(
+    r"\*\*\* (JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+(?: DUE TO ([^*,]+?)(?:,[^*]*)?)? \*"
+)
+"""What Slurm writes into the log of a job that it ends; a step alone ends with its ranks."""
 TRACEBACK = "Traceback (most recent call last):"
 _AGENT = re.compile(r"[IWEF]\d{4} [\d:.]+ \d+ .*torch/distributed/(elastic|launcher|run)")
 """A line of torchrun's own log."""
@@ -45,6 +52,43 @@ def first_traceback(lines: Sequence[str], told: str = "") -> str:
             break
         end += 1
     return "\n".join(lines[start:end])
+
+
+def start_in(log: Path, attempt: int) -> int:
+    """Return where the words of an attempt begin, in the log of a job that has had several."""
+    try:
+        return max(0, log.read_bytes().rfind(f"{BEGINS}{attempt} on ".encode()))
+    except OSError:
+        return 0
+
+
+def ends_in(log: Path, start: int = 0) -> tuple[dict[int, str], dict[int, int]]:
+    """Return the signals and the exit codes that torchrun's agents told of, by process id.
+
+    Those that were seen first come first.
+    """
+    try:
+        text = log.read_bytes()[start:].decode(errors="replace")
+    except OSError:
+        return {}, {}
+    said = re.findall(r"failed \(exitcode: (-?\d+)\) local_rank: \d+ \(pid: (\d+)\)", text)
+    first = [(signal.Signals(-int(code)).name, pid) for code, pid in said if int(code) < 0]
+    signals = re.findall(r"Signal \d+ \((SIG\w+)\) received by PID (\d+)", text)
+    exits = {int(pid): int(code) for code, pid in said if int(code) > 0}
+    return {int(pid): name for name, pid in first + signals}, exits
+
+
+def told_to_end(log: Path, start: int = 0) -> str:
+    """Return why Slurm ended the job or its step, if its daemons say so in the log."""
+    try:
+        text = log.read_bytes()[start:].decode(errors="replace")
+    except OSError:
+        return ""
+    for what, node, reason in _CANCELLED.findall(text):
+        if what == "JOB" or reason:
+            due = f" due to {reason.lower()}" if reason else ""
+            return f"the job on {node} was cancelled{due}"
+    return ""
 
 
 def _beginning(folder: Path) -> int:

@@ -16,7 +16,8 @@ from scalewise.launch import Command, Job, Plan, State, next_attempt, parcel
 from scalewise.launch.slurm import queue
 from scalewise.launch.slurm.script import script
 from scalewise.launch.slurm.settings import Settings, seconds
-from scalewise.record.close import ends_in, last_word, newest_attempt, start_in, told_to_end
+from scalewise.record.close import last_word, newest_attempt
+from scalewise.record.log import ends_in, start_in, told_to_end
 from scalewise.record.write import write_json, write_text
 from scalewise.spec import RunSpec
 

@@ -13,7 +13,7 @@ from scalewise.launch import parcel
 from scalewise.launch.program import program
 from scalewise.launch.slurm.settings import Settings, seconds
 from scalewise.record.checkpoints import LEAVE
-from scalewise.record.close import BEGINS
+from scalewise.record.log import BEGINS
 from scalewise.spec import RunSpec
 
 
