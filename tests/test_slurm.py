@@ -19,10 +19,8 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 STUDY = """\
 name = "cluster"
 [run]
-workload = "mlp"
-options = {{hidden = [32]}}
-data = "synthetic:512x8x8"
 batch = 16
+{of}
 {run}
 [vary]
 {vary}
@@ -31,6 +29,11 @@ name = "slurm"
 time = "00:10:00"
 {launcher}
 """
+TRAINED = """workload = "mlp"
+options = {hidden = [32]}
+data = "synthetic:512x8x8"
+"""
+FAKE = 'framework = "fake"'
 
 
 class Desk:
@@ -40,8 +43,8 @@ class Desk:
         self.cluster, self.folder = cluster, folder
         self.home = folder / "runs" / "cluster"
 
-    def write(self, run="steps = 20", vary='topology = ["2x2"]', launcher=""):
-        text = STUDY.format(run=run, vary=vary, launcher=launcher)
+    def write(self, run="steps = 20", vary='topology = ["2x2"]', launcher="", of=TRAINED):
+        text = STUDY.format(of=of, run=run, vary=vary, launcher=launcher)
         (self.folder / "study.toml").write_text(text)
         return StudySpec.from_dict(json.loads(self.ask("-c", TO_JSON)))
 
@@ -138,6 +141,34 @@ def test_a_preempted_run_goes_on_where_it_was(user):
     assert losses(record) == losses(other)
     (curve,) = collect.curves([user.home])
     assert [point.devices for point in curve.points] == [2]
+
+
+SIZES = 'topology = ["1x1", "1x2", "3x2"]'
+
+
+@pytest.mark.parametrize(("jobs", "count"), [("array", 3), ("one", 1)])
+def test_runs_share_a_job_as_the_study_says(user, jobs, count):
+    launcher = f'jobs = "{jobs}"'
+    study = user.write(of=FAKE, vary=f"{SIZES}\nbatch = [16, 32]", launcher=launcher)
+    done = user.scalewise("run", "study.toml")
+    assert done.returncode == 0, done.stderr
+    assert len(user.runs(study)) == 6
+    named = [json.loads((user.home / run.id / "job.json").read_text()) for run in study.runs()]
+    numbers = {str(each["job"]).partition("_")[0] for each in named}
+    assert len(numbers) == count
+    told = user.scalewise("measure", "runs/cluster")
+    assert ("sat idle" in told.stdout + told.stderr) == (jobs == "one")
+
+
+def test_inside_an_allocation_all_runs_go_there(user):
+    study = user.write(vary='topology = ["1x1", "2x2"]')
+    asked = ["salloc", "-N2", "-n2", "-c2", "scalewise", "run", "study.toml"]
+    done = user.cluster.run(*asked, cwd=user.folder, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "in the allocation of job" in done.stderr
+    hosts = [{rank.host for rank in record.ranks} for record in user.runs(study)]
+    assert [len(each) for each in hosts] == [1, 2]
+    assert not user.cluster.root("squeue", "--noheader").stdout
 
 
 def test_what_the_cluster_refuses_is_said(user):

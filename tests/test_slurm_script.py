@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from scalewise.errors import LaunchError, SpecError
 from scalewise.launch.local import LocalLauncher
 from scalewise.launch.slurm import SlurmLauncher
-from scalewise.launch.slurm.script import directive, pattern, script
+from scalewise.launch.slurm.script import array, directive, in_turn, pattern, script
 from scalewise.launch.slurm.settings import Settings, seconds
 from scalewise.spec import RunSpec, StudySpec
 
@@ -45,6 +46,23 @@ def text(run, given):
     return script(RunSpec.from_dict(run), STUDY, Settings.of(given), attempt=1)
 
 
+def sizes(*topologies, **fields):
+    return [RunSpec.from_dict({**RUN, "topology": each, **fields}) for each in topologies]
+
+
+def joint(name):
+    """Return the script of several runs together."""
+    if name == "array":
+        given = {**GPUS, "jobs": "array", "throttle": 2}
+        return array(sizes("2x4", "2x4", "2x4"), STUDY, Settings.of(given))
+    runs = sizes("1x1", "1x4", "2x4", checkpoint_every=100)
+    return in_turn(runs, STUDY, Settings.of({**GPUS, "jobs": "one"}))
+
+
+TEXTS = {name: partial(text, *given) for name, given in SCRIPTS.items()}
+TEXTS |= {name: partial(joint, name) for name in ("array", "in_turn")}
+
+
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
     """Keep the sites and the folder of whoever runs the tests out of the scripts."""
@@ -52,18 +70,18 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "getcwd", lambda: "/shared/project")
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", TEXTS)
 def test_scripts_read_like_an_engineers(name):
-    assert text(*SCRIPTS[name]) == (GOLDEN / f"{name}.sh").read_text()
+    assert TEXTS[name]() == (GOLDEN / f"{name}.sh").read_text()
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", TEXTS)
 def test_the_shell_takes_them(name):
-    subprocess.run(["bash", "-n"], input=text(*SCRIPTS[name]), text=True, check=True)
+    subprocess.run(["bash", "-n"], input=TEXTS[name](), text=True, check=True)
     if shutil.which("shellcheck"):
         options = ["--shell=bash", "--exclude=SC1090,SC1091", "-"]
         said = subprocess.run(
-            ["shellcheck", *options], input=text(*SCRIPTS[name]), text=True, capture_output=True
+            ["shellcheck", *options], input=TEXTS[name](), text=True, capture_output=True
         )
         assert said.stdout == ""
 
@@ -112,6 +130,8 @@ def test_signs_of_slurms_patterns_are_taken_as_they_are():
         ({"container": {"runtime": "podman"}}, "a container needs an image"),
         ({"container": {"image": "x", "runtime": "docker"}}, "runtime must be one of"),
         ({"site": "mars"}, "no site 'mars'"),
+        ({"jobs": "some"}, "jobs must be one of"),
+        ({"jobs": "one", "throttle": 2}, "throttle means nothing"),
     ],
 )
 def test_wrong_settings_are_refused(given, problem):
@@ -135,6 +155,26 @@ def test_device_hours_are_said_and_bounded():
         SlurmLauncher({"time": "00:30:00", "max_device_hours": 5}).asks(runs)
     with pytest.raises(SpecError, match="means nothing without a time limit"):
         SlurmLauncher({"max_device_hours": 5}).asks(runs)
+    shared = SlurmLauncher({"time": "00:30:00", "jobs": "one"})
+    assert shared.asks(runs) == "up to 4.0 device-hours"
+
+
+def test_runs_that_ask_for_the_same_share_an_array():
+    runs = sizes("1x4", "2x4", "1x4", "2x4", start="srun") + sizes("1x4")
+    groups = SlurmLauncher({"jobs": "array"}).together(runs)
+    assert groups == [[runs[0], runs[2]], [runs[1], runs[3]], [runs[4]]]
+    assert SlurmLauncher({"jobs": "one"}).together(runs) == [runs]
+    assert SlurmLauncher().together(runs) == [[run] for run in runs]
+
+
+def test_an_allocation_that_is_too_small_is_said(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "1")
+    launcher = SlurmLauncher()
+    assert launcher.asks(sizes("1x4")) == "in the allocation of job 7"
+    assert launcher.plan(sizes("1x4"), tmp_path).commands[0].argv[0] == "bash"
+    with pytest.raises(LaunchError, match="2x4 needs 2 nodes, and the allocation of job 7 has 1"):
+        launcher.plan(sizes("2x4"), tmp_path)
 
 
 def test_times_are_read_as_slurm_reads_them():

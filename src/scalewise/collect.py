@@ -9,6 +9,7 @@ from scalewise.analysis.explain import Explanation, explain
 from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
 from scalewise.errors import NewerSchema, RecordError, SpecError
 from scalewise.record import replicas
+from scalewise.record.allocation import stays
 from scalewise.record.files import failure, finished, read_study
 from scalewise.record.node import NodeRecord, read_nodes
 from scalewise.record.read import RunRecord, read_run
@@ -88,6 +89,18 @@ def nodes(records: Sequence[RunRecord]) -> dict[Path, tuple[NodeRecord, ...]]:
     return found
 
 
+def _idle(folder: Path) -> str:
+    """Say what sat idle in an allocation that was larger than most of its runs."""
+    there = stays(folder)
+    bought, idle = sum(stay.bought for stay in there), sum(stay.idle for stay in there)
+    if not idle:
+        return ""
+    return (
+        f"all runs shared an allocation of {max(stay.of for stay in there)} devices: of "
+        f"{bought:.2f} device-hours {idle:.2f} ({idle / bought:.0%}) sat idle beside smaller runs"
+    )
+
+
 def _readable(folder: Path) -> tuple[StudySpec, list[RunRecord], list[str]]:
     """Return a study, its runs that can be read, and what is left out."""
     study = read_study(folder)
@@ -104,6 +117,8 @@ def _readable(folder: Path) -> tuple[StudySpec, list[RunRecord], list[str]]:
     if broken and not records:
         raise broken[0]
     told = [f"left out: {problem} ({problem.hint})" for problem in broken]
+    if idle := _idle(folder):
+        told.append(idle)
     if records and len(there) < len(runs):
         told.append(f"{len(runs) - len(there)} of {len(runs)} runs are not finished")
     causes = [(run, failure(folder / run.id)) for run in runs if run.program and run not in there]

@@ -136,7 +136,7 @@ def settled(study: StudySpec) -> StudySpec:
 def plan(study: StudySpec, folder: Path) -> list[Plan]:
     """Return what would be executed for each run; start nothing."""
     launcher = _launcher(study)
-    return [launcher.plan([run], folder) for run in study.runs()]
+    return [launcher.plan(runs, folder) for runs in launcher.together(study.runs())]
 
 
 def write_plan(plans: Sequence[Plan], study: StudySpec, scripts: Path) -> list[Path]:
@@ -146,10 +146,10 @@ def write_plan(plans: Sequence[Plan], study: StudySpec, scripts: Path) -> list[P
     for each in plans:
         write_json(each.folder / "study.json", study.to_dict())
         launcher.prepare(each)
-        for name, text in each.files.items():
-            path = scripts / f"{name.partition('/')[0]}{Path(name).suffix}"
-            write_text(path, text)
-            written.append(path)
+        name, text = next(iter(each.files.items()))
+        path = scripts / Path(Path(name).parts[0]).with_suffix(Path(name).suffix)
+        write_text(path, text)
+        written.append(path)
     return written
 
 
@@ -318,27 +318,26 @@ def _carry_out(
     that a cluster has go on to their ends.
     """
     alone_here = launcher.at_once == 1
-    waiting = list(enumerate(todo, start=1))
+    numbers = {run: number for number, run in enumerate(todo, start=1)}
+    waiting = launcher.together(todo)
     under_way: list[_UnderWay] = []
     failed: dict[RunSpec, str] = {}
     try:
         while under_way or (waiting and not (failed and alone_here)):
             while waiting and len(under_way) < launcher.at_once and not (failed and alone_here):
-                number, run = waiting.pop(0)
-                watcher.started(number, run)
-                began = time.monotonic()
+                runs = waiting.pop(0)
+                for run in runs:
+                    watcher.started(numbers[run], run)
+                left, missing = _take_up(launcher, runs, folder, watcher)
+                under_way += left
                 try:
-                    job, taken_up = _begin(launcher, run, folder)
+                    under_way += _begin(launcher, missing, folder)
                 except LaunchError as refused:
                     if alone_here:
                         raise
-                    failed[run] = str(refused)
-                    watcher.ended(run, failed[run], 0.0)
-                    continue
-                if job:
-                    under_way.append(_UnderWay(run, job, taken_up, began))
-                else:
-                    watcher.ended(run, "", 0.0)  # It ended well while nobody watched.
+                    for run in missing:
+                        failed[run] = str(refused)
+                        watcher.ended(run, failed[run], 0.0)
             if detach:
                 return failed
             for each in list(under_way):
@@ -358,17 +357,33 @@ def _carry_out(
     return failed
 
 
-def _begin(launcher: Launcher, run: RunSpec, folder: Path) -> tuple[Job | None, bool]:
-    """Return the job of a run, and whether it was there; none if it has ended well meanwhile."""
-    left = _left_open(folder / run.id)
-    phase = launcher.poll(left).phase if left else "ended"
-    if left and phase == "running":
-        return left, True
-    if left and phase == "stuck":
-        launcher.cancel(left)
-    elif left and not _close(left, None, ""):
-        return None, True
-    return launcher.submit(launcher.plan([run], folder)), False
+def _take_up(
+    launcher: Launcher, runs: Sequence[RunSpec], folder: Path, watcher: Watcher
+) -> tuple[list[_UnderWay], list[RunSpec]]:
+    """Return what an earlier call left under way, and the runs that must be started."""
+    left, missing = [], []
+    for run in runs:
+        job = _left_open(folder / run.id)
+        phase = launcher.poll(job).phase if job else "ended"
+        if job and phase == "running":
+            left.append(_UnderWay(run, job, taken_up=True, began=time.monotonic()))
+            continue
+        if job and phase == "stuck":
+            launcher.cancel(job)
+        elif job and not _close(job, None, ""):
+            watcher.ended(run, "", 0.0)  # It ended well while nobody watched.
+            continue
+        missing.append(run)
+    return left, missing
+
+
+def _begin(launcher: Launcher, runs: Sequence[RunSpec], folder: Path) -> list[_UnderWay]:
+    """Start runs that belong together."""
+    if not runs:
+        return []
+    began = time.monotonic()
+    jobs = launcher.submit(launcher.plan(runs, folder))
+    return [_UnderWay(run, job, taken_up=False, began=began) for run, job in zip(runs, jobs)]
 
 
 def _end(launcher: Launcher, one: _UnderWay, state: State) -> str:

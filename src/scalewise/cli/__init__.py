@@ -134,18 +134,19 @@ def plan(
     study.check(question.runs())
     plans = study.plan(question, folder)
     for each in plans:
-        (one,) = each.runs
-        there = "finished" if finished(folder / one.id) else "to run"
-        size = f", batch {one.batch}, global {one.global_batch}" if one.batch else ""
-        typer.echo(f"{one.title}{size}: {there}")
+        for one in each.runs:
+            there = "finished" if finished(folder / one.id) else "to run"
+            size = f", batch {one.batch}, global {one.global_batch}" if one.batch else ""
+            typer.echo(f"{one.title}{size}: {there}")
         for command in each.commands:
             typer.echo(f"  {command}")
     if any("{port}" in str(command) for each in plans for command in each.commands):
         typer.echo("{port} is a free one, found when the run starts")
-    word = "run" if len(plans) == 1 else "runs"
+    runs = question.runs()
+    word = "run" if len(runs) == 1 else "runs"
     rule = f"{question.scaling} scaling" if question.scaling else "scaling observed"
-    asked = study.asks(question, question.runs())
-    typer.echo(f"{len(plans)} {word}, {rule}, {asked or 'one after another'}, in {folder}")
+    asked = study.asks(question, runs)
+    typer.echo(f"{len(runs)} {word}, {rule}, {asked or 'one after another'}, in {folder}")
     if write:
         for path in study.write_plan(plans, question, write):
             typer.echo(path)

@@ -38,7 +38,7 @@ class Plan:
     """The study's folder; each run has one of its own in it, named by its id."""
     commands: tuple[Command, ...]
     files: Mapping[str, str] = field(default_factory=dict)
-    """Text by path, relative to the folder."""
+    """Text by path, relative to the folder; the first is the script that starts it all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,10 @@ class Launcher(Protocol):
         """Say what these runs would take of a shared machine; refuse more than is allowed."""
         ...
 
+    def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
+        """Return which runs are planned and started as one."""
+        ...
+
     def plan(self, runs: Sequence[RunSpec], folder: Path) -> Plan:
         """Say what would be executed, without executing it."""
         ...
@@ -95,8 +99,8 @@ class Launcher(Protocol):
         """Write what the plan's commands read."""
         ...
 
-    def submit(self, plan: Plan) -> Job:
-        """Execute the plan and return at once."""
+    def submit(self, plan: Plan) -> list[Job]:
+        """Execute the plan and return at once, with a job for each run."""
         ...
 
     def poll(self, job: Job) -> State:

@@ -58,10 +58,12 @@ class LocalLauncher:
         """Say nothing: this machine is the user's own."""
         return ""
 
+    def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
+        """Return every run apart: they share this machine."""
+        return [[run] for run in runs]
+
     def plan(self, runs: Sequence[RunSpec], folder: Path) -> Plan:
-        """Say what would be executed; runs share this machine, so one at a time."""
-        if len(runs) != 1:
-            raise LaunchError(f"the local launcher plans one run at a time, got {len(runs)}")
+        """Say what would be executed."""
         (run,) = runs
         _refuse_crowd(run)
         if run.started_by in ("srun", "mpirun"):
@@ -86,7 +88,7 @@ class LocalLauncher:
                 parcel.pack(plan.folder)
             write_json(plan.folder / run.id / "spec.json", run.to_dict())
 
-    def submit(self, plan: Plan) -> Job:
+    def submit(self, plan: Plan) -> list[Job]:
         """Start the run and return at once."""
         (run,) = plan.runs
         home = plan.folder / run.id
@@ -114,7 +116,7 @@ class LocalLauncher:
         except BaseException:
             processes.end(home)  # Nobody could find them again.
             raise
-        return job
+        return [job]
 
     def _sample(self, home: Path, pid: int, env: Mapping[str, str]) -> None:
         """Have the machine watched during the run; without it nothing else is lost."""

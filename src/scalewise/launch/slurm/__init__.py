@@ -1,11 +1,13 @@
 """Run a study on a cluster: each run a job of Slurm's.
 
-``script`` is pure text, ``queue`` asks the controller, ``settings`` is what a
-study or a site says. A job closes its own record when it ends, so nobody needs
-to watch it; whoever does learns from Slurm why a job died.
+``script`` is pure text, ``queue`` asks the controller, ``here`` does without it in
+an allocation that is there already, ``settings`` is what a study or a site says. A
+job closes its own record when it ends, so nobody needs to watch it; whoever does
+learns from Slurm why a job died.
 """
 
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,10 +15,10 @@ from typing import Any
 
 from scalewise.errors import LaunchError, SpecError
 from scalewise.launch import Command, Job, Plan, State, next_attempt, parcel
-from scalewise.launch.slurm import queue
-from scalewise.launch.slurm.script import script
+from scalewise.launch.slurm import here, queue
+from scalewise.launch.slurm.script import Request, array, in_turn, script
 from scalewise.launch.slurm.settings import Settings, seconds
-from scalewise.record.close import last_word, newest_attempt
+from scalewise.record.close import closed, last_word, newest_attempt
 from scalewise.record.log import ends_in, start_in, told_to_end
 from scalewise.record.write import write_json, write_text
 from scalewise.spec import RunSpec
@@ -36,6 +38,8 @@ class SlurmLauncher:
 
     def __init__(self, given: Mapping[str, Any] | None = None) -> None:
         self.settings = Settings.of(given or {})
+        self._inside = here.allocation()
+        self._in_turn = self.settings.jobs == "one" or self._inside is not None
         self._submitted: list[str] = []
         self._asked: dict[str, None] = {}
         self._known: dict[str, queue.Entry] = {}
@@ -45,8 +49,13 @@ class SlurmLauncher:
 
     def asks(self, runs: Sequence[RunSpec]) -> str:
         """Say how many device-hours these runs may take; refuse more than is allowed."""
+        if self._inside:
+            return f"in the allocation of job {self._inside}"
         limit, most = self.settings.time, self.settings.max_device_hours
         devices = sum(run.topology.world for run in runs)
+        if self._in_turn and runs:
+            asked = Request.of(runs, self.settings)
+            devices = asked.nodes * asked.devices
         if limit is None:
             if most is not None:
                 raise SpecError(
@@ -63,16 +72,49 @@ class SlurmLauncher:
             )
         return f"up to {hours:,.1f} device-hours"
 
+    def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
+        """Return which runs share a job, or an array of jobs."""
+        if self._in_turn:
+            return [list(runs)] if runs else []
+        if self.settings.jobs == "each":
+            return [[run] for run in runs]
+        alike: dict[Request, list[RunSpec]] = {}
+        for run in runs:
+            alike.setdefault(Request.of([run], self.settings), []).append(run)
+        return list(alike.values())
+
     def plan(self, runs: Sequence[RunSpec], folder: Path) -> Plan:
         """Say what would be submitted."""
-        if len(runs) != 1:
-            raise LaunchError(f"the slurm launcher plans one run at a time, got {len(runs)}")
-        (run,) = runs
-        path = folder / run.id / "plan" / "job.sh"
-        attempt = next_attempt(folder / run.id)
-        text = script(run, folder, self.settings, attempt=attempt)
-        command = Command(("sbatch", "--parsable", str(path)))
-        return Plan((run,), folder, (command,), {f"{run.id}/plan/job.sh": text})
+        files = {
+            f"{run.id}/plan/job.sh": script(
+                run,
+                folder,
+                self.settings,
+                attempt=next_attempt(folder / run.id),
+                within=self._in_turn,
+            )
+            for run in runs
+        }
+        if self._in_turn:
+            self._refuse_larger(runs)
+            files = {"in-turn.sh": in_turn(runs, folder, self.settings), **files}
+        elif self.settings.jobs == "array":
+            name = f"array-{runs[0].id}.sh"
+            files = {name: array(runs, folder, self.settings), **files}
+        start = ("bash",) if self._inside else ("sbatch", "--parsable")
+        command = Command((*start, str(folder / next(iter(files)))))
+        return Plan(tuple(runs), folder, (command,), files)
+
+    def _refuse_larger(self, runs: Sequence[RunSpec]) -> None:
+        """Refuse runs for which the allocation that we are in has not enough nodes."""
+        there = int(os.environ.get("SLURM_JOB_NUM_NODES", 0)) if self._inside else 0
+        for run in runs:
+            if there and run.topology.nodes > there:
+                raise LaunchError(
+                    f"{run.topology} needs {run.topology.nodes} nodes, "
+                    f"and the allocation of job {self._inside} has {there}",
+                    hint="leave the allocation to submit jobs of their own, or ask for more nodes",
+                )
 
     def prepare(self, plan: Plan) -> None:
         """Write what the jobs read: scripts, specs and the worker's half."""
@@ -82,49 +124,74 @@ class SlurmLauncher:
         for run in plan.runs:
             write_json(plan.folder / run.id / "spec.json", run.to_dict())
 
-    def submit(self, plan: Plan) -> Job:
+    def submit(self, plan: Plan) -> list[Job]:
         """Hand the job in and return at once."""
-        (run,) = plan.runs
-        home = plan.folder / run.id
         self.prepare(plan)
-        log = home / "log.txt"
-        earlier = log.stat().st_size if log.exists() else 0
-        number = queue.submit(home / "plan" / "job.sh", self._turn())
+        homes = [plan.folder / run.id for run in plan.runs]
+        before = [(next_attempt(home), _size(home / "log.txt")) for home in homes]
+        name = self._start(plan.folder / next(iter(plan.files)))
+        jobs = []
+        for place, (run, home, (attempt, size)) in enumerate(zip(plan.runs, homes, before)):
+            own = {**name, "log": size}
+            if self.settings.jobs == "array" and not self._in_turn:
+                own["job"] = f"{name['job']}_{place}"
+            jobs.append(Job(home, attempt, run.topology.world, own))
+            write_json(home / "job.json", {"attempt": attempt, "world": jobs[-1].world, **own})
+        return jobs
+
+    def _start(self, path: Path) -> dict[str, Any]:
+        """Hand a script in, or carry it out here; return how to find it again."""
+        name: dict[str, Any] = {"launcher": "slurm", "submitted": time.time()}
+        if self._in_turn:
+            name["shared"] = True
+        if self._inside:
+            started = here.submit(path, path.with_suffix(".txt"))
+            return {**name, "job": self._inside, "process": started}
+        number = queue.submit(path, self._turn())
         self._submitted.append(number)
-        name = {"launcher": "slurm", "job": number, "log": earlier, "submitted": time.time()}
-        job = Job(home, next_attempt(home), run.topology.world, name)
-        write_json(home / "job.json", {"attempt": job.attempt, "world": job.world, **name})
-        return job
+        return {**name, "job": number}
 
     def _turn(self) -> list[str]:
         """Return the option by which a job waits for its turn, where not all may run at once."""
         most = self.settings.throttle
-        if most is None or len(self._submitted) < most:
+        if most is None or self.settings.jobs != "each" or len(self._submitted) < most:
             return []
         return [f"--dependency=afterany:{self._submitted[-most]}"]
 
     def poll(self, job: Job) -> State:
         """Say where the job is; change nothing."""
-        number = job.name["job"]
-        self._ask(number)
-        entry = self._known.get(number)
+        entry = self._entry(job)
         if entry is None:
-            since = self._unknown.setdefault(number, time.monotonic())
+            since = self._unknown.setdefault(job.name["job"], time.monotonic())
             gone = time.monotonic() - since > FORGOTTEN
             return State("ended" if gone else "running")
         if entry.waits:
             soon = f", expected to start {entry.start}" if entry.start not in ("", "N/A") else ""
             return State("running", note=f"pending: {entry.reason}{soon}")
-        if not entry.ended:
-            return State("running")
         log = job.folder / "log.txt"
+        if not entry.ended and not _over(job):
+            waits = "shared" in job.name and _size(log) == job.name["log"]
+            note = f"waits for its turn in job {job.name['job']}" if waits else ""
+            return State("running", note=note)
         start = start_in(log, newest_attempt(job.folder, job.attempt)) or job.name["log"]
         killed, exits = ends_in(log, start)
         return State("ended", _why(job, entry) or told_to_end(log, start), killed, exits)
 
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
-        """End the job."""
-        queue.cancel(job.name["job"])
+        """End the job; one that others share goes on for them, when its run is over."""
+        if _over(job):
+            return
+        if "process" in job.name:
+            here.cancel(job.name["process"])
+        else:
+            queue.cancel(job.name["job"])
+
+    def _entry(self, job: Job) -> queue.Entry | None:
+        """Return the job as Slurm has it, or nothing if it does not know it."""
+        if "process" in job.name:
+            return here.look(job.name["process"])
+        self._ask(job.name["job"])
+        return self._known.get(job.name["job"])
 
     def _ask(self, number: str) -> None:
         """Ask about all jobs at once, now and then."""
@@ -139,6 +206,15 @@ class SlurmLauncher:
         except LaunchError:
             if self._looked - self._answered > SILENCE:
                 raise
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _over(job: Job) -> bool:
+    """Say whether a run has ended whose job goes on, with others."""
+    return "shared" in job.name and closed(job.folder, newest_attempt(job.folder, job.attempt))
 
 
 def _why(job: Job, entry: queue.Entry) -> str:

@@ -63,7 +63,7 @@ def look(ids: Iterable[str]) -> dict[str, Entry]:
     """Return every job that Slurm still knows, by id."""
     wanted = set(ids)
     said = _ask(
-        "squeue", "--noheader", "--states=all", f"--user={getpass.getuser()}",
+        "squeue", "--noheader", "--array", "--states=all", f"--user={getpass.getuser()}",
         "--format=%i|%T|%r|%S|%N",
     )  # fmt: skip
     if said.returncode:

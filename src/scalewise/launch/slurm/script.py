@@ -1,10 +1,11 @@
 """A run as a batch script that a person can read, edit and submit: text, and nothing else."""
 
+import math
 import os
 import re
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 
@@ -12,47 +13,145 @@ from scalewise.errors import SpecError
 from scalewise.launch import parcel
 from scalewise.launch.program import program
 from scalewise.launch.slurm.settings import Settings, seconds
+from scalewise.record.allocation import FILE, LINE
 from scalewise.record.checkpoints import LEAVE
 from scalewise.record.log import BEGINS
 from scalewise.spec import RunSpec
 
 
-def script(run: RunSpec, folder: Path, settings: Settings, *, attempt: int) -> str:
-    """Return the batch script of one run; ``folder`` is the study's."""
+def script(
+    run: RunSpec, folder: Path, settings: Settings, *, attempt: int, within: bool = False
+) -> str:
+    """Return the batch script of one run; ``folder`` is the study's.
+
+    ``within``: it is one of several in a job, which may have more nodes than it wants.
+    """
+    home = folder / run.id
+    name = f"{folder.name}-{run.topology}"
     blocks = [
-        _header(run, folder, settings),
+        _header(run.title, name, home / "log.txt", Request.of([run], settings), settings),
         _surroundings(settings),
         _meeting(settings),
         _variables(run, folder, settings, attempt),
-        _ranks(run, folder, settings),
+        _ranks(run, folder, settings, within=within),
     ]
+    return _joined(blocks)
+
+
+def in_turn(runs: Sequence[RunSpec], folder: Path, settings: Settings) -> str:
+    """Return the script of a job that has all runs in it, one after another."""
+    asked = Request.of(runs, settings)
+    title = f"{len(runs)} runs of {folder.name}, one after another in one allocation"
+    return _joined(
+        [
+            _header(title, folder.name, folder / "in-turn.txt", asked, settings),
+            _array("homes", [str(folder / run.id) for run in runs]),
+            [f"devices=({' '.join(str(run.topology.world) for run in runs)})"],
+            [
+                "# A warning is for the run that is under way, and then no other one starts.",
+                "run='' warned=''",
+                "trap 'warned=yes; kill -USR1 \"$run\" 2>/dev/null' USR1 TERM",
+            ],
+            [
+                'for place in "${!homes[@]}"; do',
+                "    home=${homes[place]} began=$(date +%s.%N)",
+                "    # It may have finished before this job was put back into the queue.",
+                '    [ "$home/outcome.json" -nt "$home/job.json" ] && continue',
+                '    bash "$home/plan/job.sh" >>"$home/log.txt" 2>&1 &',
+                "    run=$!",
+                '    wait "$run"',
+                '    while kill -0 "$run" 2>/dev/null; do wait "$run"; done',
+                "    # Devices that this run left idle are paid for: keep them in mind.",
+                f"    printf '{LINE}\\n' \\",
+                '        "$SLURM_JOB_ID" "${home##*/}" "${devices[place]}" '
+                f'"$((SLURM_JOB_NUM_NODES * {asked.devices}))" \\',
+                f'        "$began" "$(date +%s.%N)" >>{quote(str(folder / FILE))}',
+                '    [ -z "$warned" ] || break',
+                "done",
+            ],
+        ]
+    )
+
+
+def array(runs: Sequence[RunSpec], folder: Path, settings: Settings) -> str:
+    """Return the script of an array of jobs, a task for each run; all ask for the same."""
+    asked = Request.of(runs, settings)
+    most = f"%{settings.throttle}" if settings.throttle else ""
+    name = f"{folder.name}-{asked.nodes}x{asked.devices}"
+    title = f"{len(runs)} runs of {folder.name}, a task of this array for each"
+    header = _header(title, name, folder / f"{name}.txt", asked, settings)
+    header.insert(2, f"#SBATCH --array=0-{len(runs) - 1}{most}")
+    return _joined(
+        [
+            header,
+            _array("homes", [str(folder / run.id) for run in runs]),
+            [
+                "home=${homes[SLURM_ARRAY_TASK_ID]}",
+                'exec bash "$home/plan/job.sh" >>"$home/log.txt" 2>&1',
+            ],
+        ]
+    )
+
+
+def _array(name: str, words: Sequence[str]) -> list[str]:
+    return [f"{name}=(", *(f"    {quote(word)}" for word in words), ")"]
+
+
+def _joined(blocks: Sequence[Sequence[str]]) -> str:
     return "\n".join("\n".join(block) + "\n" for block in blocks if block)
 
 
-def _header(run: RunSpec, folder: Path, settings: Settings) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the runs of a job need of the cluster; of several, what is enough for each."""
+
+    nodes: int
+    devices: int
+    """On each node."""
+    tasks: int
+    """On each node."""
+    cpus: int
+    """For each task."""
+    requeue: bool
+    warned: bool
+
+    @classmethod
+    def of(cls, runs: Sequence[RunSpec], settings: Settings) -> "Request":
+        """Return what these runs need."""
+        most = max(tasks(run) for run in runs)
+        cores = max(tasks(run) * cpus(run, settings) for run in runs)
+        return cls(
+            nodes=max(run.topology.nodes for run in runs),
+            devices=max(run.topology.devices for run in runs),
+            tasks=most,
+            cpus=math.ceil(cores / most),
+            requeue=any(requeues(run, settings) for run in runs),
+            warned=bool(settings.warning) and any(run.checkpoint_every for run in runs),
+        )
+
+
+def _header(title: str, name: str, log: Path, asked: Request, settings: Settings) -> list[str]:
     return [
         "#!/bin/bash",
-        f"# scalewise: {_in_comment(run.title)}",
-        *(f"#SBATCH {option}" for option in _options(run, folder, settings)),
+        f"# scalewise: {_in_comment(title)}",
+        *(f"#SBATCH {option}" for option in _options(name, log, asked, settings)),
         "set -u",
     ]
 
 
-def _options(run: RunSpec, folder: Path, settings: Settings) -> Iterator[str]:
+def _options(name: str, log: Path, asked: Request, settings: Settings) -> Iterator[str]:
     """Yield the job's options, as its script has them."""
-    topology = run.topology
-    log = str(folder / run.id / "log.txt")
-    yield f"--job-name={directive(f'{folder.name}-{topology}')}"
+    yield f"--job-name={directive(name)}"
     yield f"--chdir={directive(os.getcwd())}"
-    yield f"--output={directive(pattern(log))}"
+    yield f"--output={directive(pattern(str(log)))}"
     yield "--open-mode=append"
-    yield f"--nodes={topology.nodes}"
-    yield f"--ntasks-per-node={tasks(run)}"
-    yield f"--cpus-per-task={cpus(run, settings)}"
+    yield f"--nodes={asked.nodes}"
+    yield f"--ntasks-per-node={asked.tasks}"
+    yield f"--cpus-per-task={asked.cpus}"
     if settings.gpus_per_node:
-        yield f"--gpus-per-node={topology.devices}"
+        yield f"--gpus-per-node={asked.devices}"
     elif settings.gres:
-        yield f"--gres={directive(f'{settings.gres}:{topology.devices}')}"
+        yield f"--gres={directive(f'{settings.gres}:{asked.devices}')}"
     for name in ("time", "account", "partition", "qos", "constraint", "reservation"):
         if (value := getattr(settings, name)) is not None:
             yield f"--{name}={directive(value)}"
@@ -60,8 +159,8 @@ def _options(run: RunSpec, folder: Path, settings: Settings) -> Iterator[str]:
         yield f"--mem={directive(settings.memory)}"
     if settings.exclusive:
         yield "--exclusive"
-    yield "--requeue" if requeues(run, settings) else "--no-requeue"
-    if run.checkpoint_every and settings.warning:
+    yield "--requeue" if asked.requeue else "--no-requeue"
+    if asked.warned:
         yield f"--signal=B:USR1@{_warning(settings)}"
     yield from (directive(option) for option in settings.sbatch)
 
@@ -134,11 +233,11 @@ def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> 
     ]
 
 
-def _ranks(run: RunSpec, folder: Path, settings: Settings) -> list[str]:
+def _ranks(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> list[str]:
     """Return the lines that start the ranks, wait for them and close the run's record."""
     image = f"{_runtime(settings)} " if settings.container else ""
-    python, nodes = f"{image}{quote(settings.interpreter)} -m", run.topology.nodes
-    beside = f"srun --overlap --nodes={nodes} --ntasks={nodes} --cpus-per-task=1"
+    python = f"{image}{quote(settings.interpreter)} -m"
+    beside = f"srun --overlap {_part(run.topology.nodes, 1, within=within)} --cpus-per-task=1"
     lines = [
         f'leave="$SCALEWISE_RUN/{LEAVE}"',
         'rm -f "$leave"',
@@ -148,7 +247,7 @@ def _ranks(run: RunSpec, folder: Path, settings: Settings) -> list[str]:
         "# One process beside the ranks of each node samples how busy it is.",
         f'{beside} {python} scalewise.probe.sampler "$SCALEWISE_RUN" 1 >/dev/null 2>&1 &',
         "sampler=$!",
-        f"{_step(run, folder, settings)} &",
+        f"{_step(run, folder, settings, within=within)} &",
         "ranks=$!",
         'wait "$ranks"; code=$?',
         "# A signal ends the waiting, and not the ranks.",
@@ -171,9 +270,19 @@ def _ranks(run: RunSpec, folder: Path, settings: Settings) -> list[str]:
     ]
 
 
-def _step(run: RunSpec, folder: Path, settings: Settings) -> str:
+def _part(nodes: int, tasks: int, *, within: bool) -> str:
+    """Return srun's words for tasks on so many nodes, the first ones of a larger job."""
+    first = f" --ntasks-per-node={tasks} --relative=0" if within else ""
+    return f"--nodes={nodes} --ntasks={nodes * tasks}{first}"
+
+
+def _step(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> str:
     """Return the command that starts the ranks on all nodes, a line for each program in it."""
     starter = _mpirun(run, settings) if run.started_by == "mpirun" else _srun(settings)
+    if run.started_by == "direct" and not run.program:
+        starter += " --nodes=1 --ntasks=1"
+    elif within and run.started_by != "mpirun":
+        starter += f" {_part(run.topology.nodes, tasks(run), within=True)}"
     image = [_runtime(settings)] if settings.container else []
     return " \\\n    ".join([starter, *image, *_rank(run, folder, settings)])
 
@@ -184,7 +293,7 @@ def _rank(run: RunSpec, folder: Path, settings: Settings) -> list[str]:
         return _program(run, settings)
     worker = f"-m scalewise.frameworks train {quote(str(folder / run.id))}"
     python = quote(settings.interpreter)
-    if run.started_by in ("srun", "mpirun"):
+    if run.started_by != "torchrun":
         return [f"{python} {worker}"]
     agent = _agent(run, settings).replace(" --rdzv-backend", " \\\n        --rdzv-backend")
     return [f"{python} -m torch.distributed.run {agent}", worker]

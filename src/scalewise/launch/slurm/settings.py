@@ -14,6 +14,7 @@ from scalewise.checks import choice, nearest, positive, refuse_unknown, typed, w
 from scalewise.errors import SpecError
 
 Runtime = Literal["singularity", "apptainer", "podman"]
+Jobs = Literal["each", "array", "one"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,8 @@ class Settings:
     """Further options of the job, for example --mail-type=END."""
     srun: tuple[str, ...] = ()
     """Further options of the step."""
+    jobs: Jobs = "each"
+    """A job for each run, an array for runs that ask for the same, or one for all in turn."""
     throttle: int | None = None
     """How many jobs of the study may run at once; nothing means all."""
     warning: int = 120
@@ -91,6 +94,11 @@ class Settings:
             typed(f"[launcher] {name}", getattr(self, name), bool, "true or false")
         if self.requeue is not None:
             typed("[launcher] requeue", self.requeue, bool, "true or false")
+        choice("[launcher] jobs", self.jobs, get_args(Jobs))
+        if self.jobs == "one" and self.throttle:
+            raise SpecError(
+                "throttle means nothing where one job has all runs in it", hint="leave it out"
+            )
         for name in ("cpus_per_task", "throttle"):
             if getattr(self, name) is not None:
                 whole(f"[launcher] {name}", getattr(self, name), least=1)

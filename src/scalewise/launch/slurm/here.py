@@ -1,0 +1,48 @@
+"""Carry a script out in the allocation that we are in: ``salloc``, or a job of the user's own."""
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from scalewise.launch import processes
+from scalewise.launch.slurm.queue import Entry
+
+LEAVING = 20.0
+"""Seconds in which a script that was told to end may close its record."""
+
+
+def allocation() -> str | None:
+    """Return the number of the job that we are in, if any."""
+    return os.environ.get("SLURM_JOB_ID")
+
+
+def submit(path: Path, log: Path) -> dict[str, Any]:
+    """Start a script beside us; return how to find it again."""
+    child = processes.start(["bash", str(path)], {}, log)
+    return {"pid": child.pid, "created": psutil.Process(child.pid).create_time()}
+
+
+def look(process: dict[str, Any]) -> Entry:
+    """Return the state of a script."""
+    return Entry("RUNNING" if processes.alive(**process) else "COMPLETED")
+
+
+def cancel(process: dict[str, Any]) -> None:
+    """End a script and the steps that it has started."""
+    until = time.monotonic() + LEAVING
+    _tell(process, signal.SIGTERM)
+    while processes.alive(**process) and time.monotonic() < until:
+        time.sleep(0.1)
+    _tell(process, signal.SIGKILL)
+
+
+def _tell(process: dict[str, Any], what: signal.Signals) -> None:
+    """Send a signal to the script and its children: it has a session of its own."""
+    if processes.alive(**process):
+        with suppress(ProcessLookupError):
+            os.killpg(process["pid"], what)
