@@ -34,6 +34,7 @@ from scalewise.analysis.measure.window import Window
 from scalewise.cli import main
 from scalewise.errors import SpecError
 from scalewise.frameworks.fake import Fake, Law
+from scalewise.record.node import NodeRecord
 from scalewise.record.read import read_rank
 from scalewise.record.write import write_json
 from scalewise.report import explanation, formats
@@ -358,6 +359,55 @@ def test_the_largest_point_decides_whether_it_scales(network, verdict, tmp_path)
     assert found.scales.verdict == verdict
     assert (found.scales.devices, found.scales.efficiency.count) == (2, 1)
     assert found.correct is None
+
+
+def test_what_leaving_the_node_costs(tmp_path):
+    study = a_study(options=CLEAN | {"network": 0.02}, topologies=["1x1", "1x2", "2x2", "4x2"])
+    found = explained(study, tmp_path)
+    edge = found.boundary
+    assert (edge.devices, edge.nodes, edge.cause) == ((2, 4), 2, "transfer")
+    assert edge.efficiency == (found.points[1].efficiency, found.points[2].efficiency)
+    assert edge.factor == pytest.approx(
+        found.points[2].factors["transfer"] / found.points[1].factors["transfer"]
+    )
+    assert edge.sentence in formats.in_words(explanation.sections([found]))
+
+
+def test_a_network_that_costs_nothing_is_said_to(tmp_path):
+    study = a_study(options=CLEAN | {"ring": 0.0, "network": 0.0}, topologies=["1x2", "2x2"])
+    assert "costs little so far" in explained(study, tmp_path).boundary.sentence
+
+
+def test_nodes_on_one_host_have_no_boundary(tmp_path):
+    def rehearsed(record):
+        return replace(record, ranks=tuple(replace(each, host="one") for each in record.ranks))
+
+    found = explained(a_study(topologies=["1x2", "2x2"]), tmp_path, rehearsed)
+    assert found.boundary is None
+    assert explained(a_study(topologies=["1x1", "1x2"]), tmp_path / "other").boundary is None
+
+
+def test_a_clock_that_is_off_is_told_of(tmp_path):
+    study = a_study(topologies=["2x1"])
+    curve, (record,) = measured(study, tmp_path)
+    nodes = [
+        replace(an_idle_node(record), host=f"node-{place}", ahead=ahead, within=0.001)
+        for place, ahead in enumerate([None, -2.5])
+    ]
+    found = explain(curve, [record], nodes={record.folder: nodes})
+    (told,) = [text for text in found.points[0].warnings if "clock" in text]
+    assert "the clock of node-1 is 2.50 s behind the first node's" in told
+    assert "-2500.00 ± 1.00" in formats.in_words(explanation.sections([found]))
+
+
+def an_idle_node(record):
+    """Return what a sampler sees of a machine on which nothing happens."""
+    at = np.linspace(record.started, record.ended, 5)
+    nothing = np.zeros(5)
+    return NodeRecord(
+        host="", interval=1.0, cores=1, memory_total=None, at=at, devices=(),
+        cpu=nothing, own=nothing, memory=nothing, energy=nothing, spent=nothing,
+    )  # fmt: skip
 
 
 def test_one_point_alone_has_no_verdict(tmp_path):

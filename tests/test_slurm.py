@@ -11,6 +11,7 @@ import pytest
 
 from scalewise import collect
 from scalewise.record.close import last_word
+from scalewise.record.node import read_nodes
 from scalewise.record.read import read_run
 from scalewise.spec import StudySpec
 
@@ -61,6 +62,11 @@ class Desk:
         pipes = {"stdout": PIPE, "stderr": PIPE, "text": True}
         return self.cluster.start("scalewise", *words, cwd=self.folder, **pipes)
 
+    def measured(self):
+        done = self.scalewise("measure", "runs/cluster")
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
     def runs(self, study):
         return [read_run(self.home / run.id, run) for run in study.runs()]
 
@@ -102,7 +108,11 @@ def test_one_study_on_one_two_and_three_nodes(user):
     hosts = [{rank.host for rank in record.ranks} for record in user.runs(study)]
     assert [len(each) for each in hosts] == [1, 2, 3]
     assert set().union(*hosts) == set(user.cluster.names)
-    assert "cluster" in user.scalewise("measure", "runs/cluster").stdout
+    assert "up to 2 devices on one node, from 4 on several" in user.measured()
+    clocks = [node.within for node in read_nodes(user.home / study.runs()[1].id, 1)]
+    assert clocks[0] is None
+    assert clocks[1] < 0.05
+    assert "leaving the node" in user.scalewise("explain", "runs/cluster").stdout
     told = user.scalewise("status", "runs/cluster").stdout
     assert told.count("finished") == 3
 
@@ -156,8 +166,7 @@ def test_runs_share_a_job_as_the_study_says(user, jobs, count):
     named = [json.loads((user.home / run.id / "job.json").read_text()) for run in study.runs()]
     numbers = {str(each["job"]).partition("_")[0] for each in named}
     assert len(numbers) == count
-    told = user.scalewise("measure", "runs/cluster")
-    assert ("sat idle" in told.stdout + told.stderr) == (jobs == "one")
+    assert ("sat idle" in user.measured()) == (jobs == "one")
 
 
 def test_inside_an_allocation_all_runs_go_there(user):

@@ -6,7 +6,8 @@ this node are, or SIGTERM comes. It is a
 guest: whatever goes wrong, it falls silent and leaves, and the run goes on.
 
 Devices are asked through the driver's own library, and only those that
-CUDA_VISIBLE_DEVICES shows. Each quantity that the machine does not tell is null.
+CUDA_VISIBLE_DEVICES shows. In a job of several nodes clocks are compared with the
+first node's. Each quantity that the machine does not tell is null.
 """
 
 import ctypes
@@ -21,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from scalewise.probe.clocks import of_job
 from scalewise.record.write import SCHEMA
 
 INTERVAL = 1.0
@@ -51,6 +53,7 @@ def sample_until_gone(folder: Path, pid: int) -> None:
     host, attempt = os.uname().nodename, int(os.environ.get("SCALEWISE_ATTEMPT", "1"))
     crew, processor = Crew(folder), Processor()
     devices = visible_devices(driver(), os.environ)
+    clocks = of_job()
     first = {
         "schema": SCHEMA,
         "host": host,
@@ -68,6 +71,8 @@ def sample_until_gone(folder: Path, pid: int) -> None:
             signal.alarm(PATIENCE)
             values = {"at": round(anchor + time.monotonic(), 3), **_sample(crew, processor)}
             values["devices"] = [device.sample(crew) for device in devices]
+            if clocks and (apart := clocks.look()):
+                values["ahead"], values["within"] = (round(each, 7) for each in apart)
             values["spent"] = round(time.process_time(), 4)
             file.write(_line(attempt, values))
             due = max(due + INTERVAL, time.monotonic())

@@ -67,6 +67,10 @@ class NodeRecord:
     spent: Numbers
     """Seconds of processor time that the sampler itself has taken."""
     devices: tuple[DeviceRecord, ...]
+    ahead: float | None = None
+    """Seconds by which its clock is ahead of the first node's, as the quickest answer tells."""
+    within: float | None = None
+    """How far off that may be."""
 
 
 def read_nodes(folder: Path, attempt: int) -> tuple[NodeRecord, ...]:
@@ -102,6 +106,8 @@ def _read_node(path: Path, attempt: int) -> NodeRecord | None:
 
 def _node(first: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> NodeRecord:
     devices = first.get("devices") or []
+    compared = [(row["within"], row["ahead"]) for row in samples if "within" in row]
+    within, ahead = min(compared, default=(None, None))
     return NodeRecord(
         host=first["host"],
         interval=first["interval"],
@@ -114,6 +120,8 @@ def _node(first: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> Nod
         energy=_column(samples, "energy"),
         spent=_column(samples, "spent"),
         devices=tuple(_device(facts, samples) for facts in devices),
+        ahead=ahead,
+        within=within,
     )
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 
 from scalewise.analysis.explain import CAUSES, Breakdown, Cost, Explanation, Guard
+from scalewise.analysis.explain.utilisation import HostUtilisation
 from scalewise.report.formats import SCHEMA, plain
 from scalewise.report.table import (
     NONE,
@@ -73,20 +74,53 @@ def _hosts(found: Explanation) -> Table:
     """Return how busy each host was while the runs trained."""
     return Table(
         "How busy the hosts were",
-        ("devices", "host", "cores busy", "by the run", "memory GiB", "processor kJ"),
+        (
+            "devices",
+            "host",
+            "ranks",
+            "cores busy",
+            "by the run",
+            "memory GiB",
+            "processor kJ",
+            "clock ahead ms",
+        ),
         tuple(
             (
                 str(point.devices),
                 host.host,
+                _spans([each.rank for each in point.ranks if each.host == host.host]),
                 percent(host.busy),
                 percent(host.own),
                 number(host.memory and host.memory / 2**30),
                 number(host.energy and host.energy / 1e3),
+                _clock(host),
             )
             for point in found.points
             for host in (point.busy.hosts if point.busy else ())
         ),
     )
+
+
+def _spans(ranks: Sequence[int]) -> str:
+    """Return whole numbers in few words.
+
+    >>> _spans([0, 1, 2, 3, 6]), _spans([])
+    ('0-3 6', '–')
+    """
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    return " ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in spans) or NONE
+
+
+def _clock(host: HostUtilisation) -> str:
+    """Return by how much a node's clock is ahead of the first one's, and how sure that is."""
+    if host.ahead is None or host.within is None:
+        return NONE
+    return f"{1000 * host.ahead:+.2f} ± {1000 * host.within:.2f}"
 
 
 def _devices(found: Explanation) -> Table:
@@ -138,6 +172,8 @@ def _lines(found: Explanation) -> list[str]:
         lines.append(last.action)
     if last.exchange:
         lines.append(last.exchange)
+    if found.boundary:
+        lines.append(found.boundary.sentence)
     turn = found.left_compute_at
     if turn:
         regime = next(each.regime for each in found.points if each.devices == turn)

@@ -124,12 +124,23 @@ def _lines(curve: ScalingCurve) -> list[str]:
         f"{rule}; work: {work}",
         f"compared with {counted(curve.baseline.devices, 'device')}; intervals are 90 %",
     ]
+    if edge := _edge(curve.points):
+        lines.append(edge)
     if curve.baseline.overhead is not None:
         approximately = "" if curve.baseline.complete else " (from time = fixed + work/throughput)"
         turn = curve.turns_at
         where = f"dominates from {counted(turn, 'device')} on" if turn else "never dominates here"
         lines.append(f"overhead {where}{approximately}")
     return lines
+
+
+def _edge(points: Sequence[Point]) -> str:
+    """Say between which numbers of devices the node ends and the network begins."""
+    inside = [point.devices for point in points if point.nodes == 1]
+    beyond = [point.devices for point in points if point.nodes and point.nodes > 1]
+    if not inside or not beyond:
+        return ""
+    return f"up to {counted(max(inside), 'device')} on one node, from {min(beyond)} on several"
 
 
 def warnings_of(points: Sequence[Warned]) -> list[str]:

@@ -5,6 +5,7 @@ whatif     the recorded steps once more, with one thing changed
 exchange   what devices send each other, and what their strategy makes of it
 breakdown  the causes of one point, and of a whole curve, as values
 watched    what was noted of a run beside its times
+boundary   what leaving the node costs
 guards     what silently ruins scaling: ``correct`` and ``tune`` hold one function for each
 trace      a few steps as the engine's profiler saw them, against what was measured in them
 intervals  stretches of time, put together and cut

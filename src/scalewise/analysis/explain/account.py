@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from scalewise.analysis.explain.boundary import boundary
 from scalewise.analysis.explain.breakdown import (
     Breakdown,
     Busy,
@@ -44,6 +45,8 @@ from scalewise.record.trace import Trace
 WELL, PARTLY = 0.8, 0.5
 VERDICTS = ("badly", "partly", "well")
 """Efficiencies from which a curve scales well, and partly."""
+APART = 0.1
+"""Seconds between two clocks that are seen in the parts of a complete time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +90,20 @@ def explain(
     groups = list(_grouped(curve, records))
     base = groups[0][1]
     seen = guards(records)
+    points = []
+    for point, runs in groups:
+        found, busy = _breakdown(point, runs, curve.baseline, base, price), _busy(runs, nodes or {})
+        warnings = (*found.warnings, *_apart(busy))
+        trace = _trace(runs, traces or {})
+        points.append(replace(found, trace=trace, busy=busy, warnings=warnings))
     return Explanation(
         study=curve.study,
         where=curve.where,
-        points=tuple(
-            replace(
-                _breakdown(point, runs, curve.baseline, base, price),
-                trace=_trace(runs, traces or {}),
-                busy=_busy(runs, nodes or {}),
-            )
-            for point, runs in groups
-        ),
+        points=tuple(points),
         scales=_scales(curve),
+        boundary=boundary(
+            [each for each, (point, _) in zip(points, groups) if point.hosts in (None, point.nodes)]
+        ),
         correct=_of_kind("correct", seen),
         tune=_of_kind("tune", seen),
         price=price,
@@ -142,6 +147,17 @@ def _busy(runs: Sequence[_Run], nodes: Mapping[Path, Sequence[NodeRecord]]) -> B
         return None
     start, end = min(span.start for span in trains), max(span.end for span in trains)
     return Busy(device_utilisations(seen, start, end), host_utilisations(seen, start, end))
+
+
+def _apart(busy: Busy | None) -> list[str]:
+    """Say which node's clock tells another time than the first one's."""
+    return [
+        f"the clock of {host.host} is {abs(host.ahead):.2f} s "
+        f"{'ahead of' if host.ahead > 0 else 'behind'} the first node's: parts of the complete "
+        "time that begin on one node and end on another are off by as much"
+        for host in (busy.hosts if busy else ())
+        if host.ahead is not None and abs(host.ahead) - (host.within or 0.0) > APART
+    ]
 
 
 def _scales(curve: ScalingCurve) -> Scales | None:

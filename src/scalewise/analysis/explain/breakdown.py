@@ -10,6 +10,9 @@ from scalewise.analysis.explain.watched import Guard
 from scalewise.analysis.explain.whatif import WhatIf
 from scalewise.analysis.measure import Estimate
 
+LEAST = 0.02
+"""Efficiency that is worth a word."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -108,6 +111,34 @@ class Scales:
     devices: int
 
 
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """The largest scale on one node beside the smallest on several."""
+
+    devices: tuple[int, int]
+    nodes: int
+    """How many it is on then."""
+    efficiency: tuple[float, float]
+    cause: str | None = None
+    """The one whose factor falls most, where factors are known and efficiency falls."""
+    factor: float | None = None
+    """That factor after, over before."""
+
+    @property
+    def sentence(self) -> str:
+        """The same in words."""
+        (here, there), (before, after) = self.devices, self.efficiency
+        told = (
+            f"leaving the node ({here} to {there} devices, on {self.nodes} nodes) "
+            f"takes efficiency from {100 * before:.1f} % to {100 * after:.1f} %"
+        )
+        if before - after < LEAST:
+            return f"{told}: the network between the nodes costs little so far"
+        if self.cause is None or self.factor is None:
+            return told
+        return f"{told}; the largest part of that is {self.cause} (× {self.factor:.2f})"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
     """Where the time and the efficiency of one curve went."""
@@ -116,6 +147,8 @@ class Explanation:
     where: Mapping[str, Any] = field(default_factory=dict)
     points: tuple[Breakdown, ...]
     scales: Scales | None = None
+    boundary: Boundary | None = None
+    """What leaving the node costs, where both sides were measured."""
     correct: tuple[Guard, ...] | None = None
     """Faults that were seen in the training; nothing where nobody looked."""
     tune: tuple[Guard, ...] | None = None

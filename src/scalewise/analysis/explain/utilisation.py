@@ -66,6 +66,10 @@ class HostUtilisation:
     """The highest number of bytes in use."""
     energy: float | None
     """Joules of its processors, without its devices and its memory."""
+    ahead: float | None = None
+    """Seconds by which its clock is ahead of the first node's."""
+    within: float | None = None
+    """How far off that may be."""
 
 
 def device_utilisations(
@@ -91,6 +95,8 @@ def host_utilisations(
                 own=weighted_mean(node.own, weights),
                 memory=_highest(node.memory, weights),
                 energy=energy_between(node.at, node.energy, start, end),
+                ahead=node.ahead,
+                within=node.within,
             )
         )
     return tuple(found)
