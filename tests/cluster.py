@@ -16,13 +16,15 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 USER = "learner"
 GPUS = 4
+SMALL = 4
+"""MiB of the disk that is easily full."""
 PATIENCE = 60.0
 """Seconds that a part of the cluster may take to come up or to go."""
 PORT = 6818
@@ -61,7 +63,7 @@ SlurmdParameters=config_overrides
 EnforcePartLimits=ALL
 ReturnToService=2
 JobRequeue=1
-MinJobAge=3600
+MinJobAge={age}
 KillWait=5
 SlurmdTimeout=10
 MessageTimeout=5
@@ -106,14 +108,23 @@ class Cluster:
     """Some nodes under Slurm, for as long as a ``with`` lasts.
 
     ``folder`` is the file system that all nodes share: an ordinary user must be able
-    to enter it. ``rate`` shapes every link, as in ``1gbit``.
+    to enter it. ``rate`` shapes every link, as in ``1gbit``; the controller forgets a job
+    ``age`` seconds after its end.
     """
 
     def __init__(
-        self, folder: Path, nodes: int = 3, rate: str | None = None, accounting: bool = False
+        self,
+        folder: Path,
+        nodes: int = 3,
+        rate: str | None = None,
+        accounting: bool = False,
+        age: int = 3600,
     ) -> None:
         self.folder = folder
         self.home = folder / "home"
+        self.small = folder / "small"
+        """A disk of its own, easily full; all nodes see it."""
+        self._age = age
         self.conf = folder / "etc" / "slurm" / "slurm.conf"
         self._rate = rate
         self._accounting = accounting
@@ -228,9 +239,9 @@ class Cluster:
         """Put a node back onto the network."""
         _must("ip", "link", "set", name, "up")
 
-    def shape(self, rate: str | None) -> None:
-        """Hold every link at a rate as in ``1gbit``, both ways; none is as fast as it goes."""
-        for name in self.names:
+    def shape(self, rate: str | None, names: Sequence[str] = ()) -> None:
+        """Hold links at a rate as in ``1gbit``, both ways; none is as fast as it goes."""
+        for name in names or self.names:
             for end in (["tc", "qdisc"], ["tc", "-n", name, "qdisc"]):
                 device = ["dev", "eth0" if "-n" in end else name, "root"]
                 if rate:
@@ -242,8 +253,10 @@ class Cluster:
         shut = [path for path in (self.folder, *self.folder.parents) if not path.stat().st_mode & 1]
         if shut:
             raise ValueError(f"an ordinary user cannot enter {shut[0]}")
-        for name in ("etc/slurm", "log", "run", "state", "dev", "home"):
+        for name in ("etc/slurm", "log", "run", "state", "dev", "home", "small"):
             (self.folder / name).mkdir(parents=True)
+        disk = f"size={SMALL}m,uid={self.uid}"
+        _must("mount", "-t", "tmpfs", "-o", disk, "tmpfs", self.small)
         for name in self.names:
             (self.folder / "spool" / name).mkdir(parents=True)
         for number in range(GPUS):
@@ -279,7 +292,8 @@ class Cluster:
             NODE.format(name=name, address=address, gpus=GPUS)
             for name, address in self.addresses.items()
         ]
-        known = {"folder": self.folder, "host": host, "address": f"{self._subnet}.254"}
+        address = f"{self._subnet}.254"
+        known = {"folder": self.folder, "host": host, "address": address, "age": self._age}
         text = (
             SETTINGS.format(port=_free_port(), node_port=PORT, **known) + "".join(nodes) + PARTITION
         )
@@ -401,6 +415,7 @@ class Cluster:
         try:
             _kill_all(lambda: inside(self.spaces))
         finally:
+            subprocess.run(["umount", self.small], stderr=subprocess.DEVNULL, check=False)
             words = [["netns", "del", name] for name in self.names]
             words += [["link", "del", name] for name in (*self.names, self._bridge)]
             for argv in words:

@@ -156,6 +156,19 @@ def test_closing_names_the_first_failure_not_those_it_caused(tmp_path):
     assert cause.startswith("rank 1 failed") and "out of memory" in cause
 
 
+def test_closing_names_the_rank_that_the_others_waited_for(tmp_path):
+    for rank in (0, 1):
+        RankFile(tmp_path, rank, 1).line({"host": "here", "pid": 100 + rank, "steps": [0, 7]})
+    stalled = {"seconds": 10.0, "span": "", "steps": 8, "laps": 2}
+    waits, still = RankFile(tmp_path, 0, 1), RankFile(tmp_path, 1, 1)
+    waits.line({"stalled": stalled})
+    waits.line({"failed": "no progress for 10 s", "kind": "stalled", "at": 5.0})
+    still.line({"failed": "ended by SIGTERM", "kind": "terminated", "at": 6.0})
+    assert close(tmp_path, attempt=1, world=2, ended=9.0) == (
+        "rank 1 on here (process 101) stood still after step 7: the others waited 10 s"
+    )
+
+
 def test_closing_names_the_rank_that_had_left_its_loop_before_another_failed(tmp_path):
     early = RankFile(tmp_path, 1, 1)
     early.line({"ended": 4.0, "guest": True, "world": 2, "taken": 63, "alone": False})

@@ -2,6 +2,8 @@
 
 import json
 import os
+import random
+import shutil
 import signal
 import time
 from subprocess import PIPE
@@ -9,6 +11,7 @@ from subprocess import PIPE
 import psutil
 import pytest
 
+from cluster import Cluster, open_folder
 from scalewise import collect
 from scalewise.record.close import last_word
 from scalewise.record.node import read_nodes
@@ -133,32 +136,52 @@ def test_all_starters_give_equal_losses_and_are_told_apart(user):
     assert threads == {"1"}
 
 
-def test_a_preempted_run_goes_on_where_it_was(user):
-    study = user.write(run="steps = 3000\ncheckpoint_every = 100", vary='topology = ["1x2"]')
+def interrupt(user, how, job):
+    """Take a job its devices away: with a warning, or at once."""
+    words = {"warned": ["scancel", "--signal=USR1", "--batch"], "requeued": ["scontrol", "requeue"]}
+    user.cluster.root(*words[how], job)
+
+
+def preempted(user, moments, every):
+    """Interrupt one of two equal runs at so many steps; both must learn the same."""
+    steps = moments[-1][1] + 1000
+    vary = f"checkpoint_every = [{every}, {2 * steps}]"
+    study = user.write(run=f'topology = "1x2"\nsteps = {steps}', vary=vary)
     watching = user.started("run", "study.toml")
-    user.cluster.root("scancel", "--signal=USR1", "--batch", user.wait_for(study, 200))
-    user.cluster.root("scontrol", "requeue", user.wait_for(study, 300, attempt=2))
+    for attempt, (how, taken) in enumerate(moments, start=1):
+        interrupt(user, how, user.wait_for(study, taken, attempt=attempt))
     _, said = watching.communicate(timeout=200)
     assert watching.returncode == 0, said
-    (record,) = user.runs(study)
-    assert record.attempt == 3 and record.ranks[0].find("resumed") >= 300
-    (earlier,) = [span for span in record.ranks[0].spans if span.name == "earlier"]
+    record, undisturbed = user.runs(study)
+    (rank, _), last = record.ranks, len(moments) + 1
+    assert record.attempt == last and undisturbed.attempt == 1
+    assert losses(record) == losses(undisturbed)
+    # Complete time counts everything, the rate only what was trained last.
+    (earlier,) = [span for span in rank.spans if span.name == "earlier"]
     assert earlier.start == record.started
+    resumed = rank.find("resumed")
+    assert resumed >= min(taken for _, taken in moments)
+    assert resumed + rank.find("steps")[1] == steps
 
-    undisturbed = user.write(run="steps = 3000", vary='topology = ["1x2"]')
-    assert user.scalewise("run", "study.toml").returncode == 0
-    (other,) = user.runs(undisturbed)
-    assert losses(record) == losses(other)
-    (curve,) = collect.curves([user.home])
-    assert [point.devices for point in curve.points] == [2]
+
+def test_a_preempted_run_goes_on_where_it_was(user):
+    preempted(user, [("warned", 100), ("requeued", 250)], every=50)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(5))
+def test_runs_preempted_at_random_moments_go_on(user, seed):
+    chance = random.Random(seed)
+    steps = sorted(chance.sample(range(50, 1500), 2))
+    preempted(user, [(chance.choice(["warned", "requeued"]), each) for each in steps], every=40)
 
 
 SIZES = 'topology = ["1x1", "1x2", "3x2"]'
 
 
-@pytest.mark.parametrize(("jobs", "count"), [("array", 3), ("one", 1)])
+@pytest.mark.parametrize(("jobs", "count"), [("each", 6), ("array", 3), ("one", 1)])
 def test_runs_share_a_job_as_the_study_says(user, jobs, count):
-    launcher = f'jobs = "{jobs}"'
+    launcher = f'jobs = "{jobs}"' + ("\nthrottle = 2" if jobs == "each" else "")
     study = user.write(of=FAKE, vary=f"{SIZES}\nbatch = [16, 32]", launcher=launcher)
     done = user.scalewise("run", "study.toml")
     assert done.returncode == 0, done.stderr
@@ -178,6 +201,25 @@ def test_inside_an_allocation_all_runs_go_there(user):
     hosts = [{rank.host for rank in record.ranks} for record in user.runs(study)]
     assert [len(each) for each in hosts] == [1, 2]
     assert not user.cluster.root("squeue", "--noheader").stdout
+
+
+def test_jobs_that_the_queue_has_forgotten_are_found_in_the_accounting(cluster):
+    with open_folder() as folder, Cluster(folder, nodes=1, accounting=True, age=2) as other:
+        other.env["PATH"] = cluster.env["PATH"]
+        user = Desk(other, other.place("desk"))
+        user.write(of=FAKE, vary='topology = ["1x1"]')
+        done = user.scalewise("run", "study.toml", "--detach")
+        assert done.returncode == 0, done.stderr
+        until = time.monotonic() + 60
+        while other.root("squeue", "--noheader", "--states=all").stdout:
+            assert time.monotonic() < until
+            time.sleep(0.5)
+        assert "finished" in user.scalewise("status", "runs/cluster").stdout
+        user.write(
+            of=FAKE, vary='topology = ["1x1", "1x2"]', launcher='lines = ["sleep 3; exit 1"]'
+        )
+        done = user.scalewise("run", "study.toml")
+        assert done.returncode == 3 and "no rank started" in done.stderr, done.stderr
 
 
 def test_what_the_cluster_refuses_is_said(user):
@@ -215,7 +257,7 @@ def test_a_lost_node_is_named_and_the_others_go_on(user):
 
 
 def test_detached_jobs_finish_by_themselves_and_can_be_cancelled(user):
-    study = user.write(vary='topology = ["1x1", "1x2"]')
+    study = user.write(of=FAKE, vary='topology = ["1x1", "1x2"]')
     done = user.scalewise("run", "study.toml", "--detach")
     assert done.returncode == 0, done.stderr
     until = time.monotonic() + 120
@@ -232,7 +274,7 @@ def test_detached_jobs_finish_by_themselves_and_can_be_cancelled(user):
 
 
 def test_scripts_written_for_the_hand_are_taken_by_sbatch(user):
-    study = user.write(vary='topology = ["1x1"]')
+    study = user.write(of=FAKE, vary='topology = ["1x1"]')
     done = user.scalewise("plan", "study.toml", "--write", "jobs")
     (run,) = study.runs()
     script = user.folder / "jobs" / f"{run.id}.sh"
@@ -272,6 +314,81 @@ def test_a_cut_link_ends_the_run(user):
     until = time.monotonic() + 90
     while user.cluster.clear() and time.monotonic() < until:
         time.sleep(1)
+
+
+@pytest.mark.soak
+def test_a_node_that_answers_slowly_is_waited_for_and_seen(user):
+    study = user.write(run="steps = 30", vary='topology = ["1x1", "2x1"]')
+    slow = user.cluster.names[1]
+    user.cluster.shape("1mbit", [slow])
+    try:
+        done = user.scalewise("run", "study.toml")
+    finally:
+        user.cluster.shape(None)
+    assert done.returncode == 0, done.stderr
+    assert [len(record.ranks) for record in user.runs(study)] == [1, 2]
+    (found,) = collect.explanations(user.home)
+    assert found.points[1].cause == "transfer" and found.boundary.cause == "transfer"
+
+
+@pytest.mark.soak
+def test_a_rank_that_stands_still_is_named(user):
+    study = user.write(run="steps = 100000", vary='topology = ["2x1"]', launcher="patience = 10")
+    watching = user.started("run", "study.toml")
+    user.wait_for(study, 20)
+    (run,) = study.runs()
+    victim = last_word(user.home / run.id, 1, 1)
+    user.cluster.root("kill", f"-{signal.SIGSTOP}", str(victim.find("pid")))
+    _, said = watching.communicate(timeout=120)
+    assert watching.returncode == 3
+    assert f"rank 1 on {victim.find('host')}" in said, said
+
+
+@pytest.mark.soak
+def test_a_full_disk_is_said_and_a_second_run_completes_what_is_missing(user):
+    study = user.write(vary='topology = ["1x2"]', run="steps = 400")
+    place = user.cluster.small / "cluster"
+    assert user.scalewise("plan", "study.toml", "-o", place, "--write", "jobs").returncode == 0
+    filling = user.cluster.small / "filling"
+    room = shutil.disk_usage(filling.parent).free
+    filling.write_bytes(bytes(room - 40_000))
+    done = user.scalewise("run", "study.toml", "-o", place)
+    assert done.returncode == 3
+    assert "No space left on device" in done.stderr and "Traceback" not in done.stderr
+    filling.unlink()
+    done = user.scalewise("run", "study.toml", "-o", place)
+    assert done.returncode == 0, done.stderr
+    (run,) = study.runs()
+    assert read_run(place / run.id, run).attempt == 2
+    shutil.rmtree(place)
+
+
+@pytest.mark.soak
+def test_torchruns_agent_starts_its_ranks_anew(user):
+    run = "steps = 1500\ncheckpoint_every = 100"
+    study = user.write(run=run, vary='topology = ["1x2"]', launcher="max_restarts = 1")
+    watching = user.started("run", "study.toml")
+    user.wait_for(study, 200)
+    (run,) = study.runs()
+    victim = last_word(user.home / run.id, 1, 1).find("pid")
+    user.cluster.root("kill", f"-{signal.SIGKILL}", str(victim))
+    _, said = watching.communicate(timeout=120)
+    assert watching.returncode == 0, said
+    (record,) = user.runs(study)
+    assert record.attempt == 2 and record.ranks[0].find("resumed") >= 100
+
+
+@pytest.mark.soak
+def test_ctrl_c_cancels_the_jobs_and_a_second_run_takes_up_the_rest(user):
+    study = user.write(run="steps = 3000", vary='topology = ["1x1", "1x2"]')
+    watching = user.started("run", "study.toml")
+    user.wait_for(study, 20)
+    watching.send_signal(signal.SIGINT)
+    _, said = watching.communicate(timeout=60)
+    assert watching.returncode == 130, said
+    assert not user.cluster.root("squeue", "--noheader", "--states=RUNNING,PENDING").stdout
+    assert user.scalewise("run", "study.toml").returncode == 0
+    assert len(user.runs(study)) == 2
 
 
 @pytest.mark.soak

@@ -241,6 +241,9 @@ def _cause(
         return lost, f"{_name(lost)} {how} {lost.place}"
     begun = [word for word in begun if "failed" in word.last]
     begun.sort(key=_order)
+    if begun and (still := _stood_still(begun)):
+        waited = begun[0].find("stalled")["seconds"]
+        return still, f"{_name(still)} stood still {still.place}: the others waited {waited:.0f} s"
     if begun:
         first = begun[0]
         code = exits.get(first.find("pid"))
@@ -260,6 +263,17 @@ def _order(word: LastWord) -> tuple[bool, int, int, float]:
     hangs = word.find("stalled") if word.last["kind"] == "stalled" else None
     behind = (hangs["steps"], hangs["laps"]) if hangs else (-1, -1)
     return word.last["kind"] == "terminated", *behind, word.last["at"]
+
+
+def _stood_still(failed: list[LastWord]) -> LastWord | None:
+    """Return the rank for which the others waited in vain, and which itself noticed nothing.
+
+    One that hangs in its own code says so; one whose process or node is stopped cannot.
+    """
+    if failed[0].last["kind"] != "stalled":
+        return None
+    told = (word for word in failed if word.last["kind"] == "terminated")
+    return next((word for word in told if not word.find("stalled")), None)
 
 
 def _left_early(words: list[LastWord], failed: LastWord) -> str:

@@ -220,6 +220,9 @@ def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> 
     }
     if not run.program:
         own["SCALEWISE_UNWATCHED"] = "1"
+    if settings.max_restarts:
+        # Ranks that start anew would read where the dead ones listened (pytorch#135712).
+        own["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     return [
         "# srun does not pass --cpus-per-task on by itself.",
         f"export SRUN_CPUS_PER_TASK={cpus(run, settings)}",
