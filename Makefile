@@ -48,7 +48,7 @@ test-scripts: .venv/.engines  ## Whole training scripts under the watcher; insta
 	$(BIN)/python -m pytest -m "scripts and alone and not soak" --durations 12
 	$(BIN)/python -m pytest -m "scripts and not alone and not soak" --durations 12 -n 2 --dist worksteal
 
-SLURM := slurm-wlm munge iproute2 python3-venv openmpi-bin libpmix-dev shellcheck slurmdbd slurm-wlm-mysql-plugin mariadb-server
+SLURM := slurm-wlm munge iproute2 python3-venv openmpi-bin libpmix-dev shellcheck slurmdbd slurm-wlm-mysql-plugin mariadb-server podman runc
 
 .venv/.slurm: $(READY)
 	dpkg -s $(SLURM) >/dev/null 2>&1 || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(SLURM); }

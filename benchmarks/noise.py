@@ -4,16 +4,18 @@
 
 Two trainings of one model live in the same two processes, one with noise_every = 25 and one
 without; a third is without again, which shows the noise of the comparison. The model is as
-wide as a step of 50 ms takes here. They take turns of 25 steps in seeded order, the same on
-both ranks. A block is one turn of each; ratios are of their times, the mean over blocks with
-its 90 % interval (Student's t on the logarithms). A claim that the interval spans is unclear,
-and needs more SECONDS or a quieter machine. Exits with 1 when the claim does not hold.
+wide as a step of 50 ms takes here. They take turns step by step in seeded order, the same on
+both ranks. The steps with an estimate and those between are compared apart, and count by
+their share: 1 and 24. rounds.py says how steps are compared. A claim that the interval spans
+is unclear, and needs more SECONDS or a quieter machine. Exits with 1 when the claim does not
+hold.
 """
 
 import json
 import math
 import os
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -37,7 +39,7 @@ def main() -> None:
         done = subprocess.run(argv, env=quiet, cwd=folder, stderr=subprocess.PIPE, text=True)
         if done.returncode:
             sys.exit(done.stderr)
-        sys.exit(tell(json.loads((Path(folder) / "blocks.json").read_text())))
+        sys.exit(tell(json.loads((Path(folder) / "spent.json").read_text())))
 
 
 def work(seconds: float) -> None:
@@ -58,17 +60,18 @@ def work(seconds: float) -> None:
     for _ in range(3):
         trial = training(width, 0)
         turn(trial)
-        width = int(agreed(width * math.sqrt(TARGET * EVERY / turn(trial))))
+        width = int(agreed(width * math.sqrt(TARGET / statistics.median(turn(trial)))))
     trainings = {name: training(width, every) for name, every in TRAININGS.items()}
     for each in trainings.values():
         turn(each)
-    chance, blocks = random.Random(0), []
+    chance, spent = random.Random(0), {name: [] for name in trainings}
     until = time.monotonic() + seconds
     while agreed(time.monotonic() < until):
-        order = chance.sample(list(trainings), len(trainings))
-        blocks.append({name: turn(trainings[name]) for name in order})
+        for _ in range(EVERY):
+            for name in chance.sample(list(trainings), len(trainings)):
+                spent[name] += turn(trainings[name], 1)
     if dist.get_rank() == 0:
-        Path("blocks.json").write_text(json.dumps(blocks))
+        Path("spent.json").write_text(json.dumps(spent))
     dist.barrier()
     dist.destroy_process_group()
 
@@ -91,34 +94,38 @@ def training(width: int, every: int):
     return session
 
 
-def turn(session) -> float:
-    """Do as many steps as lie between two estimates; return the seconds they took."""
+def turn(session, steps: int = EVERY) -> list[float]:
+    """Do some steps; return the seconds that each took."""
     from scalewise.probe import Unwatched
 
-    began = time.perf_counter()
-    for _ in range(EVERY):
+    spent = []
+    for _ in range(steps):
+        began = time.perf_counter()
         session.step(Unwatched())
-    return time.perf_counter() - began
+        spent.append(time.perf_counter() - began)
+    return spent
 
 
-def tell(blocks: list[dict[str, float]]) -> str | int:
+def tell(spent: dict[str, list[float]]) -> str | int:
     """Print the ratios; return the exit code, or what it is about."""
-    mean = sum(block["none"] for block in blocks) / len(blocks) / EVERY
-    print(f"2 ranks, a step of {1000 * mean:.1f} ms, {len(blocks)} blocks of {EVERY} steps each")
-    ratio, low, high = compared(blocks, "noise", "none")
+    import numpy as np
+    from rounds import Rounds
+
+    rounds = Rounds(spent)
+    estimates = (np.arange(len(rounds)) + 1) % EVERY == 0
+    between = rounds.ratio("noise", "none", ~estimates)
+    during = rounds.ratio("noise", "none", estimates)
+    ratio, low, high = (((EVERY - 1) * a + b) / EVERY for a, b in zip(between, during))
+    again, low_again, high_again = rounds.ratio("again", "none")
     verdict = "holds" if high <= LIMIT else "does not hold" if low > LIMIT else "unclear"
-    print(f"  noise / none    {ratio:.4f}  ({low:.4f} to {high:.4f})  at most {LIMIT}: {verdict}")
-    ratio, low_none, high_none = compared(blocks, "again", "none")
-    print(f"  none / none     {ratio:.4f}  ({low_none:.4f} to {high_none:.4f})")
+    step = 1000 * statistics.median(spent["none"])
+    print(
+        f"2 ranks, a step of {step:.1f} ms, {len(rounds)} steps each\n"
+        f"  noise / none    {ratio:.4f}  ({low:.4f} to {high:.4f})  at most {LIMIT}: {verdict}\n"
+        f"  with an estimate {during[0]:.4f}, between {between[0]:.4f}\n"
+        f"  none / none     {again:.4f}  ({low_again:.4f} to {high_again:.4f})"
+    )
     return "the claim does not hold" if low > LIMIT else 0
-
-
-def compared(blocks: list[dict[str, float]], upper: str, lower: str) -> tuple[float, float, float]:
-    """Return the mean ratio of two trainings' turns, and its interval."""
-    from scalewise.analysis.measure import Estimate
-
-    found = Estimate.of([block[upper] / block[lower] for block in blocks])
-    return found.value, found.low, found.high
 
 
 if __name__ == "__main__":

@@ -12,10 +12,9 @@ it has learned of it, and the next steps pay for that.
 
 Two things hide behind that comparison of medians and are measured apart, then
 added: understanding and writing, once a second, and what hooks that return at once
-cost when the training has emptied the caches. A machine is faster at one time and
-slower at another: each step counts in units of the steps around it. Ratios are of
-medians, with their 90 % interval; a claim that the interval spans is unclear, and
-needs more SECONDS or a quieter machine. Exits with 1 when a claim does not hold.
+cost when the training has emptied the caches. rounds.py says how steps are compared.
+A claim that the interval spans is unclear, and needs more SECONDS or a quieter
+machine. Exits with 1 when a claim does not hold.
 """
 
 import json
@@ -37,8 +36,6 @@ WIDTH = 400
 """How wide the model is at first."""
 EPOCH = 500
 """Steps between two beginnings of the data, which are no usual steps."""
-AROUND = 20
-"""Rounds over which the machine is taken to be equally fast."""
 HOOKS = 5
 """Functions of ours that a step of this loop passes: fetch, forward, backward, its last
 gradient, optimizer."""
@@ -190,28 +187,16 @@ def returning(watcher) -> float:
 
 def tell(spent: dict[str, list[float]], writing: float, returning: float) -> None:
     """Write the ratios of medians, each with its interval, where the other half reads them."""
-    import numpy as np
+    from rounds import Rounds
 
-    bare = statistics.median(spent["not"])
-    rounds = np.array(list(spent.values()))
-    count = rounds.shape[1]
-    for start in range(0, count, AROUND):
-        block = rounds[:, start : start + AROUND]
-        block /= np.median(block)
-    columns = dict(zip(spent, rounds))
-    draws = np.random.default_rng(0).integers(0, count, (500, count))
-
-    def ratio(upper: str, lower: str) -> list[float]:
-        each = np.median(columns[upper][draws], axis=1) / np.median(columns[lower][draws], axis=1)
-        middle = np.median(columns[upper]) / np.median(columns[lower])
-        return [float(middle), *map(float, np.quantile(each, [0.05, 0.95]))]
-
+    bare, rounds = statistics.median(spent["not"]), Rounds(spent)
+    watched = rounds.ratio("watched", "not")
     answer = {
         "ms": 1000 * bare,
-        "rounds": count,
-        "watched": ratio("watched", "not"),
-        "again": ratio("again", "not"),
-        "us": 1e6 * bare * (ratio("watched", "not")[0] - 1 + writing + returning / bare),
+        "rounds": len(rounds),
+        "watched": watched,
+        "again": rounds.ratio("again", "not"),
+        "us": 1e6 * bare * (watched[0] - 1 + writing + returning / bare),
         "writing": writing,
         "returning": returning / bare,
     }
