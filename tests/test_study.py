@@ -19,6 +19,7 @@ from scalewise.launch.local import LocalLauncher
 from scalewise.record.files import finished
 from scalewise.record.write import RankFile, write_json
 from scalewise.spec import StudySpec
+from scalewise.study import tell, work
 
 COMMAND = Path(sys.executable).parent / "scalewise"
 
@@ -73,10 +74,10 @@ def test_a_program_whose_ranks_exchange_nothing_is_told_of(tmp_path):
         facts = {"exchanged": False, "weights": {"shapes": "one", "seen": seen}}
         RankFile(tmp_path / run.id, rank, 1).line({"facts": facts})
     told = Told()
-    study._tell_of_strangers([run], tmp_path, told)
+    tell.tell_of_strangers([run], tmp_path, told)
     (problem,) = told.problems
     assert problem.endswith("no gradient was exchanged: every process trains alone")
-    study._tell_of_strangers([a_run()], tmp_path, told)
+    tell.tell_of_strangers([a_run()], tmp_path, told)
     assert len(told.problems) == 1
 
 
@@ -93,8 +94,8 @@ def test_a_program_whose_ranks_exchange_nothing_is_told_of(tmp_path):
 def test_a_program_that_trains_alone_is_told_what_would_help_it(first, hint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(f"{first}\n")
-    assert hint in study._way_to_many(["train.py", "--epochs", "3"])
-    assert study._way_to_many(["-m", "train"]) == ""
+    assert hint in tell.way_to_many(["train.py", "--epochs", "3"])
+    assert tell.way_to_many(["-m", "train"]) == ""
 
 
 def test_runs_that_are_no_longer_asked_for_are_told_of(tmp_path):
@@ -173,7 +174,7 @@ def test_a_rank_told_by_the_environment_is_not_believed(tmp_path, monkeypatch):
 
 
 def test_a_second_scalewise_is_kept_out_of_the_folder(tmp_path):
-    with study._alone(tmp_path), pytest.raises(LaunchError, match="another scalewise"):
+    with work._alone(tmp_path), pytest.raises(LaunchError, match="another scalewise"):
         study.run(a_study(), tmp_path, Told())
 
 

@@ -1,0 +1,34 @@
+"""Run a study: start what is missing, take up what was left, say where every run is.
+
+question   what is asked, and what of it cannot work
+work       plan it, run what is missing
+carry      start runs and see each to its end
+jobs       what launchers and run folders know of them
+state      where every run is
+tell       how it goes, to whoever watches
+"""
+
+from scalewise.study.carry import HungUp
+from scalewise.study.jobs import alone
+from scalewise.study.question import check, launched_by, of_program, read, settled
+from scalewise.study.state import Status, cancel, status
+from scalewise.study.tell import Watcher
+from scalewise.study.work import asks, plan, run, write_plan
+
+__all__ = [
+    "HungUp",
+    "Status",
+    "Watcher",
+    "alone",
+    "asks",
+    "cancel",
+    "check",
+    "launched_by",
+    "of_program",
+    "plan",
+    "read",
+    "run",
+    "settled",
+    "status",
+    "write_plan",
+]

@@ -1,0 +1,139 @@
+"""Carry runs out: start them, take up those that were left, and see each to its end."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from scalewise.errors import LaunchError, RecordError
+from scalewise.launch import Job, Launcher, State
+from scalewise.record.close import closed
+from scalewise.record.files import finished
+from scalewise.spec import RunSpec
+from scalewise.study.jobs import close_job, left_open, newest, share_done
+from scalewise.study.tell import Watcher
+
+PAUSE = 0.05
+"""Seconds between two looks at a running job."""
+
+
+class HungUp(KeyboardInterrupt):
+    """The terminal is gone, and with it whoever watched."""
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    """A run whose end is awaited."""
+
+    run: RunSpec
+    job: Job
+    taken_up: bool
+    """Whether an earlier call had started it."""
+    began: float
+
+
+def carry_out(
+    launcher: Launcher, todo: Sequence[RunSpec], folder: Path, watcher: Watcher, *, detach: bool
+) -> dict[RunSpec, str]:
+    """Start runs, or take up those that an earlier call left; return why some failed.
+
+    Where runs go one after another, nothing more is started after a failure; those
+    that a cluster has go on to their ends.
+    """
+    alone_here = launcher.at_once == 1
+    numbers = {run: number for number, run in enumerate(todo, start=1)}
+    waiting = launcher.together(todo)
+    under_way: list[_UnderWay] = []
+    failed: dict[RunSpec, str] = {}
+    try:
+        while under_way or (waiting and not (failed and alone_here)):
+            while waiting and len(under_way) < launcher.at_once and not (failed and alone_here):
+                runs = waiting.pop(0)
+                for run in runs:
+                    watcher.started(numbers[run], run)
+                left, missing = _take_up(launcher, runs, folder, watcher)
+                under_way += left
+                try:
+                    under_way += _begin(launcher, missing, folder)
+                except LaunchError as refused:
+                    if alone_here:
+                        raise
+                    for run in missing:
+                        failed[run] = str(refused)
+                        watcher.ended(run, failed[run], 0.0)
+            if detach:
+                return failed
+            for each in list(under_way):
+                state = launcher.poll(each.job)
+                if state.phase == "running":
+                    watcher.moved(each.run, share_done(each.job))
+                    continue
+                cause = _end(launcher, each, state)
+                under_way.remove(each)
+                watcher.ended(each.run, cause, time.monotonic() - each.began)
+                if cause:
+                    failed[each.run] = cause
+            time.sleep(PAUSE if under_way else 0.0)
+    except BaseException as reason:
+        _give_up(launcher, under_way, reason)
+        raise
+    return failed
+
+
+def _take_up(
+    launcher: Launcher, runs: Sequence[RunSpec], folder: Path, watcher: Watcher
+) -> tuple[list[_UnderWay], list[RunSpec]]:
+    """Return what an earlier call left under way, and the runs that must be started."""
+    left, missing = [], []
+    for run in runs:
+        job = left_open(folder / run.id)
+        phase = launcher.poll(job).phase if job else "ended"
+        if job and phase == "running":
+            left.append(_UnderWay(run, job, taken_up=True, began=time.monotonic()))
+            continue
+        if job and phase == "stuck":
+            launcher.cancel(job)
+        elif job and not close_job(job, None, ""):
+            watcher.ended(run, "", 0.0)  # It ended well while nobody watched.
+            continue
+        missing.append(run)
+    return left, missing
+
+
+def _begin(launcher: Launcher, runs: Sequence[RunSpec], folder: Path) -> list[_UnderWay]:
+    """Start runs that belong together."""
+    if not runs:
+        return []
+    began = time.monotonic()
+    jobs = launcher.submit(launcher.plan(runs, folder))
+    return [_UnderWay(run, job, taken_up=False, began=began) for run, job in zip(runs, jobs)]
+
+
+def _end(launcher: Launcher, one: _UnderWay, state: State) -> str:
+    """Close a run that has ended, or must; return why it failed, if so."""
+    ended = None if one.taken_up else time.time()
+    if state.phase == "stuck":
+        launcher.cancel(one.job, stuck=True)
+    job = newest(one.job)
+    if finished(job.folder) and closed(job.folder, job.attempt):
+        return ""  # It said so itself.
+    try:
+        cause = close_job(job, ended, state.cause, state)
+    except RecordError as full:
+        cause = str(full)  # The other runs may have room.
+    if cause or one.run.program:
+        launcher.cancel(one.job)  # Whatever outlived its end.
+    return cause
+
+
+def _give_up(launcher: Launcher, under_way: Sequence[_UnderWay], reason: BaseException) -> None:
+    """End what is under way, and say why in its folder; a cluster's jobs outlive a terminal."""
+    if isinstance(reason, HungUp) and launcher.at_once > 1:
+        return
+    why = "ended by the user" if isinstance(reason, KeyboardInterrupt) else f"given up: {reason}"
+    try:
+        for each in under_way:
+            launcher.cancel(each.job)
+    finally:
+        for each in under_way:
+            close_job(each.job, None, why)

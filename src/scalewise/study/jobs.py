@@ -1,0 +1,69 @@
+"""The jobs of a study's runs, as launchers and run folders know them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from scalewise import plugins
+from scalewise.errors import PluginError, SpecError
+from scalewise.launch import Job, Launcher, State
+from scalewise.record.close import close, closed, last_word, newest_attempt, rivals
+from scalewise.record.files import read_json
+from scalewise.spec import StudySpec
+
+
+def launcher_of(study: StudySpec) -> Launcher:
+    """Return the launcher that a study names, with its settings."""
+    try:
+        kind = plugins.load("launchers", study.launcher_name)
+    except PluginError as unknown:
+        raise SpecError(str(unknown), hint=unknown.hint) from unknown
+    launcher: Launcher = kind(study.launcher)
+    return launcher
+
+
+def job_of(home: Path) -> Job | None:
+    """Return the last job of the run in ``home``, if it was ever started."""
+    if not (home / "job.json").exists():
+        return None
+    name = read_json(home / "job.json")
+    return newest(Job(home, name.pop("attempt"), name.pop("world"), name))
+
+
+def newest(job: Job) -> Job:
+    """Return the job with its last attempt: one may start its ranks again by itself."""
+    return replace(job, attempt=newest_attempt(job.folder, job.attempt))
+
+
+def left_open(home: Path) -> Job | None:
+    """Return the job whose end an earlier, interrupted call has not seen, if any."""
+    job = job_of(home)
+    return job if job and not closed(home, job.attempt) else None
+
+
+def alone(home: Path) -> bool:
+    """Say whether a run's program turned out not to be distributed."""
+    job = job_of(home)
+    if not job or rivals(home, job.attempt).exists():
+        return False
+    return bool(last_word(home, 0, job.attempt).find("alone"))
+
+
+def share_done(job: Job) -> float:
+    """Return the share of its steps that a run has done, 0 where that is not known yet."""
+    job = newest(job)
+    word = last_word(job.folder, 0, job.attempt)
+    steps, whole = word.find("steps"), word.find("of")
+    return float(steps[1] / whole) if steps and whole else 0.0
+
+
+def close_job(job: Job, ended: float | None, why: str, state: State | None = None) -> str:
+    """Close the job's attempt with all that its launcher knows; return why it failed, if so."""
+    return close(
+        job.folder,
+        attempt=job.attempt,
+        world=job.world,
+        ended=ended,
+        why=why,
+        killed=state.killed if state else {},
+        exits=state.exits if state else {},
+    )

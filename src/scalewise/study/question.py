@@ -1,0 +1,113 @@
+"""Read what a study asks, and refuse what cannot work."""
+
+import json
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from scalewise import plugins
+from scalewise.errors import SpecError
+from scalewise.launch.processes import ask
+from scalewise.launch.program import digest, program
+from scalewise.spec import RunSpec, StudySpec, Topology
+
+
+def read(path: Path) -> StudySpec:
+    """Read a study file."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError as why:
+        hint = "`scalewise init` writes one"
+        raise SpecError(f"there is no study file {path}", hint=hint) from why
+    except OSError as why:
+        raise SpecError(f"cannot read {path}: {why.strerror}") from why
+    except tomllib.TOMLDecodeError as why:
+        script = f"your own script: scalewise run --on 1,2 -- {path}"
+        hint = script if path.suffix == ".py" else "text needs quotes"
+        raise SpecError(f"{path} is not TOML: {why}", hint=hint) from why
+    except UnicodeDecodeError as why:
+        raise SpecError(f"{path} is not text: {why}", hint="save it as UTF-8") from why
+    return settled(StudySpec.from_dict(values))
+
+
+def of_program(words: Sequence[str], on: str, repeats: int = 1, **fields: Any) -> StudySpec:
+    """Return the study of a user's own program on these numbers of devices, such as ``1,2,4``."""
+    if not words:
+        raise SpecError("no program was given", hint="scalewise run --on 1,2 -- train.py")
+    run = {"program": list(words)} | {key: value for key, value in fields.items() if value}
+    topologies = _devices_of(on)
+    name = _program_name(words)
+    values = {"name": name, "run": run, "repeats": repeats, "vary": {"topology": topologies}}
+    return settled(StudySpec.from_dict(values))
+
+
+def _devices_of(on: str) -> list[str]:
+    """Read ``1,2,4``, or ``1x4,2x4`` for nodes."""
+    parts = [part.strip() for part in on.split(",")]
+    for part in parts:
+        try:
+            Topology.parse(part)
+        except SpecError as bad:
+            hint = "for example --on 1,2,4; or 1x4,2x4 for nodes"
+            raise SpecError(f"--on takes numbers of devices, got {on!r}", hint=hint) from bad
+        if parts.count(part) > 1:
+            raise SpecError(f"--on names {part} twice", hint="--repeats 3 runs each three times")
+    return parts
+
+
+def _program_name(words: Sequence[str]) -> str:
+    """Name a study after its script, module or command."""
+    script = program(words).script
+    if script is not None and words[0] != "-m":
+        return script.stem
+    return (words[1].rpartition(".")[2] if words[0] == "-m" else Path(words[0]).name) or "program"
+
+
+def launched_by(study: StudySpec, name: str | None) -> StudySpec:
+    """Return the study for another launcher; settings of the one that it names stay behind."""
+    if name is None or name == study.launcher_name:
+        return study
+    return replace(study, launcher={"name": name})
+
+
+def settled(study: StudySpec) -> StudySpec:
+    """Return the study with the hash of its program's file: another content is another run."""
+    words = study.run.get("program")
+    if not words or "digest" in study.run or study.run.get("workload"):
+        return study
+    found = digest(words)
+    return replace(study, run={**study.run, "digest": found}) if found else study
+
+
+def check(runs: Sequence[RunSpec]) -> None:
+    """Refuse runs that cannot work, before any rank starts."""
+    for run in runs:
+        plugins.find("frameworks", run.framework)
+        if run.program:
+            program(run.program)
+            continue
+        _check_part("workloads", run.workload, run.framework)
+        _check_part("strategies", run.strategy, run.framework)
+    runs = [run for run in runs if not run.program]
+    if not runs:
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        json.dump([run.to_dict() for run in runs], file)
+        file.flush()
+        for answer in ask("check", file.name):
+            if answer:
+                raise SpecError(answer["problem"], hint=answer["hint"])
+
+
+def _check_part(kind: plugins.Kind, name: str | None, framework: str) -> None:
+    """Refuse a name its framework has not; a framework without such parts takes any."""
+    if parts := plugins.corner(kind, framework):
+        if name is None:
+            one = plugins.ONE_OF[kind]
+            raise SpecError(
+                f"a {framework} run needs a {one}", hint=f"there are: {', '.join(parts)}"
+            )
+        plugins.find(kind, name, framework=framework)

@@ -1,0 +1,55 @@
+"""Say where every run of a study is, and end those that are under way."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from scalewise.launch import Launcher
+from scalewise.record.close import closed
+from scalewise.record.files import failure, finished, read_study
+from scalewise.spec import RunSpec
+from scalewise.study.jobs import close_job, job_of, launcher_of, left_open, share_done
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where one run is."""
+
+    run: RunSpec
+    phase: Literal["finished", "running", "failed", "missing"]
+    cause: str = ""
+
+
+def status(folder: Path) -> list[Status]:
+    """Say where every run of a study is; change nothing."""
+    study = read_study(folder)
+    launcher = launcher_of(study)
+    return [_status(launcher, run, folder.absolute() / run.id) for run in study.runs()]
+
+
+def cancel(folder: Path) -> list[RunSpec]:
+    """End every run of a study that is under way; return them."""
+    study = read_study(folder)
+    launcher = launcher_of(study)
+    ended = []
+    for run in study.runs():
+        job = left_open(folder.absolute() / run.id)
+        if job and launcher.poll(job).phase != "ended":
+            launcher.cancel(job)
+            close_job(job, None, "ended by the user")
+            ended.append(run)
+    return ended
+
+
+def _status(launcher: Launcher, run: RunSpec, home: Path) -> Status:
+    job = job_of(home)
+    state = launcher.poll(job) if job and not closed(home, job.attempt) else None
+    if job and state and state.phase == "running":
+        return Status(run, "running", state.note or f"{share_done(job):.0%}")
+    if finished(home):
+        return Status(run, "finished")
+    if left_open(home):
+        return Status(run, "failed", "its end was not seen; `scalewise run` takes it up")
+    if cause := failure(home):
+        return Status(run, "failed", cause)
+    return Status(run, "missing")

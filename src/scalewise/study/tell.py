@@ -1,0 +1,128 @@
+"""Say how a study goes, to whoever watches."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from scalewise.errors import RecordError, RunFailed, ScalewiseError
+from scalewise.launch.program import engine
+from scalewise.record import replicas
+from scalewise.record.close import last_word
+from scalewise.record.files import finished
+from scalewise.record.log import first_traceback, own_lines
+from scalewise.spec import RunSpec
+from scalewise.study.jobs import alone, job_of
+
+
+class Watcher(Protocol):
+    """Someone who is told how a study goes on."""
+
+    def begin(self, todo: int, there: int, asked: str) -> None:
+        """``todo`` runs are missing, ``there`` are finished; ``asked`` is what they may take."""
+        ...
+
+    def started(self, number: int, run: RunSpec) -> None:
+        """A run was started."""
+        ...
+
+    def moved(self, run: RunSpec, share: float) -> None:
+        """The run has done this share of its steps."""
+        ...
+
+    def ended(self, run: RunSpec, cause: str, seconds: float) -> None:
+        """The run ended; ``cause`` is empty if it ended well."""
+        ...
+
+    def said(self, problem: ScalewiseError) -> None:
+        """Something is wrong that does not end the study."""
+        ...
+
+
+def tell_of_strangers(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -> None:
+    """Tell of programs whose ranks know each other, and yet train a model each."""
+    for run in runs:
+        job = job_of(folder / run.id) if run.program else None
+        words = (
+            [last_word(job.folder, rank, job.attempt) for rank in range(job.world)] if job else []
+        )
+        if replicas.alone([word.find("facts") or {} for word in words]):
+            hint = "is the model wrapped, in DistributedDataParallel or by what it is made with?"
+            watcher.said(RecordError(f"{run.title}: {replicas.ALONE}", hint=hint))
+
+
+def tell_of_others(folder: Path, runs: Sequence[RunSpec], watcher: Watcher) -> None:
+    """Tell of finished runs that the study no longer asks for, and so nobody will show."""
+    ours = {run.id for run in runs}
+    others = [path for path in folder.glob("*/outcome.json") if path.parent.name not in ours]
+    if others:
+        several = f"{len(others)} finished runs" if len(others) > 1 else "1 finished run"
+        watcher.said(
+            RecordError(
+                f"{several} in {folder} answered another question (other words, another file), "
+                "and measure shows this one",
+                hint="-o FOLDER keeps each in a folder of its own",
+            )
+        )
+
+
+def tell_failures(
+    failed: Mapping[RunSpec, str], runs: Sequence[RunSpec], folder: Path, watcher: Watcher
+) -> None:
+    """Tell of every run that failed, and raise the last.
+
+    A program that is not distributed is measured on one device all the same.
+    """
+    measured = any(finished(folder / run.id) for run in runs)
+    fatal: RunFailed | None = None
+    for run, cause in failed.items():
+        problem = _failed(run, cause, folder)
+        if measured and alone(folder / run.id):
+            watcher.said(problem)
+            continue
+        if fatal:
+            watcher.said(fatal)
+        fatal = problem
+    if fatal:
+        raise fatal
+
+
+def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
+    words = first_traceback(own_lines(folder / run.id), cause) if run.program else ""
+    hint = "running again starts only what is missing"
+    if alone(folder / run.id):
+        hint = f"{way_to_many(run.program)}--on 1 measures it as it is"
+    elif "no training step" in cause:
+        hint = "tell of its steps with three lines of scalewise.probe, see docs/guides/attach.md"
+    elif run.program and "no rank started" in cause and not words:
+        hint = (
+            "does it train with PyTorch at all, in a Python that has it? "
+            "python -I, -E and -S, or a cleared environment, drop the watcher"
+        )
+    elif "processes trained as" in cause:
+        hint = (
+            "processes that train together call torch.distributed.init_process_group "
+            "with a rank each; one of them alone can be measured"
+        )
+    elif "of its own" in cause:
+        hint = "give it the number as {devices}, for example -- train.py --world-size {devices}"
+    return RunFailed(
+        f"{run.title} failed: {cause}",
+        hint=f"its log is {folder / run.id / 'log.txt'}; {hint}",
+        words=words,
+    )
+
+
+def way_to_many(words: Sequence[str] | None) -> str:
+    """Return a hint how a program that trains alone gets many ranks; nothing if unknown."""
+    if not words or not words[0].endswith(".py"):
+        return ""
+    library = engine(Path(words[0]))
+    if library in ("lightning", "pytorch_lightning"):
+        return (
+            "give its Trainer devices= and num_nodes=, for example "
+            "-- train.py --devices {devices} --nodes {nodes}; "
+        )
+    if library:
+        return f"start it as {library} says, with {{devices}} or {{world}} for the number; "
+    return f"`scalewise port {shlex.quote(words[0])}` shows what is missing; "

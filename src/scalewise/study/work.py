@@ -1,0 +1,107 @@
+"""Plan a study, and run what is missing of it."""
+
+import fcntl
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from scalewise.errors import LaunchError, NewerSchema, RecordError, SpecError
+from scalewise.launch import Plan
+from scalewise.record.checkpoints import FOLDER
+from scalewise.record.files import finished, read_study
+from scalewise.record.write import cannot_write, write_json, write_text
+from scalewise.spec import RunSpec, StudySpec
+from scalewise.study.carry import carry_out
+from scalewise.study.jobs import launcher_of
+from scalewise.study.question import check
+from scalewise.study.tell import Watcher, tell_failures, tell_of_others, tell_of_strangers
+
+
+def plan(study: StudySpec, folder: Path) -> list[Plan]:
+    """Return what would be executed for each run; start nothing."""
+    launcher = launcher_of(study)
+    return [launcher.plan(runs, folder) for runs in launcher.together(study.runs())]
+
+
+def write_plan(plans: Sequence[Plan], study: StudySpec, scripts: Path) -> list[Path]:
+    """Write everything that starting by hand needs; return where the scripts are."""
+    launcher = launcher_of(study)
+    written = []
+    for each in plans:
+        write_json(each.folder / "study.json", study.to_dict())
+        launcher.prepare(each)
+        name, text = next(iter(each.files.items()))
+        path = scripts / Path(Path(name).parts[0]).with_suffix(Path(name).suffix)
+        write_text(path, text)
+        written.append(path)
+    return written
+
+
+def asks(study: StudySpec, runs: Sequence[RunSpec]) -> str:
+    """Say what runs would take of a shared machine; refuse more than is allowed."""
+    return launcher_of(study).asks(runs)
+
+
+def run(
+    study: StudySpec, folder: Path, watcher: Watcher, *, again: bool = False, detach: bool = False
+) -> None:
+    """Start what is missing; ``again``: everything; ``detach``: and leave it to its launcher."""
+    launcher = launcher_of(study)
+    if detach and launcher.at_once == 1:
+        raise SpecError(
+            f"the {study.launcher_name} launcher starts one run after another, and must stay",
+            hint="leave --detach out, or --launcher slurm",
+        )
+    folder = folder.absolute()
+    runs = study.runs()
+    todo = [run for run in runs if again or not finished(folder / run.id)]
+    check(todo)
+    asked = launcher.asks(todo)
+    with _alone(folder):
+        _refuse_another(study, folder)
+        write_json(folder / "study.json", study.to_dict())
+        watcher.begin(len(todo), len(runs) - len(todo), asked)
+        tell_of_others(folder, runs, watcher)
+        if again:
+            for each in todo:
+                shutil.rmtree(folder / each.id / FOLDER, ignore_errors=True)
+        failed = carry_out(launcher, todo, folder, watcher, detach=detach)
+        tell_of_strangers([each for each in todo if each not in failed], folder, watcher)
+        tell_failures(failed, runs, folder, watcher)
+
+
+def _refuse_another(study: StudySpec, folder: Path) -> None:
+    """Keep a study out of the folder of another one, and of a later scalewise."""
+    try:
+        there = read_study(folder)
+    except NewerSchema:
+        raise
+    except RecordError:
+        return  # None is there, or none that could be read.
+    if there.name != study.name:
+        raise SpecError(
+            f"{folder} holds the study {there.name!r}, not {study.name!r}",
+            hint="give another folder with -o",
+        )
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep a second ``run`` out of this folder while one is at work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as why:
+        raise cannot_write(folder, why) from why
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as busy:
+            raise LaunchError(
+                f"another scalewise is running this study in {folder}",
+                hint="wait for it, or end it with Ctrl-C",
+            ) from busy
+        except OSError:
+            pass  # A file system without locks: go on unguarded.
+        yield
