@@ -531,8 +531,8 @@ def test_a_slower_link_is_found_again_in_the_transfer(user):
     try:
         for rate in (5.0, 1.0, 0.2):
             user.cluster.shape(f"{rate}gbit")
-            vary = 'topology = ["2x1"]\n"options.hidden" = [[512, 512]]'
-            user.write(run="steps = 120", vary=vary)
+            vary = 'topology = ["2x1"]\n"options.hidden" = [[1024, 1024]]'
+            user.write(run="steps = 80", vary=vary)
             done = user.scalewise("run", "study.toml", "-o", f"at-{rate}")
             assert done.returncode == 0, done.stderr
             (found,) = collect.explanations(user.folder / f"at-{rate}")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from scalewise.record.close import newest_attempt
+from scalewise.record.write import write_json, write_text
 from scalewise.spec import RunSpec
 
 
@@ -65,6 +66,14 @@ class State:
     """Exit codes of processes that did not end with 0, by process id."""
     note: str = ""
     """What else there is to say of it: why it has not started, for example."""
+
+
+def lay_out(plan: Plan) -> None:
+    """Write the plan's files, and what every run is asked for."""
+    for path, text in plan.files.items():
+        write_text(plan.folder / path, text)
+    for run in plan.runs:
+        write_json(plan.folder / run.id / "spec.json", run.to_dict())
 
 
 def next_attempt(home: Path) -> int:

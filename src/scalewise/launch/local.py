@@ -21,11 +21,11 @@ import psutil
 
 from scalewise.checks import positive, refuse_unknown
 from scalewise.errors import LaunchError
-from scalewise.launch import Command, Job, Plan, State, next_attempt, parcel, processes
+from scalewise.launch import Command, Job, Plan, State, lay_out, next_attempt, parcel, processes
 from scalewise.launch.program import program
 from scalewise.record.close import LastWord, last_word
 from scalewise.record.log import ends_in
-from scalewise.record.write import rank_file, write_json, write_text
+from scalewise.record.write import rank_file, write_json
 from scalewise.spec import RunSpec
 
 PATIENCE = 300.0
@@ -81,12 +81,9 @@ class LocalLauncher:
 
     def prepare(self, plan: Plan) -> None:
         """Write the run's commands and its spec."""
-        for path, text in plan.files.items():
-            write_text(plan.folder / path, text)
-        for run in plan.runs:
-            if run.program:
-                parcel.pack(plan.folder)
-            write_json(plan.folder / run.id / "spec.json", run.to_dict())
+        lay_out(plan)
+        if any(run.program for run in plan.runs):
+            parcel.pack(plan.folder)
 
     def submit(self, plan: Plan) -> list[Job]:
         """Start the run and return at once."""

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.errors import LaunchError, SpecError
-from scalewise.launch import Command, Job, Plan, State, next_attempt, parcel
+from scalewise.launch import Command, Job, Plan, State, lay_out, next_attempt, parcel
 from scalewise.launch.slurm import here, queue
 from scalewise.launch.slurm.script import Request, array, in_turn, script
 from scalewise.launch.slurm.settings import Settings, seconds
 from scalewise.record.close import closed, last_word, newest_attempt
 from scalewise.record.log import ends_in, start_in, told_to_end
-from scalewise.record.write import write_json, write_text
+from scalewise.record.write import write_json
 from scalewise.spec import RunSpec
 
 EVERY = 2.0
@@ -118,11 +118,8 @@ class SlurmLauncher:
 
     def prepare(self, plan: Plan) -> None:
         """Write what the jobs read: scripts, specs and the worker's half."""
-        for path, text in plan.files.items():
-            write_text(plan.folder / path, text)
+        lay_out(plan)
         parcel.pack(plan.folder)
-        for run in plan.runs:
-            write_json(plan.folder / run.id / "spec.json", run.to_dict())
 
     def submit(self, plan: Plan) -> list[Job]:
         """Hand the job in and return at once."""
