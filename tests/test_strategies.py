@@ -160,9 +160,9 @@ EXPECTED = {
     "fsdp, selective recompute": lambda row, world, rank: gathered(row, world, times=2),
     "fsdp, no reshard": lambda row, world, rank: gathered(row, world, times=1),
     "fsdp, accumulate 4": lambda row, world, rank: gathered(row, world, times=8),
-    "hsdp": lambda row, world, rank: {
-        **gathered(row, 2, times=2),
-        "all-reduce": padded(row, 2) // 2,
+    "hsdp": lambda row, world, rank: {  # On two nodes.
+        **gathered(row, world // 2, times=2),
+        "all-reduce": padded(row, world // 2) // (world // 2),
     },
     "tensor": lambda row, world, rank: tensor(),
     "pipeline": lambda row, world, rank: pipeline(world, rank),

@@ -14,9 +14,10 @@ import torch
 from scalewise import collect
 from scalewise.errors import SpecError
 from scalewise.face import run as run_study
+from scalewise.frameworks.torch import Torch
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
 from scalewise.record.read import read_run
-from scalewise.spec import StudySpec
+from scalewise.spec import RunSpec, StudySpec
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 COMMAND = Path(sys.executable).parent / "scalewise"
@@ -227,3 +228,23 @@ def _host():
     import os
 
     return os.uname().nodename
+
+
+@pytest.mark.parametrize(
+    ("changes", "installed", "said"),
+    [
+        ({}, "2.3.1", "training needs PyTorch 2.4, and 2.3.1 is installed"),
+        ({"recompute": "selective"}, "2.4.1", "needs PyTorch 2.5"),
+        ({"clip": 1.0}, "2.5.1+cpu", "clip needs PyTorch 2.6"),
+        ({"strategy": "fsdp", "topology": "1x2"}, "2.5.0", "'fsdp' needs PyTorch 2.6"),
+        ({"strategy": "pipeline", "topology": "1x2"}, "2.5.0", "a pipeline needs PyTorch 2.6"),
+    ],
+)
+def test_what_an_older_pytorch_has_not_is_refused_before_any_rank_starts(
+    changes, installed, said, monkeypatch
+):
+    monkeypatch.setattr("scalewise.frameworks.torch.version", lambda name: installed)
+    usual = {"workload": "gpt", "data": "tokens:100x16", "batch": 8, "steps": 5, "topology": "1x1"}
+    run = RunSpec.from_dict({**usual, **changes})
+    with pytest.raises(SpecError, match=said):
+        Torch().check(run)

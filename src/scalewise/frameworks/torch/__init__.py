@@ -19,6 +19,9 @@ from scalewise.probe import HostClock, Probe
 from scalewise.record import checkpoints
 from scalewise.spec import RunSpec
 
+OLDEST = (2, 4)
+"""Of PyTorch's versions that we train with."""
+
 
 class Torch:
     """Trains with PyTorch, one process per device."""
@@ -26,7 +29,7 @@ class Torch:
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""
         try:
-            version("torch")
+            _refuse_older(spec, version("torch"))
         except ModuleNotFoundError as missing:
             raise PluginError(
                 "framework 'torch' needs torch, which is not installed",
@@ -139,3 +142,21 @@ def options_for(part: Any, spec: RunSpec) -> dict[str, Any]:
 def _keywords(part: Any) -> dict[str, Any]:
     every = signature(part).parameters.values()
     return {each.name: each.default for each in every if each.kind is each.KEYWORD_ONLY}
+
+
+def _refuse_older(spec: RunSpec, installed: str) -> None:
+    """Refuse what a run wants of a PyTorch that came before it."""
+    wanted = {
+        "training": OLDEST,
+        'recompute = "selective"': (2, 5) if spec.recompute == "selective" else OLDEST,
+        "clip": (2, 6) if spec.clip else OLDEST,
+        "a pipeline": (2, 6) if spec.degrees.pipeline > 1 else OLDEST,
+        f"strategy = {spec.strategy!r}": (2, 6) if spec.strategy in ("fsdp", "hsdp") else OLDEST,
+    }
+    there = tuple(map(int, installed.split(".")[:2]))
+    for what, least in wanted.items():
+        if there < least:
+            raise SpecError(
+                f"{what} needs PyTorch {'.'.join(map(str, least))}, and {installed} is installed",
+                hint="pip install --upgrade torch",
+            )

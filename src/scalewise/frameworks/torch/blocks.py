@@ -5,11 +5,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import (
-    CheckpointPolicy,
-    checkpoint,
-    create_selective_checkpoint_contexts,
-)
+from torch.utils.checkpoint import checkpoint
 
 from scalewise.frameworks.torch.models.parts import blocks_of
 from scalewise.spec import RunSpec
@@ -30,16 +26,25 @@ def recompute(model: nn.Module, spec: RunSpec) -> None:
         return
     choose: dict[str, Any] = {}
     if spec.recompute == "selective":
-        choose["context_fn"] = partial(create_selective_checkpoint_contexts, _policy)
+        choose["context_fn"] = _selective()
     for block in blocks_of(model):
         setattr(  # noqa: B010 - a method, to the type checker
             block, "forward", partial(checkpoint, block.forward, use_reentrant=False, **choose)
         )
 
 
-def _policy(context: Any, operator: Any, *words: Any, **named: Any) -> CheckpointPolicy:
-    save = operator in SAVED
-    return CheckpointPolicy.MUST_SAVE if save else CheckpointPolicy.PREFER_RECOMPUTE
+def _selective() -> Any:
+    """Return what keeps the results that cost much, and no others."""
+    from torch.utils.checkpoint import (  # From version 2.5 on.
+        CheckpointPolicy,
+        create_selective_checkpoint_contexts,
+    )
+
+    def policy(context: Any, operator: Any, *words: Any, **named: Any) -> CheckpointPolicy:
+        save = operator in SAVED
+        return CheckpointPolicy.MUST_SAVE if save else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return partial(create_selective_checkpoint_contexts, policy)
 
 
 def compile_model(model: nn.Module, spec: RunSpec) -> None:

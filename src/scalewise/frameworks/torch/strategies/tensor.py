@@ -6,7 +6,6 @@ block works on each position by itself, the group shares the sequence.
 
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -17,6 +16,11 @@ from torch.distributed.tensor.parallel import (
 )
 
 from scalewise.frameworks.torch.models.parts import blocks_of, seams_of
+
+try:
+    from torch.distributed.tensor import Replicate, Shard
+except ImportError:  # Up to version 2.4 they lie elsewhere.
+    from torch.distributed._tensor import Replicate, Shard  # type: ignore[attr-defined]
 
 
 def split(model: nn.Module, mesh: DeviceMesh) -> None:
