@@ -8,6 +8,7 @@ _FACE = {
     "curve": "scalewise.face",
     "measure": "scalewise.face",
     "explain": "scalewise.face",
+    "predict": "scalewise.face",
 }
 """Where each name of the Python face lives; imported when it is first asked for."""
 

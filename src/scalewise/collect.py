@@ -1,9 +1,10 @@
 """Collect what was measured: curves from studies' folders, or from CSV files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from scalewise.analysis.explain import Explanation, explain
 from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
@@ -15,6 +16,8 @@ from scalewise.record.node import NodeRecord, read_nodes
 from scalewise.record.read import RunRecord, read_run
 from scalewise.record.trace import Trace, read_traces
 from scalewise.spec import StudySpec
+
+Curve = TypeVar("Curve", ScalingCurve, Explanation)
 
 
 def curves(
@@ -42,6 +45,49 @@ def curves(
         else:
             found += [curve for curve, _ in recorded(path)]
     return found
+
+
+def curve(
+    path: Path,
+    *,
+    where: Mapping[str, Any] | None = None,
+    scaling: str | None = None,
+    devices_per_node: int | None = None,
+) -> ScalingCurve:
+    """Return the one curve a prediction is made from; a CSV's rows must grow.
+
+    A study's folder may leave the devices per node open, where it used one node
+    only: then they can be given.
+    """
+    if path.is_dir():
+        found = chosen(curves([path], scaling=scaling), where, path)
+        if devices_per_node and found.devices_per_node not in (None, devices_per_node):
+            raise SpecError(
+                f"{path} used {found.devices_per_node} devices per node, not {devices_per_node}",
+                hint="leave --devices-per-node out",
+            )
+        return replace(found, devices_per_node=found.devices_per_node or devices_per_node)
+    if where:
+        raise SpecError(f"{path} holds one curve", hint="--where is for studies' folders")
+    (found,) = curves([path], scaling=scaling, devices_per_node=devices_per_node)
+    return found
+
+
+def chosen(found: Sequence[Curve], where: Mapping[str, Any] | None, source: str | Path) -> Curve:
+    """Return the one curve that matches; a command line has its values as text."""
+    wanted = dict(where or {})
+    matching = [
+        each
+        for each in found
+        if all(key in each.where and str(each.where[key]) == str(wanted[key]) for key in wanted)
+    ]
+    if len(matching) != 1:
+        names = "; ".join(each.name for each in found)
+        raise SpecError(
+            f"{len(matching)} curves of {source} match {wanted}",
+            hint=f"choose one with --where KEY=VALUE, or where=… in Python: {names}",
+        )
+    return matching[0]
 
 
 def recorded(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord]]]:

@@ -1,17 +1,17 @@
 """The Python face: thin names over the functions the command line uses."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from scalewise import collect, study
 from scalewise.analysis.explain import Explanation
 from scalewise.analysis.measure import ScalingCurve, curve_from_numbers
-from scalewise.errors import SpecError
+from scalewise.analysis.predict import Prediction
+from scalewise.analysis.predict import predict as ahead
 from scalewise.spec import StudySpec
 
 Pairs = Iterable[tuple[int, float]]
-Curve = TypeVar("Curve", ScalingCurve, Explanation)
 
 
 class _Silent:
@@ -47,7 +47,7 @@ def measure(
     for example ``where={"strategy": "fsdp"}``.
     """
     found = collect.curves([Path(source)], scaling=scaling, devices_per_node=devices_per_node)
-    return _chosen(found, where, source)
+    return collect.chosen(found, where, source)
 
 
 def explain(
@@ -58,20 +58,12 @@ def explain(
     ``where`` chooses one of several curves; ``price`` is that of one device for
     one hour, and gives every cause its cost.
     """
-    return _chosen(collect.explanations(Path(folder), price=price), where, folder)
+    return collect.chosen(collect.explanations(Path(folder), price=price), where, folder)
 
 
-def _chosen(found: Sequence[Curve], where: Mapping[str, Any] | None, source: str | Path) -> Curve:
-    """Return the one curve that matches."""
-    wanted = dict(where or {})
-    chosen = [c for c in found if all(c.where.get(key) == value for key, value in wanted.items())]
-    if len(chosen) != 1:
-        names = "; ".join(curve.name for curve in found)
-        raise SpecError(
-            f"{len(chosen)} curves of {source} match {wanted}",
-            hint=f"choose one with where=…: {names}",
-        )
-    return chosen[0]
+def predict(curve: ScalingCurve | str | Path, at: Iterable[int]) -> Prediction:
+    """Return what more devices would give, from a curve, a study's folder or a CSV file."""
+    return ahead(curve if isinstance(curve, ScalingCurve) else measure(curve), at)
 
 
 def curve(

@@ -12,13 +12,14 @@ from typing import Any, Literal, get_args
 from scalewise.checks import nearest
 from scalewise.errors import PluginError
 
-Kind = Literal["launchers", "frameworks", "strategies", "workloads"]
+Kind = Literal["launchers", "frameworks", "strategies", "workloads", "laws"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 ONE_OF: dict[Kind, str] = {
     "launchers": "launcher",
     "frameworks": "framework",
     "strategies": "strategy",
     "workloads": "workload",
+    "laws": "law",
 }
 
 

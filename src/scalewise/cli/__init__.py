@@ -308,6 +308,64 @@ def explain(
 
 
 @app.command()
+def predict(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER|CSV",
+            help="A study's folder, or a CSV file: devices,throughput[,time] or devices,time.",
+        ),
+    ],
+    at: Annotated[str, typer.Option(help="Numbers of devices to predict: 16,32,64.")],
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Which curve of a study that has several."),
+    ] = None,
+    scaling: Scaling = None,
+    devices_per_node: Annotated[
+        int | None,
+        typer.Option(min=1, help="Devices of a node; of a folder, if it used one node only."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Also draw the band: a png or svg file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Predict what more devices would give, with intervals, and what to measure next.
+
+    Example: scalewise predict runs/demo --at 4,8
+
+    Example: scalewise predict published.csv --scaling weak --devices-per-node 4 --at 16,32
+    """
+    from scalewise import collect
+    from scalewise.analysis.predict import beyond
+    from scalewise.analysis.predict import predict as ahead
+    from scalewise.report import prediction
+
+    curve = collect.curve(
+        source, where=_pairs(where or []), scaling=scaling, devices_per_node=devices_per_node
+    )
+    found = ahead(curve, beyond(curve, at))
+    if as_json:
+        typer.echo(prediction.as_json(found))
+    else:
+        _print(prediction.sections(found))
+    if output:
+        from scalewise.report import band
+
+        _refuse_sources(output, [source])
+        typer.echo(band.write(found, output), err=as_json)
+
+
+def _pairs(words: list[str]) -> dict[str, str]:
+    """Read ``strategy=fsdp`` and its like."""
+    for word in words:
+        if "=" not in word:
+            raise SpecError(f"--where takes KEY=VALUE, got {word!r}", hint="--where strategy=fsdp")
+    return dict(word.split("=", 1) for word in words)
+
+
+@app.command()
 def report(
     sources: Sources,
     output: Annotated[

@@ -110,6 +110,8 @@ class ScalingCurve:
     conditions: Mapping[str, Any] = field(default_factory=dict)
     """What else was held fixed; curves that differ in it are unlike."""
     unit: str = "samples"
+    devices_per_node: int | None = None
+    """How many devices fill a node, where that is known."""
     warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

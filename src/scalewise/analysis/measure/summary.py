@@ -58,6 +58,7 @@ def _curve(study: StudySpec, records: Sequence[RunRecord]) -> ScalingCurve:
             work=_work(ordered),
             conditions=_conditions(study, first),
             unit=outline["unit"],
+            devices_per_node=_per_node(ordered),
             warnings=(
                 *_unlike(records),
                 *([f"the run on {smallest} is missing: compared with {points[0].devices} devices"]
@@ -65,6 +66,12 @@ def _curve(study: StudySpec, records: Sequence[RunRecord]) -> ScalingCurve:
             ),
         )
     )  # fmt: skip
+
+
+def _per_node(records: Sequence[RunRecord]) -> int | None:
+    """Return the devices of a full node, where several nodes were used."""
+    several = [record.spec.topology for record in records if record.spec.topology.nodes > 1]
+    return max(topology.devices for topology in several) if several else None
 
 
 def _work(records: Sequence[RunRecord]) -> str:

@@ -57,7 +57,14 @@ def curve_from_numbers(
                 samples=round(w) if w else None,
             )
         )
-    return compare(ScalingCurve(study=name, points=tuple(points), scaling=scaling))
+    return compare(
+        ScalingCurve(
+            study=name,
+            points=tuple(points),
+            scaling=scaling,
+            devices_per_node=devices_per_node,
+        )
+    )
 
 
 def _column(name: str, pairs: Iterable[tuple[int, float]]) -> dict[int, float]:

@@ -1,0 +1,220 @@
+"""Learn what the default predictor knows beforehand, from the published curves.
+
+    python benchmarks/learn.py            print it
+    python benchmarks/learn.py --write    also into the package
+
+Few numbers, and each by a plain rule:
+
+usual, own, leaving   least absolute deviations of the loss per doubling that follows
+                      any prefix of a curve, on the loss per doubling of that prefix
+priors                five rounds of expectation and maximization over whole curves;
+                      two imagined curves hold each term at where it started
+widen                 what 9 of 10 errors stay within, in half-widths; one for all kinds,
+                      so that one family alone does not decide it
+
+Noise, drift and the trust in the first view are set by hand, from a coarse grid;
+results hardly depend on them. ``prediction.py`` learns all this anew without each family in turn.
+"""
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scalewise.analysis.predict.doubling import habit
+from scalewise.analysis.predict.forecast import forecast
+from scalewise.analysis.predict.learned import FILE, Learned, Prior
+from scalewise.analysis.predict.machines import TERMS, drawn, weigh
+from scalewise.analysis.predict.series import KINDS, Floats, Kind, Series, series
+from scalewise.catalog.curves import PublishedCurve, published
+
+Shown = NDArray[np.bool_]
+ROUNDS = 5
+IMAGINED = 2.0
+"""How many curves the start of a prior counts for."""
+PREFIXES_SEE = 2
+"""How many points beyond a prefix its loss is compared with."""
+PROTOCOLS = ("largest", "node", "three")
+START = {
+    "weak": {
+        "ring": Prior(0.5, math.log(0.08), 1.0), "host": Prior(0.5, math.log(0.1), 1.0),
+        "network": Prior(0.5, math.log(0.1), 1.0), "flat": Prior(0.4, math.log(0.05), 1.0),
+        "latency": Prior(0.4, math.log(0.01), 1.0), "growth": Prior(0.3, math.log(0.05), 1.2),
+        "power": Prior(0.3, 0.02, 0.03),
+    },
+    "other": {
+        "ring": Prior(0.4, math.log(0.1), 1.0), "host": Prior(0.3, math.log(0.1), 1.0),
+        "network": Prior(0.4, math.log(0.1), 1.0), "flat": Prior(0.3, math.log(0.05), 1.0),
+        "latency": Prior(0.4, math.log(0.05), 1.0), "growth": Prior(0.6, math.log(0.3), 1.5),
+        "power": Prior(0.5, 0.1, 0.1),
+    },
+}  # fmt: skip
+NOISE = {"weak": 0.015, "other": 0.03}
+DRIFT = 1.5
+TRUST = {"weak": 1 / 2, "other": 1 / 3}
+
+
+def as_series(curve: PublishedCurve) -> Series:
+    """Return a published curve as the predictor sees it."""
+    counts, values = zip(*curve.points)
+    metric = "time" if curve.metric == "time" else "throughput"
+    return series(counts, values, metric, curve.scaling, curve.devices_per_node)
+
+
+def hidden(points: Series, protocol: str) -> Shown | None:
+    """Say which points are shown under a protocol, or nothing where it does not apply.
+
+    ``largest`` hides the largest of four counts, or two of more; ``node`` shows one
+    node alone, ``two nodes`` one point more, and ``three`` the three smallest.
+    """
+    counts = points.devices
+    places = np.arange(len(counts))
+    if protocol == "node":
+        shown = counts <= (points.per_node or 0)
+        return shown if shown.sum() >= 2 and not shown.all() else None
+    if protocol == "two nodes":
+        shown = hidden(points, "node")
+        if shown is None:
+            return None
+        shown = places <= shown.sum()
+        return None if shown.all() else shown
+    if len(counts) < 4:
+        return None
+    if protocol == "three":
+        return places < 3
+    return places < len(counts) - (1 if len(counts) == 4 else 2)
+
+
+def learn(curves: Sequence[Series]) -> dict[Kind, Learned]:
+    """Return what these curves teach, for each kind."""
+    by_kind = {kind: [each for each in curves if each.kind == kind] for kind in KINDS}
+    found = {kind: _learn(kind, of_kind) for kind, of_kind in by_kind.items()}
+    widen = _widen([(found[kind], of_kind) for kind, of_kind in by_kind.items()])
+    return {kind: replace(known, widen=widen) for kind, known in found.items()}
+
+
+def _learn(kind: Kind, curves: Sequence[Series]) -> Learned:
+    usual, own, leaving = _loss_per_doubling(kind, curves)
+    return Learned(
+        usual=usual, own=own, leaving=leaving, priors=_priors(kind, curves),
+        noise=NOISE[kind], drift=DRIFT, trust=TRUST[kind], widen=1.0,
+    )  # fmt: skip
+
+
+def _loss_per_doubling(kind: Kind, curves: Sequence[Series]) -> tuple[float, float, float]:
+    """Return usual, own and leaving; the last is learned under weak scaling alone."""
+    rows, losses = [], []
+    blank = Learned(0, 0, 0, {}, 0, 0, 0, 0)
+    for points in curves:
+        count = len(points.devices)
+        for shown in range(2, count):
+            prefix = points.only(np.arange(count) < shown)
+            for place in range(shown, min(shown + PREFIXES_SEE, count)):
+                at = points.devices[place : place + 1]
+                grown = math.log2(at[0] / prefix.last)
+                gone = float(prefix.leaves_node(at)[0]) if kind == "weak" else 0.0
+                rows.append([1.0, habit(prefix, blank).seen, gone / grown])
+                losses.append(math.log(points.cost[place] / prefix.cost[-1]) / grown)
+    found = _least_absolute(np.array(rows), np.array(losses))
+    return float(found[0]), float(found[1]), float(found[2])
+
+
+def _least_absolute(rows: Floats, wanted: Floats) -> Floats:
+    """Return coefficients of least absolute deviation, by reweighted least squares."""
+    weights = np.ones(len(wanted))
+    found = np.zeros(rows.shape[1])
+    for _ in range(60):
+        root = np.sqrt(weights)
+        found = np.linalg.lstsq(rows * root[:, None], wanted * root, rcond=None)[0]
+        weights = 1 / np.maximum(np.abs(wanted - rows @ found), 0.003)
+    return found
+
+
+def _priors(kind: Kind, curves: Sequence[Series]) -> dict[str, Prior]:
+    """Return priors under which whole curves are likely."""
+    start, priors = START[kind], dict(START[kind])
+    known = Learned(0, 0, 0, {}, NOISE[kind], DRIFT, 0, 0)
+    seen = [points for points in curves if len(points.devices) >= 3]
+    for _ in range(ROUNDS):
+        machines = drawn(priors)
+        there = machines != 0
+        sizes = np.where(there, machines, 1.0)
+        sizes = np.column_stack([np.log(sizes[:, :-1]), machines[:, -1]]) * there
+        moments = np.zeros((3, len(TERMS)))
+        for points in seen:
+            weights, *_ = weigh(points, points.devices[-1:], machines, known.noise, known.drift)
+            moments += weights @ there, weights @ sizes, weights @ sizes**2
+        for column, name in enumerate(TERMS):
+            priors[name] = _updated(start[name], len(seen), *moments[:, column])
+    return priors
+
+
+def _updated(start: Prior, curves: int, count: float, total: float, squares: float) -> Prior:
+    """Return a prior from the moments of its term over all curves, and of the imagined ones."""
+    middle = (total + IMAGINED * start.middle) / (count + IMAGINED)
+    around = squares - 2 * middle * total + middle**2 * count
+    imagined = IMAGINED * (start.spread**2 + (start.middle - middle) ** 2)
+    return Prior(
+        chance=float((count + IMAGINED * start.chance) / (curves + IMAGINED)),
+        middle=float(middle),
+        spread=math.sqrt((around + imagined) / (count + IMAGINED)),
+    )
+
+
+def _widen(learned: Sequence[tuple[Learned, Sequence[Series]]]) -> float:
+    """Return what 9 of 10 errors stay within, in half-widths of the machines' interval."""
+    found = [
+        missed(known, points, shown)
+        for known, curves in learned
+        for points in curves
+        for protocol in PROTOCOLS
+        if (shown := hidden(points, protocol)) is not None
+    ]
+    return float(np.quantile(np.concatenate(found), 0.9))
+
+
+def missed(known: Learned, points: Series, shown: Shown) -> Floats:
+    """Return how far the hidden points are from what was expected, in half-widths."""
+    truth = np.log(points.cost[~shown])
+    made = forecast(points.only(shown), points.devices[~shown], known)
+    half = np.where(truth > made.middle, made.high - made.middle, made.middle - made.low)
+    return np.asarray(np.abs(truth - made.middle) / half)
+
+
+def rounded(known: Learned) -> dict[str, object]:
+    """Return it as data, to three figures."""
+
+    def short(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: short(each) for key, each in value.items()}
+        return float(f"{value:.3g}")
+
+    return {key: short(value) for key, value in asdict(known).items()}
+
+
+def main() -> None:
+    """Learn from all curves; print, and write if asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write", action="store_true", help="into the package")
+    asked = parser.parse_args()
+    curves = [each for each in published() if not each.suspect]
+    found = learn([as_series(each) for each in curves])
+    families = sorted({each.family for each in curves})
+    told = {
+        "how": "benchmarks/learn.py --write, from all published curves of the catalog",
+        "curves": len(curves),
+        "families": families,
+        **{kind: rounded(known) for kind, known in found.items()},
+    }
+    text = json.dumps(told, indent=1) + "\n"
+    print(text, end="")
+    if asked.write:
+        FILE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

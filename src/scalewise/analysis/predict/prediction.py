@@ -1,0 +1,195 @@
+"""A prediction: estimates at larger counts, why, how far they reach, what to measure next."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scalewise import plugins
+from scalewise.analysis.measure import Estimate, Point, ScalingCurve
+from scalewise.analysis.predict import words
+from scalewise.analysis.predict.forecast import Forecast, forecast
+from scalewise.analysis.predict.laws import Fit
+from scalewise.analysis.predict.life import Life, life
+from scalewise.analysis.predict.odd import Odd, odd
+from scalewise.analysis.predict.series import Metric, Series, need, of_curve
+from scalewise.analysis.predict.worth import Worth, worth
+from scalewise.errors import NotEnoughData, SpecError
+
+MOST = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ahead:
+    """What is expected on one number of devices."""
+
+    devices: int
+    nodes: int | None = None
+    throughput: Estimate | None = None
+    time: Estimate | None = None
+    reach: str = ""
+    """How far beyond the measurements this is, and what they cannot show."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What more devices would give; every interval is meant to hold nine of ten."""
+
+    curve: ScalingCurve
+    points: tuple[Ahead, ...]
+    law: str
+    """The rule behind the estimates, in one line."""
+    sentences: tuple[str, ...]
+    """How they came about, to be checked by hand."""
+    laws: tuple[Fit, ...]
+    """The laws of the textbooks, fitted to the same points; of each metric, the closest first."""
+    next: Worth | None
+    """The measurement that would make the farthest prediction surest."""
+    odd: tuple[Odd, ...] = ()
+    """Measured rows that the others do not explain."""
+
+    def at(self, devices: int) -> Ahead:
+        """Return what was predicted for this many devices."""
+        for point in self.points:
+            if point.devices == devices:
+                return point
+        asked = ", ".join(str(point.devices) for point in self.points)
+        raise SpecError(
+            f"{devices} devices were not asked for; there are: {asked}",
+            hint=f"predict(curve, at=[{devices}])",
+        )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to beware of."""
+        told = [words.unexplained(each, self.curve.unit) for each in self.odd]
+        return (*self.curve.warnings, *told)
+
+    @property
+    def advice(self) -> str | None:
+        """What to measure next, in a sentence."""
+        return words.worth_measuring(self.next) if self.next else None
+
+
+def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
+    """Return what to expect of a curve on these numbers of devices."""
+    counts = _counts(curve, at)
+    wanted = np.array(counts, float)
+    rates, times = of_curve(curve, "throughput"), of_curve(curve, "time")
+    usable = [each for each in (rates, times) if each and len(each.devices) > 1]
+    main = usable[0] if usable else rates or times
+    assert main is not None  # A curve has a point, and a point has a number.
+    need(main, 2, "a prediction")
+    whole = life(curve, wanted)
+    made = {each.metric: forecast(each, wanted) for each in usable}
+    target = max(counts)
+    return Prediction(
+        curve=curve,
+        points=tuple(
+            Ahead(
+                devices=count,
+                nodes=int(main.nodes(wanted)[place]) if main.per_node else None,
+                throughput=_estimate(curve, rates, made.get("throughput"), place),
+                time=_time(curve, times, made.get("time"), whole, place),
+                reach=words.reach(main, count),
+            )
+            for place, count in enumerate(counts)
+        ),
+        law=_law(main, made[main.metric], whole),
+        sentences=tuple(words.choice(main, made[main.metric], curve.unit)),
+        laws=tuple(fit for each in usable for fit in _laws(each)),
+        next=worth(main, target),
+        odd=tuple(found for each in usable for found in odd(each)),
+    )
+
+
+def beyond(curve: ScalingCurve, words: str) -> list[int]:
+    """Read ``16,32,64``: counts from the largest measurement on."""
+    largest = max(point.devices for point in curve.points)
+    counts = []
+    for word in words.split(","):
+        if not word.strip().isdecimal() or not word.isascii():
+            raise SpecError(
+                f"--at takes whole numbers of devices, got {words!r}",
+                hint=f"for example --at {2 * largest},{4 * largest}",
+            )
+        counts.append(int(word))
+        if counts[-1] < largest:
+            raise SpecError(
+                f"--at {counts[-1]} is below the {largest} devices that were measured",
+                hint=f"for example --at {2 * largest}; `scalewise measure` shows the others",
+            )
+    return counts
+
+
+def _counts(curve: ScalingCurve, at: Iterable[int]) -> list[int]:
+    """Return the counts, each once and in order; refuse those that are no prediction."""
+    asked = list(at)
+    if not asked:
+        raise SpecError("no number of devices was asked for", hint="for example at=[16, 32]")
+    measured = [point.devices for point in curve.points]
+    for count in asked:
+        if isinstance(count, bool) or count != count or count != int(count):
+            raise SpecError(f"a number of devices must be whole, got {count!r}")
+        if not 1 <= count <= MOST:
+            raise SpecError(f"a number of devices must be from 1 to {MOST:,}, got {count!r}")
+        if count < max(measured) and count not in measured:
+            raise SpecError(
+                f"{count} devices are fewer than the {max(measured)} that were measured",
+                hint=f"ask for more than {max(measured)}, or measure it",
+            )
+    return sorted({int(count) for count in asked})
+
+
+def _estimate(
+    curve: ScalingCurve, points: Series | None, made: Forecast | None, place: int
+) -> Estimate | None:
+    """Return the estimate at one count: where it was measured, the measurement itself."""
+    if points is None or made is None:
+        return None
+    at = made.at[place : place + 1]
+    ends = [made.low[place], made.middle[place], made.high[place]]
+    low, value, high = sorted(float(points.back(at, np.exp([end]))[0]) for end in ends)
+    seen = _measured(curve, int(at[0]), points.metric)
+    if seen is not None:
+        value = seen.value
+        low, high = min(low, seen.low or value), max(high, seen.high or value)
+    return Estimate(value, low, high, len(points.devices))
+
+
+def _time(
+    curve: ScalingCurve,
+    points: Series | None,
+    made: Forecast | None,
+    whole: Life | None,
+    place: int,
+) -> Estimate | None:
+    """Return the complete time: by the parts of the job's life where records tell them."""
+    if whole is not None:
+        return whole.times[place]
+    equal = len({point.samples for point in curve.points}) == 1
+    return _estimate(curve, points, made, place) if equal else None
+
+
+def _measured(curve: ScalingCurve, devices: int, metric: Metric) -> Estimate | None:
+    def value(point: Point) -> Estimate | None:
+        return point.throughput if metric == "throughput" else point.time
+
+    return next((value(point) for point in curve.points if point.devices == devices), None)
+
+
+def _law(points: Series, made: Forecast, whole: Life | None) -> str:
+    told = words.formula(points, made)
+    return f"{told}; {whole}" if whole else told
+
+
+def _laws(points: Series) -> Sequence[Fit]:
+    """Return every law that can be fitted to these points, the closest first."""
+    found = []
+    for name in plugins.available("laws"):
+        try:
+            found.append(plugins.load("laws", name)(points))
+        except NotEnoughData:
+            continue
+    return sorted(found, key=lambda fit: fit.error)

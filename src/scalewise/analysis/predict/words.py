@@ -1,0 +1,126 @@
+"""What a prediction says, in sentences that a person can check."""
+
+import math
+
+import numpy as np
+
+from scalewise.analysis.predict.forecast import Forecast
+from scalewise.analysis.predict.laws import short
+from scalewise.analysis.predict.odd import Odd
+from scalewise.analysis.predict.series import Series
+from scalewise.analysis.predict.worth import Worth
+
+
+def formula(points: Series, made: Forecast) -> str:
+    """Return the rule of the default, as a formula."""
+    last = f"{points.last:.0f}"
+    habit = f"habit = {math.exp(-made.habit.loss):.3f}^log2(N/{last})"
+    both = f"habit^{made.trust:.2f} machines^{1 - made.trust:.2f}"
+    value = short(float(points.values[-1]))
+    if points.metric == "throughput":
+        return f"X(N) = {value} N/{last} · {both}, {habit}"
+    return f"T(N) = {value} {last}/N / ({both}), {habit}"
+
+
+def choice(points: Series, made: Forecast, unit: str) -> list[str]:
+    """Say how the prediction came about: the two views, then the arithmetic of each count."""
+    return [_by_habit(points, made), _by_machines(points), *_arithmetic(points, made, unit)]
+
+
+def _by_habit(points: Series, made: Forecast) -> str:
+    habit = made.habit
+    told = (
+        f"Curves like this lose {share(habit.loss)} per doubling: {share(habit.usual)} that is "
+        f"usual + {habit.own:.2f} × the {share(habit.seen)} lost per doubling so far"
+    )
+    if habit.leaving and points.leaves_node(made.at).any():
+        told += f", and {share(habit.leaving)} when they leave the node"
+    return f"{told}."
+
+
+def _by_machines(points: Series) -> str:
+    counts = len(points.devices)
+    return (
+        f"Machines that explain the {counts} points (compute, rings in and across nodes, latency, "
+        "growth) are averaged by how well they do."
+    )
+
+
+def _arithmetic(points: Series, made: Forecast, unit: str) -> list[str]:
+    """Return a line per count: last value × growth × what is kept = prediction."""
+    last, faster = float(points.values[-1]), points.metric == "throughput"
+    told = []
+    for place, count in enumerate(made.at):
+        if count <= points.last:
+            continue
+        grown = count / points.last
+        keeps = [
+            math.exp(math.log(points.cost[-1]) - float(view[place]))
+            for view in (made.middle, made.by_habit, made.by_machines)
+        ]
+        value = last * grown * keeps[0] if faster else last / grown / keeps[0]
+        sign = f"× {grown:g} ×" if faster else f"/ {grown:g} /"
+        told.append(
+            f"{count:.0f} devices: {short(last)} {sign} {keeps[0]:.3f} = {short(value)} "
+            f"{_per(points.metric, unit)}; {keeps[0]:.3f} is {_weights(made.trust)} of {keeps[1]:.3f} "
+            f"by the loss per doubling and {keeps[2]:.3f} by the machines."
+        )
+    return told
+
+
+def _weights(trust: float) -> str:
+    even = math.isclose(trust, 0.5, abs_tol=0.01)
+    return "the mean" if even else f"{trust:.0%} and {1 - trust:.0%}"
+
+
+def reach(points: Series, devices: float) -> str:
+    """Say how far beyond the measurements a count is, and what they cannot show."""
+    at = np.array([float(devices)])
+    if devices in points.devices:
+        return "measured"
+    told = f"{devices / points.last:.3g} × the largest measurement"
+    if points.leaves_node(at)[0]:
+        told += "; data from one node cannot show the network between nodes"
+    elif points.per_node is None and points.last > 1:
+        told += "; devices per node are not known, so neither is where the network begins"
+    return told
+
+
+def worth_measuring(found: Worth) -> str:
+    """Say what to measure next, and what it would give."""
+    where = f"{found.devices} devices"
+    if found.nodes:
+        where += f" ({found.nodes} node{'s' if found.nodes > 1 else ''})"
+    return (
+        f"Measure {where} next: the interval on {found.target} devices would shrink from "
+        f"±{_half(found.width)} to about ±{_half(found.expected)}, "
+        f"to {found.shrinks:.0%} of its width."
+    )
+
+
+def unexplained(found: Odd, unit: str) -> str:
+    """Say which row is odd, and by what law."""
+    per = _per(found.metric, unit)
+    expected = f"{short(found.expected)} {per}"
+    why = f"by {found.law}, {expected} is expected" if found.law else f"they say {expected}"
+    return (
+        f"{found.devices} devices: {short(found.measured)} {per} is not explained by the other "
+        f"rows: {why}"
+    )
+
+
+def _per(metric: str, unit: str) -> str:
+    return "s" if metric == "time" else f"{unit}/s"
+
+
+def share(log: float) -> str:
+    """Return a loss in logarithms of cost as percent of speed.
+
+    >>> share(0.0), share(0.05)
+    ('0.0 %', '4.9 %')
+    """
+    return f"{-100 * math.expm1(-log):.1f} %"
+
+
+def _half(width: float) -> str:
+    return f"{100 * math.sinh(width / 2):.0f} %"

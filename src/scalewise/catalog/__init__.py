@@ -1,0 +1,1 @@
+"""What is known before measuring: data files, each row with its source."""

@@ -1,0 +1,71 @@
+"""The plot of a prediction: what was measured, what is expected, and the band around it."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
+
+from scalewise.analysis.measure import Estimate, Point
+from scalewise.analysis.predict import Ahead, Prediction
+from scalewise.errors import SpecError
+from scalewise.record.write import write_bytes
+from scalewise.report.plot import COLORS, STYLE
+
+Value = Callable[[Point | Ahead], Estimate | None]
+METRICS: dict[str, tuple[Value, str]] = {
+    "Throughput": (lambda p: p.throughput, "{unit} per second"),
+    "Complete time": (lambda p: p.time, "seconds, complete job"),
+}
+
+
+def write(found: Prediction, path: Path) -> Path:
+    """Write the plot as PNG or SVG and return where it is."""
+    ending = path.suffix.lower()
+    if ending not in (".png", ".svg"):
+        raise SpecError(f"cannot write {path}: unknown ending", hint="there are: .png .svg")
+    out = io.BytesIO()
+    with rc_context(STYLE):
+        figure(found).savefig(out, format=ending[1:], dpi=150)
+    write_bytes(path, out.getvalue())
+    return path
+
+
+def figure(found: Prediction) -> Figure:
+    """Draw every metric that is predicted, side by side."""
+    shown = [name for name, (of, _) in METRICS.items() if any(map(of, found.points))]
+    with rc_context(STYLE):
+        drawn = Figure(figsize=(6.4 * len(shown), 4.2), layout="constrained")
+        for axes, name in zip(drawn.subplots(1, len(shown), squeeze=False).flat, shown):
+            _draw(axes, found, name)
+            axes.set_title(f"{name}: measured, and predicted", loc="left", fontweight="bold")
+            axes.legend(frameon=False, fontsize=8)
+    return drawn
+
+
+def _draw(axes: Axes, found: Prediction, name: str) -> None:
+    of, label = METRICS[name]
+    measured = [(p.devices, e.value) for p in found.curve.points if (e := of(p))]
+    ahead = [(p.devices, e) for p in found.points if (e := of(p)) and p.devices > measured[-1][0]]
+    axes.plot(*zip(*measured), color=COLORS[0], marker="o", label="measured")
+    if ahead:
+        last, value = measured[-1]
+        counts = [last, *(devices for devices, _ in ahead)]
+        axes.plot(counts, [value, *(e.value for _, e in ahead)], color=COLORS[1], marker="s",
+                  linestyle="--", label="predicted")  # fmt: skip
+        low = [value, *(e.low if e.low is not None else e.value for _, e in ahead)]
+        high = [value, *(e.high if e.high is not None else e.value for _, e in ahead)]
+        axes.fill_between(counts, low, high, color=COLORS[1], alpha=0.2, linewidth=0,
+                          label="90 % interval")  # fmt: skip
+    ticks = sorted({devices for devices, _ in [*measured, *ahead]})
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.4g}"))
+    axes.set_xlabel("devices")
+    axes.set_ylabel(label.format(unit=found.curve.unit))
