@@ -9,7 +9,7 @@ WORKER := $(addprefix src/scalewise/,errors.py checks.py plugins.py spec record/
 # Two files of tests at a time, in the order of tests/conftest.py.
 PAIR := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test check types types-of-worker test-training test-scripts test-slurm test-browser bench soak clean
+.PHONY: install demo test check types types-of-worker test-training test-scripts test-slurm test-browser bench bench-prediction soak clean
 
 install: $(READY)
 
@@ -69,6 +69,9 @@ test-browser: .venv/.browser  ## The report in a real browser; installs Chromium
 bench: $(READY)  ## What we claim about speed: prints its figures.
 	$(BIN)/python benchmarks/fake.py
 	$(BIN)/python benchmarks/overhead.py
+
+bench-prediction: $(READY)  ## What we claim about predictions: every law and the default, cross-validated.
+	$(BIN)/python benchmarks/prediction.py --families
 
 soak: .venv/.engines .venv/.slurm  ## Long campaigns, by hand.
 	$(BIN)/python tests/user_python.py

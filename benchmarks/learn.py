@@ -34,6 +34,7 @@ from scalewise.catalog.curves import PublishedCurve, published
 
 Shown = NDArray[np.bool_]
 ROUNDS = 5
+DRAWS = 8192
 IMAGINED = 2.0
 """How many curves the start of a prior counts for."""
 PREFIXES_SEE = 2
@@ -140,7 +141,7 @@ def _priors(kind: Kind, curves: Sequence[Series]) -> dict[str, Prior]:
     known = Learned(0, 0, 0, {}, NOISE[kind], DRIFT, 0, 0)
     seen = [points for points in curves if len(points.devices) >= 3]
     for _ in range(ROUNDS):
-        machines = drawn(priors)
+        machines = drawn(priors, count=DRAWS)
         there = machines != 0
         sizes = np.where(there, machines, 1.0)
         sizes = np.column_stack([np.log(sizes[:, :-1]), machines[:, -1]]) * there
@@ -180,7 +181,7 @@ def _widen(learned: Sequence[tuple[Learned, Sequence[Series]]]) -> float:
 def missed(known: Learned, points: Series, shown: Shown) -> Floats:
     """Return how far the hidden points are from what was expected, in half-widths."""
     truth = np.log(points.cost[~shown])
-    made = forecast(points.only(shown), points.devices[~shown], known)
+    made = forecast(points.only(shown), points.devices[~shown], known, draws=DRAWS)
     half = np.where(truth > made.middle, made.high - made.middle, made.middle - made.low)
     return np.asarray(np.abs(truth - made.middle) / half)
 

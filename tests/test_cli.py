@@ -25,6 +25,7 @@ VERBS = [
     "cancel",
     "measure",
     "explain",
+    "predict",
     "report",
     "export",
     "port",
@@ -225,6 +226,18 @@ def test_a_planned_study_measures_nothing_yet(done, scalewise, tmp_path):
     assert (code, err.splitlines()[0]) == (1, f"error: {NAME} has no finished run")
 
 
+def test_a_study_and_a_table_are_predicted(done, published, scalewise, tmp_path):
+    words = ["--at", "8,16", "--devices-per-node", "4"]
+    code, out, err = scalewise("predict", done.folder, *words, "-o", "p.png")
+    assert (code, err) == (0, "")
+    assert "data from one node cannot show the network between nodes" in out
+    assert out.splitlines()[-1] == "p.png" and (tmp_path / "p.png").exists()
+    code, out, _ = scalewise("predict", published, *words, "--scaling", "weak", "--json")
+    told = json.loads(out)
+    assert [point["devices"] for point in told["points"]] == [8, 16]
+    assert told["next"]["says"].startswith("Measure 8 devices (2 nodes) next")
+
+
 def test_the_doctor_answers_as_json(scalewise):
     code, out, _ = scalewise("doctor", "--json")
     found = json.loads(out)["findings"]
@@ -241,7 +254,7 @@ def test_plugins_are_listed_with_their_home(scalewise):
         line.split() for line in out.splitlines()
     ]
     _, out, _ = scalewise("plugins", "--json")
-    assert {"launchers", "frameworks", "strategies", "workloads"} == {
+    assert {"launchers", "frameworks", "strategies", "workloads", "laws"} == {
         part["kind"] for part in json.loads(out)["plugins"]
     }
 
@@ -302,6 +315,26 @@ def test_a_bad_study_is_told_in_a_sentence(bad, scalewise, tmp_path):
         ("report a.csv -o r.pdf", "r.pdf: unknown ending", ".html"),
         ("report a.csv -o r.png --plot tmie", "no plot 'tmie'", "'time'"),
         ("report a.csv -o r.png --plot epoch", "nothing was measured that plot 'epoch'", ""),
+        ("predict nowhere --at 8", "nowhere does not exist", "`scalewise run` printed"),
+        ("predict one.csv --at 8", "a prediction needs 2 device counts, got 1", "measure one more"),
+        ("predict empty.csv --at 8", "empty.csv is empty", "devices,throughput"),
+        ("predict head.csv --at 8", "head.csv has a header and no rows", "devices,throughput"),
+        ("predict words.csv --at 8", "throughput must be a number above 0, got 'fast'", "empty"),
+        ("predict nan.csv --at 8", "throughput must be a number above 0, got 'nan'", "empty"),
+        ("predict minus.csv --at 8", "throughput must be a number above 0, got '-2'", "empty"),
+        ("predict twice.csv --at 8", "devices = 2 appears twice", "one row per number"),
+        ("predict falling.csv --at 8", "line 3: 1 devices come after 2", "sort the rows"),
+        ("predict binary.csv --at 8", "cannot read binary.csv", ""),
+        ("predict a.csv --at 2", "--at 2 is below the 4 devices", "--at 8"),
+        ("predict a.csv --at 0", "--at 0 is below the 4 devices", "--at 8"),
+        ("predict a.csv --at eight", "--at takes whole numbers of devices, got 'eight'", "--at 8"),
+        ("predict a.csv --at 8,", "--at takes whole numbers of devices, got '8,'", "--at 8"),
+        ("predict a.csv --at -8", "--at takes whole numbers of devices, got '-8'", "--at 8"),
+        ("predict a.csv --at 99999999999", "from 1 to", "--at 8"),
+        ("predict a.csv --at 8 --scaling wek", "'wek'", ""),
+        ("predict a.csv --at 8 --where x", "--where takes KEY=VALUE, got 'x'", "strategy=fsdp"),
+        ("predict a.csv --at 8 --where x=1", "a.csv holds one curve", "folders"),
+        ("predict a.csv --at 8 -o p.pdf", "p.pdf: unknown ending", ".png .svg"),
         ("init a.csv/s.toml", "cannot write a.csv/s.toml", "another folder"),
         ("run s.toml -o a.csv/runs", "cannot write", "another folder"),
     ],
@@ -310,6 +343,13 @@ def test_bad_input_is_told_in_a_sentence(words, said, hint, scalewise, tmp_path)
     for name, text in {
         "a.csv": CSV.encode(),
         "nan.csv": b"devices,throughput\n1,240\n2,nan\n",
+        "one.csv": b"devices,throughput\n1,240\n",
+        "empty.csv": b"",
+        "head.csv": b"devices,throughput\n",
+        "words.csv": b"devices,throughput\n1,240\n2,fast\n",
+        "minus.csv": b"devices,throughput\n1,240\n2,-2\n",
+        "twice.csv": b"devices,throughput\n1,240\n2,464\n2,465\n",
+        "falling.csv": b"devices,throughput\n2,464\n1,240\n",
         "binary.csv": b"\x89PNG\r\n\xff",
         "newer/study.json": b'{"schema": 2}',
         "damaged/study.json": b'{"schema": 1',

@@ -11,12 +11,16 @@ from scalewise import plugins
 from scalewise.errors import PluginError
 
 STRATEGIES = ("ddp", "fsdp", "hsdp", "pipeline", "tensor", "zero1")
+LAWS = (
+    "amdahl", "communication", "complete", "constant", "gustafson", "pmnf", "power", "universal",
+)  # fmt: skip
 WORKLOADS = ("gpt", "mlp", "mnist-cnn", "vit")
 BUILT_IN = {
     "launchers": {"local", "slurm"},
     "frameworks": {"fake", "torch"},
     "strategies": {f"torch.{name}" for name in STRATEGIES},
     "workloads": {f"torch.{name}" for name in WORKLOADS},
+    "laws": set(LAWS),
 }
 WITHOUT_TORCH = """
 import json, sys
@@ -88,6 +92,7 @@ def test_without_torch_only_what_needs_it_is_missing():
         "slurm": "loaded",
         "fake": "loaded",
         "torch": "loaded",
+        **dict.fromkeys(LAWS, "loaded"),
         **{f"torch.{name}": [needs.format("strategy", name), extra] for name in STRATEGIES},
         **{f"torch.{name}": [needs.format("workload", name), extra] for name in WORKLOADS},
     }

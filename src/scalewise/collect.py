@@ -21,7 +21,11 @@ Curve = TypeVar("Curve", ScalingCurve, Explanation)
 
 
 def curves(
-    paths: Sequence[Path], *, scaling: str | None = None, devices_per_node: int | None = None
+    paths: Sequence[Path],
+    *,
+    scaling: str | None = None,
+    devices_per_node: int | None = None,
+    in_order: bool = False,
 ) -> list[ScalingCurve]:
     """Return what was measured: from studies' folders, or from CSV files."""
     found: list[ScalingCurve] = []
@@ -40,6 +44,7 @@ def curves(
                     source=str(path),
                     scaling=scaling,
                     devices_per_node=devices_per_node,
+                    in_order=in_order,
                 )
             )
         else:
@@ -69,7 +74,7 @@ def curve(
         return replace(found, devices_per_node=found.devices_per_node or devices_per_node)
     if where:
         raise SpecError(f"{path} holds one curve", hint="--where is for studies' folders")
-    (found,) = curves([path], scaling=scaling, devices_per_node=devices_per_node)
+    (found,) = curves([path], scaling=scaling, devices_per_node=devices_per_node, in_order=True)
     return found
 
 

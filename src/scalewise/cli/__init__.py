@@ -312,7 +312,7 @@ def predict(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="FOLDER|CSV",
+            metavar="FOLDER or CSV",
             help="A study's folder, or a CSV file: devices,throughput[,time] or devices,time.",
         ),
     ],

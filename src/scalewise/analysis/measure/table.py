@@ -35,9 +35,14 @@ def curve_from_numbers(
         "samples": _column("samples", samples),
     }
     if scaling not in (None, "weak", "strong"):
-        raise SpecError(f"scaling must be weak or strong, got {scaling!r}")
+        raise SpecError(
+            f"scaling must be weak or strong, got {scaling!r}", hint="leave it out if unknown"
+        )
     if devices_per_node is not None and devices_per_node < 1:
-        raise SpecError(f"devices per node must be at least 1, got {devices_per_node}")
+        raise SpecError(
+            f"devices per node must be at least 1, got {devices_per_node}",
+            hint="leave it out if unknown",
+        )
     rate, seconds, work = columns["throughput"], columns["time"], columns["samples"]
     counts = sorted({*rate, *seconds})
     if not counts:
@@ -71,13 +76,19 @@ def _column(name: str, pairs: Iterable[tuple[int, float]]) -> dict[int, float]:
     found: dict[int, float] = {}
     for devices, value in pairs:
         if not _is_number(devices) or devices != int(devices) or devices < 1:
-            raise SpecError(f"devices must be a whole number from 1 up, got {devices!r}")
+            raise SpecError(
+                f"devices must be a whole number from 1 up, got {devices!r}",
+                hint="for example (8, 1668.0)",
+            )
         if devices in found:
             raise SpecError(
                 f"devices = {devices} appears twice", hint="keep one row per number of devices"
             )
         if not _is_number(value) or value <= 0:
-            raise SpecError(f"{name} on {devices} devices must be a number above 0, got {value!r}")
+            raise SpecError(
+                f"{name} on {devices} devices must be a number above 0, got {value!r}",
+                hint="leave a point out where it is not known",
+            )
         found[int(devices)] = float(value)
     return found
 
@@ -98,10 +109,12 @@ def curve_from_csv(
     source: str | None = None,
     scaling: str | None = None,
     devices_per_node: int | None = None,
+    in_order: bool = False,
 ) -> ScalingCurve:
     """Return the curve of a table with a header line; ``#`` begins a comment.
 
-    ``source`` is what errors call the table.
+    ``source`` is what errors call the table. ``in_order`` refuses rows whose
+    devices do not grow, where the order means something to who asks.
     """
     source = source or name
     rows = [
@@ -121,6 +134,11 @@ def curve_from_csv(
             raise SpecError(
                 f"{where}: devices = {devices} appears twice",
                 hint="keep one row per number of devices",
+            )
+        if in_order and table and devices < max(table):
+            raise SpecError(
+                f"{where}: {devices} devices come after {max(table)}",
+                hint="sort the rows, from few devices to many",
             )
         table[devices] = row
     if not table:
@@ -179,7 +197,10 @@ def _number(where: str, word: str, cell: str) -> float:
     except ValueError:
         value = math.nan
     if word == "devices" and not value.is_integer():
-        raise SpecError(f"{where}: devices must be a whole number, got {cell!r}")
+        raise SpecError(f"{where}: devices must be a whole number, got {cell!r}", hint=EXAMPLE)
     if not math.isfinite(value) or value <= 0:
-        raise SpecError(f"{where}: {word} must be a number above 0, got {cell!r}")
+        raise SpecError(
+            f"{where}: {word} must be a number above 0, got {cell!r}",
+            hint="leave a cell empty where the number is not known",
+        )
     return value

@@ -27,7 +27,7 @@ from scalewise.analysis.predict.series import Floats, Series
 
 TERMS = ("ring", "host", "network", "flat", "latency", "growth", "power")
 DRAWS = 16384
-FREEDOM = 4.0
+FREEDOM = 2.0
 """How well the size of the errors is known beforehand, in measurements."""
 
 

@@ -1,5 +1,6 @@
 """A prediction: estimates at larger counts, why, how far they reach, what to measure next."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -126,14 +127,18 @@ def beyond(curve: ScalingCurve, words: str) -> list[int]:
 def _counts(curve: ScalingCurve, at: Iterable[int]) -> list[int]:
     """Return the counts, each once and in order; refuse those that are no prediction."""
     asked = list(at)
-    if not asked:
-        raise SpecError("no number of devices was asked for", hint="for example at=[16, 32]")
     measured = [point.devices for point in curve.points]
+    example = f"for example --at {2 * max(measured)}, or at=[{2 * max(measured)}] in Python"
+    if not asked:
+        raise SpecError("no number of devices was asked for", hint=example)
     for count in asked:
-        if isinstance(count, bool) or count != count or count != int(count):
-            raise SpecError(f"a number of devices must be whole, got {count!r}")
+        number = isinstance(count, (int, float, np.number)) and not isinstance(count, bool)
+        if not number or not math.isfinite(count) or count != int(count):
+            raise SpecError(f"a number of devices must be whole, got {count!r}", hint=example)
         if not 1 <= count <= MOST:
-            raise SpecError(f"a number of devices must be from 1 to {MOST:,}, got {count!r}")
+            raise SpecError(
+                f"a number of devices must be from 1 to {MOST:,}, got {count!r}", hint=example
+            )
         if count < max(measured) and count not in measured:
             raise SpecError(
                 f"{count} devices are fewer than the {max(measured)} that were measured",

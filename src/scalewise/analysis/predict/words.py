@@ -49,6 +49,7 @@ def _by_machines(points: Series) -> str:
 def _arithmetic(points: Series, made: Forecast, unit: str) -> list[str]:
     """Return a line per count: last value × growth × what is kept = prediction."""
     last, faster = float(points.values[-1]), points.metric == "throughput"
+    per = _per(points.metric, unit)
     told = []
     for place, count in enumerate(made.at):
         if count <= points.last:
@@ -61,9 +62,9 @@ def _arithmetic(points: Series, made: Forecast, unit: str) -> list[str]:
         value = last * grown * keeps[0] if faster else last / grown / keeps[0]
         sign = f"× {grown:g} ×" if faster else f"/ {grown:g} /"
         told.append(
-            f"{count:.0f} devices: {short(last)} {sign} {keeps[0]:.3f} = {short(value)} "
-            f"{_per(points.metric, unit)}; {keeps[0]:.3f} is {_weights(made.trust)} of {keeps[1]:.3f} "
-            f"by the loss per doubling and {keeps[2]:.3f} by the machines."
+            f"{count:.0f} devices: {short(last)} {sign} {keeps[0]:.3f} = {short(value)} {per}; "
+            f"{keeps[0]:.3f} is {_weights(made.trust)} of {keeps[1]:.3f} by the loss per doubling "
+            f"and {keeps[2]:.3f} by the machines."
         )
     return told
 
