@@ -235,7 +235,7 @@ def test_a_study_and_a_table_are_predicted(done, published, scalewise, tmp_path)
     code, out, _ = scalewise("predict", published, *words, "--scaling", "weak", "--json")
     told = json.loads(out)
     assert [point["devices"] for point in told["points"]] == [8, 16]
-    assert told["next"]["says"].startswith("Measure 8 devices (2 nodes) next")
+    assert told["next"]["says"].startswith("A two-node run tells most: measure 8 devices (2 nodes)")
 
 
 def test_the_doctor_answers_as_json(scalewise):

@@ -172,7 +172,8 @@ def test_one_node_asks_for_two_and_says_what_it_cannot_know():
     assert "data from one node cannot show the network" in inside.at(64).reach
     assert (inside.next.devices, inside.next.nodes) == (16, 2)
     assert inside.next.shrinks < 0.7
-    assert inside.advice.startswith("Measure 16 devices (2 nodes) next: the interval on 64 ")
+    assert str(inside.next) == inside.sentences[-1]
+    assert "A two-node run tells most: measure 16 devices (2 nodes) next, and" in str(inside)
     across = a_prediction([64], scaling="weak", devices_per_node=4)
     assert "network" not in across.at(64).reach
     assert across.next.devices in (16, 32)

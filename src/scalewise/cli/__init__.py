@@ -346,15 +346,17 @@ def predict(
         source, where=_pairs(where or []), scaling=scaling, devices_per_node=devices_per_node
     )
     found = ahead(curve, beyond(curve, at))
+    if output:
+        from scalewise.report import band
+
+        _refuse_sources(output, [source])
+        band.write(found, output)
     if as_json:
         typer.echo(prediction.as_json(found))
     else:
         _print(prediction.sections(found))
     if output:
-        from scalewise.report import band
-
-        _refuse_sources(output, [source])
-        typer.echo(band.write(found, output), err=as_json)
+        typer.echo(output, err=as_json)
 
 
 def _pairs(words: list[str]) -> dict[str, str]:

@@ -56,9 +56,7 @@ def sections(found: Prediction) -> list[Section]:
     nodes = f"{curve.devices_per_node} devices per node" if curve.devices_per_node else (
         "devices per node unknown"
     )  # fmt: skip
-    lines = [f"{rule}; {nodes}; intervals are 90 %", *found.sentences]
-    if found.advice:
-        lines.append(found.advice)
+    lines = [f"{rule}; {nodes}; intervals are 90 %", found.law, *found.sentences]
     shown = tuple(table for table in tables if table.rows)
     return [Section(curve.name, tuple(lines), shown, found.warnings)]
 
@@ -118,7 +116,7 @@ def as_json(found: Prediction) -> str:
         "law": found.law,
         "sentences": list(found.sentences),
         "points": [_point(point) for point in found.points],
-        "next": ahead and {**plain(ahead), "shrinks": ahead.shrinks, "says": found.advice},
+        "next": ahead and {**plain(ahead), "shrinks": ahead.shrinks, "says": str(ahead)},
         "laws": _fits(found),
         "odd": plain(found.odd),
         "warnings": list(found.warnings),

@@ -14,6 +14,7 @@ from scalewise.analysis.predict.forecast import forecast
 from scalewise.analysis.predict.laws import Fit, complete
 from scalewise.analysis.predict.series import Series
 
+DRAWS = 2048
 FEWEST = 5
 """Points below which nobody can tell which one is odd."""
 FAR = 0.15
@@ -70,7 +71,7 @@ def _told(fit: Fit, one: Series) -> Odd:
 
 def _of_throughput(others: Series, one: Series) -> tuple[float, Odd]:
     """Judge a throughput by the machines that explain the others."""
-    made = forecast(others, one.devices)
+    made = forecast(others, one.devices, draws=DRAWS)
     error = float(np.log(one.cost)[0] - made.middle[0])
     half = (made.high - made.middle if error > 0 else made.middle - made.low)[0]
     expected = float(one.back(one.devices, np.exp(made.middle))[0])

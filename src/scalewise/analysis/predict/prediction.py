@@ -42,7 +42,7 @@ class Prediction:
     law: str
     """The rule behind the estimates, in one line."""
     sentences: tuple[str, ...]
-    """How they came about, to be checked by hand."""
+    """How they came about, to be checked by hand; then what to measure next."""
     laws: tuple[Fit, ...]
     """The laws of the textbooks, fitted to the same points; of each metric, the closest first."""
     next: Worth | None
@@ -67,10 +67,8 @@ class Prediction:
         told = [words.unexplained(each, self.curve.unit) for each in self.odd]
         return (*self.curve.warnings, *told)
 
-    @property
-    def advice(self) -> str | None:
-        """What to measure next, in a sentence."""
-        return words.worth_measuring(self.next) if self.next else None
+    def __str__(self) -> str:
+        return "\n".join([self.law, *self.sentences])
 
 
 def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
@@ -84,7 +82,7 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
     need(main, 2, "a prediction")
     whole = life(curve, wanted)
     made = {each.metric: forecast(each, wanted) for each in usable}
-    target = max(counts)
+    ahead = worth(main, max(counts))
     return Prediction(
         curve=curve,
         points=tuple(
@@ -98,9 +96,12 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
             for place, count in enumerate(counts)
         ),
         law=_law(main, made[main.metric], whole),
-        sentences=tuple(words.choice(main, made[main.metric], curve.unit)),
+        sentences=(
+            *words.choice(main, made[main.metric], curve.unit),
+            *([str(ahead)] if ahead else []),
+        ),
         laws=tuple(fit for each in usable for fit in _laws(each)),
-        next=worth(main, target),
+        next=ahead,
         odd=tuple(found for each in usable for found in odd(each)),
     )
 

@@ -8,7 +8,6 @@ from scalewise.analysis.predict.forecast import Forecast
 from scalewise.analysis.predict.laws import short
 from scalewise.analysis.predict.odd import Odd
 from scalewise.analysis.predict.series import Series
-from scalewise.analysis.predict.worth import Worth
 
 
 def formula(points: Series, made: Forecast) -> str:
@@ -63,15 +62,10 @@ def _arithmetic(points: Series, made: Forecast, unit: str) -> list[str]:
         sign = f"× {grown:g} ×" if faster else f"/ {grown:g} /"
         told.append(
             f"{count:.0f} devices: {short(last)} {sign} {keeps[0]:.3f} = {short(value)} {per}; "
-            f"{keeps[0]:.3f} is {_weights(made.trust)} of {keeps[1]:.3f} by the loss per doubling "
-            f"and {keeps[2]:.3f} by the machines."
+            f"{keeps[0]:.3f} is {keeps[1]:.3f} by the loss per doubling (weight {made.trust:.2f}) "
+            f"and {keeps[2]:.3f} by the machines (weight {1 - made.trust:.2f})."
         )
     return told
-
-
-def _weights(trust: float) -> str:
-    even = math.isclose(trust, 0.5, abs_tol=0.01)
-    return "the mean" if even else f"{trust:.0%} and {1 - trust:.0%}"
 
 
 def reach(points: Series, devices: float) -> str:
@@ -81,22 +75,10 @@ def reach(points: Series, devices: float) -> str:
         return "measured"
     told = f"{devices / points.last:.3g} × the largest measurement"
     if points.leaves_node(at)[0]:
-        told += "; data from one node cannot show the network between nodes"
+        told += "; data from one node cannot show the network between nodes, a two-node run can"
     elif points.per_node is None and points.last > 1:
         told += "; devices per node are not known, so neither is where the network begins"
     return told
-
-
-def worth_measuring(found: Worth) -> str:
-    """Say what to measure next, and what it would give."""
-    where = f"{found.devices} devices"
-    if found.nodes:
-        where += f" ({found.nodes} node{'s' if found.nodes > 1 else ''})"
-    return (
-        f"Measure {where} next: the interval on {found.target} devices would shrink from "
-        f"±{_half(found.width)} to about ±{_half(found.expected)}, "
-        f"to {found.shrinks:.0%} of its width."
-    )
 
 
 def unexplained(found: Odd, unit: str) -> str:
@@ -121,7 +103,3 @@ def share(log: float) -> str:
     ('0.0 %', '4.9 %')
     """
     return f"{-100 * math.expm1(-log):.1f} %"
-
-
-def _half(width: float) -> str:
-    return f"{100 * math.sinh(width / 2):.0f} %"

@@ -33,11 +33,24 @@ class Worth:
     """How wide that interval is now: the logarithm of high / low."""
     expected: float
     """How wide it would be then."""
+    unseen: bool = False
+    """Whether the prediction needs a network that no measurement has seen."""
 
     @property
     def shrinks(self) -> float:
         """The expected width as a share of the width now."""
         return self.expected / self.width
+
+    def __str__(self) -> str:
+        where = f"{self.devices} devices"
+        if self.nodes:
+            where += f" ({self.nodes} node{'s' if self.nodes > 1 else ''})"
+        first = "A two-node run tells most: measure" if self.unseen else "Measure"
+        return (
+            f"{first} {where} next, and the interval on {self.target} devices shrinks from "
+            f"±{_half(self.width)} to about ±{_half(self.expected)}: "
+            f"to {100 * self.shrinks:.0f} % of its width."
+        )
 
 
 def worth(points: Series, target: float, known: Learned | None = None) -> Worth | None:
@@ -78,4 +91,9 @@ def _played(
         target=int(target),
         width=float(now.width[0]),
         expected=float(np.mean(widths)),
+        unseen=bool(points.leaves_node(at)[0]),
     )
+
+
+def _half(width: float) -> str:
+    return f"{100 * math.sinh(width / 2):.0f} %"

@@ -67,12 +67,13 @@ def fitted(law: str, points: Series, solve: Solve, cost: Cost, formula: str) -> 
         name: _with_interval(value, [each[name] for each in without], spare)
         for name, value in found.items()
     }
+    least = 1e-3 * points.cost.min()  # A term that falls must not reach 0.
     return Fit(
         law=law,
         formula=formula.format(**{name: short(value) for name, value in found.items()}),
         parameters=parameters,
         points=points,
-        cost=lambda at: cost(found, at),
+        cost=lambda at: np.maximum(cost(found, at), least),
     )
 
 
@@ -108,7 +109,8 @@ def nonnegative(terms: Floats, wanted: Floats) -> Floats:
     best, least = np.zeros(count), math.inf
     for size in range(1, count + 1):
         for chosen in map(list, itertools.combinations(range(count), size)):
-            found = np.linalg.lstsq(terms[:, chosen] / wanted[:, None], np.ones(len(wanted)))[0]
+            rows = terms[:, chosen] / wanted[:, None]
+            found = np.linalg.lstsq(rows, np.ones(len(wanted)), rcond=None)[0]
             if (found < 0).any():
                 continue
             missed = float(np.square(terms[:, chosen] @ found / wanted - 1).sum())

@@ -26,7 +26,7 @@ def fit(points: Series) -> Fit:
         alone, waiting, talking = nonnegative(
             np.stack([np.ones_like(n), n - 1, n * (n - 1)], axis=1), some.cost
         )
-        alone = alone or np.finfo(float).tiny
+        alone = max(alone, 1e-6 * some.cost.min())  # Nothing is faster than no time at all.
         first = {"rate": float(1 / alone)} if by_rate else {"once": float(alone)}
         return {
             **first,
