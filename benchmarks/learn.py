@@ -147,7 +147,7 @@ def _priors(kind: Kind, curves: Sequence[Series]) -> dict[str, Prior]:
         sizes = np.column_stack([np.log(sizes[:, :-1]), machines[:, -1]]) * there
         moments = np.zeros((3, len(TERMS)))
         for points in seen:
-            weights, *_ = weigh(points, points.devices[-1:], machines, known.noise, known.drift)
+            weights, _, _ = weigh(points, points.devices[-1:], machines, known.noise, known.drift)
             moments += weights @ there, weights @ sizes, weights @ sizes**2
         for column, name in enumerate(TERMS):
             priors[name] = _updated(start[name], len(seen), *moments[:, column])

@@ -71,7 +71,8 @@ def _measured(found: Prediction) -> list[_Row]:
 
 
 def _ahead(point: Ahead) -> _Row:
-    return _Row(point.devices, point.nodes, point.throughput, point.time, point.reach)
+    told = point.reach.partition(";")[0]
+    return _Row(point.devices, point.nodes, point.throughput, point.time, told)
 
 
 def _end(estimate: Estimate | None, name: str) -> str:

@@ -50,7 +50,7 @@ class Learned:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> "Learned":
-        """Read what ``to_dict`` wrote."""
+        """Read one kind of ``learned.json``."""
         priors = {name: Prior(**prior) for name, prior in data["priors"].items()}
         return cls(**{**data, "priors": priors})
 

@@ -67,17 +67,13 @@ def life(curve: ScalingCurve, at: Floats) -> Life | None:
     rest = np.sum([part.seconds(at) for part in parts], axis=0) if parts else np.zeros_like(at)
     spread = _spread(parts, counts, points)
     times = []
-    for place, (value, low, high) in enumerate(training):
-        beyond = max(0.0, math.log2(at[place] / counts[-1]))
-        half = math.hypot(LEAST, spread) * float(rest[place]) * math.sqrt(1 + beyond)
-        times.append(
-            Estimate(
-                value + float(rest[place]),
-                value + float(rest[place]) - math.hypot(value - low, half),
-                value + float(rest[place]) + math.hypot(high - value, half),
-                len(points),
-            )
-        )
+    for (value, low, high), others, count in zip(training, map(float, rest), at):
+        beyond = max(0.0, math.log2(count / counts[-1]))
+        half = math.hypot(LEAST, spread) * math.sqrt(1 + beyond)
+        down = math.hypot(value - low, -others * math.expm1(-half))
+        up = math.hypot(high - value, others * math.expm1(half))
+        whole = value + others
+        times.append(Estimate(whole, whole - down, whole + up, len(points)))
     return Life(tuple(times), parts)
 
 

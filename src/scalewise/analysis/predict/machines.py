@@ -36,7 +36,6 @@ class Outlook:
     """Weighted draws of the logarithm of cost, one column per count."""
 
     weights: Floats
-    middles: Floats
     samples: Floats
 
     def quantiles(self, shares: tuple[float, ...]) -> Floats:
@@ -85,8 +84,8 @@ def log_shape(machines: Floats, points: Series, at: Floats) -> Floats:
 
 def weigh(
     points: Series, at: Floats, machines: Floats, noise: float, drift: float
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the machines' weights, and middle, scale and errors of their log costs ``at``.
+) -> tuple[Floats, Floats, Floats]:
+    """Return the machines' weights, and the middles and scales of their log costs ``at``.
 
     The constant of proportionality and the size of the errors are integrated out:
     a Gaussian of unknown variance gives Student's t.
@@ -110,7 +109,7 @@ def weigh(
         + (1 - shared @ ones) ** 2 / ones.sum()
     )  # fmt: skip
     scales = np.sqrt(errors / freedom)[:, None] * np.sqrt(np.maximum(spread, 0))
-    return weights / weights.sum(), middles, scales, errors / freedom
+    return weights / weights.sum(), middles, scales
 
 
 def outlook(
@@ -118,9 +117,9 @@ def outlook(
 ) -> Outlook:
     """Return what the machines that explain these points say of other counts."""
     machines = drawn(known.priors, seed, count)
-    weights, middles, scales, _ = weigh(points, at, machines, known.noise, known.drift)
+    weights, middles, scales = weigh(points, at, machines, known.noise, known.drift)
     error = stdtrit(FREEDOM + len(points.devices) - 1, chances(seed, count)[:, -1:])
-    return Outlook(weights, middles, middles + scales * error)
+    return Outlook(weights, middles + scales * error)
 
 
 def _weighted(values: Floats, weights: Floats, shares: tuple[float, ...]) -> Floats:

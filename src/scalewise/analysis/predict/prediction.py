@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalewise import plugins
-from scalewise.analysis.measure import Estimate, Point, ScalingCurve
+from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.analysis.predict import words
 from scalewise.analysis.predict.forecast import Forecast, forecast
 from scalewise.analysis.predict.laws import Fit
 from scalewise.analysis.predict.life import Life, life
 from scalewise.analysis.predict.odd import Odd, odd
-from scalewise.analysis.predict.series import Metric, Series, need, of_curve
+from scalewise.analysis.predict.series import Series, need, of_curve
 from scalewise.analysis.predict.worth import Worth, worth
 from scalewise.errors import NotEnoughData, SpecError
 
@@ -30,7 +30,6 @@ class Ahead:
     time: Estimate | None = None
     reach: str = ""
     """How far beyond the measurements this is, and what they cannot show."""
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,18 +82,23 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
     whole = life(curve, wanted)
     made = {each.metric: forecast(each, wanted) for each in usable}
     ahead = worth(main, max(counts))
+    measured = {point.devices: point for point in reversed(curve.points)}
+
+    def point(place: int, count: int) -> Ahead:
+        seen = measured.get(count)
+        time = whole.times[place] if whole else _estimate(times, made.get("time"), place)
+        rate = _estimate(rates, made.get("throughput"), place)
+        return Ahead(
+            devices=count,
+            nodes=int(main.nodes(wanted)[place]) if main.per_node else None,
+            throughput=_held(rate, seen.throughput) if seen else rate,
+            time=_held(time, seen.time) if seen else time,
+            reach=words.reach(main, count),
+        )
+
     return Prediction(
         curve=curve,
-        points=tuple(
-            Ahead(
-                devices=count,
-                nodes=int(main.nodes(wanted)[place]) if main.per_node else None,
-                throughput=_estimate(curve, rates, made.get("throughput"), place),
-                time=_time(curve, times, made.get("time"), whole, place),
-                reach=words.reach(main, count),
-            )
-            for place, count in enumerate(counts)
-        ),
+        points=tuple(point(place, count) for place, count in enumerate(counts)),
         law=_law(main, made[main.metric], whole),
         sentences=(
             *words.choice(main, made[main.metric], curve.unit),
@@ -148,41 +152,22 @@ def _counts(curve: ScalingCurve, at: Iterable[int]) -> list[int]:
     return sorted({int(count) for count in asked})
 
 
-def _estimate(
-    curve: ScalingCurve, points: Series | None, made: Forecast | None, place: int
-) -> Estimate | None:
-    """Return the estimate at one count: where it was measured, the measurement itself."""
+def _estimate(points: Series | None, made: Forecast | None, place: int) -> Estimate | None:
+    """Return a forecast of one count as throughput or time."""
     if points is None or made is None:
         return None
     at = made.at[place : place + 1]
     ends = [made.low[place], made.middle[place], made.high[place]]
     low, value, high = sorted(float(points.back(at, np.exp([end]))[0]) for end in ends)
-    seen = _measured(curve, int(at[0]), points.metric)
-    if seen is not None:
-        value = seen.value
-        low, high = min(low, seen.low or value), max(high, seen.high or value)
     return Estimate(value, low, high, len(points.devices))
 
 
-def _time(
-    curve: ScalingCurve,
-    points: Series | None,
-    made: Forecast | None,
-    whole: Life | None,
-    place: int,
-) -> Estimate | None:
-    """Return the complete time: by the parts of the job's life where records tell them."""
-    if whole is not None:
-        return whole.times[place]
-    equal = len({point.samples for point in curve.points}) == 1
-    return _estimate(curve, points, made, place) if equal else None
-
-
-def _measured(curve: ScalingCurve, devices: int, metric: Metric) -> Estimate | None:
-    def value(point: Point) -> Estimate | None:
-        return point.throughput if metric == "throughput" else point.time
-
-    return next((value(point) for point in curve.points if point.devices == devices), None)
+def _held(told: Estimate | None, seen: Estimate | None) -> Estimate | None:
+    """Return the measurement where there is one, within an interval that holds both."""
+    if told is None or seen is None:
+        return told
+    ends = [each for each in (told.low, told.high, seen.value, seen.low, seen.high) if each]
+    return Estimate(seen.value, min(ends), max(ends), told.count)
 
 
 def _law(points: Series, made: Forecast, whole: Life | None) -> str:

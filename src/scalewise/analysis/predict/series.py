@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalewise.analysis.measure import Point, ScalingCurve
+from scalewise.analysis.measure.curve import SAME_WORK
 from scalewise.errors import NotEnoughData
 
 Floats = NDArray[np.float64]
@@ -92,8 +93,11 @@ def series(
 def of_curve(curve: ScalingCurve, metric: Metric) -> Series | None:
     """Return one metric of a curve, or nothing if it was not measured.
 
-    Of two topologies with as many devices, the one with fewer nodes counts.
+    Of two topologies with as many devices, the one with fewer nodes counts. Times
+    of unlike work are no curve.
     """
+    if metric == "time" and not _alike([p.samples for p in curve.points if p.time]):
+        return None
 
     def value(point: Point) -> float | None:
         found = point.throughput if metric == "throughput" else point.time
@@ -106,6 +110,14 @@ def of_curve(curve: ScalingCurve, metric: Metric) -> Series | None:
     if not known:
         return None
     return series(list(known), list(known.values()), metric, curve.scaling, curve.devices_per_node)
+
+
+def _alike(samples: Sequence[int | None]) -> bool:
+    """Say whether all did the same work; unknown of all is taken so."""
+    known = [count for count in samples if count is not None]
+    if len(known) < len(samples):
+        return not known
+    return not known or max(known) - min(known) <= SAME_WORK * max(known)
 
 
 def need(points: Series, count: int, why: str) -> None:

@@ -23,7 +23,9 @@ def formula(points: Series, made: Forecast) -> str:
 
 def choice(points: Series, made: Forecast, unit: str) -> list[str]:
     """Say how the prediction came about: the two views, then the arithmetic of each count."""
-    return [_by_habit(points, made), _by_machines(points), *_arithmetic(points, made, unit)]
+    told = [_by_habit(points, made), _by_machines(points), *_arithmetic(points, made, unit)]
+    blind = unseen(points, float(made.at.max()))
+    return [*told, f"{blind[0].upper()}{blind[1:]}."] if blind else told
 
 
 def _by_habit(points: Series, made: Forecast) -> str:
@@ -70,15 +72,20 @@ def _arithmetic(points: Series, made: Forecast, unit: str) -> list[str]:
 
 def reach(points: Series, devices: float) -> str:
     """Say how far beyond the measurements a count is, and what they cannot show."""
-    at = np.array([float(devices)])
     if devices in points.devices:
         return "measured"
     told = f"{devices / points.last:.3g} × the largest measurement"
-    if points.leaves_node(at)[0]:
-        told += "; data from one node cannot show the network between nodes, a two-node run can"
-    elif points.per_node is None and points.last > 1:
-        told += "; devices per node are not known, so neither is where the network begins"
-    return told
+    blind = unseen(points, devices)
+    return f"{told}; {blind}" if blind else told
+
+
+def unseen(points: Series, devices: float) -> str:
+    """Say what the measurements cannot show of this many devices, if anything."""
+    if points.leaves_node(np.array([devices]))[0]:
+        return "data from one node cannot show the network between nodes, a two-node run can"
+    if points.per_node is None and devices > points.last:
+        return "devices per node are not known, so neither is where the network begins"
+    return ""
 
 
 def unexplained(found: Odd, unit: str) -> str:
