@@ -9,8 +9,8 @@ usual, own, leaving   least absolute deviations of the loss per doubling that fo
                       any prefix of a curve, on the loss per doubling of that prefix
 priors                five rounds of expectation and maximization over whole curves;
                       two imagined curves hold each term at where it started
-widen                 what 9 of 10 errors stay within, in half-widths; one for all kinds,
-                      so that one family alone does not decide it
+widen                 what the machines' interval is multiplied with to hold 9 of 10;
+                      one for all kinds, so that one family alone does not decide it
 
 Noise, drift and the trust in the first view are set by hand, from a coarse grid;
 results hardly depend on them. ``prediction.py`` learns all this anew without each family in turn.
@@ -167,7 +167,7 @@ def _updated(start: Prior, curves: int, count: float, total: float, squares: flo
 
 
 def _widen(learned: Sequence[tuple[Learned, Sequence[Series]]]) -> float:
-    """Return what 9 of 10 errors stay within, in half-widths of the machines' interval."""
+    """Return what the machines' interval is multiplied with to hold 9 of 10."""
     found = [
         missed(known, points, shown)
         for known, curves in learned
@@ -179,11 +179,12 @@ def _widen(learned: Sequence[tuple[Learned, Sequence[Series]]]) -> float:
 
 
 def missed(known: Learned, points: Series, shown: Shown) -> Floats:
-    """Return how far the hidden points are from what was expected, in half-widths."""
+    """Return what the machines' interval must be multiplied with to hold the hidden points."""
     truth = np.log(points.cost[~shown])
     made = forecast(points.only(shown), points.devices[~shown], known, draws=DRAWS)
     half = np.where(truth > made.middle, made.high - made.middle, made.middle - made.low)
-    return np.asarray(np.abs(truth - made.middle) / half)
+    beyond = np.maximum((truth - made.middle) ** 2 - made.apart**2, 0)
+    return np.asarray(np.sqrt(beyond / (half**2 - made.apart**2)))
 
 
 def rounded(known: Learned) -> dict[str, object]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
+from matplotlib.ticker import FixedLocator, LogLocator, NullLocator, StrMethodFormatter
 
 from scalewise.analysis.measure import Estimate, Point
 from scalewise.analysis.predict import Ahead, Prediction
@@ -55,17 +55,24 @@ def _draw(axes: Axes, found: Prediction, name: str) -> None:
         last, value = measured[-1]
         counts = [last, *(devices for devices, _ in ahead)]
         axes.plot(counts, [value, *(e.value for _, e in ahead)], color=COLORS[1], marker="s",
-                  linestyle="--", label="predicted")  # fmt: skip
+                  markevery=range(1, len(counts)), linestyle="--", label="predicted")  # fmt: skip
         low = [value, *(e.low if e.low is not None else e.value for _, e in ahead)]
         high = [value, *(e.high if e.high is not None else e.value for _, e in ahead)]
         axes.fill_between(counts, low, high, color=COLORS[1], alpha=0.2, linewidth=0,
                           label="90 % interval")  # fmt: skip
+    first, value = measured[0]
+    if name == "Throughput":
+        ends = [first, max(devices for devices, _ in [*measured, *ahead])]
+        ideal = [value * devices / first for devices in ends]
+        axes.plot(ends, ideal, color="0.6", linestyle="--", linewidth=1, label="ideal")
     ticks = sorted({devices for devices, _ in [*measured, *ahead]})
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log", base=2)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.4g}"))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
     axes.set_xlabel("devices")
     axes.set_ylabel(label.format(unit=found.curve.unit))

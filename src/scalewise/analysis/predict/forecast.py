@@ -3,11 +3,11 @@
 Neither the loss that is usual per doubling nor the machines that explain the
 measurements is better everywhere, and they err differently: their mean, on the
 logarithmic scale, errs less than either. The band is the machines' own 90 %
-interval, moved to that mean and widened by what it took to hold nine of ten on
-curves that had not been seen.
+interval, moved to that mean, times what it took to hold nine of ten on published
+curves; and it is wider where the two views disagree.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +31,11 @@ class Forecast:
     trust: float
 
     @property
+    def apart(self) -> Floats:
+        """Half of how far the views disagree."""
+        return np.asarray(np.abs(self.by_habit - self.by_machines) / 2)
+
+    @property
     def width(self) -> Floats:
         """How wide each interval is, as a logarithm."""
         return self.high - self.low
@@ -51,13 +56,12 @@ def forecast(
     low, middle, high = outlook(points, at, known, seed, draws).quantiles((0.05, 0.5, 0.95))
     by_habit = np.where(at > points.last, expected.log_cost(points, at), middle)
     mean = known.trust * by_habit + (1 - known.trust) * middle
-    return Forecast(
-        at=at,
-        middle=mean,
-        low=mean - known.widen * (middle - low),
-        high=mean + known.widen * (high - middle),
-        habit=expected,
-        by_habit=by_habit,
-        by_machines=middle,
-        trust=known.trust,
+    made = Forecast(
+        at=at, middle=mean, low=mean, high=mean, habit=expected,
+        by_habit=by_habit, by_machines=middle, trust=known.trust,
+    )  # fmt: skip
+    return replace(
+        made,
+        low=mean - np.hypot(known.widen * (middle - low), made.apart),
+        high=mean + np.hypot(known.widen * (high - middle), made.apart),
     )

@@ -46,7 +46,7 @@ class Learned:
     trust: float
     """The weight of the loss per doubling; the rest is the machines'."""
     widen: float
-    """What the machines' interval is multiplied with to hold nine of ten."""
+    """What the machines' interval is multiplied with, so that nine of ten are held."""
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> "Learned":
