@@ -109,6 +109,18 @@ def test_the_law_of_communication_gives_the_fake_machine_back():
     assert law.reach(256) == 4
 
 
+def test_intervals_of_parameters_hold_the_fake_machine():
+    machine, counts = Law(ring=3e-3, network=8e-3, latency=5e-4), [*N, 64.0, 128.0]
+    truth = {"compute": 66e-3, "ring": 3e-3, "network": 8e-3, "latency": 5e-4}
+    rates, held = fake_throughput(machine, counts), []
+    for seed in range(60):
+        noise = np.exp(0.005 * np.random.default_rng(seed).normal(size=len(rates)))
+        law = fit("communication", rates * noise, counts=counts, scaling="weak", per_node=8)
+        told = {name: each * 64.0 for name, each in law.parameters.items()}
+        held += [told[name].low <= value <= told[name].high for name, value in truth.items()]
+    assert 0.82 <= np.mean(held) <= 0.97
+
+
 def test_under_strong_scaling_the_exchange_grows_against_the_compute():
     machine = Law(host=0.0, latency=0.0)
     rates = [256 / machine.step(256 // n, Topology(1, n)) for n in (1, 2, 4, 8)]

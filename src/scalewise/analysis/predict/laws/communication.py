@@ -17,10 +17,11 @@ from scalewise.analysis.predict.laws import Fit, face, fitted, nonnegative
 from scalewise.analysis.predict.series import Floats, Series, need
 
 TERMS = ("compute", "ring", "network", "latency")
+SPARE = 2
 
 
 def fit(points: Series) -> Fit:
-    """Return the law with the terms that predict each point best from the others."""
+    """Return the law with the terms that these points can tell apart."""
     need(points, 2, "the law of communication")
     chosen = _chosen(points)
 
@@ -45,23 +46,33 @@ def terms(points: Series, at: Floats) -> Floats:
 
 
 def _chosen(points: Series) -> tuple[int, ...]:
-    """Return the terms with the least leave-one-out error; fewer, where points are few."""
+    """Return the terms that these points can tell apart.
+
+    All that they show at all, where there are two points to spare; of fewer
+    points, the terms with the least leave-one-out error.
+    """
     columns, places = terms(points, points.devices), np.arange(len(points.devices))
-    best: tuple[int, ...] = (0,)
-    least = np.inf
-    for size in range(1, min(len(TERMS), len(places) - 1) + 1):
-        for others in combinations(range(1, len(TERMS)), size - 1):
-            chosen = (0, *others)
-            errors = []
-            for place in places:
-                kept = places != place
-                found = nonnegative(columns[kept][:, chosen], points.cost[kept])
-                told = columns[place, chosen] @ found
-                errors.append(np.log(max(told, 1e-300) / points.cost[place]))
-            error = float(np.square(errors).mean())
+    shown = tuple(place for place in range(len(TERMS)) if columns[:, place].any())
+    if len(places) >= len(shown) + SPARE:
+        return shown
+    best, least = shown[:1], np.inf
+    for size in range(min(len(shown), len(places) - 1)):
+        for others in combinations(shown[1:], size):
+            chosen = (shown[0], *others)
+            error = _left_out(columns[:, chosen], points.cost)
             if error < 0.9 * least:  # A term more has to earn it.
                 best, least = chosen, error
     return best
+
+
+def _left_out(columns: Floats, cost: Floats) -> float:
+    """Return the mean square error of each point, as a share, predicted from the others."""
+    places = np.arange(len(cost))
+    told = [
+        columns[place] @ nonnegative(columns[places != place], cost[places != place])
+        for place in places
+    ]
+    return float(np.square(np.array(told) / cost - 1).mean())
 
 
 def _formula(points: Series, chosen: tuple[int, ...]) -> str:
