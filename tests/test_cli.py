@@ -230,7 +230,7 @@ def test_a_study_and_a_table_are_predicted(done, published, scalewise, tmp_path)
     words = ["--at", "8,16", "--devices-per-node", "4"]
     code, out, err = scalewise("predict", done.folder, *words, "-o", "p.png")
     assert (code, err) == (0, "")
-    assert "data from one node cannot show the network between nodes" in out
+    assert "Data from one node cannot show the network between nodes" in out
     assert out.splitlines()[-1] == "p.png" and (tmp_path / "p.png").exists()
     code, out, _ = scalewise("predict", published, *words, "--scaling", "weak", "--json")
     told = json.loads(out)
