@@ -11,7 +11,7 @@ from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.analysis.predict import words
 from scalewise.analysis.predict.forecast import Forecast, forecast
 from scalewise.analysis.predict.laws import Fit
-from scalewise.analysis.predict.life import Life, life
+from scalewise.analysis.predict.life import life
 from scalewise.analysis.predict.odd import Odd, odd
 from scalewise.analysis.predict.series import Series, need, of_curve
 from scalewise.analysis.predict.worth import Worth, worth
@@ -96,12 +96,17 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
             reach=words.reach(main, count),
         )
 
+    told = [each for each in usable if each.metric == "throughput" or not whole]
+    blind = words.unseen(main, max(counts))
     return Prediction(
         curve=curve,
         points=tuple(point(place, count) for place, count in enumerate(counts)),
-        law=_law(main, made[main.metric], whole),
+        law="; ".join(
+            [words.formula(each, made[each.metric]) for each in told] + [str(whole)] * bool(whole)
+        ),
         sentences=(
-            *words.choice(main, made[main.metric], curve.unit),
+            *(line for each in told for line in words.choice(each, made[each.metric], curve.unit)),
+            *([f"{blind[0].upper()}{blind[1:]}."] if blind else []),
             *([str(ahead)] if ahead else []),
         ),
         laws=tuple(fit for each in usable for fit in _laws(each)),
@@ -110,14 +115,14 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
     )
 
 
-def beyond(curve: ScalingCurve, words: str) -> list[int]:
+def beyond(curve: ScalingCurve, text: str) -> list[int]:
     """Read ``16,32,64``: counts from the largest measurement on."""
     largest = max(point.devices for point in curve.points)
     counts = []
-    for word in words.split(","):
+    for word in text.split(","):
         if not word.strip().isdecimal() or not word.isascii():
             raise SpecError(
-                f"--at takes whole numbers of devices, got {words!r}",
+                f"--at takes whole numbers of devices, got {text!r}",
                 hint=f"for example --at {2 * largest},{4 * largest}",
             )
         counts.append(int(word))
@@ -168,11 +173,6 @@ def _held(told: Estimate | None, seen: Estimate | None) -> Estimate | None:
         return told
     ends = [each for each in (told.low, told.high, seen.value, seen.low, seen.high) if each]
     return Estimate(seen.value, min(ends), max(ends), told.count)
-
-
-def _law(points: Series, made: Forecast, whole: Life | None) -> str:
-    told = words.formula(points, made)
-    return f"{told}; {whole}" if whole else told
 
 
 def _laws(points: Series) -> Sequence[Fit]:

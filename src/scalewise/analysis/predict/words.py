@@ -23,27 +23,26 @@ def formula(points: Series, made: Forecast) -> str:
 
 def choice(points: Series, made: Forecast, unit: str) -> list[str]:
     """Say how the prediction came about: the two views, then the arithmetic of each count."""
-    told = [_by_habit(points, made), _by_machines(points), *_arithmetic(points, made, unit)]
-    blind = unseen(points, float(made.at.max()))
-    return [*told, f"{blind[0].upper()}{blind[1:]}."] if blind else told
+    return [_by_habit(points, made), _by_machines(points), *_arithmetic(points, made, unit)]
 
 
 def _by_habit(points: Series, made: Forecast) -> str:
     habit = made.habit
+    those = "Curves like this" if points.metric == "throughput" else "Times like these"
     told = (
-        f"Curves like this lose {share(habit.loss)} per doubling: {share(habit.usual)} that is "
+        f"{those} lose {share(habit.loss)} per doubling: {share(habit.usual)} that is "
         f"usual + {habit.own:.2f} × the {share(habit.seen)} lost per doubling so far"
     )
     if habit.leaving and points.leaves_node(made.at).any():
         told += f", and {share(habit.leaving)} when they leave the node"
-    return f"{told}."
+    return f"{told} (in logarithms: {math.exp(-habit.loss):.3f} is kept)."
 
 
 def _by_machines(points: Series) -> str:
-    counts = len(points.devices)
+    what = f"{len(points.devices)} {points.metric}s"
     return (
-        f"Machines that explain the {counts} points (compute, rings in and across nodes, latency, "
-        "growth) are averaged by how well they do."
+        f"Machines that explain the {what} (compute, rings in and across nodes, latency, growth) "
+        "are averaged by how well they do."
     )
 
 
@@ -104,9 +103,9 @@ def _per(metric: str, unit: str) -> str:
 
 
 def share(log: float) -> str:
-    """Return a loss in logarithms of cost as percent of speed.
+    """Return a loss in percent, as a logarithm: so that parts add up to their sum.
 
     >>> share(0.0), share(0.05)
-    ('0.0 %', '4.9 %')
+    ('0.0 %', '5.0 %')
     """
-    return f"{-100 * math.expm1(-log):.1f} %"
+    return f"{100 * log:.1f} %"
