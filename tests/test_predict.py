@@ -410,12 +410,35 @@ def test_the_band_is_drawn(tmp_path, ending):
         band.write(a_prediction(), tmp_path / "p.pdf")
 
 
-@pytest.mark.soak
-def test_what_ships_is_what_is_learned(monkeypatch):
+@pytest.fixture
+def benchmark(monkeypatch):
+    """The benchmark, and the published curves with what ships for every family."""
     monkeypatch.syspath_prepend(Path(__file__).parent.parent / "benchmarks")
-    import learn
+    import prediction as scores
 
-    curves = [learn.as_series(each) for each in published() if not each.suspect]
-    for kind, known in learn.learn(curves).items():
+    curves = [(each.family, scores.as_series(each)) for each in published() if not each.suspect]
+    return scores, curves, {family: learned() for family, _ in curves}
+
+
+def test_published_curves_are_predicted_as_claimed(benchmark):
+    """With what ships, which has seen them; ``benchmarks/prediction.py`` is without."""
+    scores, curves, known = benchmark
+    for protocol in ("largest", "node"):
+        told = scores.summary(scores.by_default(curves, known, protocol))
+        assert scores.broken(protocol, told) == []
+
+
+def test_one_point_on_two_nodes_gives_what_was_announced(benchmark):
+    scores, curves, known = benchmark
+    assert scores.two_nodes(curves, known) == []
+
+
+@pytest.mark.soak
+def test_what_ships_is_what_is_learned(benchmark):
+    scores, curves, _ = benchmark
+    for kind, known in scores.learn([points for _, points in curves]).items():
         assert learned()[kind].widen == pytest.approx(known.widen, rel=0.01)
         assert learned()[kind].usual == pytest.approx(known.usual, rel=0.01)
+        assert learned()[kind].priors["ring"].chance == pytest.approx(
+            known.priors["ring"].chance, rel=0.01
+        )
