@@ -82,7 +82,10 @@ class Laws:
 
 
 def weigh(points: Points, believed: Critical, usual_scatter: float) -> Laws:
-    """Return the laws that explain the points, as far as they do."""
+    """Return the laws that explain the points, as far as they do.
+
+    Axes are B_crit, scatter, E_min and, where they still are there, points.
+    """
     far, unlike, off = np.linspace(-6, 6, 401), np.linspace(-2, 2, 5), np.linspace(-8, 8, 25)
     critical = believed.middle + believed.spread * far
     scatter = usual_scatter * np.exp(UNSURE * unlike)
