@@ -236,8 +236,7 @@ def _host():
         ({}, "2.3.1", "training needs PyTorch 2.4, and 2.3.1 is installed"),
         ({"recompute": "selective"}, "2.4.1", "needs PyTorch 2.5"),
         ({"clip": 1.0}, "2.5.1+cpu", "clip needs PyTorch 2.6"),
-        ({"strategy": "fsdp", "topology": "1x2"}, "2.5.0", "'fsdp' needs PyTorch 2.6"),
-        ({"strategy": "pipeline", "topology": "1x2"}, "2.5.0", "a pipeline needs PyTorch 2.6"),
+        ({"strategy": "fsdp", "topology": "1x2"}, "2.6.0", "'fsdp' needs PyTorch 2.7"),
     ],
 )
 def test_what_an_older_pytorch_has_not_is_refused_before_any_rank_starts(

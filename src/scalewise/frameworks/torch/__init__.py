@@ -150,8 +150,7 @@ def _refuse_older(spec: RunSpec, installed: str) -> None:
         "training": OLDEST,
         'recompute = "selective"': (2, 5) if spec.recompute == "selective" else OLDEST,
         "clip": (2, 6) if spec.clip else OLDEST,
-        "a pipeline": (2, 6) if spec.degrees.pipeline > 1 else OLDEST,
-        f"strategy = {spec.strategy!r}": (2, 6) if spec.strategy in ("fsdp", "hsdp") else OLDEST,
+        f"strategy = {spec.strategy!r}": (2, 7) if spec.strategy in ("fsdp", "hsdp") else OLDEST,
     }
     there = tuple(map(int, installed.split(".")[:2]))
     for what, least in wanted.items():

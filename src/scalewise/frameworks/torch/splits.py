@@ -1,6 +1,7 @@
 """Whether a model can be split as a run asks, found out before any rank starts."""
 
 from dataclasses import fields
+from inspect import signature
 
 import torch
 from torch import nn
@@ -50,6 +51,7 @@ def refuse_impossible(spec: RunSpec) -> None:
     if split.tensor > 1:
         _refuse_tensor(model, spec)
     if split.pipeline > 1:
+        _refuse_old_pipeline()
         _refuse_pipeline(model, spec)
 
 
@@ -91,6 +93,17 @@ def _refuse_tensor(model: nn.Module, spec: RunSpec) -> None:
                 f"a layer of {spec.workload} has {units} units, which tensor {degree} does not "
                 "divide",
             )
+
+
+def _refuse_old_pipeline() -> None:
+    """Refuse a PyTorch whose schedules always hand the outputs back: ours hang there."""
+    from torch.distributed.pipelining import ScheduleGPipe
+
+    if "return_outputs" not in signature(ScheduleGPipe.step).parameters:
+        raise SpecError(
+            f"a pipeline needs a newer PyTorch than {torch.__version__}",
+            hint="pip install --upgrade torch",
+        )
 
 
 def _refuse_pipeline(model: nn.Module, spec: RunSpec) -> None:
