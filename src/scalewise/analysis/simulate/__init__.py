@@ -1,0 +1,47 @@
+"""One step on machines that nobody has measured, from mechanism.
+
+work        what one rank computes, and when its gradients are ready
+network     what a collective takes over links with a latency and a bandwidth
+sweep       collectives as doctor timed them, and the links that explain them
+spread      what the slowest of many ranks makes of their differences
+schedule    computing and exchanging beside each other
+strategies  ddp, fsdp and pipelines, as the two queues of one device
+step        the step on any topology
+inputs      all that from the record of a small run
+"""
+
+from scalewise.analysis.simulate.inputs import Inputs, inputs, together
+from scalewise.analysis.simulate.network import Link, Network
+from scalewise.analysis.simulate.schedule import Contention, Cores
+from scalewise.analysis.simulate.spread import Spread
+from scalewise.analysis.simulate.step import PHASES, Machine, Simulated, simulate
+from scalewise.analysis.simulate.strategies import Ddp, Fsdp, Pipeline
+from scalewise.analysis.simulate.sweep import Measured, Sweep, fitted, measured, read_sweep
+from scalewise.analysis.simulate.work import Bucket, Work, bundled, evenly
+
+__all__ = [
+    "PHASES",
+    "Bucket",
+    "Contention",
+    "Cores",
+    "Ddp",
+    "Fsdp",
+    "Inputs",
+    "Link",
+    "Machine",
+    "Measured",
+    "Network",
+    "Pipeline",
+    "Simulated",
+    "Spread",
+    "Sweep",
+    "Work",
+    "bundled",
+    "evenly",
+    "fitted",
+    "inputs",
+    "measured",
+    "read_sweep",
+    "simulate",
+    "together",
+]
