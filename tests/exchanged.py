@@ -38,6 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "zero1": {"options": {"compression": "fp16"}, "strategy": "zero1"},
     "noise": {"noise_every": 3, "accumulate": 2},
     "noise in fp16": {"noise_every": 3, "precision": "fp16"},
+    "bundled": {"options": {"compression": "fp16", "bucket_mb": 0.05}},
     "fp16 in fp16": {"options": {"compression": "fp16"}, "precision": "fp16"},
 }
 
@@ -52,15 +53,16 @@ NOISY: dict[str, dict[str, Any]] = {
 
 
 class Counted:
-    """Counts the bytes that go through all-reduce."""
+    """Counts the bytes that go through all-reduce, call by call."""
 
     def __init__(self) -> None:
-        self.bytes, self._all_reduce = 0, dist.all_reduce
+        self.calls: list[int] = []
+        self._all_reduce = dist.all_reduce
         dist.all_reduce = self
 
     def __call__(self, tensor: torch.Tensor, *words: Any, **named: Any) -> Any:
         """Count, then reduce."""
-        self.bytes += tensor.nbytes
+        self.calls.append(tensor.nbytes)
         return self._all_reduce(tensor, *words, **named)
 
 
@@ -71,9 +73,9 @@ def train(run: dict[str, Any], counted: Counted) -> dict[str, Any]:
     training = TorchSession(spec, load(Source.of(None)), torch.device("cpu"))
     training.begin(0)
     for _ in range(STEPS):
-        counted.bytes = 0
+        counted.calls = []
         training.step(Unwatched())
-    last = counted.bytes
+    last = [*counted.calls]
     size = 4 * training.outline.parameters
     return {"size": size, "last": last, "losses": training.losses(), **training.exchanged()}
 

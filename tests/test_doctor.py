@@ -402,6 +402,7 @@ def test_the_collectives_are_swept_kept_and_shown(tmp_path):
     for row in kept["rows"]:
         seconds = row["seconds"]
         assert 0 < seconds["low"] <= seconds["value"] <= seconds["high"] < 60
+        assert 0 < row["processor"] < 60
         assert row["algorithm_bandwidth"] == pytest.approx(row["bytes"] / seconds["value"])
         share = {"all-reduce": 1.0, "broadcast": 1.0}.get(row["operation"], 0.5)
         assert row["bus_bandwidth"] == pytest.approx(share * row["algorithm_bandwidth"])

@@ -11,6 +11,7 @@ import pytest
 from builders import a_run
 from ranks import start
 from scalewise import collect
+from scalewise.analysis.simulate import Bucket, bundled
 from scalewise.errors import SpecError
 from scalewise.face import run as run_study
 from scalewise.frameworks.noise import Noise
@@ -48,7 +49,16 @@ def test_powersgd_sends_thin_matrices_and_errs_less_with_more_of_them(cases):
 
 @pytest.mark.parametrize("name", ["fp16", "bf16", "powersgd", "powersgd rank 4"])
 def test_the_bytes_are_those_that_are_given_away(cases, name):
-    assert cases[name]["compression"]["sent"] == cases[name]["last"]
+    assert cases[name]["compression"]["sent"] == sum(cases[name]["last"])
+
+
+def test_when_gradients_come_tells_the_buckets_that_ddp_makes(cases):
+    arrivals = cases["bundled"]["arrivals"]
+    shares = [share for _, share in arrivals]
+    assert shares == sorted(shares) and 0 < shares[0] < shares[-1] <= 1
+    buckets = bundled([Bucket(*each) for each in arrivals], first_mb=0.05, bucket_mb=0.05)
+    assert len(buckets) > 2
+    assert [each.size for each in buckets] == [2 * sent for sent in cases["bundled"]["last"]]
 
 
 @pytest.mark.parametrize("name", ["fp16", "bf16", "powersgd", "powersgd rank 4"])

@@ -88,7 +88,8 @@ def _rows(operation: str, sizes: Sequence[int], device: torch.device) -> Iterato
     for size in sizes:
         count = max(1, size // 4 // world) * world if operation in SPLIT else max(1, size // 4)
         act = OPERATIONS[operation](torch.zeros(count, device=device))
-        seconds = _seconds(act, device, inner=20 if size <= 2**16 else 4 if size <= 2**20 else 1)
+        inner = 20 if size <= 2**16 else 4 if size <= 2**20 else 1
+        seconds, processor = _seconds(act, device, inner=inner)
         middle = median(seconds)
         yield {
             "operation": operation,
@@ -99,6 +100,7 @@ def _rows(operation: str, sizes: Sequence[int], device: torch.device) -> Iterato
                 "high": max(seconds),
                 "count": len(seconds),
             },
+            "processor": processor,
             "algorithm_bandwidth": 4 * count / middle,
             "bus_bandwidth": 4 * count / middle * bus_factor(operation, world),
         }
@@ -106,21 +108,28 @@ def _rows(operation: str, sizes: Sequence[int], device: torch.device) -> Iterato
             return
 
 
-def _seconds(act: Callable[[], Any], device: torch.device, *, inner: int) -> list[float]:
-    """Return the seconds of each repeat on the slowest rank: all ranks get the same."""
+def _seconds(
+    act: Callable[[], Any], device: torch.device, *, inner: int
+) -> tuple[list[float], float]:
+    """Return the seconds of each repeat on the slowest rank: all ranks get the same.
+
+    And the processor seconds of one, on all threads of a rank, as their mean.
+    """
     act()  # The first one also makes the connections.
-    spent = []
+    spent, processor = [], 0.0
     for _ in range(REPEATS):
         _wait_for_all(device)
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.process_time()
         for _ in range(inner):
             act()
         _settle(device)
         spent.append((time.perf_counter() - began) / inner)
+        processor += (time.process_time() - worked) / inner / REPEATS
     slowest = torch.tensor(spent, dtype=torch.float32, device=device)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    found: list[float] = slowest.tolist()
-    return found
+    work = torch.tensor([processor / dist.get_world_size()], device=device)
+    dist.all_reduce(work)
+    return slowest.tolist(), work.item()
 
 
 def _all_reduce(whole: Tensor) -> Callable[[], Any]:

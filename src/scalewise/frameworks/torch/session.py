@@ -18,6 +18,7 @@ from scalewise.frameworks.learning import Rates
 from scalewise.frameworks.loop import say
 from scalewise.frameworks.torch import checkpoint, options_for, workload
 from scalewise.frameworks.torch import device as devices
+from scalewise.frameworks.torch.arrivals import Arrivals
 from scalewise.frameworks.torch.average import Average
 from scalewise.frameworks.torch.batchnorm import synchronized
 from scalewise.frameworks.torch.checkpoint import Checkpoints
@@ -126,6 +127,7 @@ class TorchSession:
         self._checkpoints: Checkpoints | None = None
         self._traffic = Traffic(spec)
         self._waits = Waits(spec, device)
+        self._arrivals = Arrivals(spec, self._model, device)
         self.outline = Outline(
             epochs=spec.epochs,
             steps=steps,
@@ -159,7 +161,7 @@ class TorchSession:
     def step(self, probe: Laps) -> int:
         """Do one optimizer step, a lap per phase; return this rank's samples."""
         with self._traffic, self._waits.over(probe) as laps:
-            return self._one_step(laps)
+            return self._one_step(self._arrivals.over(laps))
 
     def _one_step(self, probe: Laps) -> int:
         if self._step == len(self._plan):
@@ -357,11 +359,12 @@ class TorchSession:
         return self._taken
 
     def exchanged(self) -> dict[str, Any]:
-        """Return what was seen of the exchange of gradients: its compression, and their noise."""
+        """Return what was seen of gradients: when they came, their compression, and their noise."""
+        found = {"arrivals": self._arrivals.found()}
         exchange = self._parallel.exchange
         if exchange is None:
-            return {}
-        return {"compression": exchange.compression(), "noise": exchange.noise()}
+            return found
+        return {**found, "compression": exchange.compression(), "noise": exchange.noise()}
 
     def traffic(self) -> dict[str, Any] | None:
         """Return what this rank exchanged in the step that was counted."""

@@ -1,0 +1,80 @@
+"""When gradients come: told in the order of the backward, in a few steps, and then no more."""
+
+import pytest
+import torch
+from torch import nn
+
+from builders import a_run
+from scalewise.frameworks.torch.arrivals import FIRST, LAST, Arrivals
+from scalewise.probe import Unwatched
+
+CPU = torch.device("cpu")
+
+
+def a_model():
+    return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10, bias=False))
+
+
+def step(model, arrivals, laps, micro=1, part=None):
+    """Do one step's forward and backward, with the laps of a whole model."""
+    taken = arrivals.over(laps)
+    for _ in range(micro):
+        taken.lap("input")
+        loss = (part or model)(torch.randn(8, 64)).sum()
+        taken.lap("forward")
+        loss.backward()
+        taken.lap("backward")
+    taken.lap("optimizer")
+    return taken
+
+
+class Names(list):
+    lap = list.append
+
+
+@pytest.mark.parametrize("micro", [1, 2])
+def test_gradients_are_told_in_the_order_in_which_they_come(micro):
+    model, laps = a_model(), Unwatched()
+    arrivals = Arrivals(a_run(), model, CPU)
+    assert arrivals.found() is None
+    watched = [step(model, arrivals, laps, micro) is not laps for _ in range(LAST + 4)]
+    assert [at for at, yes in enumerate(watched) if yes] == [*range(FIRST, LAST + 1)]
+    sizes, shares = zip(*arrivals.found())
+    # The last layer's comes first, the first layer's weight last or right before its bias.
+    assert sizes[0] == 4 * 2560 and sorted(sizes[1:]) == [4 * 256, 4 * 64 * 256]
+    assert list(shares) == sorted(shares) and 0 < shares[0] < shares[-1] <= 1
+
+
+def test_laps_go_on_to_the_probe_and_hooks_are_taken_away():
+    model, laps = a_model(), Names()
+    arrivals = Arrivals(a_run(), model, CPU)
+    for _ in range(LAST + 2):
+        step(model, arrivals, laps)
+    assert laps == ["input", "forward", "backward", "optimizer"] * (LAST + 2)
+    before = arrivals.found()
+    step(model, arrivals, laps)
+    assert arrivals.found() == before and not arrivals._kept
+
+
+def test_a_gradient_that_does_not_always_come_is_left_out():
+    model = a_model()
+    arrivals = Arrivals(a_run(), model, CPU)
+    for number in range(LAST + 1):
+        last = nn.Sequential(model[0], model[1])
+        step(model, arrivals, Unwatched(), part=last if number == LAST else None)
+    assert sorted(size for size, _ in arrivals.found()) == [4 * 256, 4 * 64 * 256]
+
+
+def test_a_run_that_is_too_short_tells_nothing():
+    model = a_model()
+    arrivals = Arrivals(a_run(), model, CPU)
+    for _ in range(FIRST):
+        step(model, arrivals, Unwatched())
+    assert arrivals.found() is None
+
+
+def test_what_is_split_is_not_watched():
+    spec = a_run(framework="torch", workload="mlp", strategy="fsdp", topology="1x2")
+    arrivals, laps = Arrivals(spec, a_model(), CPU), Unwatched()
+    assert all(arrivals.over(laps) is laps for _ in range(LAST + 4))
+    assert arrivals.found() is None
