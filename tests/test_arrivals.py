@@ -1,12 +1,20 @@
 """When gradients come: told in the order of the backward, in a few steps, and then no more."""
 
+import time
+
 import pytest
 import torch
 from torch import nn
 
 from builders import a_run
+from ranks import start
+from scalewise.analysis.simulate import Link, Machine, Network, inputs, simulate
 from scalewise.frameworks.torch.arrivals import FIRST, LAST, Arrivals
 from scalewise.probe import Unwatched
+from scalewise.record.close import close
+from scalewise.record.read import read_run
+from scalewise.record.write import write_json
+from scalewise.spec import Topology
 
 CPU = torch.device("cpu")
 
@@ -78,3 +86,32 @@ def test_what_is_split_is_not_watched():
     arrivals, laps = Arrivals(spec, a_model(), CPU), Unwatched()
     assert all(arrivals.over(laps) is laps for _ in range(LAST + 4))
     assert arrivals.found() is None
+
+
+def test_an_engine_that_tells_of_no_gradient_costs_only_that(monkeypatch):
+    def gone(parameter):
+        raise AttributeError("no such edge")
+
+    monkeypatch.setattr("scalewise.frameworks.torch.arrivals.get_gradient_edge", gone)
+    model = a_model()
+    arrivals = Arrivals(a_run(), model, CPU)
+    for _ in range(LAST + 2):
+        step(model, arrivals, Unwatched())
+    assert arrivals.found() is None
+
+
+@pytest.mark.torch
+def test_a_larger_machine_is_simulated_from_a_real_run_on_one_device(tmp_path):
+    run = a_run(framework="torch", workload="mlp", steps=20, options={"hidden": [64, 64]})
+    write_json(tmp_path / "spec.json", run.to_dict())
+    code, said = start(1, "-m", "scalewise.frameworks", "train", tmp_path)
+    assert code == 0, said
+    assert not close(tmp_path, attempt=1, world=1, ended=time.time())
+    record = read_run(tmp_path, run)
+    seen = inputs(record)
+    assert not seen.notes and seen.work.samples == 8
+    assert seen.work.size == 4 * record.ranks[0].find("outline")["parameters"]
+    machine = Machine(exchange=Network(Link(1.0, 1e9)), spread=seen.spread)
+    alone, pair = simulate(seen.work, [Topology(1, 1), Topology(1, 2)], machine)
+    assert alone.exposed == 0 < pair.exposed
+    assert alone.step == pytest.approx(seen.work.seconds, rel=1e-6)

@@ -1,8 +1,10 @@
 """One step on machines that nobody has measured: by hand, by property, by the fake machine."""
 
 import math
+import re
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from scalewise.analysis.simulate import (
     Bucket,
     Contention,
     Cores,
+    Ddp,
     Fsdp,
     Link,
     Machine,
@@ -30,6 +33,7 @@ from scalewise.analysis.simulate import (
     measured,
     read_sweep,
     simulate,
+    strategy_of,
     together,
 )
 from scalewise.analysis.simulate.schedule import Task, play
@@ -236,6 +240,19 @@ def test_queues_that_wait_for_each_other_are_refused():
         play([Task(1.0, after=1)], [Task(1.0, after=1)])
 
 
+def test_a_strategy_is_that_of_a_run_or_refused():
+    def torch(**run):
+        return strategy_of(a_run(framework="torch", workload="gpt", **run))
+
+    assert torch(strategy="ddp", topology="1x4") == Ddp()
+    assert torch(strategy="fsdp", topology="1x4") == Fsdp()
+    piped = torch(strategy="ddp", topology="1x4", parallelism={"pipeline": 2}, micro_batches=4)
+    assert piped == Pipeline(2, 4)
+    for other in ("zero1", "hsdp", "tensor"):
+        with pytest.raises(SpecError, match=f"{other} with .* cannot be simulated"):
+            torch(strategy=other, topology="1x4")
+
+
 # Properties.
 
 seconds = some.floats(0.0, 10.0)
@@ -333,6 +350,22 @@ def test_sweeps_are_believed_where_they_were_made_and_explain_the_rest():
             for size in (4, 3 * 2**20, 2**28):
                 told = found.seconds(operation, size, place)
                 assert told == pytest.approx(network.seconds(operation, size, place), rel=0.02)
+
+
+def test_a_simulation_says_what_it_rests_on():
+    sweeps = [read_sweep(stored(Network(NEAR, FAR), place)) for place in (PAIR, Topology(2, 2))]
+    machine = Machine(exchange=measured(sweeps), sharing={2: 1.1})
+    places = [Topology(1, 1), PAIR, Topology(2, 4)]
+    told = [each.reach for each in simulate(work((100, 1.0)), places, machine)]
+    assert told == [
+        "a device alone has nobody to exchange with",
+        "the exchange was timed on 1x2",
+        "the exchange was timed on 1x2, 2x2, and follows the links that explain it; "
+        "what 4 devices of a node do to each other was seen up to 2 of them",
+    ]
+    assert one(work()).reach == (
+        "the links were given; what 2 devices of a node do to each other was seen never"
+    )
 
 
 def test_a_law_that_does_not_hold_is_not_needed_where_a_sweep_was_made():
@@ -450,6 +483,13 @@ def test_steps_without_phases_are_refused(tmp_path):
     bare = [replace(rank, steps=replace(rank.steps, phases={})) for rank in record.ranks]
     with pytest.raises(NotEnoughData, match="does not tell forward and backward apart"):
         inputs(replace(record, ranks=tuple(bare)))
+
+
+def test_the_example_of_the_card_runs(capsys):
+    card = Path(__file__).parents[1] / "docs/metrics/simulated-step.md"
+    (example,) = re.findall(r"^```python\n(.*?)^```$", card.read_text(), re.M | re.S)
+    exec(compile(example, card.name, "exec"), {})
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["1x8", "2048x8"]
 
 
 # Nonsense.

@@ -15,7 +15,7 @@ from scalewise.analysis.simulate.network import Link, Network
 from scalewise.analysis.simulate.schedule import Contention, Cores
 from scalewise.analysis.simulate.spread import Spread
 from scalewise.analysis.simulate.step import PHASES, Machine, Simulated, simulate
-from scalewise.analysis.simulate.strategies import Ddp, Fsdp, Pipeline
+from scalewise.analysis.simulate.strategies import Ddp, Fsdp, Pipeline, strategy_of
 from scalewise.analysis.simulate.sweep import Measured, Sweep, fitted, measured, read_sweep
 from scalewise.analysis.simulate.work import Bucket, Work, bundled, evenly
 
@@ -43,5 +43,6 @@ __all__ = [
     "measured",
     "read_sweep",
     "simulate",
+    "strategy_of",
     "together",
 ]

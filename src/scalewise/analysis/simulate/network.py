@@ -32,6 +32,10 @@ class Exchange(Protocol):
         """Return what a collective of ``size`` bytes takes, with nothing else going on."""
         ...
 
+    def reach(self, topology: Topology) -> str:
+        """Say what its seconds on this topology rest on."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -76,6 +80,10 @@ class Network:
             return self._all_reduce(size, topology, self.algorithm)
         way: Algorithm = "ring" if self.algorithm == "tree" else self.algorithm
         return self._all_reduce(size, topology, way) / 2
+
+    def reach(self, topology: Topology) -> str:
+        """Say that links were given."""
+        return "the links were given"
 
     def _all_reduce(self, size: float, topology: Topology, way: Algorithm) -> float:
         if way == "quickest":

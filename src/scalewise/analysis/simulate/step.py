@@ -55,6 +55,17 @@ class Machine:
         counts, factors = zip(*known)
         return float(np.interp(devices, counts, factors))
 
+    def reach(self, topology: Topology) -> str:
+        """Say what is known of others on this topology, and what is not."""
+        if topology.world == 1:
+            return "a device alone has nobody to exchange with"
+        told = self.exchange.reach(topology)
+        most = max(self.sharing, default=1)
+        if topology.devices > most:
+            known = f"up to {most} of them" if self.sharing else "never"
+            told += f"; what {topology.devices} devices of a node do to each other was seen {known}"
+        return told
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulated:
@@ -69,6 +80,8 @@ class Simulated:
     """Seconds of each of ``PHASES``; they sum to the step."""
     communication: float
     """Seconds with something on its way, hidden or not."""
+    reach: str
+    """What the seconds of others rest on."""
 
     @property
     def exposed(self) -> float:
@@ -116,6 +129,7 @@ def _simulated(work: Work, topology: Topology, machine: Machine, way: Strategy) 
             "exchange": even.exposed,
         },
         communication=even.exchanging,
+        reach=machine.reach(topology),
     )
 
 

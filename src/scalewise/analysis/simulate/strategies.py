@@ -13,7 +13,7 @@ from scalewise.analysis.simulate.schedule import Task
 from scalewise.analysis.simulate.work import Bucket, Work
 from scalewise.checks import whole
 from scalewise.errors import SpecError
-from scalewise.spec import Topology
+from scalewise.spec import RunSpec, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +152,19 @@ class Pipeline:
             far = exchange.seconds("point-to-point", self.handed, Topology(2, 1))
             hops += (nodes - 1) * far
         return hops
+
+
+def strategy_of(spec: RunSpec) -> Strategy:
+    """Return how a run spreads its model; refuse what cannot be simulated."""
+    split, alike = spec.degrees, spec.strategy in ("ddp", "fsdp", "pipeline")
+    if not alike or split.tensor > 1 or (split.pipeline > 1 and split.shard > 1):
+        raise SpecError(
+            f"{spec.strategy} with {split} cannot be simulated",
+            hint="ddp, fsdp and pipelines of replicas can",
+        )
+    if split.pipeline > 1:
+        return Pipeline(split.pipeline, spec.small_batches, spec.rounds)
+    return Fsdp() if spec.strategy == "fsdp" else Ddp()
 
 
 def _reduced(part: Work, backward: float, exchange: Exchange, topology: Topology) -> Queues:

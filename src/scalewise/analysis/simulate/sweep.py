@@ -139,6 +139,14 @@ class Measured:
                     return found
         return self.network.seconds(operation, size, topology)
 
+    def reach(self, topology: Topology) -> str:
+        """Say whether this topology was timed, or follows from others."""
+        timed = [sweep.topology for sweep in self.sweeps]
+        if topology in timed:
+            return f"the exchange was timed on {topology}"
+        told = ", ".join(map(str, timed))
+        return f"the exchange was timed on {told}, and follows the links that explain it"
+
     @property
     def busy(self) -> float | None:
         """Cores that one rank's exchange keeps busy, at the median of the sweeps."""

@@ -4,6 +4,7 @@ A gradient that comes early can be exchanged behind the rest of the backward. So
 these times, taken on a single device, tell what a larger machine can hide.
 """
 
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -59,13 +60,16 @@ class Arrivals:
             self._begin = None
 
     def _watch(self) -> None:
-        for place, parameter in enumerate(self._parameters):
-            node = get_gradient_edge(parameter).node
+        """Watch every gradient; where this version of PyTorch cannot, none."""
+        try:
+            for place, parameter in enumerate(self._parameters):
+                node = get_gradient_edge(parameter).node
+                self._kept.append((node, node.register_hook(partial(self._note, place))))
+        except Exception:
+            self._leave()
 
-            def hook(*gradients: Any, place: int = place) -> None:
-                self._came[place] = self._clock.mark()
-
-            self._kept.append((node, node.register_hook(hook)))
+    def _note(self, place: int, *gradients: Any) -> None:
+        self._came[place] = self._clock.mark()
 
     def _leave(self) -> None:
         for _, handle in self._kept:
@@ -75,9 +79,12 @@ class Arrivals:
     def found(self) -> list[tuple[int, float]] | None:
         """Return the bytes of each gradient and after which share of the backward it came.
 
-        In the order in which they came; nothing where nobody watched.
+        In the order in which they came; nothing where nobody watched, or a device lost its marks.
         """
-        shares = [self._shares(*row) for row in self._rows]
+        try:
+            shares = [self._shares(*row) for row in self._rows]
+        except RuntimeError:
+            return None
         always = [place for place in (shares or [{}])[0] if all(place in row for row in shares)]
         order = sorted((median(row[place] for row in shares), place) for place in always)
         return [(self._parameters[place].nbytes, round(share, 4)) for share, place in order] or None
