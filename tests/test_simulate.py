@@ -361,10 +361,10 @@ def test_a_simulation_says_what_it_rests_on():
         "a device alone has nobody to exchange with",
         "the exchange was timed on 1x2",
         "the exchange was timed on 1x2, 2x2, and follows the links that explain it; "
-        "what 4 devices of a node do to each other was seen up to 2 of them",
+        "how the devices of a node slow each other was seen up to 2 of them",
     ]
     assert one(work()).reach == (
-        "the links were given; what 2 devices of a node do to each other was seen never"
+        "the links were given; how the devices of a node slow each other is not known"
     )
 
 

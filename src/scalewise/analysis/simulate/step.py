@@ -59,12 +59,11 @@ class Machine:
         """Say what is known of others on this topology, and what is not."""
         if topology.world == 1:
             return "a device alone has nobody to exchange with"
-        told = self.exchange.reach(topology)
-        most = max(self.sharing, default=1)
-        if topology.devices > most:
-            known = f"up to {most} of them" if self.sharing else "never"
-            told += f"; what {topology.devices} devices of a node do to each other was seen {known}"
-        return told
+        told, most = self.exchange.reach(topology), max(self.sharing, default=1)
+        if topology.devices <= most:
+            return told
+        seen = f"was seen up to {most} of them" if self.sharing else "is not known"
+        return f"{told}; how the devices of a node slow each other {seen}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
