@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from builders import a_run
@@ -270,6 +270,7 @@ places = some.builds(Topology, some.integers(1, 64), some.integers(1, 16))
 strategies = some.sampled_from([None, Fsdp(), Pipeline(1, 4)])
 
 
+@settings(deadline=None, max_examples=50)
 @given(steps, networks, places, strategies, some.floats(1.0, 100.0))
 def test_more_bandwidth_is_never_slower(step, network, place, strategy, more):
     quicker = replace(
@@ -281,6 +282,7 @@ def test_more_bandwidth_is_never_slower(step, network, place, strategy, more):
     assert after <= before * (1 + 1e-9)
 
 
+@settings(deadline=None, max_examples=50)
 @given(steps, networks, places)
 def test_a_step_lies_between_all_hidden_but_the_last_bucket_and_nothing_hidden(
     step, network, place
@@ -292,6 +294,7 @@ def test_a_step_lies_between_all_hidden_but_the_last_bucket_and_nothing_hidden(
     assert step.seconds * (1 - 1e-9) <= found.step <= (step.seconds + sum(parts)) * (1 + 1e-9)
 
 
+@settings(deadline=None, max_examples=50)
 @given(steps, networks, places, some.floats(1.0, 4.0), some.floats(1.0, 4.0))
 def test_whatever_disturbs_never_makes_a_step_quicker(step, network, place, slower, late):
     plain = one(step, place, None, network).step
@@ -303,6 +306,7 @@ def test_whatever_disturbs_never_makes_a_step_quicker(step, network, place, slow
     assert disturbed >= plain * (1 - 1e-9)
 
 
+@settings(deadline=None, max_examples=50)
 @given(steps, networks, strategies)
 def test_larger_machines_have_longer_steps(step, network, strategy):
     step = replace(step, optimizer=0.0, other=1.0)  # Of what is shared, less is left to do.
