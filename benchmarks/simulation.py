@@ -27,6 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from scalewise.analysis.measure.ledger import ledger
 from scalewise.analysis.measure.window import steady
 from scalewise.analysis.simulate import (
     Bucket,
@@ -36,6 +37,7 @@ from scalewise.analysis.simulate import (
     Link,
     Machine,
     Network,
+    Simulated,
     Spread,
     Sweep,
     Work,
@@ -172,8 +174,10 @@ class Known:
         records = bench.run(WORKLOADS[name], 1)
         return cls(name, inputs(records[0]), together(records)[0])
 
-    def step(self, sweeps: Sequence[Sweep], ranks: int, sharing: float, spread: Spread) -> float:
-        """Return the simulated seconds of a step of so many ranks."""
+    def step(
+        self, sweeps: Sequence[Sweep], ranks: int, sharing: float, spread: Spread
+    ) -> Simulated:
+        """Return the simulated step of so many ranks."""
         exchange = measured(sweeps)
         machine = Machine(
             exchange=exchange,
@@ -182,26 +186,29 @@ class Known:
             sharing={ranks: sharing},
         )
         (found,) = simulate(self.seen.work, [Topology(1, ranks)], machine)
-        return found.step
+        return found
 
 
-def seconds_of(record: RunRecord) -> float:
-    """Return the measured seconds of a step."""
+def real(record: RunRecord) -> tuple[float, float]:
+    """Return the measured seconds of a step, and of it those that wait for communication."""
     window = steady(record)
-    return window.seconds / window.steps
+    seen = ledger(record, window.first)
+    assert seen is not None
+    return window.seconds / window.steps, float(seen.transfer.mean())
 
 
 def compared(bench: Bench, known: Known, ranks: int, words: str) -> float:
     """Hold a simulated step against a real one; print both, return the error."""
     copies, spread = together(bench.run(WORKLOADS[known.name], 1, copies=ranks))
-    (real,) = (seconds_of(each) for each in bench.run(WORKLOADS[known.name], ranks))
+    ((step, exposed),) = map(real, bench.run(WORKLOADS[known.name], ranks))
     told = known.step([bench.sweep(ranks)], ranks, copies / known.alone, spread)
     by_law = known.step([bench.sweep(2)], ranks, copies / known.alone, spread)
-    error = told / real - 1
+    error = told.step / step - 1
     print(
-        f"  {known.name:<10} {words:<22} copies {1000 * copies:7.1f} ms  simulated "
-        f"{1000 * told:7.1f} ms  measured {1000 * real:7.1f} ms  {100 * error:+6.1f} %  "
-        f"(by the links of two ranks {100 * (by_law / real - 1):+6.1f} %)",
+        f"  {known.name:<10} {words:<18} copies {1000 * copies:7.1f} ms  simulated "
+        f"{1000 * told.step:7.1f} ms, {1000 * told.exposed:7.1f} exposed  measured "
+        f"{1000 * step:7.1f} ms, {1000 * exposed:7.1f} exposed  {100 * error:+6.1f} %  "
+        f"(by the links of two ranks {100 * (by_law.step / step - 1):+6.1f} %)",
         flush=True,
     )
     return abs(error)
