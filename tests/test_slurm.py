@@ -65,10 +65,22 @@ class Desk:
     def scalewise(self, *words, timeout=240.0):
         return self.cluster.run("scalewise", *words, cwd=self.folder, timeout=timeout)
 
-    def started(self, *words):
+    def started(self, *words, **how):
         """Start a command and go on."""
         pipes = {"stdout": PIPE, "stderr": PIPE, "text": True}
-        return self.cluster.start("scalewise", *words, cwd=self.folder, **pipes)
+        return self.cluster.start("scalewise", *words, cwd=self.folder, **pipes, **how)
+
+    def queue(self):
+        """Return the jobs that are waiting or running."""
+        asked = ("squeue", "--noheader", "--states=PENDING,RUNNING", "--format=%i")
+        return self.cluster.root(*asked).stdout.split()
+
+    def until(self, ready, seconds=30.0):
+        """Wait until it is so."""
+        until = time.monotonic() + seconds
+        while not ready():
+            assert time.monotonic() < until
+            time.sleep(0.2)
 
     def measured(self):
         done = self.scalewise("measure", "runs/cluster")
@@ -110,7 +122,7 @@ def test_one_study_on_one_two_and_three_nodes(user):
     study = user.write(vary='topology = ["1x2", "2x2", "3x2"]')
     done = user.scalewise("run", "study.toml")
     assert done.returncode == 0, done.stderr
-    assert "up to 2.0 device-hours" in done.stderr
+    assert "up to 2.00 device-hours" in done.stderr
     (curve,) = collect.curves([user.home])
     assert [point.devices for point in curve.points] == [2, 4, 6]
     hosts = [{rank.host for rank in record.ranks} for record in user.runs(study)]
@@ -155,6 +167,7 @@ def preempted(user, moments, every):
     watching = user.started("run", "study.toml")
     for attempt, (how, taken) in enumerate(moments, start=1):
         interrupt(user, how, user.wait_for(study, taken, attempt=attempt))
+        assert "failed" not in user.scalewise("status", "runs/cluster").stdout
     _, said = watching.communicate(timeout=200)
     assert watching.returncode == 0, said
     record, undisturbed = user.runs(study)
@@ -275,6 +288,44 @@ def test_detached_jobs_finish_by_themselves_and_can_be_cancelled(user):
     user.wait_for(study, 10)
     assert "cancelled" in user.scalewise("cancel", "runs/cluster").stdout
     assert "ended by the user" in user.scalewise("status", "runs/cluster").stdout
+
+
+SLEEPS = 'lines = ["sleep 60"]'
+
+
+def test_a_job_submitted_by_hand_is_taken_up_and_cancelled_like_others(user):
+    study = user.write(of=FAKE, vary='topology = ["1x1"]', launcher=SLEEPS)
+    assert user.scalewise("plan", "study.toml", "--write", "jobs").returncode == 0
+    (run,) = study.runs()
+    user.cluster.run("sbatch", f"jobs/{run.id}.sh", cwd=user.folder)
+    user.until(lambda: (user.home / run.id / "job.json").exists())
+    assert "running" in user.scalewise("status", "runs/cluster").stdout
+    assert user.scalewise("run", "study.toml", "--detach").returncode == 0
+    assert len(user.queue()) == 1
+    assert "cancelled" in user.scalewise("cancel", "runs/cluster").stdout
+    user.until(lambda: not user.queue())
+    assert "ended by the user" in user.scalewise("status", "runs/cluster").stdout
+
+
+SLOW_SBATCH = """#!/bin/bash
+"{sbatch}" "$@"
+exec sleep 20
+"""
+
+
+def test_ctrl_c_while_sbatch_is_under_way_leaves_no_job(user):
+    slow = user.folder / "bin" / "sbatch"
+    slow.parent.mkdir()
+    slow.write_text(SLOW_SBATCH.format(sbatch=shutil.which("sbatch")))
+    slow.chmod(0o755)
+    user.write(of=FAKE, vary='topology = ["1x1"]', launcher=SLEEPS)
+    path = f"{slow.parent}:{user.cluster.env['PATH']}"
+    watching = user.started("run", "study.toml", env={"PATH": path})
+    user.until(user.queue)
+    watching.send_signal(signal.SIGINT)
+    _, said = watching.communicate(timeout=60)
+    assert watching.returncode == 130, said
+    user.until(lambda: not user.queue())
 
 
 def test_scripts_written_for_the_hand_are_taken_by_sbatch(user):

@@ -124,6 +124,7 @@ def test_signs_of_slurms_patterns_are_taken_as_they_are():
     [
         ({"partitoin": "gpu"}, "no key 'partitoin'"),
         ({"time": "soon"}, "not a time limit"),
+        ({"time": "00:00:00"}, "takes a limit of 0 for none"),
         ({"cpus_per_task": 0}, "cpus_per_task must be a whole number"),
         ({"modules": "cuda"}, "modules must be a list of texts"),
         ({"env": {"A B": "x"}}, "env cannot hold"),
@@ -150,13 +151,13 @@ def test_a_site_says_what_is_the_same_for_every_study(tmp_path):
 
 def test_device_hours_are_said_and_bounded():
     runs = [RunSpec.from_dict({**RUN, "topology": each}) for each in ("1x4", "2x4")]
-    assert SlurmLauncher({"time": "00:30:00"}).asks(runs) == "up to 6.0 device-hours"
+    assert SlurmLauncher({"time": "00:30:00"}).asks(runs) == "up to 6.00 device-hours"
     with pytest.raises(SpecError, match="asks for up to 6"):
         SlurmLauncher({"time": "00:30:00", "max_device_hours": 5}).asks(runs)
     with pytest.raises(SpecError, match="means nothing without a time limit"):
         SlurmLauncher({"max_device_hours": 5}).asks(runs)
     shared = SlurmLauncher({"time": "00:30:00", "jobs": "one"})
-    assert shared.asks(runs) == "up to 4.0 device-hours"
+    assert shared.asks(runs) == "up to 4.00 device-hours"
 
 
 def test_runs_that_ask_for_the_same_share_an_array():
@@ -173,8 +174,18 @@ def test_an_allocation_that_is_too_small_is_said(tmp_path, monkeypatch):
     launcher = SlurmLauncher()
     assert launcher.asks(sizes("1x4")) == "in the allocation of job 7"
     assert launcher.plan(sizes("1x4"), tmp_path).commands[0].argv[0] == "bash"
+    small, large = sizes("1x4", "2x4")
+    assert launcher.together([large, small]) == [[small], [large]]
     with pytest.raises(LaunchError, match="2x4 needs 2 nodes, and the allocation of job 7 has 1"):
-        launcher.plan(sizes("2x4"), tmp_path)
+        launcher.plan([large], tmp_path)
+
+
+def test_a_wrong_key_of_a_site_is_said_of_the_site(tmp_path):
+    path = tmp_path / "config" / "scalewise" / "sites.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text('[mars]\nquos = "red"\n')
+    with pytest.raises(SpecError, match=r"site mars in .*sites.toml has no key 'quos'"):
+        Settings.of({"site": "mars"})
 
 
 def test_times_are_read_as_slurm_reads_them():

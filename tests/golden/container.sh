@@ -34,6 +34,17 @@ export PYTHONPATH=/shared/runs/vit/worker.zip${PYTHONPATH:+:$PYTHONPATH}
 export SCALEWISE_FIRST=1 SCALEWISE_ATTEMPT=$((1 + ${SLURM_RESTART_COUNT:-0} * 3))
 SCALEWISE_LAUNCHED=$(date +%s.%N)
 export SCALEWISE_LAUNCHED
+# One job at a time has the run; one that was submitted by hand can be asked for, too.
+holder=$(cat "$SCALEWISE_RUN/holder" 2>/dev/null)
+if [ "${holder:-$SLURM_JOB_ID}" != "$SLURM_JOB_ID" ] &&
+    squeue --noheader --jobs="$holder" --states=RUNNING 2>/dev/null | grep -q .; then
+    echo "job $holder has this run already"
+    exit 1
+fi
+echo "$SLURM_JOB_ID" >"$SCALEWISE_RUN/holder"
+job="${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}"
+[ -e "$SCALEWISE_RUN/job.json" ] ||
+    printf '{"schema": 1, "attempt": 1, "world": 8, "launcher": "slurm", "log": 0, "job": "%s"}\n' "${job:-$SLURM_JOB_ID}" >"$SCALEWISE_RUN/job.json"
 echo "scalewise: attempt $SCALEWISE_ATTEMPT on $SLURM_JOB_NODELIST"
 
 leave="$SCALEWISE_RUN/leave"

@@ -29,7 +29,7 @@ from scalewise.frameworks.loop import Log, train
 from scalewise.frameworks.place import take_place
 from scalewise.probe import Probe
 from scalewise.probe.watch import Watch
-from scalewise.record.close import close, first_launch, newest_attempt
+from scalewise.record.close import close, closed, first_launch, newest_attempt
 from scalewise.record.log import ends_in, start_in, told_to_end
 from scalewise.record.write import SCHEMA, RankFile, write_json
 from scalewise.spec import RunSpec
@@ -83,10 +83,13 @@ def do_close(argument: str) -> int:
     log = folder / "log.txt"
     start = start_in(log, attempt)
     killed, exits = ends_in(log, start)
+    why = told_to_end(log, start)
+    if closed(folder, attempt) or why.endswith(("due to job requeue", "due to preemption")):
+        return 0  # Somebody knew better; or the job goes on when its turn comes again.
     try:
         cause = close(
             folder, attempt=attempt, world=spec.topology.world, ended=time.time(),
-            why=told_to_end(log, start), killed=killed, exits=exits,
+            why=why, killed=killed, exits=exits,
         )  # fmt: skip
     except ScalewiseError as full:
         cause = str(full)

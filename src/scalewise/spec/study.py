@@ -51,7 +51,7 @@ class StudySpec:
             if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence) or not values:
                 raise SpecError(
                     f"an axis needs a list of values, got {axis} = {values!r}",
-                    hint=f"for example {axis} = [{_example(values)}]",
+                    hint=_as_axis(axis, values),
                 )
         self._check_scaling()
         count = prod(len(values) for values in self.vary.values()) * self.repeats
@@ -174,6 +174,13 @@ def _check_name(name: Any) -> None:
             f"a study's name is too long for a folder: {name!r}",
             hint=f"use at most {LONGEST_NAME} bytes",
         )
+
+
+def _as_axis(name: str, values: Any) -> str:
+    """Return a hint how an axis is written; one of a table has a dot in its name."""
+    if name in ("env", "options") and isinstance(values, Mapping) and values:
+        return f'with quotes: "{name}.{next(iter(values))}" = [1, 2]'
+    return f"for example {name} = [{_example(values)}]"
 
 
 def _example(values: Any) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 from scalewise.errors import LaunchError, RecordError
 from scalewise.launch import Job, Launcher, State
 from scalewise.record.close import closed
-from scalewise.record.files import finished
+from scalewise.record.files import failure, finished
 from scalewise.spec import RunSpec
-from scalewise.study.jobs import close_job, left_open, newest, share_done
+from scalewise.study.jobs import ENDED, close_job, job_of, left_open, newest, share_done
 from scalewise.study.tell import Watcher
 
 PAUSE = 0.05
@@ -59,7 +59,7 @@ def carry_out(
                     if alone_here:
                         raise
                     for run in missing:
-                        failed[run] = str(refused)
+                        failed[run] = f"{refused} ({refused.hint})"
                         watcher.ended(run, failed[run], 0.0)
             if detach:
                 return failed
@@ -89,7 +89,8 @@ def _take_up(
         job = left_open(folder / run.id)
         phase = launcher.poll(job).phase if job else "ended"
         if job and phase == "running":
-            left.append(_UnderWay(run, job, taken_up=True, began=time.monotonic()))
+            known = job_of(folder / run.id) or job  # Asking may have found out its number.
+            left.append(_UnderWay(run, known, taken_up=True, began=time.monotonic()))
             continue
         if job and phase == "stuck":
             launcher.cancel(job)
@@ -115,8 +116,11 @@ def _end(launcher: Launcher, one: _UnderWay, state: State) -> str:
     if state.phase == "stuck":
         launcher.cancel(one.job, stuck=True)
     job = newest(one.job)
-    if finished(job.folder) and closed(job.folder, job.attempt):
-        return ""  # It said so itself.
+    if closed(job.folder, job.attempt):
+        if finished(job.folder):
+            return ""  # It said so itself.
+        if failure(job.folder) == ENDED:
+            return ENDED
     try:
         cause = close_job(job, ended, state.cause, state)
     except RecordError as full:
@@ -130,7 +134,7 @@ def _give_up(launcher: Launcher, under_way: Sequence[_UnderWay], reason: BaseExc
     """End what is under way, and say why in its folder; a cluster's jobs outlive a terminal."""
     if isinstance(reason, HungUp) and launcher.at_once > 1:
         return
-    why = "ended by the user" if isinstance(reason, KeyboardInterrupt) else f"given up: {reason}"
+    why = ENDED if isinstance(reason, KeyboardInterrupt) else f"given up: {reason}"
     try:
         for each in under_way:
             launcher.cancel(each.job)

@@ -52,8 +52,12 @@ def share_done(job: Job) -> float:
     """Return the share of its steps that a run has done, 0 where that is not known yet."""
     job = newest(job)
     word = last_word(job.folder, 0, job.attempt)
-    steps, whole = word.find("steps"), word.find("of")
-    return float(steps[1] / whole) if steps and whole else 0.0
+    steps, whole, before = word.find("steps"), word.find("of"), word.find("resumed") or 0
+    return float((before + steps[1]) / (before + whole)) if steps and whole else 0.0
+
+
+ENDED = "ended by the user"
+"""Why a run has ended that somebody cancelled."""
 
 
 def close_job(job: Job, ended: float | None, why: str, state: State | None = None) -> str:

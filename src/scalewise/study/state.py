@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from scalewise.errors import LaunchError
 from scalewise.launch import Launcher
 from scalewise.record.close import closed
 from scalewise.record.files import failure, finished, read_study
 from scalewise.spec import RunSpec
-from scalewise.study.jobs import close_job, job_of, launcher_of, left_open, share_done
+from scalewise.study.jobs import ENDED, close_job, job_of, launcher_of, left_open, share_done
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +37,20 @@ def cancel(folder: Path) -> list[RunSpec]:
         job = left_open(folder.absolute() / run.id)
         if job and launcher.poll(job).phase != "ended":
             launcher.cancel(job)
-            close_job(job, None, "ended by the user")
+            close_job(job, None, ENDED)
             ended.append(run)
     return ended
 
 
 def _status(launcher: Launcher, run: RunSpec, home: Path) -> Status:
     job = job_of(home)
-    state = launcher.poll(job) if job and not closed(home, job.attempt) else None
+    try:
+        state = launcher.poll(job) if job and not closed(home, job.attempt) else None
+    except LaunchError as silent:
+        return Status(run, "running", f"when last heard of: {silent}")
     if job and state and state.phase == "running":
-        return Status(run, "running", state.note or f"{share_done(job):.0%}")
+        number = f" (job {job.name['job']})" if job.name.get("job") else ""
+        return Status(run, "running", f"{state.note or f'{share_done(job):.0%}'}{number}")
     if finished(home):
         return Status(run, "finished")
     if left_open(home):

@@ -88,6 +88,7 @@ def tell_failures(
 
 
 def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
+    log = folder / run.id / "log.txt"
     words = first_traceback(own_lines(folder / run.id), cause) if run.program else ""
     hint = "running again starts only what is missing"
     if alone(folder / run.id):
@@ -108,7 +109,7 @@ def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
         hint = "give it the number as {devices}, for example -- train.py --world-size {devices}"
     return RunFailed(
         f"{run.title} failed: {cause}",
-        hint=f"its log is {folder / run.id / 'log.txt'}; {hint}",
+        hint=f"its log is {log}; {hint}" if log.exists() else hint,
         words=words,
     )
 

@@ -7,20 +7,22 @@ learns from Slurm why a job died.
 """
 
 import math
-import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from scalewise.errors import LaunchError, SpecError
 from scalewise.launch import Command, Job, Plan, State, lay_out, next_attempt, parcel
 from scalewise.launch.slurm import here, queue
-from scalewise.launch.slurm.script import Request, array, in_turn, script
+from scalewise.launch.slurm.script import Request, array, in_turn, requeues, script
 from scalewise.launch.slurm.settings import Settings, seconds
 from scalewise.record.close import closed, last_word, newest_attempt
 from scalewise.record.log import ends_in, start_in, told_to_end
-from scalewise.record.write import write_json
+from scalewise.record.write import write_bytes, write_json
 from scalewise.spec import RunSpec
 
 EVERY = 2.0
@@ -70,12 +72,16 @@ class SlurmLauncher:
                 f"and max_device_hours allows {most:,.1f}",
                 hint="lower time, repeats or the devices, or raise max_device_hours",
             )
-        return f"up to {hours:,.1f} device-hours"
+        again = any(requeues(run, self.settings) for run in runs)
+        each = ", each time its jobs are put back into the queue" if again else ""
+        return f"up to {hours:,.2f} device-hours{each}"
 
     def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
         """Return which runs share a job, or an array of jobs."""
         if self._in_turn:
-            return [list(runs)] if runs else []
+            small = [run for run in runs if not self._too_large(run)]
+            large = [[run] for run in runs if self._too_large(run)]
+            return [small, *large] if small else large
         if self.settings.jobs == "each":
             return [[run] for run in runs]
         alike: dict[Request, list[RunSpec]] = {}
@@ -107,14 +113,16 @@ class SlurmLauncher:
 
     def _refuse_larger(self, runs: Sequence[RunSpec]) -> None:
         """Refuse runs for which the allocation that we are in has not enough nodes."""
-        there = int(os.environ.get("SLURM_JOB_NUM_NODES", 0)) if self._inside else 0
-        for run in runs:
-            if there and run.topology.nodes > there:
-                raise LaunchError(
-                    f"{run.topology} needs {run.topology.nodes} nodes, "
-                    f"and the allocation of job {self._inside} has {there}",
-                    hint="leave the allocation to submit jobs of their own, or ask for more nodes",
-                )
+        for run in filter(self._too_large, runs):
+            raise LaunchError(
+                f"{run.topology} needs {run.topology.nodes} nodes, "
+                f"and the allocation of job {self._inside} has {here.nodes()}",
+                hint="leave the allocation to submit jobs of their own, or ask for more nodes",
+            )
+
+    def _too_large(self, run: RunSpec) -> bool:
+        """Say whether the allocation that we are in has too few nodes for a run."""
+        return self._inside is not None and run.topology.nodes > here.nodes()
 
     def prepare(self, plan: Plan) -> None:
         """Write what the jobs read: scripts, specs and the worker's half."""
@@ -124,29 +132,42 @@ class SlurmLauncher:
     def submit(self, plan: Plan) -> list[Job]:
         """Hand the job in and return at once."""
         self.prepare(plan)
-        homes = [plan.folder / run.id for run in plan.runs]
-        before = [(next_attempt(home), _size(home / "log.txt")) for home in homes]
-        name = self._start(plan.folder / next(iter(plan.files)))
-        jobs = []
-        for place, (run, home, (attempt, size)) in enumerate(zip(plan.runs, homes, before)):
-            own = {**name, "log": size}
-            if self.settings.jobs == "array" and not self._in_turn:
-                own["job"] = f"{name['job']}_{place}"
-            jobs.append(Job(home, attempt, run.topology.world, own))
-            write_json(home / "job.json", {"attempt": attempt, "world": jobs[-1].world, **own})
-        return jobs
-
-    def _start(self, path: Path) -> dict[str, Any]:
-        """Hand a script in, or carry it out here; return how to find it again."""
-        name: dict[str, Any] = {"launcher": "slurm", "submitted": time.time()}
+        name: dict[str, Any] = {"launcher": "slurm", "submitted": time.time(), "job": None}
+        name["token"] = uuid4().hex
         if self._in_turn:
             name["shared"] = True
+        jobs = []
+        for place, run in enumerate(plan.runs):
+            home = plan.folder / run.id
+            own = {**name, "log": _size(home / "log.txt")}
+            if self.settings.jobs == "array" and not self._in_turn:
+                own["place"] = place
+            jobs.append(Job(home, next_attempt(home), run.topology.world, own))
+        before = [_content(job.folder / "job.json") for job in jobs]
+        # Whatever happens from here on, a job that Slurm has taken can be found again.
+        for job in jobs:
+            _keep(job)
+        try:
+            started = self._start(plan.folder / next(iter(plan.files)), name["token"])
+        except queue.Refused:
+            for job, content in zip(jobs, before):
+                _restore(job.folder / "job.json", content)
+            raise
+        except KeyboardInterrupt:
+            with suppress(LaunchError):
+                for job in jobs[:1]:
+                    self.cancel(job)
+            raise
+        return [_keep(_numbered(job, started)) for job in jobs]
+
+    def _start(self, path: Path, token: str) -> dict[str, Any]:
+        """Hand a script in, or carry it out here; return how to find it again."""
         if self._inside:
-            started = here.submit(path, path.with_suffix(".txt"))
-            return {**name, "job": self._inside, "process": started}
-        number = queue.submit(path, self._turn())
+            process = here.submit(path, path.with_suffix(".txt"))
+            return {"job": self._inside, "process": process}
+        number = queue.submit(path, token, self._turn())
         self._submitted.append(number)
-        return {**name, "job": number}
+        return {"job": number}
 
     def _turn(self) -> list[str]:
         """Return the option by which a job waits for its turn, where not all may run at once."""
@@ -157,6 +178,11 @@ class SlurmLauncher:
 
     def poll(self, job: Job) -> State:
         """Say where the job is; change nothing."""
+        if job.name["job"] is None:  # Whoever submitted it has not seen its number.
+            number = queue.find(job.name["token"])
+            if number is None:
+                return State("ended", "it was not submitted")
+            job = _keep(_numbered(job, {"job": number}))
         entry = self._entry(job)
         if entry is None:
             since = self._unknown.setdefault(job.name["job"], time.monotonic())
@@ -176,8 +202,11 @@ class SlurmLauncher:
 
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
         """End the job; one that others share goes on for them, when its run is over."""
-        if _over(job):
+        number = job.name["job"] or queue.find(job.name["token"])
+        entry = self._entry(_numbered(job, {"job": number})) if number else None
+        if entry is None or (_over(job) and not entry.waits):
             return
+        job = _numbered(job, {"job": number})
         if "process" in job.name:
             here.cancel(job.name["process"])
         else:
@@ -196,13 +225,41 @@ class SlurmLauncher:
         self._asked[number] = None
         if not new and time.monotonic() - self._looked < EVERY:
             return
-        self._looked = time.monotonic()
         try:
             self._known = queue.look(self._asked)
-            self._answered = self._looked
+            self._answered = time.monotonic()
         except LaunchError:
-            if self._looked - self._answered > SILENCE:
+            if time.monotonic() - self._answered > SILENCE:
                 raise
+        finally:
+            self._looked = time.monotonic()
+
+
+def _numbered(job: Job, found: Mapping[str, Any]) -> Job:
+    """Return the job with the number that Slurm knows it by; a task of an array has its place."""
+    name = {**job.name, **found}
+    if "place" in name and "_" not in str(name["job"]):
+        name["job"] = f"{name['job']}_{name['place']}"
+    return replace(job, name=name)
+
+
+def _keep(job: Job) -> Job:
+    """Write down what was started, so that any later process can ask about it."""
+    content = {"attempt": job.attempt, "world": job.world, **job.name}
+    write_json(job.folder / "job.json", content)
+    return job
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
+
+
+def _restore(path: Path, content: bytes | None) -> None:
+    """Put a file back as it was before a submission that was refused."""
+    if content is None:
+        path.unlink()
+    else:
+        write_bytes(path, content)
 
 
 def _size(path: Path) -> int:

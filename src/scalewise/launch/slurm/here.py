@@ -21,6 +21,11 @@ def allocation() -> str | None:
     return os.environ.get("SLURM_JOB_ID")
 
 
+def nodes() -> float:
+    """Return how many nodes the allocation has; without end, where it does not say."""
+    return float(os.environ.get("SLURM_JOB_NUM_NODES", "inf"))
+
+
 def submit(path: Path, log: Path) -> dict[str, Any]:
     """Start a script beside us; return how to find it again."""
     child = processes.start(["bash", str(path)], {}, log)

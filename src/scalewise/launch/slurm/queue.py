@@ -48,15 +48,38 @@ class Entry:
         return self.state not in (*WAITING, *ALIVE)
 
 
-def submit(path: Path, options: Sequence[str] = ()) -> str:
-    """Hand a script in; return the job's id."""
-    said = _ask("sbatch", "--parsable", *options, str(path))
-    if said.returncode:
+class Refused(LaunchError):
+    """Slurm has not taken a job, and that is certain."""
+
+
+def submit(path: Path, token: str, options: Sequence[str] = ()) -> str:
+    """Hand a script in; return the job's id. By its ``token`` it can be found again."""
+    said = _ask("sbatch", "--parsable", f"--comment={token}", *options, str(path))
+    if not said.returncode:
+        return said.stdout.strip().splitlines()[-1].partition(";")[0]
+    # A controller that answers too late may have taken it all the same.
+    if "timed out" in said.stderr.lower():
+        if number := find(token):
+            return number
         raise LaunchError(
-            f"sbatch refused the job: {_sentence(said.stderr)}",
-            hint=f"the script is {path}; `sinfo` shows what there is",
+            f"sbatch got no answer: {_sentence(said.stderr)}",
+            hint="if the job was taken all the same, `scalewise status` finds it",
         )
-    return said.stdout.strip().splitlines()[-1].partition(";")[0]
+    raise Refused(
+        f"sbatch refused the job: {_sentence(said.stderr)}",
+        hint=f"the script is {path}; `sinfo` shows what there is",
+    )
+
+
+def find(token: str) -> str | None:
+    """Return the number of the job that was submitted with this token, if Slurm has it."""
+    said = _ask(
+        "squeue", "--noheader", "--states=all", f"--user={getpass.getuser()}", "--format=%F|%k"
+    )
+    if said.returncode:
+        raise LaunchError(f"squeue does not answer: {_sentence(said.stderr)}")
+    found = (line.strip().partition("|") for line in said.stdout.splitlines())
+    return next((number for number, _, comment in found if comment == token), None)
 
 
 def look(ids: Iterable[str]) -> dict[str, Entry]:
@@ -107,7 +130,7 @@ def _ask(*argv: str) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     except FileNotFoundError as missing:
-        raise LaunchError(
+        raise Refused(
             f"there is no {argv[0]} on this machine",
             hint="run on a login node of the cluster, or with --launcher local",
         ) from missing

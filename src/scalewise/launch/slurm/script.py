@@ -231,8 +231,29 @@ def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> 
         f"export SCALEWISE_FIRST={attempt} SCALEWISE_ATTEMPT=$(({attempt} + {again}))",
         "SCALEWISE_LAUNCHED=$(date +%s.%N)",
         "export SCALEWISE_LAUNCHED",
+        *_holding(run, attempt),
         f'echo "{BEGINS}$SCALEWISE_ATTEMPT on $SLURM_JOB_NODELIST"',
         *settings.lines,
+    ]
+
+
+def _holding(run: RunSpec, attempt: int) -> list[str]:
+    """Return the lines that keep a second job out of a run, and let a first one be found."""
+    job = '"${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}"'
+    known = f'{{"schema": 1, "attempt": {attempt}, "world": {run.topology.world}, '
+    known += '"launcher": "slurm", "log": 0, "job": "%s"}\\n'
+    return [
+        "# One job at a time has the run; one that was submitted by hand can be asked for, too.",
+        'holder=$(cat "$SCALEWISE_RUN/holder" 2>/dev/null)',
+        'if [ "${holder:-$SLURM_JOB_ID}" != "$SLURM_JOB_ID" ] &&',
+        '    squeue --noheader --jobs="$holder" --states=RUNNING 2>/dev/null | grep -q .; then',
+        '    echo "job $holder has this run already"',
+        "    exit 1",
+        "fi",
+        'echo "$SLURM_JOB_ID" >"$SCALEWISE_RUN/holder"',
+        f"job={job}",
+        '[ -e "$SCALEWISE_RUN/job.json" ] ||',
+        f'    printf \'{known}\' "${{job:-$SLURM_JOB_ID}}" >"$SCALEWISE_RUN/job.json"',
     ]
 
 

@@ -163,6 +163,8 @@ def seconds(time: str) -> int:
         raise SpecError(f"not a time limit: {time!r}", hint='for example time = "00:30:00"')
     days, *rest = found.groups()
     parts = [int(part) for part in rest if part is not None]
+    if not any(int(part or 0) for part in (days, *rest)):
+        raise SpecError("Slurm takes a limit of 0 for none", hint='for example time = "00:30:00"')
     if days is not None:
         hours, minutes, rest_s = (*parts, 0, 0)[:3]
         return ((int(days) * 24 + hours) * 60 + minutes) * 60 + rest_s
@@ -194,8 +196,9 @@ def _site(name: Any) -> dict[str, Any]:
         there = f"there are: {', '.join(sites)}" if sites else "there are none"
         hint = nearest(name, sites) or "docs/guides/slurm.md shows some"
         raise SpecError(f"{path} has no site {name!r}; {there}", hint=hint)
-    typed(f"site {name}", sites[name], dict, "a table")
+    typed(f"site {name} in {path}", sites[name], dict, "a table")
     found: dict[str, Any] = sites[name]
+    refuse_unknown(f"site {name} in {path}", found, [each.name for each in fields(Settings)])
     return found
 
 
