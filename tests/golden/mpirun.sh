@@ -1,5 +1,5 @@
 #!/bin/bash
-# scalewise: run 2b45410bc11d (vit on 2x4, repeat 1)
+# scalewise: run 2b45410bc11d (vit on 2x4, mpirun, repeat 1)
 #SBATCH --job-name=vit-2x4
 #SBATCH --chdir=/shared/project
 #SBATCH --output=/shared/runs/vit/2b45410bc11d/log.txt

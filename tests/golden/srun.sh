@@ -1,5 +1,5 @@
 #!/bin/bash
-# scalewise: run 177b63149a72 (vit on 2x4, repeat 1)
+# scalewise: run 177b63149a72 (vit on 2x4, srun, NCCL_ALGO=Ring, repeat 1)
 #SBATCH --job-name=vit-2x4
 #SBATCH --chdir=/shared/project
 #SBATCH --output=/shared/runs/vit/177b63149a72/log.txt

@@ -276,7 +276,12 @@ class RunSpec:
         """The run's name for people."""
         words = self.program or (self.workload or self.framework,)
         what = words[1] if words[0] == "-m" else words[0].rpartition("/")[2]
-        return f"run {self.id} ({what} on {self.topology}, repeat {self.repeat + 1})"
+        telling = [each for each in fields(self) if each.name in ("strategy", "start", "precision")]
+        own = [(getattr(self, each.name), _default(each)) for each in telling]
+        unusual = [value for value, usual in own if value != usual]
+        unusual += [f"{key}={value}" for key, value in self.env.items()]
+        apart = "".join(f", {each}" for each in unusual)
+        return f"run {self.id} ({what} on {self.topology}{apart}, repeat {self.repeat + 1})"
 
     @property
     def started_by(self) -> Start:

@@ -112,6 +112,8 @@ class StudySpec:
         found = {axis: _at(mine, axis) for axis in apart}
         if "global_batch" in self.vary:
             found["global_batch"] = run.global_batch
+        if "start" in self.vary:
+            found["start"] = run.started_by
         return found
 
     def to_dict(self) -> dict[str, Any]:
