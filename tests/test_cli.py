@@ -26,6 +26,7 @@ VERBS = [
     "measure",
     "explain",
     "predict",
+    "advise",
     "report",
     "export",
     "port",
@@ -238,6 +239,19 @@ def test_a_study_and_a_table_are_predicted(done, published, scalewise, tmp_path)
     assert told["next"]["says"].startswith("A two-node run tells most: measure 8 devices (2 nodes)")
 
 
+def test_a_study_and_a_table_are_advised_on(done, published, scalewise):
+    code, out, err = scalewise("advise", done.folder, "--for", "time", "--devices-per-node", "4")
+    assert (code, err) == (0, "")
+    assert "the fastest of 1 to 16 devices" in out
+    words = ["--for", "deadline=400s", "--for", "cost=2", "--price", "2.5", "--json"]
+    code, out, _ = scalewise("advise", published, *words, "--devices-per-node", "4")
+    told = json.loads(out)
+    assert (code, told["devices"], told["topology"]) == (0, 4, "1x4")
+    code, out, _ = scalewise("advise", published, "--for", "deadline=1s", "--at", "8")
+    assert code == 0
+    assert "No scale of 1 to 8 devices meets deadline=1s; the closest is 8 devices" in out
+
+
 def test_the_doctor_answers_as_json(scalewise):
     code, out, _ = scalewise("doctor", "--json")
     found = json.loads(out)["findings"]
@@ -334,6 +348,13 @@ def test_a_bad_study_is_told_in_a_sentence(bad, scalewise, tmp_path):
         ("predict a.csv --at 8 --scaling wek", "'wek'", ""),
         ("predict a.csv --at 8 --where x", "--where takes KEY=VALUE, got 'x'", "strategy=fsdp"),
         ("predict a.csv --at 8 --where x=1", "a.csv holds one curve", "folders"),
+        ("advise one.csv --for time", "advice needs 2 numbers of devices, got 1", "measure one"),
+        ("advise nan.csv --for time", "throughput must be a number above 0, got 'nan'", "empty"),
+        ("advise a.csv --for fastest", "not a purpose: 'fastest'", "deadline=2h"),
+        ("advise a.csv --for deadline=-1h", "a deadline must lie ahead", "deadline=2h"),
+        ("advise a.csv --for cost=5", "cost=5 needs the price of one device", "--price 2.50"),
+        ("advise a.csv --for cost=5 --price nan", "price must be a number above 0", "price = 2.5"),
+        ("advise a.csv --for time --at 2", "--at 2 is below the 4 devices", "--at 8"),
         ("predict a.csv --at 8 -o p.pdf", "p.pdf: unknown ending", ".png .svg"),
         ("init a.csv/s.toml", "cannot write a.csv/s.toml", "another folder"),
         ("run s.toml -o a.csv/runs", "cannot write", "another folder"),

@@ -9,6 +9,7 @@ _FACE = {
     "measure": "scalewise.face",
     "explain": "scalewise.face",
     "predict": "scalewise.face",
+    "advise": "scalewise.face",
 }
 """Where each name of the Python face lives; imported when it is first asked for."""
 

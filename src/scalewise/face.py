@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from scalewise import collect, study
+from scalewise.analysis.advise import Advice, Purpose
+from scalewise.analysis.advise import advise as choose
 from scalewise.analysis.explain import Explanation
 from scalewise.analysis.measure import ScalingCurve, curve_from_numbers
 from scalewise.analysis.predict import Prediction
@@ -64,6 +66,24 @@ def explain(
 def predict(curve: ScalingCurve | str | Path, at: Iterable[int]) -> Prediction:
     """Return what more devices would give, from a curve, a study's folder or a CSV file."""
     return ahead(curve if isinstance(curve, ScalingCurve) else measure(curve), at)
+
+
+def advise(
+    curve: ScalingCurve | str | Path,
+    purpose: str | Iterable[str] | Purpose,
+    at: Iterable[int] = (),
+    *,
+    price: float | None = None,
+) -> Advice:
+    """Return how many devices to use for a purpose, such as ``"deadline=2h"``, and why.
+
+    Several purposes are limits that are all to be met. Weighed is what was
+    measured, and doublings beyond it: up to ``at``, or two. ``price`` is that of
+    one device for one hour.
+    """
+    found = curve if isinstance(curve, ScalingCurve) else measure(curve)
+    asked = purpose if isinstance(purpose, Purpose) else Purpose.parse(purpose)
+    return choose(found, asked, at, price=price)
 
 
 def curve(

@@ -48,7 +48,25 @@ Scaling = Annotated[
 PerNode = Annotated[
     int | None, typer.Option("--devices-per-node", min=1, help="Devices per node of a CSV.")
 ]
-
+Source = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FOLDER or CSV",
+        help="A study's folder, or a CSV file: devices,throughput[,time] or devices,time.",
+    ),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE", help="Which curve of a study that has several."),
+]
+PerNodeAhead = Annotated[
+    int | None,
+    typer.Option(
+        "--devices-per-node",
+        min=1,
+        help="Devices of a node; of a folder, if it used one node only.",
+    ),
+]
 
 PATIENCE = 20.0
 """Seconds that ending everything in order may take before another Ctrl-C cuts it short."""
@@ -309,23 +327,11 @@ def explain(
 
 @app.command()
 def predict(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FOLDER or CSV",
-            help="A study's folder, or a CSV file: devices,throughput[,time] or devices,time.",
-        ),
-    ],
+    source: Source,
     at: Annotated[str, typer.Option(help="Numbers of devices to predict: 16,32,64.")],
-    where: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Which curve of a study that has several."),
-    ] = None,
+    where: Where = None,
     scaling: Scaling = None,
-    devices_per_node: Annotated[
-        int | None,
-        typer.Option(min=1, help="Devices of a node; of a folder, if it used one node only."),
-    ] = None,
+    devices_per_node: PerNodeAhead = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Also draw the band: a png or svg file.")
     ] = None,
@@ -357,6 +363,50 @@ def predict(
         _print(prediction.sections(found))
     if output:
         typer.echo(output, err=as_json)
+
+
+@app.command()
+def advise(  # noqa: PLR0913 - each is an option
+    source: Source,
+    purposes: Annotated[
+        list[str],
+        typer.Option(
+            "--for",
+            metavar="PURPOSE",
+            help="deadline=2h, efficiency=0.8, budget=200 (device-hours), cost=500, "
+            "throughput=5000, time or balanced; several are one purpose.",
+        ),
+    ],
+    at: Annotated[
+        str | None, typer.Option(help="Weigh doublings up to these devices; two, if not given.")
+    ] = None,
+    price: Annotated[float | None, typer.Option(help="What one device costs for one hour.")] = None,
+    where: Where = None,
+    scaling: Scaling = None,
+    devices_per_node: PerNodeAhead = None,
+    as_json: Json = False,
+) -> None:
+    """Advise how many devices to use for a purpose, and say why.
+
+    Example: scalewise advise runs/demo --for deadline=2h
+
+    Example: scalewise advise published.csv --devices-per-node 4 --for efficiency=0.9
+    """
+    from scalewise import collect
+    from scalewise.analysis.advise import Purpose
+    from scalewise.analysis.advise import advise as choose
+    from scalewise.analysis.predict import beyond
+    from scalewise.report import advice
+
+    purpose = Purpose.parse(purposes)
+    curve = collect.curve(
+        source, where=_pairs(where or []), scaling=scaling, devices_per_node=devices_per_node
+    )
+    found = choose(curve, purpose, beyond(curve, at) if at is not None else (), price=price)
+    if as_json:
+        typer.echo(advice.as_json(found))
+    else:
+        _print(advice.sections(found))
 
 
 def _pairs(words: list[str]) -> dict[str, str]:

@@ -1,0 +1,56 @@
+"""One number of devices as a choice: what it would take."""
+
+from dataclasses import dataclass
+
+from scalewise.analysis.measure import Estimate
+from scalewise.spec import Topology
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """A number of devices, measured or predicted, and what it would take."""
+
+    devices: int
+    nodes: int | None = None
+    measured: bool = True
+    throughput: Estimate | None = None
+    time: Estimate | None = None
+    """Seconds of the complete job, or of what the curve's times are."""
+    efficiency: Estimate | None = None
+    device_hours: Estimate | None = None
+    cost: Estimate | None = None
+    chance: float | None = None
+    """The chance to keep the limits of the purpose."""
+
+    @property
+    def topology(self) -> Topology | None:
+        """Nodes and devices of each, where the nodes are known and evenly filled."""
+        if self.nodes is None or self.devices % self.nodes:
+            return None
+        return Topology(self.nodes, self.devices // self.nodes)
+
+    @property
+    def slowness(self) -> float:
+        """The time; the time of one sample, where only throughput is known."""
+        if self.time:
+            return self.time.value
+        assert self.throughput is not None  # One of the two is what a scale is weighed by.
+        return 1 / self.throughput.value
+
+    @property
+    def spent(self) -> float:
+        """Devices times time: device-hours, but for the unit."""
+        return self.devices * self.slowness
+
+    def __str__(self) -> str:
+        told = counted(self.devices)
+        return f"{told} ({self.topology})" if self.topology else told
+
+
+def counted(devices: int) -> str:
+    """Return a number of devices in words.
+
+    >>> counted(1), counted(1024)
+    ('1 device', '1,024 devices')
+    """
+    return f"{devices:,} device" + ("" if devices == 1 else "s")

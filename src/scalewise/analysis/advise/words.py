@@ -1,0 +1,98 @@
+"""What an advice says, in sentences that cite their numbers."""
+
+from collections.abc import Callable, Sequence
+
+from scalewise.analysis.advise.purpose import Goal, Limit, Purpose
+from scalewise.analysis.advise.scale import Scale
+from scalewise.analysis.measure import Estimate
+from scalewise.analysis.predict.laws import short
+
+BEST: dict[Goal, tuple[str, str]] = {
+    "device-hours": ("take", "the fewest device-hours"),
+    "time": ("are", "the fastest"),
+    "balanced": ("have", "the least device-hours × time (device-hours stand for energy)"),
+}
+ONE = {"take": "takes", "are": "is", "have": "has"}
+
+
+def reason(chosen: Scale, purpose: Purpose, scales: Sequence[Scale]) -> str:
+    """Say why this scale: what it is best in, among which, and its numbers."""
+    verb, best = BEST[purpose.goal]
+    verb = ONE[verb] if chosen.devices == 1 else verb
+    among = f"of those that meet {listed(purpose.limits)}" if purpose.limits else (
+        f"of {_span(scales)}"
+    )  # fmt: skip
+    return f"{chosen}, {_how(chosen)}, {verb} {best} {among}: {_ranges(chosen)}{_odds(chosen)}."
+
+
+def missed(closest: Scale, purpose: Purpose, scales: Sequence[Scale]) -> str:
+    """Say that no scale serves, and which comes closest."""
+    return (
+        f"No scale of {_span(scales)} meets {listed(purpose.limits)}; the closest is {closest}, "
+        f"{_how(closest)}: {_ranges(closest)}{_odds(closest)}."
+    )
+
+
+def instead(way: str, other: Scale, chosen: Scale) -> str:
+    """Say what the next smaller or larger choice would take, against the chosen one."""
+    time = _change(other.slowness / chosen.slowness, "time")
+    spent = _change(other.spent / chosen.spent, "device-hours")
+    return f"{way}: {other}, {_how(other)}: {_numbers(other)}; {time}, {spent}{_odds(other)}."
+
+
+def listed(limits: Sequence[Limit]) -> str:
+    """Return limits as a person would list them."""
+    return " and ".join(map(str, limits))
+
+
+def _ranges(scale: Scale) -> str:
+    return _told(scale, _range)
+
+
+def _numbers(scale: Scale) -> str:
+    return _told(scale, lambda estimate: short(estimate.value))
+
+
+def _told(scale: Scale, say: Callable[[Estimate], str]) -> str:
+    """Return what a scale takes; a throughput only where there is no time."""
+    parts = [
+        f"{say(scale.time)} s" if scale.time else "",
+        f"{say(scale.device_hours)} device-hours" if scale.device_hours else "",
+        f"a cost of {say(scale.cost)}" if scale.cost else "",
+        f"{say(scale.throughput)} per second" if scale.throughput and not scale.time else "",
+        f"efficiency {percent(scale.efficiency.value)}" if scale.efficiency else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _range(estimate: Estimate) -> str:
+    if estimate.low is None or estimate.high is None:
+        return short(estimate.value)
+    return f"{short(estimate.value)} [{short(estimate.low)}, {short(estimate.high)}]"
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """Return a share in percent."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def _how(scale: Scale) -> str:
+    return "measured" if scale.measured else "predicted"
+
+
+def _odds(scale: Scale) -> str:
+    if scale.chance is None:
+        return ""
+    least, most = 0.01, 0.99
+    told = percent(min(max(scale.chance, least), most), 0)
+    edge = "below " if scale.chance < least else "above " if scale.chance > most else ""
+    return f"; the chance to meet it is {edge}{told}"
+
+
+def _change(ratio: float, what: str) -> str:
+    sign = "+" if ratio >= 1 else "−"
+    return f"{sign}{percent(abs(ratio - 1), 0)} {what}"
+
+
+def _span(scales: Sequence[Scale]) -> str:
+    return f"{scales[0].devices:,} to {scales[-1].devices:,} devices"

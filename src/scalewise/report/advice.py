@@ -1,0 +1,93 @@
+"""How many devices to use: as a section for people, and as JSON for programs."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from scalewise.analysis.advise import Advice, Scale
+from scalewise.analysis.measure import Estimate
+from scalewise.report.formats import SCHEMA, plain
+from scalewise.report.table import NONE, Section, by_devices, number, percent, value
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A scale that was weighed, and what the advice says of it."""
+
+    scale: Scale
+    what: str
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def devices(self) -> int:
+        return self.scale.devices
+
+
+def sections(found: Advice) -> list[Section]:
+    """Return the advice: the reason, the neighbours, and everything it was chosen from."""
+    rows = [_Row(scale, _what(found, scale)) for scale in found.scales]
+    table = by_devices(rows, "What was weighed", [
+        ("topology", lambda r: str(r.scale.topology or NONE)),
+        ("time s", lambda r: value(r.scale.time)),
+        ("low", lambda r: _end(r.scale.time, "low")),
+        ("high", lambda r: _end(r.scale.time, "high")),
+        ("device-hours", lambda r: value(r.scale.device_hours)),
+        ("low", lambda r: _end(r.scale.device_hours, "low")),
+        ("high", lambda r: _end(r.scale.device_hours, "high")),
+        ("cost", lambda r: value(r.scale.cost)),
+        (f"{found.curve.unit}/s", lambda r: value(r.scale.throughput)),
+        ("efficiency", lambda r: percent(r.scale.efficiency)),
+        ("chance", lambda r: percent(r.scale.chance)),
+        ("", lambda r: r.what),
+    ])  # fmt: skip
+    lines = (f"for {found.purpose}; intervals are 90 %", *found.sentences)
+    return [Section(found.curve.name, lines, (table,), found.warnings)]
+
+
+def _what(found: Advice, scale: Scale) -> str:
+    told = ["measured" if scale.measured else "predicted"]
+    if scale in found.pareto:
+        told.append("Pareto")
+    if scale is found.closest:
+        told.append("chosen" if found.chosen else "closest")
+    return ", ".join(told)
+
+
+def _end(estimate: Estimate | None, name: str) -> str:
+    return number(getattr(estimate, name) if estimate else None)
+
+
+def as_json(found: Advice) -> str:
+    """Return the documented JSON shape."""
+    curve, chosen = found.curve, found.chosen
+    told: dict[str, Any] = {
+        "schema": SCHEMA,
+        "study": curve.study,
+        "where": dict(curve.where),
+        "purpose": str(found.purpose),
+        "price": found.price,
+        "devices": chosen.devices if chosen else None,
+        "topology": str(chosen.topology) if chosen and chosen.topology else None,
+        "reason": found.reason,
+        "chosen": _scale(chosen),
+        "closest": _scale(found.closest),
+        "alternatives": [_scale(each) for each in (found.smaller, found.larger) if each],
+        "pareto": [scale.devices for scale in found.pareto],
+        "scales": [_scale(scale) for scale in found.scales],
+        "returns": {
+            name: plain(getattr(found.returns, name))
+            for name in ("diminish", "gain", "enough", "cause")
+        },
+        "sentences": list(found.sentences),
+        "warnings": list(found.warnings),
+    }
+    return json.dumps(told, indent=1)
+
+
+def _scale(scale: Scale | None) -> dict[str, Any] | None:
+    if scale is None:
+        return None
+    names = ("devices", "nodes", "measured", "throughput", "time", "efficiency",
+             "device_hours", "cost", "chance")  # fmt: skip
+    told = {name: plain(getattr(scale, name)) for name in names}
+    return {**told, "topology": str(scale.topology) if scale.topology else None}

@@ -1,0 +1,264 @@
+"""Advice: the sweet spots of published tables, chances, neighbours, nonsense refused."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+import scalewise
+from builders import a_study
+from scalewise.analysis.advise import Purpose
+from scalewise.analysis.measure import curve_from_numbers, scaling_curves
+from scalewise.errors import NotEnoughData, SpecError
+from scalewise.report import advice
+from simulated import play_all
+
+PUBLISHED = Path(__file__).parent.parent / "studies" / "published"
+SMALL = [(1, 100.0), (2, 55.0), (4, 32.0), (8, 21.0)]
+
+
+def published(name):
+    return scalewise.measure(
+        PUBLISHED / f"vit-h14-{name}-224.csv", scaling="weak", devices_per_node=4
+    )
+
+
+def devices(name, *purposes, **more):
+    chosen = scalewise.advise(published(name), purposes, **more).chosen
+    return chosen and chosen.devices
+
+
+def some_advice(purpose="time", **more):
+    return scalewise.advise(curve_from_numbers(times=SMALL), purpose, **more)
+
+
+@pytest.mark.parametrize(
+    ("purpose", "chosen"),
+    [
+        ("deadline=6min", 32),
+        ("deadline=330s", 32),
+        ("deadline=8min", 16),
+        ("deadline=1h", 1),
+        ("efficiency=0.93", 8),
+        ("efficiency=0.9", 16),
+        ("budget=1.5", 8),
+        ("budget=2.1", 16),
+        ("cost=5.1", 16),
+        ("throughput=5000", 32),
+        ("throughput=3000", 16),
+        ("balanced", 4),
+    ],
+)
+def test_the_larger_data_set_wants_many_devices_for_speed_and_fewer_to_spare(purpose, chosen):
+    assert devices("tiny", purpose, price=2.5) == chosen
+
+
+@pytest.mark.parametrize(("floor", "chosen"), [("0.8", 2), ("0.45", 8), ("0.3", 16)])
+def test_where_only_times_are_known_efficiency_is_by_time(floor, chosen):
+    times = [(point.devices, point.time.value) for point in published("tiny").points]
+    found = scalewise.advise(curve_from_numbers(times=times), f"efficiency={floor}")
+    assert found.chosen.devices == chosen
+
+
+def test_on_the_smaller_data_set_more_than_8_buy_almost_no_time_for_fixed_costs():
+    found = scalewise.advise(published("micro"), "deadline=350s")
+    assert str(found.chosen) == "8 devices (2x4)"
+    assert found.returns.enough == 8
+    assert "Going beyond 8 devices buys almost no time: 16 save 4.9 %" in str(found)
+    assert found.returns.cause.startswith("The cause is fixed costs")
+    assert "about 318 of the 328 s on 32 devices, by T(N) = 317.9 + " in found.returns.cause
+    assert devices("micro", "time") == 16  # 32 are less than 1 % faster.
+
+
+def test_a_prediction_below_the_fixed_costs_is_warned_of():
+    found = scalewise.advise(published("tiny"), "time")
+    assert not found.chosen.measured
+    assert any("is not explained by the other rows" in text for text in found.warnings)
+    assert any("from 64 devices on the predicted time is below" in text for text in found.warnings)
+
+
+def test_limits_together_leave_the_fewest_device_hours_and_a_goal_can_be_named():
+    assert devices("tiny", "deadline=15min", "efficiency=0.9") == 4
+    assert devices("tiny", "deadline=15min,efficiency=0.9", "time") == 16
+    assert devices("tiny", "deadline=6min", "efficiency=0.9") is None
+
+
+def test_the_reason_has_its_numbers_and_the_neighbours_what_they_would_cost():
+    found = some_advice("deadline=60s", price=3.6)
+    assert found.reason.startswith(
+        "2 devices, measured, take the fewest device-hours of those that meet deadline=60s: 55 ["
+    )
+    assert (found.smaller.devices, found.larger.devices) == (1, 4)
+    assert found.chosen.cost.value == pytest.approx(55 * 2 / 3600 * 3.6)
+    fewer, more = found.sentences[1:3]
+    assert fewer.startswith("Fewer: 1 device, measured: 100 s, 0.02778 device-hours, a cost of 0.1")
+    assert "+82 % time, −9 % device-hours" in fewer
+    assert "−42 % time, +16 % device-hours" in more
+
+
+def test_returns_diminish_at_the_first_doubling_that_adds_less_than_half():
+    times = [(1, 100.0), (2, 60.0), (4, 40.5), (8, 30.0)]
+    found = scalewise.advise(curve_from_numbers(times=times), "time").returns
+    assert found.diminish == 4
+    assert found.gain == pytest.approx(60 / 40.5 - 1)
+
+
+def test_without_times_scales_are_weighed_by_throughput():
+    curve = curve_from_numbers([(1, 100.0), (2, 180.0), (4, 300.0)], devices_per_node=4)
+    found = scalewise.advise(curve, "throughput=150")
+    assert (found.chosen.devices, found.chosen.time, found.chosen.cost) == (2, None, None)
+    assert [scale.devices for scale in found.scales] == [1, 2, 4, 8, 16]
+    assert str(found.scales[-1].topology) == "4x4"
+
+
+def test_doublings_up_to_what_is_asked_are_weighed():
+    found = some_advice(at=[48], price=1)
+    assert [scale.devices for scale in found.scales] == [1, 2, 4, 8, 16, 32, 48]
+    assert [scale.measured for scale in found.scales] == [True] * 4 + [False] * 3
+
+
+def test_a_recorded_study_names_the_spans_that_are_no_training(tmp_path):
+    options = {"launch": 20.0, "rendezvous": 2.0, "validate": 4.0}
+    study = a_study(batch=64, epochs=3, options=options, scaling="weak",
+                    topologies=["1x1", "1x2", "1x4", "1x8", "2x8"])  # fmt: skip
+    (curve,) = scaling_curves(study, play_all(study, tmp_path))
+    found = scalewise.advise(curve, "time", at=[32])
+    assert str(found.scales[-1].topology) == "4x8"
+    assert found.returns.cause.startswith("Of the ")
+    assert "is not training: launch 20 s, rendezvous 10 s, " in found.returns.cause
+
+
+def test_chances_fall_with_the_limit_and_are_a_half_at_the_expected_value():
+    middle = some_advice().scales[-1].time.value
+    chances = [
+        some_advice(f"deadline={share * middle:.9f}s").scales[-1].chance
+        for share in (0.5, 0.9, 1.0, 1.1, 2.0)
+    ]
+    assert chances == sorted(chances)
+    assert chances[2] == pytest.approx(0.5, abs=1e-6)
+    assert chances[0] < 0.05 and chances[-1] > 0.95
+
+
+def test_the_end_of_an_interval_is_kept_in_nineteen_of_twenty():
+    high = some_advice().scales[-1].time.high
+    assert some_advice(f"deadline={high:.9f}s").scales[-1].chance == pytest.approx(0.95, abs=1e-6)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    some.floats(0.0, 0.9),
+    some.sampled_from(["time", "balanced", "deadline=30s", "efficiency=0.7", "budget=0.02"]),
+)
+def test_what_is_chosen_meets_its_limits_and_lies_on_the_front_of_time_and_spending(fixed, purpose):
+    counts = np.array([1, 2, 4, 8, 16])
+    times = zip(counts.tolist(), (100 * (fixed + (1 - fixed) / counts)).tolist())
+    found = scalewise.advise(curve_from_numbers(times=times), purpose)
+    front = found.pareto
+    assert all(a.slowness > b.slowness and a.spent < b.spent for a, b in pairwise(front))
+    if found.chosen is None:
+        assert "No scale of 1 to 64 devices meets" in found.reason
+        return
+    if found.purpose.limits:
+        assert found.chosen.chance >= 0.5 - 1e-9
+    best = min(scale.slowness for scale in found.scales)
+    if purpose == "time":
+        assert found.chosen.slowness <= 1.01 * best
+
+
+def test_no_scale_that_meets_the_purpose_is_a_sentence_with_the_closest():
+    found = some_advice("deadline=1s")
+    assert found.chosen is None
+    assert found.closest.devices == 32
+    assert found.reason.startswith(
+        "No scale of 1 to 32 devices meets deadline=1s; the closest is 32 devices, predicted: "
+    )
+    told = json.loads(advice.as_json(found))
+    assert (told["devices"], told["topology"], told["chosen"]) == (None, None, None)
+    assert told["closest"]["devices"] == 32
+
+
+@pytest.mark.parametrize(
+    ("text", "bound", "goal"),
+    [
+        ("deadline=2h", 7200, "device-hours"),
+        ("deadline=1h30m", 5400, "device-hours"),
+        ("deadline = 0.5 d", 43200, "device-hours"),
+        ("deadline=90min", 5400, "device-hours"),
+        ("efficiency=80%", 0.8, "time"),
+        ("budget=200 device-hours", 200, "time"),
+        ("cost=500 EUR", 500, "time"),
+        ("throughput=5000/s", 5000, "device-hours"),
+    ],
+)
+def test_a_purpose_is_read_as_people_write_it(text, bound, goal):
+    found = Purpose.parse(text)
+    assert (found.limits[0].bound, found.goal) == (pytest.approx(bound), goal)
+    assert Purpose.parse(str(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("purpose", "problem", "hint"),
+    [
+        ("", "not a purpose: ''", "deadline=2h"),
+        ([], "no purpose was given", "deadline=2h"),
+        ("fastest", "not a purpose: 'fastest'", "time, balanced"),
+        ("deadlin=2h", "not a purpose: 'deadlin=2h'", "did you mean 'deadline'?"),
+        ("deadline", "deadline needs a number", "deadline=2h"),
+        ("deadline=2", "not a time span: 'deadline=2'", "deadline=90min"),
+        ("deadline=nan", "not a time span", "deadline=90min"),
+        ("deadline=2020-01-01", "not a time span", "deadline=90min"),
+        ("deadline=0h", "a deadline must lie ahead, got 'deadline=0h'", "deadline=2h"),
+        ("deadline=-2h", "a deadline must lie ahead, got 'deadline=-2h'", "deadline=2h"),
+        ("deadline=1e999s", "a deadline must lie ahead", "deadline=2h"),
+        ("efficiency=80", "an efficiency is a share from 0 to 1", "efficiency=80%"),
+        ("efficiency=0", "efficiency must be above 0", "efficiency=0.8"),
+        ("efficiency=high", "efficiency must be a number", "efficiency=0.8"),
+        ("budget=-1", "budget must be above 0", "budget=200"),
+        ("budget=200 EUR", "budget must be a number", "budget=200"),
+        ("cost=nan", "cost must be a number, got 'cost=nan'", "cost=500"),
+        ("energy=40 kWh", "energy is not measured yet", "balanced"),
+        ("time=2h", "time takes no number", "time alone"),
+        ("time,balanced", "time and balanced are two goals", "keep one"),
+        (["deadline=2h", "deadline=3h"], "deadline was given twice", "keep one"),
+        ([7], "a purpose is text, got 7", "deadline=2h"),
+        ("cost=500", "cost=500 needs the price of one device for one hour", "--price 2.50"),
+        ("throughput=5", "throughput=5 cannot be told: there is no throughput", "efficiency=0.8"),
+    ],
+)
+def test_nonsense_is_refused_with_a_hint(purpose, problem, hint):
+    with pytest.raises(SpecError) as refused:
+        some_advice(purpose)
+    assert problem in str(refused.value)
+    assert hint in refused.value.hint
+
+
+def test_what_the_curve_does_not_tell_is_refused():
+    rates = curve_from_numbers([(1, 100.0), (2, 180.0)])
+    with pytest.raises(SpecError, match="deadline=2h cannot be told: there is no time"):
+        scalewise.advise(rates, "deadline=2h")
+    with pytest.raises(NotEnoughData, match="advice needs 2 numbers of devices, got 1"):
+        scalewise.advise(curve_from_numbers([(4, 100.0)]), "time")
+
+
+@pytest.mark.parametrize("price", [0, -1, float("nan"), float("inf"), "cheap"])
+def test_a_price_is_a_number_above_0(price):
+    with pytest.raises(SpecError, match="price must be a number above 0"):
+        some_advice(price=price)
+
+
+def test_the_table_and_the_json_hold_every_scale():
+    found = scalewise.advise(published("tiny"), "efficiency=0.9", price=2.5)
+    (section,) = advice.sections(found)
+    assert section.lines[0] == "for efficiency=0.9; intervals are 90 %"
+    rows = section.tables[0].rows
+    assert [row[0] for row in rows] == ["1", "2", "4", "8", "16", "32", "64", "128"]
+    assert rows[4][-1] == "measured, Pareto, chosen"
+    told = json.loads(advice.as_json(found))
+    assert (told["devices"], told["topology"], told["purpose"]) == (16, "4x4", "efficiency=0.9")
+    assert [each["devices"] for each in told["alternatives"]] == [8, 32]
+    assert told["chosen"]["time"]["value"] == 457
+    assert set(told["chosen"]["cost"]) == {"value", "low", "high", "count"}
