@@ -1,6 +1,7 @@
 """Advice: the sweet spots of published tables, chances, neighbours, nonsense refused."""
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from builders import a_study
 from scalewise.analysis.advise import Purpose
 from scalewise.analysis.measure import curve_from_numbers, scaling_curves
 from scalewise.errors import NotEnoughData, SpecError
-from scalewise.report import advice
+from scalewise.report import advice, formats
 from simulated import play_all
 
 PUBLISHED = Path(__file__).parent.parent / "studies" / "published"
@@ -119,6 +120,35 @@ def test_doublings_up_to_what_is_asked_are_weighed():
     found = some_advice(at=[48], price=1)
     assert [scale.devices for scale in found.scales] == [1, 2, 4, 8, 16, 32, 48]
     assert [scale.measured for scale in found.scales] == [True] * 4 + [False] * 3
+
+
+@pytest.mark.parametrize("count", ["x", 1.5, float("nan"), float("inf"), 0, -4, True, 10**12, None])
+def test_a_number_of_devices_to_weigh_is_whole(count):
+    with pytest.raises(SpecError, match="a number of devices must be"):
+        some_advice(at=[count])
+
+
+def test_a_node_that_is_used_in_part_can_be_charged_whole():
+    assert devices("tiny", "deadline=1h") == 1
+    assert devices("tiny", "deadline=1h", whole_nodes=True) == 4
+    found = scalewise.advise(published("tiny"), "time", whole_nodes=True)
+    assert [scale.charged for scale in found.scales[:4]] == [4, 4, 4, 8]
+    assert found.scales[0].device_hours.value == pytest.approx(4 * 2350 / 3600)
+    with pytest.raises(SpecError, match="the devices per node are not known"):
+        some_advice(whole_nodes=True)
+
+
+def test_it_says_from_where_on_overhead_dominates():
+    told = str(scalewise.advise(published("tiny"), "budget=2"))
+    assert "Overhead dominates from 16 devices on, training up to 8." in told
+    assert "Overhead dominates from 1 device on." in str(
+        scalewise.advise(published("micro"), "time")
+    )
+
+
+def test_only_what_was_measured_is_weighed_if_nothing_larger_is_asked():
+    found = scalewise.advise(published("tiny"), "efficiency=0.8", at=[32])
+    assert found.chosen.devices == 32 and all(scale.measured for scale in found.scales)
 
 
 def test_a_recorded_study_names_the_spans_that_are_no_training(tmp_path):
@@ -226,7 +256,7 @@ def test_a_purpose_is_read_as_people_write_it(text, bound, goal):
         (["deadline=2h", "deadline=3h"], "deadline was given twice", "keep one"),
         ([7], "a purpose is text, got 7", "deadline=2h"),
         ("cost=500", "cost=500 needs the price of one device for one hour", "--price 2.50"),
-        ("throughput=5", "throughput=5 cannot be told: there is no throughput", "efficiency=0.8"),
+        ("throughput=5", "throughput=5 cannot be told: there is no throughput", "another purpose"),
     ],
 )
 def test_nonsense_is_refused_with_a_hint(purpose, problem, hint):
@@ -262,3 +292,22 @@ def test_the_table_and_the_json_hold_every_scale():
     assert [each["devices"] for each in told["alternatives"]] == [8, 32]
     assert told["chosen"]["time"]["value"] == 457
     assert set(told["chosen"]["cost"]) == {"value", "low", "high", "count"}
+
+
+def test_the_guide_shows_what_is_printed():
+    guide = (PUBLISHED.parent.parent / "docs/guides/advise.md").read_text()
+    printed = [
+        line
+        for name, purpose, price in (
+            ("tiny", "efficiency=0.9", 2.5),
+            ("micro", "deadline=350s", None),
+        )
+        for line in formats.in_words(
+            advice.sections(scalewise.advise(published(name), purpose, price=price))
+        ).splitlines()
+    ]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", guide, re.M | re.S)
+    shown = "".join(text for language, text in blocks if not language).splitlines()
+    lines = [line for line in shown if line and line != "…"]
+    assert len(lines) > 10
+    assert [line for line in lines if line not in printed] == []

@@ -381,6 +381,9 @@ def advise(  # noqa: PLR0913 - each is an option
         str | None, typer.Option(help="Weigh doublings up to these devices; two, if not given.")
     ] = None,
     price: Annotated[float | None, typer.Option(help="What one device costs for one hour.")] = None,
+    whole_nodes: Annotated[
+        bool, typer.Option("--whole-nodes", help="Charge nodes that are used in part whole.")
+    ] = False,
     where: Where = None,
     scaling: Scaling = None,
     devices_per_node: PerNodeAhead = None,
@@ -402,7 +405,8 @@ def advise(  # noqa: PLR0913 - each is an option
     curve = collect.curve(
         source, where=_pairs(where or []), scaling=scaling, devices_per_node=devices_per_node
     )
-    found = choose(curve, purpose, beyond(curve, at) if at is not None else (), price=price)
+    more = beyond(curve, at) if at is not None else ()
+    found = choose(curve, purpose, more, price=price, whole_nodes=whole_nodes)
     if as_json:
         typer.echo(advice.as_json(found))
     else:

@@ -87,7 +87,7 @@ def as_json(found: Advice) -> str:
 def _scale(scale: Scale | None) -> dict[str, Any] | None:
     if scale is None:
         return None
-    names = ("devices", "nodes", "measured", "throughput", "time", "efficiency",
+    names = ("devices", "nodes", "charged", "measured", "throughput", "time", "efficiency",
              "device_hours", "cost", "chance")  # fmt: skip
     told = {name: plain(getattr(scale, name)) for name in names}
     return {**told, "topology": str(scale.topology) if scale.topology else None}

@@ -11,6 +11,7 @@ it really does is read from its interval, taken as log-normal.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 
 from scipy.special import ndtr
 
@@ -108,16 +109,18 @@ def advise(
     at: Iterable[int] = (),
     *,
     price: float | None = None,
+    whole_nodes: bool = False,
 ) -> Advice:
     """Return how many devices serve a purpose best.
 
     Weighed are the measured numbers of devices and doublings beyond them: up to
-    ``at``, or two. ``price`` is that of one device for one hour.
+    ``at``, or two. ``price`` is that of one device for one hour; ``whole_nodes``
+    charges a node that is used in part as if all of it were.
     """
     if price is not None:
         positive("price", price, example=2.5)
     found = predict(curve, _counts(curve, list(at)))
-    scales = _scales(found, price)
+    scales = _scales(found, price, whole_nodes=whole_nodes)
     for limit in purpose.limits:
         _known(limit, scales, price)
     judged = tuple(replace(scale, chance=_chance(scale, purpose)) for scale in scales)
@@ -147,23 +150,33 @@ def _counts(curve: ScalingCurve, at: Sequence[int]) -> list[int]:
             hint="measure one more, twice as large as the largest",
         )
     largest = max(measured)
-    end = max(at, default=largest * 2**AHEAD)
-    doublings = [largest * 2**step for step in range(1, int(end // largest).bit_length())]
-    return sorted({*measured, *doublings, *at})
+    numbers = [int(count) for count in at if isinstance(count, Real) and math.isfinite(count)]
+    end = max(numbers, default=largest * 2**AHEAD)
+    doublings = [largest * 2**step for step in range(1, (end // largest).bit_length())]
+    return [*measured, *doublings, *at]
 
 
-def _scales(found: Prediction, price: float | None) -> list[Scale]:
+def _scales(found: Prediction, price: float | None, *, whole_nodes: bool) -> list[Scale]:
     """Return every scale that can be weighed; by time, or by throughput where times say nothing."""
     by_time = all(point.time for point in found.points)
     points = {point.devices: point for point in reversed(found.curve.points)}
+    per_node = found.curve.devices_per_node
+    if whole_nodes and per_node is None:
+        raise SpecError(
+            "whole nodes cannot be charged: the devices per node are not known",
+            hint="--devices-per-node 4, or devices_per_node=4 in Python",
+        )
 
     def scale(ahead: Ahead) -> Scale:
         seen = points.get(ahead.devices)
+        nodes = seen.nodes if seen else ahead.nodes
+        charged = nodes * per_node if whole_nodes and nodes and per_node else ahead.devices
         time = ahead.time if by_time else None
-        hours = time * (ahead.devices / 3600) if time else None
+        hours = time * (charged / 3600) if time else None
         return Scale(
             devices=ahead.devices,
-            nodes=seen.nodes if seen else ahead.nodes,
+            nodes=nodes,
+            charged=charged,
             measured=seen is not None,
             throughput=ahead.throughput,
             time=time,
@@ -197,10 +210,10 @@ def _known(limit: Limit, scales: Sequence[Scale], price: float | None) -> None:
             hint="--price 2.50, or price=2.5 in Python",
         )
     if any(_value(scale, limit) is None for scale in scales):
-        column = "throughput" if limit.name == "throughput" else "time"
+        missing = "throughput" if limit.floor else "time of equal work"
         raise SpecError(
-            f"{limit} cannot be told: there is no {column} of equal work for every scale",
-            hint=f"add a column {column}, or choose efficiency=0.8",
+            f"{limit} cannot be told: there is no {missing} for every scale",
+            hint=f"add a column {missing.partition(' ')[0]}, or choose another purpose",
         )
 
 

@@ -44,6 +44,7 @@ def returns(found: Prediction, scales: Sequence[Scale]) -> Returns:
     cause = _cause(found, law) if weak or beyond else ""
     told = [_diminish(*weak)] if weak else []
     told += [_almost(enough, beyond)] if beyond else []
+    told += [_regime(found)] if found.curve.turns_at else []
     return Returns(
         diminish=weak[1].devices if weak else None,
         gain=weak[2] if weak else None,
@@ -77,6 +78,13 @@ def _almost(enough: Scale, beyond: Sequence[Scale]) -> str:
         f"Going beyond {counted(enough.devices)} buys almost no time: {told}"
         f"{most if len(beyond) > 1 else ''}."
     )
+
+
+def _regime(found: Prediction) -> str:
+    """Say from where on most of the time is no training."""
+    before = [point.devices for point in found.curve.points if point.regime == "compute"]
+    told = f"Overhead dominates from {counted(found.curve.turns_at or 1)} on"
+    return f"{told}, training up to {max(before):,}." if before else f"{told}."
 
 
 def _law(found: Prediction) -> Fit | None:

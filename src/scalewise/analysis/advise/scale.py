@@ -12,6 +12,8 @@ class Scale:
 
     devices: int
     nodes: int | None = None
+    charged: int
+    """Devices that are paid for: more than are used, where nodes are charged whole."""
     measured: bool = True
     throughput: Estimate | None = None
     time: Estimate | None = None
@@ -39,8 +41,8 @@ class Scale:
 
     @property
     def spent(self) -> float:
-        """Devices times time: device-hours, but for the unit."""
-        return self.devices * self.slowness
+        """Charged devices times time: device-hours, but for the unit."""
+        return self.charged * self.slowness
 
     def __str__(self) -> str:
         told = counted(self.devices)
