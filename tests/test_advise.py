@@ -75,6 +75,36 @@ def test_on_the_smaller_data_set_more_than_8_buy_almost_no_time_for_fixed_costs(
     assert devices("micro", "time") == 16  # 32 are less than 1 % faster.
 
 
+@pytest.mark.parametrize(
+    ("name", "purpose", "chosen"),
+    [
+        ("tiny", "deadline=6min", 32),
+        ("tiny", "deadline=8min", 16),
+        ("tiny", "budget=2.1", 16),
+        ("tiny", "budget=1.5", 8),
+        ("micro", "deadline=6min", 8),
+    ],
+)
+def test_the_rows_up_to_8_devices_lead_to_the_same_advice(name, purpose, chosen):
+    few = [point for point in published(name).points if point.devices <= 8]
+    curve = curve_from_numbers(
+        [(point.devices, point.throughput.value) for point in few],
+        times=[(point.devices, point.time.value) for point in few],
+        scaling="weak",
+        devices_per_node=4,
+    )
+    found = scalewise.advise(curve, purpose)
+    assert found.chosen.devices == chosen
+    assert found.returns.enough == (8 if name == "micro" else None)
+
+
+@pytest.mark.parametrize("times", [[(1, 10.0), (2, 10.0)], [(1, 10.0), (2, 12.0), (4, 15.0)]])
+def test_devices_that_buy_no_time_are_not_advised(times):
+    found = scalewise.advise(curve_from_numbers(times=times), "time")
+    assert found.chosen.devices == 1
+    assert "Going beyond 1 device buys no time." in found.returns.sentences
+
+
 def test_a_prediction_below_the_fixed_costs_is_warned_of():
     found = scalewise.advise(published("tiny"), "time")
     assert not found.chosen.measured
@@ -222,6 +252,7 @@ def test_no_scale_that_meets_the_purpose_is_a_sentence_with_the_closest():
         ("budget=200 device-hours", 200, "time"),
         ("cost=500 EUR", 500, "time"),
         ("throughput=5000/s", 5000, "device-hours"),
+        ("throughput=.5e-3", 5e-4, "device-hours"),
     ],
 )
 def test_a_purpose_is_read_as_people_write_it(text, bound, goal):

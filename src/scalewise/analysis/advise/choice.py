@@ -28,7 +28,7 @@ from scalewise.errors import NotEnoughData, SpecError
 AHEAD = 2
 """Doublings beyond the largest measurement that are weighed if nothing else is asked."""
 ALIKE = 0.01
-"""Of times that differ by less, the one on fewer devices is preferred."""
+"""Of scales that differ by less in their goal, the one with fewer devices is preferred."""
 SURE = quantile(10**6)
 """Standard deviations from the middle of a 90 % interval to its end."""
 
@@ -261,7 +261,7 @@ def _keeps(scale: Scale, limit: Limit) -> float | None:
 
 
 def _best(fit: Sequence[Scale], purpose: Purpose) -> Scale:
-    """Return the best scale by the purpose's goal; of times alike, the one on fewer devices."""
+    """Return the best scale by the purpose's goal; of those alike, the one with fewer devices."""
     by: dict[str, Callable[[Scale], float]] = {
         "device-hours": lambda scale: scale.spent,
         "time": lambda scale: scale.slowness,

@@ -20,10 +20,13 @@ EXAMPLES = {
     "balanced": "balanced",
 }
 """Every purpose, and how it is written."""
+GOALS: dict[str, Goal] = {"time": "time", "balanced": "balanced"}
+"""Purposes without a limit."""
 FLOORS = ("efficiency", "throughput")
 """Limits from below; the others are from above."""
 SPEED = ("deadline", "throughput")
 """Limits that ask for speed: then the cheapest is best. The others ask to spare: the fastest."""
+NUMBER = r"([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?)"
 SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 UNITS = {
     "efficiency": ("", "%"),
@@ -80,16 +83,9 @@ class Purpose:
         parts = [part.strip() for word in words for part in _text(word).split(",")]
         if not parts:
             raise SpecError("no purpose was given", hint=_examples())
-        goals: list[Goal] = []
-        limits: list[Limit] = []
-        for part in parts:
-            if part == "time":
-                goals.append("time")
-            elif part == "balanced":
-                goals.append("balanced")
-            else:
-                limits.append(_limit(part))
-        if len(set(goals)) > 1:
+        goals = {GOALS[part] for part in parts if part in GOALS}
+        limits = [_limit(part) for part in parts if part not in GOALS]
+        if len(goals) > 1:
             raise SpecError(
                 "time and balanced are two goals", hint="keep one of them; limits can be several"
             )
@@ -97,7 +93,7 @@ class Purpose:
         for name in names:
             if names.count(name) > 1:
                 raise SpecError(f"{name} was given twice", hint=f"keep one {EXAMPLES[name]}")
-        return cls(tuple(limits), goals[0] if goals else _usual(limits))
+        return cls(tuple(limits), goals.pop() if goals else _usual(limits))
 
 
 def _usual(limits: Iterable[Limit]) -> Goal:
@@ -119,7 +115,7 @@ def _limit(part: str) -> Limit:
         )
     if name not in EXAMPLES:
         raise SpecError(f"not a purpose: {part!r}", hint=nearest(name, EXAMPLES) or _examples())
-    if name in ("time", "balanced"):
+    if name in GOALS:
         raise SpecError(f"{name} takes no number, got {part!r}", hint=f"write {name} alone")
     if not equals or not rest:
         raise SpecError(f"{name} needs a number", hint=f"for example {EXAMPLES[name]}")
@@ -137,7 +133,7 @@ def _limit(part: str) -> Limit:
 
 def _duration(part: str, rest: str) -> float:
     """Read ``2h``, ``90min`` or ``1h30m``, in seconds."""
-    piece = r"(-?[0-9]+\.?[0-9]*(?:e[0-9]+)?)\s*(s|min|m|h|d)\s*"
+    piece = rf"{NUMBER}\s*(s|min|m|h|d)\s*"
     if not re.fullmatch(f"(?:{piece})+", rest):
         raise SpecError(
             f"not a time span: {part!r}", hint="a number and s, min, h or d: deadline=90min"
@@ -146,7 +142,7 @@ def _duration(part: str, rest: str) -> float:
 
 
 def _amount(part: str, name: str, rest: str) -> float:
-    found = re.fullmatch(r"(-?[0-9]+\.?[0-9]*(?:e[0-9]+)?)\s*(.*)", rest)
+    found = re.fullmatch(rf"{NUMBER}\s*(.*)", rest)
     if not found or (name != "cost" and found[2] not in UNITS[name]):
         raise SpecError(
             f"{name} must be a number, got {part!r}", hint=f"for example {EXAMPLES[name]}"

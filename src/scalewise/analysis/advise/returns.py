@@ -62,21 +62,22 @@ def _gain(few: Scale, many: Scale) -> float:
 
 
 def _diminish(few: Scale, many: Scale, gain: float) -> str:
+    added = f"{percent(gain, 0)} speed, of 100 % that it could" if gain > 0 else "no speed"
     return (
         f"Returns diminish from {counted(many.devices)} on: from {few.devices:,} to "
-        f"{many.devices:,} a doubling adds {percent(gain, 0)} speed, of 100 % that it could."
+        f"{many.devices:,} a doubling adds {added}."
     )
 
 
 def _almost(enough: Scale, beyond: Sequence[Scale]) -> str:
     saved = [1 - scale.slowness / enough.slowness for scale in beyond]
-    told = f"{beyond[0].devices:,} save {percent(saved[0])}" if saved[0] > 0 else (
-        f"{beyond[0].devices:,} save none"
-    )  # fmt: skip
-    most = f", and up to {beyond[-1].devices:,} no more than {percent(max(*saved, 0))}"
+    if max(saved) <= 0:
+        return f"Going beyond {counted(enough.devices)} buys no time."
+    first = percent(saved[0]) if saved[0] > 0 else "none"
+    most = f", and up to {beyond[-1].devices:,} no more than {percent(max(saved))}"
     return (
-        f"Going beyond {counted(enough.devices)} buys almost no time: {told}"
-        f"{most if len(beyond) > 1 else ''}."
+        f"Going beyond {counted(enough.devices)} buys almost no time: {beyond[0].devices:,} save "
+        f"{first}{most if len(beyond) > 1 else ''}."
     )
 
 
@@ -105,7 +106,7 @@ def _cause(found: Prediction, law: Fit | None) -> str:
         return ""
     return (
         "The cause is fixed costs, which devices do not shorten (launch, data, build, compile): "
-        f"about {law.parameters['fixed'].value:,.0f} of the {short(last.time.value)} s on "
+        f"about {_rough(law.parameters['fixed'].value)} of the {short(last.time.value)} s on "
         f"{counted(last.devices)}, by {law.formula}."
     )
 
@@ -133,6 +134,15 @@ def _below(law: Fit | None, scales: Sequence[Scale]) -> list[str]:
     if not low:
         return []
     return [
-        f"from {counted(low[0].devices)} on the predicted time is below the {fixed:,.0f} s that "
+        f"from {counted(low[0].devices)} on the predicted time is below the {_rough(fixed)} s that "
         f"{law.formula} takes as fixed: measure before you count on it"
     ]
+
+
+def _rough(seconds: float) -> str:
+    """Return a number with three figures.
+
+    >>> _rough(317.91), _rough(12345.0), _rough(4.557)
+    ('318', '12,300', '4.56')
+    """
+    return short(float(f"{seconds:.3g}"))
