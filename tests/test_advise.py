@@ -15,7 +15,9 @@ from builders import a_study
 from scalewise.analysis.advise import Purpose
 from scalewise.analysis.measure import curve_from_numbers, scaling_curves
 from scalewise.errors import NotEnoughData, SpecError
+from scalewise.frameworks.fake import Law
 from scalewise.report import advice, formats
+from scalewise.spec import Topology
 from simulated import play_all
 
 PUBLISHED = Path(__file__).parent.parent / "studies" / "published"
@@ -181,12 +183,40 @@ def test_only_what_was_measured_is_weighed_if_nothing_larger_is_asked():
     assert found.chosen.devices == 32 and all(scale.measured for scale in found.scales)
 
 
-def test_a_recorded_study_names_the_spans_that_are_no_training(tmp_path):
-    options = {"launch": 20.0, "rendezvous": 2.0, "validate": 4.0}
-    study = a_study(batch=64, epochs=3, options=options, scaling="weak",
+FAKE = {"launch": 20.0, "rendezvous": 2.0, "validate": 4.0}
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """Return the curve of a simulated cluster of nodes of eight, up to two of them."""
+    study = a_study(batch=64, epochs=3, options=FAKE, scaling="weak",
                     topologies=["1x1", "1x2", "1x4", "1x8", "2x8"])  # fmt: skip
-    (curve,) = scaling_curves(study, play_all(study, tmp_path))
-    found = scalewise.advise(curve, "time", at=[32])
+    (curve,) = scaling_curves(study, play_all(study, tmp_path_factory.mktemp("simulated")))
+    return curve
+
+
+def seconds(devices):
+    """Return the complete time by the simulated cluster's own law."""
+    law, nodes = Law.of(FAKE), max(1, devices // 8)
+    step = law.step(64, Topology(nodes, devices // nodes))
+    start = law.launch + law.data + law.build + law.shutdown
+    exchange = law.rendezvous * (1 + np.log2(devices)) if devices > 1 else law.rendezvous
+    return 3 * 65536 // (64 * devices) * step + start + exchange + 3 * 4.0 / devices
+
+
+@pytest.mark.parametrize("slack", [1.1, 1.4])
+@pytest.mark.parametrize("wanted", [1, 2, 4, 8, 16, 32])
+def test_the_simulated_cluster_is_advised_on_as_its_law_says(simulated, wanted, slack):
+    limit = slack * seconds(wanted)
+    right = min(n for n in (1, 2, 4, 8, 16, 32, 64) if seconds(n) <= limit)
+    found = scalewise.advise(simulated, f"deadline={limit:.3f}s")
+    assert found.chosen.devices == right
+    truth = right * seconds(right) / 3600
+    assert found.chosen.device_hours.low <= truth <= found.chosen.device_hours.high
+
+
+def test_a_recorded_study_names_the_spans_that_are_no_training(simulated):
+    found = scalewise.advise(simulated, "time", at=[32])
     assert str(found.scales[-1].topology) == "4x8"
     assert found.returns.cause.startswith("Of the ")
     assert "is not training: launch 20 s, rendezvous 10 s, " in found.returns.cause
