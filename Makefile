@@ -72,6 +72,7 @@ bench: $(READY)  ## What we claim about speed: prints its figures.
 
 bench-prediction: $(READY)  ## What we claim about predictions: every law and the default, cross-validated.
 	$(BIN)/python benchmarks/prediction.py --families
+	$(BIN)/python benchmarks/chances.py
 
 soak: .venv/.engines .venv/.slurm  ## Long campaigns, by hand.
 	$(BIN)/python tests/user_python.py

@@ -243,21 +243,26 @@ def _offs(scale: Scale, purpose: Purpose) -> list[float]:
 
 def _chance(scale: Scale, purpose: Purpose) -> float | None:
     """Return the chance to keep all limits: the least of each, for they mostly fail together."""
-    found = [_keeps(scale, limit) for limit in purpose.limits]
-    known = [chance for chance in found if chance is not None]
+    values = [(limit, _value(scale, limit)) for limit in purpose.limits]
+    found = [chance(value, limit.bound, floor=limit.floor) for limit, value in values if value]
+    known = [each for each in found if each is not None]
     return min(known) if known and len(known) == len(found) else None
 
 
-def _keeps(scale: Scale, limit: Limit) -> float | None:
-    """Return the chance to keep one limit: log-normal, each side of the interval for itself."""
-    value, off = _value(scale, limit), _off(scale, limit)
-    if value is None or value.low is None or value.high is None or value.low <= 0:
+def chance(value: Estimate, bound: float, *, floor: bool) -> float | None:
+    """Return the chance to keep one limit: log-normal, each side of the interval for itself.
+
+    >>> round(chance(Estimate(100.0, 80.0, 125.0), 125.0, floor=False), 3)
+    0.95
+    """
+    if value.low is None or value.high is None or value.low <= 0:
         return None
-    upward = limit.bound > value.value
-    half = math.log(value.high / value.value if upward else value.value / value.low)
+    room = math.log(bound / value.value)
+    half = math.log(value.high / value.value if room > 0 else value.value / value.low)
     if half <= 0:
-        return float(off <= 0)
-    return float(ndtr(-off * SURE / half))
+        return float(room <= 0 if floor else room >= 0)
+    below = float(ndtr(room * SURE / half))
+    return 1 - below if floor else below
 
 
 def _best(fit: Sequence[Scale], purpose: Purpose) -> Scale:
