@@ -122,6 +122,7 @@ def test_techniques_and_two_nodes_go_together(tmp_path):
     question = a_torch_study(
         batch=16, accumulate=2, steps=60, workers=1, precision="bf16", optimizer="adamw", lr=1e-3,
         data="synthetic:1500", remainder="pad", vary={"topology": ["2x1"]},
+        workload="mlp", options={"hidden": [64]},  # Some processors convolve in bf16 very slowly.
     )  # fmt: skip
     folder = run_study(question, tmp_path / "runs")
     (curve,) = collect.curves([folder])
