@@ -155,8 +155,7 @@ class SlurmLauncher:
             raise
         except KeyboardInterrupt:
             with suppress(LaunchError):
-                for job in jobs[:1]:
-                    self.cancel(job)
+                self.cancel(jobs[0])  # One submission, one job for all of them.
             raise
         return [_keep(_numbered(job, started)) for job in jobs]
 
