@@ -1,0 +1,199 @@
+"""Verbs that answer from what was measured: measure, explain, predict, advise, report."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scalewise.cli.app import app
+from scalewise.cli.options import Json, PerNode, PerNodeAhead, Scaling, Source, Sources, Where
+from scalewise.cli.screen import echo, show
+from scalewise.errors import SpecError
+
+
+@app.command()
+def measure(
+    sources: Sources,
+    scaling: Scaling = None,
+    devices_per_node: PerNode = None,
+    as_json: Json = False,
+) -> None:
+    """Show throughput, time, speedup, efficiency, marginal gains, memory, quality.
+
+    Several studies are put side by side.
+
+    Example: scalewise measure runs/demo
+
+    Example: scalewise measure published.csv --scaling weak --devices-per-node 4
+    """
+    from scalewise import collect
+    from scalewise.report import formats
+
+    curves = collect.curves(sources, scaling=scaling, devices_per_node=devices_per_node)
+    if as_json:
+        typer.echo(formats.as_json(curves))
+    else:
+        show(curves)
+
+
+@app.command()
+def explain(
+    folder: Annotated[Path, typer.Argument(help="A study's folder.")],
+    price: Annotated[
+        float | None, typer.Option(min=0, help="What one device costs for one hour.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show where the time and the efficiency went, and what to try.
+
+    Example: scalewise explain runs/demo
+
+    Example: scalewise explain runs/demo --price 2.50
+    """
+    from scalewise import collect
+    from scalewise.report import explanation
+
+    found = collect.explanations(folder, price=price)
+    if as_json:
+        typer.echo(explanation.as_json(found))
+    else:
+        echo(explanation.sections(found))
+
+
+@app.command()
+def predict(
+    source: Source,
+    at: Annotated[str, typer.Option(help="Numbers of devices to predict: 16,32,64.")],
+    where: Where = None,
+    scaling: Scaling = None,
+    devices_per_node: PerNodeAhead = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Also draw the band: a png or svg file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Predict what more devices would give, with intervals, and what to measure next.
+
+    Example: scalewise predict runs/demo --at 4,8
+
+    Example: scalewise predict published.csv --scaling weak --devices-per-node 4 --at 16,32
+    """
+    from scalewise import collect
+    from scalewise.analysis.predict import beyond
+    from scalewise.analysis.predict import predict as ahead
+    from scalewise.report import prediction
+
+    curve = collect.curve(
+        source, where=_pairs(where or []), scaling=scaling, devices_per_node=devices_per_node
+    )
+    found = ahead(curve, beyond(curve, at))
+    if output:
+        from scalewise.report import band
+
+        _refuse_sources(output, [source])
+        band.write(found, output)
+    if as_json:
+        typer.echo(prediction.as_json(found))
+    else:
+        echo(prediction.sections(found))
+    if output:
+        typer.echo(output, err=as_json)
+
+
+@app.command()
+def advise(  # noqa: PLR0913 - each is an option
+    source: Source,
+    purposes: Annotated[
+        list[str],
+        typer.Option(
+            "--for",
+            metavar="PURPOSE",
+            help="deadline=2h, efficiency=0.8, budget=200 (device-hours), cost=500, "
+            "throughput=5000, time or balanced; several are one purpose.",
+        ),
+    ],
+    at: Annotated[
+        str | None, typer.Option(help="Weigh doublings up to these devices; two, if not given.")
+    ] = None,
+    price: Annotated[float | None, typer.Option(help="What one device costs for one hour.")] = None,
+    whole_nodes: Annotated[
+        bool, typer.Option("--whole-nodes", help="Charge nodes that are used in part whole.")
+    ] = False,
+    where: Where = None,
+    scaling: Scaling = None,
+    devices_per_node: PerNodeAhead = None,
+    as_json: Json = False,
+) -> None:
+    """Advise how many devices to use for a purpose, and say why.
+
+    Example: scalewise advise runs/demo --for deadline=2h
+
+    Example: scalewise advise published.csv --devices-per-node 4 --for efficiency=0.9
+    """
+    from scalewise import collect
+    from scalewise.analysis.advise import Purpose
+    from scalewise.analysis.advise import advise as choose
+    from scalewise.analysis.predict import beyond
+    from scalewise.report import advice
+
+    purpose = Purpose.parse(purposes)
+    curve = collect.curve(
+        source, where=_pairs(where or []), scaling=scaling, devices_per_node=devices_per_node
+    )
+    more = beyond(curve, at) if at is not None else ()
+    found = choose(curve, purpose, more, price=price, whole_nodes=whole_nodes)
+    if as_json:
+        typer.echo(advice.as_json(found))
+    else:
+        echo(advice.sections(found))
+
+
+def _pairs(words: list[str]) -> dict[str, str]:
+    """Read ``strategy=fsdp`` and its like."""
+    for word in words:
+        if "=" not in word:
+            raise SpecError(f"--where takes KEY=VALUE, got {word!r}", hint="--where strategy=fsdp")
+    return dict(word.split("=", 1) for word in words)
+
+
+@app.command()
+def report(
+    sources: Sources,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            help="The file; its ending says html, md, txt, csv, tex, json, png or svg.",
+        ),
+    ] = Path("report.html"),
+    plot: Annotated[
+        str | None, typer.Option(help="For png and svg: one plot alone, by name.")
+    ] = None,
+    scaling: Scaling = None,
+    devices_per_node: PerNode = None,
+) -> None:
+    """Write a report: one self-contained page that also explains, a table, or plots.
+
+    Example: scalewise report runs/demo -o demo.html
+
+    Example: scalewise report runs/a runs/b -o both.png --plot efficiency
+    """
+    from scalewise import collect
+    from scalewise.report.files import write
+
+    _refuse_sources(output, sources)
+    curves = collect.curves(sources, scaling=scaling, devices_per_node=devices_per_node)
+    folders = [source for source in sources if source.is_dir() and output.suffix == ".html"]
+    why = [each for folder in folders for each in collect.explanations(folder)]
+    typer.echo(write(curves, output, plot=plot, why=why))
+
+
+def _refuse_sources(output: Path, sources: list[Path]) -> None:
+    """Refuse to write a report over what it is made from."""
+    target = output.resolve()
+    for source in sources:
+        inside = source.resolve() in target.parents
+        report_of_ours = target.parent == source.resolve() and target.name != "study.json"
+        if target == source.resolve() or (inside and not report_of_ours):
+            raise SpecError(f"{output} is where the records are", hint="choose another -o")

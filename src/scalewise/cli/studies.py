@@ -1,0 +1,249 @@
+"""Verbs that carry a study out: demo, init, plan, run, status, cancel."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from scalewise.cli.app import app
+from scalewise.cli.options import Again, Json, Launcher, Output, StudyFile
+from scalewise.cli.screen import show
+from scalewise.errors import SpecError
+
+PATIENCE = 20.0
+"""Seconds that ending everything in order may take before another Ctrl-C cuts it short."""
+
+
+@app.command()
+def demo() -> None:
+    """Run a whole study on this machine in about two minutes, then report on it.
+
+    Example: scalewise demo
+    """
+    from scalewise import collect, study
+    from scalewise.report import page
+
+    question = study.read(_starter())
+    folder = _carry_out(question, None)
+    curves = collect.curves([folder])
+    show(curves)
+    typer.echo()
+    typer.echo(page.write(curves, folder / "report.html", collect.explanations(folder)))
+
+
+@app.command()
+def init(
+    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("study.toml"),
+    force: Annotated[bool, typer.Option("--force", help="Write over what is there.")] = False,
+) -> None:
+    """Write a starter study file.
+
+    Example: scalewise init my-study.toml
+    """
+    import tomllib
+
+    from scalewise.record.write import write_text
+    from scalewise.spec import StudySpec
+
+    if path.exists() and not force:
+        raise SpecError(f"{path} is there already", hint="choose another name, or --force")
+    text = _starter().read_text(encoding="utf-8")
+    named = text.replace('name = "demo"', f"name = {json.dumps(path.stem)}")
+    StudySpec.from_dict(tomllib.loads(named))  # A file's name may not do as a study's.
+    write_text(path, named)
+    typer.echo(path)
+
+
+@app.command()
+def plan(
+    study_file: StudyFile,
+    output: Output = None,
+    launcher: Launcher = None,
+    write: Annotated[
+        Path | None, typer.Option(help="Write the scripts here, to be edited and started by hand.")
+    ] = None,
+) -> None:
+    """Show every run and every command of a study; start nothing.
+
+    Example: scalewise plan study.toml
+
+    Example: scalewise plan study.toml --launcher slurm --write jobs/
+    """
+    from scalewise import study
+    from scalewise.record.files import finished
+
+    question = study.launched_by(study.read(study_file), launcher)
+    folder = (output or _home(question.name)).absolute()
+    study.check(question.runs())
+    plans = study.plan(question, folder)
+    for each in plans:
+        for one in each.runs:
+            there = "finished" if finished(folder / one.id) else "to run"
+            size = f", batch {one.batch}, global {one.global_batch}" if one.batch else ""
+            typer.echo(f"{one.title}{size}: {there}")
+        for command in each.commands:
+            typer.echo(f"  {command}")
+    if any("{port}" in str(command) for each in plans for command in each.commands):
+        typer.echo("{port} is a free one, found when the run starts")
+    runs = question.runs()
+    word = "run" if len(runs) == 1 else "runs"
+    rule = f"{question.scaling} scaling" if question.scaling else "scaling observed"
+    asked = study.asks(question, runs)
+    typer.echo(f"{len(runs)} {word}, {rule}, {asked or 'one after another'}, in {folder}")
+    if write:
+        for path in study.write_plan(plans, question, write):
+            typer.echo(path)
+
+
+@app.command()
+def run(  # noqa: PLR0913 - each is an option
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="STUDY.toml or -- PROGRAM…",
+            help="A study file; or, with --on, a script, -m MODULE or command, and its arguments.",
+        ),
+    ],
+    on: Annotated[
+        str | None, typer.Option(help="Devices to run a program on: 1,2,4 or 1x4,2x4.")
+    ] = None,
+    stop_after: Annotated[
+        int | None, typer.Option(min=1, help="Let a program leave after this many steps.")
+    ] = None,
+    samples_per_step: Annotated[
+        int | None, typer.Option(min=1, help="One rank's samples per step, if they are not seen.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of a program on each count.")] = 1,
+    trace: Annotated[
+        int, typer.Option(min=0, help="Steps of a program to look at with the engine's profiler.")
+    ] = 0,
+    loaders_alone: Annotated[
+        bool, typer.Option("--loaders-alone", help="Time a program's loader alone, at the end.")
+    ] = False,
+    output: Output = None,
+    launcher: Launcher = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Submit the jobs and leave them to the cluster.")
+    ] = False,
+    again: Again = False,
+) -> None:
+    """Start the runs of a study that are missing; safe to repeat.
+
+    With --on, of your own script, unmodified, on each number of devices.
+
+    Example: scalewise run study.toml
+
+    Example: scalewise run --on 1,2,4 --stop-after 300 -- train.py --epochs 3
+
+    Example: scalewise run study.toml --launcher slurm --detach
+    """
+    from scalewise import study
+
+    if on is not None:
+        fields = {
+            "stop_after": stop_after,
+            "samples_per_step": samples_per_step,
+            "trace": trace,
+            "loaders_alone": loaders_alone,
+        }
+        question = study.of_program(words, on, repeats, **fields)
+    elif (
+        len(words) > 1
+        or words[0].endswith(".py")
+        or stop_after
+        or samples_per_step
+        or repeats > 1
+        or trace
+        or loaders_alone
+    ):
+        raise SpecError(
+            "a program needs --on, the devices to run it on",
+            hint="scalewise run --on 1,2 -- train.py; a study file says all this itself",
+        )
+    else:
+        question = study.read(Path(words[0]))
+    asked = study.launched_by(question, launcher)
+    typer.echo(_carry_out(asked, output, again=again, detach=detach))
+
+
+@app.command()
+def status(
+    folder: Annotated[Path, typer.Argument(help="A study's folder.")], as_json: Json = False
+) -> None:
+    """Show where every run of a study is.
+
+    Example: scalewise status runs/demo
+    """
+    from scalewise import study
+
+    found = study.status(folder)
+    if as_json:
+        told = [{"id": s.run.id, "topology": str(s.run.topology), "repeat": s.run.repeat,
+                 "phase": s.phase, "cause": s.cause} for s in found]  # fmt: skip
+        typer.echo(json.dumps({"schema": 1, "runs": told}, indent=1))
+        return
+    for each in found:
+        typer.echo(f"{each.run.title}: {each.phase}" + (f", {each.cause}" if each.cause else ""))
+
+
+@app.command()
+def cancel(folder: Annotated[Path, typer.Argument(help="A study's folder.")]) -> None:
+    """End every run of a study that is under way; what was measured stays.
+
+    Example: scalewise cancel runs/cluster
+    """
+    from scalewise import study
+
+    ended = study.cancel(folder)
+    for run in ended:
+        typer.echo(f"{run.title}: cancelled")
+    if not ended:
+        typer.echo("no run is under way")
+
+
+def _carry_out(
+    question: Any, output: Path | None, *, again: bool = False, detach: bool = False
+) -> Path:
+    """Run a study with its progress on stderr; Ctrl-C ends it in order."""
+    from scalewise import study
+    from scalewise.cli.progress import progress
+
+    folder = output or _home(question.name)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt_once)
+    try:
+        with progress() as watcher:
+            study.run(question, folder, watcher, again=again, detach=detach)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; finished runs are kept, running again starts the rest", err=True)
+        raise typer.Exit(130) from None
+    return folder
+
+
+def _interrupt_once(number: int, frame: Any) -> None:
+    """Begin to end everything; whoever is impatient meanwhile changes nothing for a while."""
+    began = time.monotonic()
+
+    def insist(number: int, frame: Any) -> None:
+        if time.monotonic() - began > PATIENCE:
+            os._exit(130)
+
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, insist)
+    if number == signal.SIGHUP:
+        from scalewise.study import HungUp
+
+        raise HungUp
+    raise KeyboardInterrupt
+
+
+def _home(name: str) -> Path:
+    return Path("runs") / name
+
+
+def _starter() -> Path:
+    return Path(__file__).parent.parent / "starter.toml"
