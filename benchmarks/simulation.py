@@ -54,6 +54,8 @@ from scalewise.spec import RunSpec, Topology
 
 ERROR, SECONDS = 0.15, 10.0
 """What is claimed: the median error, and how long 16,384 devices take."""
+PATIENCE = 600.0
+"""Seconds that all ranks of a run may take."""
 WORKLOADS: dict[str, dict[str, Any]] = {
     "mlp": {"workload": "mlp", "batch": 64, "options": {"hidden": [1024] * 6}},
     "mnist-cnn": {"workload": "mnist-cnn", "batch": 64},
@@ -104,16 +106,20 @@ def start(commands: Sequence[list[str]], world: int, place: Place) -> None:
         told = {
             "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world),
             "LOCAL_WORLD_SIZE": str(world), "MASTER_PORT": ports[number // world],
-            "OMP_NUM_THREADS": "1", **surroundings,
+            "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **surroundings,
         }  # fmt: skip
         argv = [*before, sys.executable, "-m", "scalewise.frameworks", *words]
         ranks.append(subprocess.Popen(argv, env={**os.environ, **told}, stdout=subprocess.DEVNULL))
     try:
-        codes = [rank.wait(600) for rank in ranks]
+        until = time.monotonic() + PATIENCE
+        while any(rank.poll() is None for rank in ranks):
+            if any(rank.returncode for rank in ranks) or time.monotonic() > until:
+                break  # The others would wait for it.
+            time.sleep(0.05)
     finally:
         for rank in ranks:
             rank.kill()
-    if any(codes):
+    if any(rank.wait() for rank in ranks):
         sys.exit(f"a rank of {' '.join(commands[0])} failed")
 
 
