@@ -341,6 +341,25 @@ def test_a_price_is_a_number_above_0(price):
         some_advice(price=price)
 
 
+def test_a_price_by_its_name_says_where_it_is_from():
+    found = scalewise.advise(published("tiny"), "cost=5 USD", price="aws:p4d.24xlarge")
+    assert found.chosen.devices == 8
+    assert found.price == pytest.approx(21.95764 / 8)
+    assert "a cost of 3.69 [3.314, 4.047] USD" in found.reason
+    assert "is that of aws:p4d.24xlarge (skypilot-org/skypilot-catalog" in found.sentences[-1]
+    told = json.loads(advice.as_json(found))
+    assert (told["rate"]["name"], told["rate"]["currency"]) == ("aws:p4d.24xlarge", "USD")
+    (section,) = advice.sections(found)
+    assert "cost USD" in section.tables[0].header
+
+
+def test_different_money_is_not_compared():
+    with pytest.raises(SpecError, match=r"cost=5 EUR and the price of .*USD, are different money"):
+        some_advice("cost=5 EUR", price="aws:p4d.24xlarge")
+    assert some_advice("cost=5 EUR", price=2.5).chosen
+    assert some_advice("cost=5 $", price="aws:p4d.24xlarge").chosen
+
+
 def test_the_table_and_the_json_hold_every_scale():
     found = scalewise.advise(published("tiny"), "efficiency=0.9", price=2.5)
     (section,) = advice.sections(found)

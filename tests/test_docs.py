@@ -57,7 +57,7 @@ def section(name, heading):
 
 
 def shown_studies():
-    """Return the studies of all pages and files; no name and no [run]: a fragment; [[rows]]: no study."""
+    """Return the studies of all pages and files; a block without name and [run] is none."""
     texts = {path: [path.read_text()] for path in sorted((ROOT / "studies").glob("*.toml"))}
     texts |= {page: blocks(page, "toml") for page in PAGES}
     return [

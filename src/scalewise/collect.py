@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from scalewise.analysis.explain import Explanation, explain
 from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
+from scalewise.catalog.rates import Rate
 from scalewise.errors import NewerSchema, RecordError, SpecError
 from scalewise.record import replicas
 from scalewise.record.allocation import stays
@@ -114,7 +115,7 @@ def recorded(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord]]]:
     ]
 
 
-def explanations(folder: Path, *, price: float | None = None) -> list[Explanation]:
+def explanations(folder: Path, *, price: Rate | float | str | None = None) -> list[Explanation]:
     """Return where the time of each of a study's curves went, from all that was recorded."""
     return [
         explain(curve, runs, price=price, traces=traces(runs), nodes=nodes(runs))

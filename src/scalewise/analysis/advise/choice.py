@@ -22,7 +22,7 @@ from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.analysis.measure.estimate import quantile
 from scalewise.analysis.predict import Ahead, Prediction, predict
-from scalewise.checks import positive
+from scalewise.catalog.rates import Rate, price_of, same_money
 from scalewise.errors import NotEnoughData, SpecError
 
 AHEAD = 2
@@ -48,7 +48,13 @@ class Advice:
     reason: str
     returns: Returns
     """Where more devices stop paying, and why."""
-    price: float | None = None
+    rate: Rate | None = None
+    """What one device costs for one hour, and where that is from."""
+
+    @property
+    def price(self) -> float | None:
+        """The number alone."""
+        return self.rate.per_device_hour if self.rate else None
 
     @property
     def curve(self) -> ScalingCurve:
@@ -90,6 +96,8 @@ class Advice:
             if other
         ]
         told += self.returns.sentences
+        if self.rate and self.rate.name:
+            told.append(f"A price of {self.rate}.")
         if self.prediction.next and not self.closest.measured:
             told.append(str(self.prediction.next))
         return tuple(told)
@@ -108,21 +116,20 @@ def advise(
     purpose: Purpose,
     at: Iterable[int] = (),
     *,
-    price: float | None = None,
+    price: Rate | float | str | None = None,
     whole_nodes: bool = False,
 ) -> Advice:
     """Return how many devices serve a purpose best.
 
     Weighed are the measured numbers of devices and doublings beyond them: up to
-    ``at``, or two. ``price`` is that of one device for one hour; ``whole_nodes``
-    charges a node that is used in part as if all of it were.
+    ``at``, or two. ``price`` is that of one device for one hour, or a name of
+    the price list; ``whole_nodes`` charges a node that is used in part as if all of it were.
     """
-    if price is not None:
-        positive("price", price, example=2.5)
+    rate = None if price is None else price_of(price)
     found = predict(curve, _counts(curve, list(at)))
-    scales = _scales(found, price, whole_nodes=whole_nodes)
+    scales = _scales(found, rate, whole_nodes=whole_nodes)
     for limit in purpose.limits:
-        _known(limit, scales, price)
+        _known(limit, scales, rate)
     judged = tuple(replace(scale, chance=_chance(scale, purpose)) for scale in scales)
     fit = [scale for scale in judged if all(_off(scale, limit) <= 0 for limit in purpose.limits)]
     chosen = _best(fit, purpose) if fit else None
@@ -137,7 +144,7 @@ def advise(
         if chosen
         else words.missed(closest, purpose, judged),
         returns=returns(found, judged),
-        price=price,
+        rate=rate,
     )
 
 
@@ -156,7 +163,7 @@ def _counts(curve: ScalingCurve, at: Sequence[int]) -> list[int]:
     return [*measured, *doublings, *at]
 
 
-def _scales(found: Prediction, price: float | None, *, whole_nodes: bool) -> list[Scale]:
+def _scales(found: Prediction, rate: Rate | None, *, whole_nodes: bool) -> list[Scale]:
     """Return every scale that can be weighed; by time, or by throughput where times say nothing."""
     by_time = all(point.time for point in found.points)
     points = {point.devices: point for point in reversed(found.curve.points)}
@@ -182,7 +189,8 @@ def _scales(found: Prediction, price: float | None, *, whole_nodes: bool) -> lis
             time=time,
             efficiency=_efficiency(ahead, found),
             device_hours=hours,
-            cost=hours * price if hours and price else None,
+            cost=hours * rate.per_device_hour if hours and rate else None,
+            currency=rate.currency if rate else None,
         )
 
     return [scale(ahead) for ahead in found.points if by_time or ahead.throughput]
@@ -202,12 +210,18 @@ def _efficiency(ahead: Ahead, found: Prediction) -> Estimate | None:
     return ahead.time.through(lambda seconds: whole / seconds)
 
 
-def _known(limit: Limit, scales: Sequence[Scale], price: float | None) -> None:
+def _known(limit: Limit, scales: Sequence[Scale], rate: Rate | None) -> None:
     """Refuse a limit on what this curve does not tell."""
-    if limit.name == "cost" and price is None:
+    if limit.name == "cost" and rate is None:
         raise SpecError(
             f"{limit} needs the price of one device for one hour",
-            hint="--price 2.50, or price=2.5 in Python",
+            hint="--price 2.50 or --price aws:p5.48xlarge; price=2.5 in Python",
+        )
+    money = rate.currency if rate else None
+    if limit.unit and rate and money and not same_money(limit.unit, money):
+        raise SpecError(
+            f"{limit} and the price of {rate.name}, which is in {money}, are different money",
+            hint=f"there are no exchange rates: give the cost in {money}, or the price as a number",
         )
     if any(_value(scale, limit) is None for scale in scales):
         missing = "throughput" if limit.floor else "time of equal work"

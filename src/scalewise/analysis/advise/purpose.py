@@ -44,6 +44,8 @@ class Limit:
     bound: float
     text: str
     """As it was written."""
+    unit: str = ""
+    """Of money: its name, where one was written."""
 
     @property
     def floor(self) -> bool:
@@ -119,7 +121,11 @@ def _limit(part: str) -> Limit:
         raise SpecError(f"{name} takes no number, got {part!r}", hint=f"write {name} alone")
     if not equals or not rest:
         raise SpecError(f"{name} needs a number", hint=f"for example {EXAMPLES[name]}")
-    bound = _duration(part, rest) if name == "deadline" else _amount(part, name, rest)
+    unit = ""
+    if name == "deadline":
+        bound = _duration(part, rest)
+    else:
+        bound, unit = _amount(part, name, rest)
     if bound <= 0 or not isfinite(bound):
         why = "a deadline must lie ahead" if name == "deadline" else f"{name} must be above 0"
         raise SpecError(f"{why}, got {part!r}", hint=f"for example {EXAMPLES[name]}")
@@ -128,7 +134,7 @@ def _limit(part: str) -> Limit:
             f"an efficiency is a share from 0 to 1, got {part!r}",
             hint=f"for example efficiency=0.8{f' or efficiency={rest}%' if bound <= 100 else ''}",
         )
-    return Limit(name, bound, f"{name}={rest}")
+    return Limit(name, bound, f"{name}={rest}", unit if name == "cost" else "")
 
 
 def _duration(part: str, rest: str) -> float:
@@ -141,13 +147,14 @@ def _duration(part: str, rest: str) -> float:
     return sum(float(number) * SECONDS[unit] for number, unit in re.findall(piece, rest))
 
 
-def _amount(part: str, name: str, rest: str) -> float:
+def _amount(part: str, name: str, rest: str) -> tuple[float, str]:
+    """Read a number and what follows it."""
     found = re.fullmatch(rf"{NUMBER}\s*(.*)", rest)
     if not found or (name != "cost" and found[2] not in UNITS[name]):
         raise SpecError(
             f"{name} must be a number, got {part!r}", hint=f"for example {EXAMPLES[name]}"
         )
-    return float(found[1]) * (0.01 if found[2] == "%" else 1)
+    return float(found[1]) * (0.01 if found[2] == "%" else 1), found[2].strip()
 
 
 def _examples() -> str:

@@ -21,6 +21,8 @@ class Scale:
     efficiency: Estimate | None = None
     device_hours: Estimate | None = None
     cost: Estimate | None = None
+    currency: str | None = None
+    """Of the cost, where it is known."""
     chance: float | None = None
     """The chance to keep the limits of the purpose."""
 

@@ -58,7 +58,7 @@ def _told(scale: Scale, say: Callable[[Estimate], str]) -> str:
     parts = [
         f"{say(scale.time)} s" if scale.time else "",
         f"{say(scale.device_hours)} device-hours" if scale.device_hours else "",
-        f"a cost of {say(scale.cost)}" if scale.cost else "",
+        f"a cost of {say(scale.cost)} {scale.currency or ''}".rstrip() if scale.cost else "",
         f"{say(scale.throughput)} per second" if scale.throughput and not scale.time else "",
         f"efficiency {percent(scale.efficiency.value)}" if scale.efficiency else "",
     ]
