@@ -111,7 +111,7 @@ def recorded(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord]]]:
             replace(curve, warnings=(*warnings, *curve.warnings)),
             [each for each in records if repr(study.where(each.spec)) == repr(curve.where)],
         )
-        for curve in scaling_curves(study, records)
+        for curve in scaling_curves(study, records, nodes(records))
     ]
 
 

@@ -78,18 +78,23 @@ def advise(
     at: Iterable[int] = (),
     *,
     price: Rate | float | str | None = None,
+    watts: float | None = None,
+    device: str | None = None,
     whole_nodes: bool = False,
 ) -> Advice:
     """Return how many devices to use for a purpose, such as ``"deadline=2h"``, and why.
 
     Several purposes are limits that are all to be met. Weighed is what was
     measured, and doublings beyond it: up to ``at``, or two. ``price`` is that of
-    one device for one hour, or a name of the price list; ``whole_nodes`` charges
-    a node that is used in part as if all of it were.
+    one device for one hour, or a name of the price list; ``watts`` is what a
+    device draws, or ``device`` names one of the catalog, where no energy was measured;
+    ``whole_nodes`` charges a node that is used in part as if all of it were.
     """
     found = curve if isinstance(curve, ScalingCurve) else measure(curve)
     asked = purpose if isinstance(purpose, Purpose) else Purpose.parse(purpose)
-    return choose(found, asked, at, price=price, whole_nodes=whole_nodes)
+    return choose(
+        found, asked, at, price=price, watts=watts, device=device, whole_nodes=whole_nodes
+    )
 
 
 def curve(

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from scalewise.checks import positive, refuse_unknown, typed, whole
+from scalewise.checks import nearest, positive, refuse_unknown, typed, whole
 from scalewise.errors import SpecError
 from scalewise.own import own_file, own_table
 
@@ -114,6 +114,35 @@ def search(kind: str, words: Sequence[str]) -> list[Row]:
     }
     asked = [word.lower() for word in words]
     return [row for row in every[kind] if all(word in _told(row) for word in asked)]
+
+
+def drawing(text: str) -> Device:
+    """Return the device of this name; of several that begin so, the one that may draw most.
+
+    So what follows from its power stays an upper bound.
+
+    >>> drawing("h100").name
+    'h100-sxm'
+    """
+    typed("device", text, str, "a name")
+    every = devices()
+    asked = text.strip().lower().replace(" ", "-")
+    named = {name.lower().replace(" ", "-"): row for name, row in every.items()}
+    found = [named[asked]] if asked in named else [
+        row for name, row in named.items() if asked and name.startswith(asked)
+    ]  # fmt: skip
+    if not found:
+        raise SpecError(
+            f"no device named {text!r} is listed",
+            hint=nearest(asked, named) or "`scalewise catalog devices` shows them; or --watts 700",
+        )
+    known = [(row.power, row) for row in found if row.power is not None]
+    if not known:
+        raise SpecError(
+            f"what a {found[0].name} draws is not known",
+            hint="--watts 700; docs/guides/catalog.md adds a row of your own",
+        )
+    return max(known, key=lambda pair: pair[0])[1]
 
 
 def _told(row: Row) -> str:

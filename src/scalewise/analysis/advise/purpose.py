@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Literal
 
+from scalewise.analysis.measure.energy import JOULES
 from scalewise.checks import nearest
 from scalewise.errors import SpecError
 
@@ -15,6 +16,7 @@ EXAMPLES = {
     "efficiency": "efficiency=0.8",
     "budget": "budget=200",
     "cost": "cost=500",
+    "energy": "energy=40kWh",
     "throughput": "throughput=5000",
     "time": "time",
     "balanced": "balanced",
@@ -32,13 +34,14 @@ UNITS = {
     "efficiency": ("", "%"),
     "budget": ("", "h", "device-hours"),
     "throughput": ("", "/s"),
+    "energy": tuple(JOULES),
 }
 """What may follow a number; money may have any name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A bound on one quantity: seconds, a share, device-hours, money or work per second."""
+    """A bound on a quantity: seconds, a share, device-hours, money, joules or work per second."""
 
     name: str
     bound: float
@@ -111,10 +114,6 @@ def _text(word: object) -> str:
 
 def _limit(part: str) -> Limit:
     name, equals, rest = (word.strip() for word in part.partition("="))
-    if name == "energy":
-        raise SpecError(
-            "energy is not measured yet", hint="balanced lets device-hours stand for it"
-        )
     if name not in EXAMPLES:
         raise SpecError(f"not a purpose: {part!r}", hint=nearest(name, EXAMPLES) or _examples())
     if name in GOALS:
@@ -151,10 +150,12 @@ def _amount(part: str, name: str, rest: str) -> tuple[float, str]:
     """Read a number and what follows it."""
     found = re.fullmatch(rf"{NUMBER}\s*(.*)", rest)
     if not found or (name != "cost" and found[2] not in UNITS[name]):
+        units = f" and {', '.join(JOULES)}" if name == "energy" else ""
         raise SpecError(
-            f"{name} must be a number, got {part!r}", hint=f"for example {EXAMPLES[name]}"
+            f"{name} must be a number{units}, got {part!r}", hint=f"for example {EXAMPLES[name]}"
         )
-    return float(found[1]) * (0.01 if found[2] == "%" else 1), found[2].strip()
+    factor = 0.01 if found[2] == "%" else JOULES.get(found[2], 1) if name == "energy" else 1
+    return float(found[1]) * factor, found[2].strip()
 
 
 def _examples() -> str:
