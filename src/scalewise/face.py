@@ -101,10 +101,18 @@ def curve(
     throughputs: Pairs = (),
     *,
     times: Pairs = (),
+    energies: Pairs = (),
     scaling: str | None = None,
     devices_per_node: int | None = None,
 ) -> ScalingCurve:
-    """Return a curve from ``(devices, value)`` pairs that somebody measured elsewhere."""
+    """Return a curve from ``(devices, value)`` pairs that somebody measured elsewhere.
+
+    ``energies`` are in kWh.
+    """
     return curve_from_numbers(
-        throughputs, times=times, scaling=scaling, devices_per_node=devices_per_node
+        throughputs,
+        times=times,
+        energies=energies,
+        scaling=scaling,
+        devices_per_node=devices_per_node,
     )

@@ -150,7 +150,7 @@ def _amount(part: str, name: str, rest: str) -> tuple[float, str]:
     """Read a number and what follows it."""
     found = re.fullmatch(rf"{NUMBER}\s*(.*)", rest)
     if not found or (name != "cost" and found[2] not in UNITS[name]):
-        units = f" and {', '.join(JOULES)}" if name == "energy" else ""
+        units = f" with {', '.join(JOULES)}" if name == "energy" else ""
         raise SpecError(
             f"{name} must be a number{units}, got {part!r}", hint=f"for example {EXAMPLES[name]}"
         )
