@@ -86,7 +86,7 @@ def test_what_was_asked_for_is_there():
         *devices()
     }
     assert {"pcie-5-x16", "nvlink-4", "infiniband-ndr", "ethernet-100", "efa-p5"} < {*links()}
-    assert {row.provider for row in prices().values()} == {"aws", "gcp", "azure", "lambda"}
+    assert {"aws", "gcp", "azure", "lambda"} < {row.provider for row in prices().values()}
 
 
 def test_users_rows_win_by_name_and_are_added(own):
