@@ -281,6 +281,9 @@ def test_no_scale_that_meets_the_purpose_is_a_sentence_with_the_closest():
         ("efficiency=80%", 0.8, "time"),
         ("budget=200 device-hours", 200, "time"),
         ("cost=500 EUR", 500, "time"),
+        ("energy=2kWh", 7.2e6, "time"),
+        ("energy=0.5 MWh", 1.8e9, "time"),
+        ("energy=900J", 900, "time"),
         ("throughput=5000/s", 5000, "device-hours"),
         ("throughput=.5e-3", 5e-4, "device-hours"),
     ],
@@ -311,7 +314,11 @@ def test_a_purpose_is_read_as_people_write_it(text, bound, goal):
         ("budget=-1", "budget must be above 0", "budget=200"),
         ("budget=200 EUR", "budget must be a number", "budget=200"),
         ("cost=nan", "cost must be a number, got 'cost=nan'", "cost=500"),
-        ("energy=40 kWh", "energy is not measured yet", "balanced"),
+        ("energy=40 kWh", "energy=40 kWh cannot be told: no energy was measured", "--watts 700"),
+        ("energy=40", "energy must be a number with J, Wh, kWh, MWh, got 'energy=40'", "40kWh"),
+        ("energy=40 kcal", "energy must be a number with J, Wh, kWh, MWh", "40kWh"),
+        ("energy=-1kWh", "energy must be above 0", "energy=40kWh"),
+        ("energy=1e999J", "energy must be above 0", "energy=40kWh"),
         ("time=2h", "time takes no number", "time alone"),
         ("time,balanced", "time and balanced are two goals", "keep one"),
         (["deadline=2h", "deadline=3h"], "deadline was given twice", "keep one"),
@@ -341,6 +348,25 @@ def test_a_price_is_a_number_above_0(price):
         some_advice(price=price)
 
 
+def test_a_price_by_its_name_says_where_it_is_from():
+    found = scalewise.advise(published("tiny"), "cost=5 USD", price="aws:p4d.24xlarge")
+    assert found.chosen.devices == 8
+    assert found.price == pytest.approx(21.95764 / 8)
+    assert "a cost of 3.69 [3.314, 4.047] USD" in found.reason
+    assert "is that of aws:p4d.24xlarge (skypilot-org/skypilot-catalog" in found.sentences[-1]
+    told = json.loads(advice.as_json(found))
+    assert (told["rate"]["name"], told["rate"]["currency"]) == ("aws:p4d.24xlarge", "USD")
+    (section,) = advice.sections(found)
+    assert "cost USD" in section.tables[0].header
+
+
+def test_different_money_is_not_compared():
+    with pytest.raises(SpecError, match=r"cost=5 EUR and the price of .*USD, are different money"):
+        some_advice("cost=5 EUR", price="aws:p4d.24xlarge")
+    assert some_advice("cost=5 EUR", price=2.5).chosen
+    assert some_advice("cost=5 $", price="aws:p4d.24xlarge").chosen
+
+
 def test_the_table_and_the_json_hold_every_scale():
     found = scalewise.advise(published("tiny"), "efficiency=0.9", price=2.5)
     (section,) = advice.sections(found)
@@ -359,12 +385,13 @@ def test_the_guide_shows_what_is_printed():
     guide = (PUBLISHED.parent.parent / "docs/guides/advise.md").read_text()
     printed = [
         line
-        for name, purpose, price in (
-            ("tiny", "efficiency=0.9", 2.5),
-            ("micro", "deadline=350s", None),
+        for name, purpose, given in (
+            ("tiny", "efficiency=0.9", {"price": 2.5}),
+            ("micro", "deadline=350s", {}),
+            ("tiny", "energy=2kWh", {"device": "h100"}),
         )
         for line in formats.in_words(
-            advice.sections(scalewise.advise(published(name), purpose, price=price))
+            advice.sections(scalewise.advise(published(name), purpose, **given))
         ).splitlines()
     ]
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", guide, re.M | re.S)

@@ -739,6 +739,8 @@ def test_every_field_is_in_the_reference(kind, heading):
 
 
 def test_python_explains_one_curve(folder):
+    found = scalewise.explain(folder, where={"options.wait": 0.05}, price="aws:p5.48xlarge")
+    assert found.price == 6.88 and found.rate.currency == "USD"
     found = scalewise.explain(folder, where={"options.wait": 0.05}, price=3)
     assert found.where == {"options.wait": 0.05}
     assert found.points[-1].costs["balance"].money > 0

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 from scalewise.analysis.explain import Explanation, explain
 from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
+from scalewise.analysis.measure.energy import Sampled
+from scalewise.catalog.rates import Rate
 from scalewise.errors import NewerSchema, RecordError, SpecError
 from scalewise.record import replicas
 from scalewise.record.allocation import stays
@@ -97,6 +99,11 @@ def chosen(found: Sequence[Curve], where: Mapping[str, Any] | None, source: str 
 
 def recorded(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord]]]:
     """Return a study's curves from the runs that can be read, each with its records."""
+    return [(curve, records) for curve, records, _ in _sampled(folder)]
+
+
+def _sampled(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], Sampled]]:
+    """Return the same with what the samplers saw: that is read once, for energy and for causes."""
     if folder.is_file():
         table = folder.suffix == ".csv"
         told = "holds results alone, and they do not tell where the time went"
@@ -105,20 +112,22 @@ def recorded(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord]]]:
             hint="give the folder that `scalewise run` printed",
         )
     study, records, warnings = _readable(folder)
+    seen = nodes(records)
     return [
         (
             replace(curve, warnings=(*warnings, *curve.warnings)),
             [each for each in records if repr(study.where(each.spec)) == repr(curve.where)],
+            seen,
         )
-        for curve in scaling_curves(study, records)
+        for curve in scaling_curves(study, records, seen)
     ]
 
 
-def explanations(folder: Path, *, price: float | None = None) -> list[Explanation]:
+def explanations(folder: Path, *, price: Rate | float | str | None = None) -> list[Explanation]:
     """Return where the time of each of a study's curves went, from all that was recorded."""
     return [
-        explain(curve, runs, price=price, traces=traces(runs), nodes=nodes(runs))
-        for curve, runs in recorded(folder)
+        explain(curve, runs, price=price, traces=traces(runs), nodes=seen)
+        for curve, runs, seen in _sampled(folder)
     ]
 
 

@@ -11,6 +11,7 @@ from scalewise.analysis.explain import Explanation
 from scalewise.analysis.measure import ScalingCurve, curve_from_numbers
 from scalewise.analysis.predict import Prediction
 from scalewise.analysis.predict import predict as ahead
+from scalewise.catalog.rates import Rate
 from scalewise.spec import StudySpec
 
 Pairs = Iterable[tuple[int, float]]
@@ -53,12 +54,15 @@ def measure(
 
 
 def explain(
-    folder: str | Path, *, where: Mapping[str, Any] | None = None, price: float | None = None
+    folder: str | Path,
+    *,
+    where: Mapping[str, Any] | None = None,
+    price: Rate | float | str | None = None,
 ) -> Explanation:
     """Return where the time and the efficiency of a study went.
 
     ``where`` chooses one of several curves; ``price`` is that of one device for
-    one hour, and gives every cause its cost.
+    one hour, or a name of the price list, and gives every cause its cost.
     """
     return collect.chosen(collect.explanations(Path(folder), price=price), where, folder)
 
@@ -73,29 +77,42 @@ def advise(
     purpose: str | Iterable[str] | Purpose,
     at: Iterable[int] = (),
     *,
-    price: float | None = None,
+    price: Rate | float | str | None = None,
+    watts: float | None = None,
+    device: str | None = None,
     whole_nodes: bool = False,
 ) -> Advice:
     """Return how many devices to use for a purpose, such as ``"deadline=2h"``, and why.
 
     Several purposes are limits that are all to be met. Weighed is what was
     measured, and doublings beyond it: up to ``at``, or two. ``price`` is that of
-    one device for one hour; ``whole_nodes`` charges a node that is used in part
-    as if all of it were.
+    one device for one hour, or a name of the price list; ``watts`` is what a
+    device draws, or ``device`` names one of the catalog, where no energy was measured;
+    ``whole_nodes`` charges a node that is used in part as if all of it were.
     """
     found = curve if isinstance(curve, ScalingCurve) else measure(curve)
     asked = purpose if isinstance(purpose, Purpose) else Purpose.parse(purpose)
-    return choose(found, asked, at, price=price, whole_nodes=whole_nodes)
+    return choose(
+        found, asked, at, price=price, watts=watts, device=device, whole_nodes=whole_nodes
+    )
 
 
 def curve(
     throughputs: Pairs = (),
     *,
     times: Pairs = (),
+    energies: Pairs = (),
     scaling: str | None = None,
     devices_per_node: int | None = None,
 ) -> ScalingCurve:
-    """Return a curve from ``(devices, value)`` pairs that somebody measured elsewhere."""
+    """Return a curve from ``(devices, value)`` pairs that somebody measured elsewhere.
+
+    ``energies`` are in kWh.
+    """
     return curve_from_numbers(
-        throughputs, times=times, scaling=scaling, devices_per_node=devices_per_node
+        throughputs,
+        times=times,
+        energies=energies,
+        scaling=scaling,
+        devices_per_node=devices_per_node,
     )

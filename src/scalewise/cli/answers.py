@@ -6,7 +6,16 @@ from typing import Annotated
 import typer
 
 from scalewise.cli.app import app
-from scalewise.cli.options import Json, PerNode, PerNodeAhead, Scaling, Source, Sources, Where
+from scalewise.cli.options import (
+    Json,
+    PerNode,
+    PerNodeAhead,
+    Price,
+    Scaling,
+    Source,
+    Sources,
+    Where,
+)
 from scalewise.cli.screen import echo, show
 from scalewise.errors import SpecError
 
@@ -39,9 +48,7 @@ def measure(
 @app.command()
 def explain(
     folder: Annotated[Path, typer.Argument(help="A study's folder.")],
-    price: Annotated[
-        float | None, typer.Option(min=0, help="What one device costs for one hour.")
-    ] = None,
+    price: Price = None,
     as_json: Json = False,
 ) -> None:
     """Show where the time and the efficiency went, and what to try.
@@ -109,13 +116,20 @@ def advise(  # noqa: PLR0913 - each is an option
             "--for",
             metavar="PURPOSE",
             help="deadline=2h, efficiency=0.8, budget=200 (device-hours), cost=500, "
-            "throughput=5000, time or balanced; several are one purpose.",
+            "energy=40kWh, throughput=5000, time or balanced; several are one purpose.",
         ),
     ],
     at: Annotated[
         str | None, typer.Option(help="Weigh doublings up to these devices; two, if not given.")
     ] = None,
-    price: Annotated[float | None, typer.Option(help="What one device costs for one hour.")] = None,
+    price: Price = None,
+    watts: Annotated[
+        float | None, typer.Option(help="What one device draws, where no energy was measured.")
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="The same from the catalog: the most that a device may draw."),
+    ] = None,
     whole_nodes: Annotated[
         bool, typer.Option("--whole-nodes", help="Charge nodes that are used in part whole.")
     ] = False,
@@ -129,6 +143,8 @@ def advise(  # noqa: PLR0913 - each is an option
     Example: scalewise advise runs/demo --for deadline=2h
 
     Example: scalewise advise published.csv --devices-per-node 4 --for efficiency=0.9
+
+    Example: scalewise advise published.csv --for energy=40kWh --device h100
     """
     from scalewise import collect
     from scalewise.analysis.advise import Purpose
@@ -141,7 +157,9 @@ def advise(  # noqa: PLR0913 - each is an option
         source, where=_pairs(where or []), scaling=scaling, devices_per_node=devices_per_node
     )
     more = beyond(curve, at) if at is not None else ()
-    found = choose(curve, purpose, more, price=price, whole_nodes=whole_nodes)
+    found = choose(
+        curve, purpose, more, price=price, watts=watts, device=device, whole_nodes=whole_nodes
+    )
     if as_json:
         typer.echo(advice.as_json(found))
     else:

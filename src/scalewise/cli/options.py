@@ -38,6 +38,16 @@ Where = Annotated[
     list[str] | None,
     typer.Option(metavar="KEY=VALUE", help="Which curve of a study that has several."),
 ]
+Price = Annotated[
+    str | None,
+    typer.Option(
+        "--price",
+        metavar="PRICE",
+        help="What one device costs for one hour: 2.50, or a name of `scalewise catalog prices`, "
+        "such as aws:p5.48xlarge or aws:p5.48xlarge:spot.",
+    ),
+]
+"""As it was written: ``catalog.rates.price_of`` makes a rate of it."""
 PerNodeAhead = Annotated[
     int | None,
     typer.Option(

@@ -1,4 +1,4 @@
-"""Verbs beside a study: export, port, doctor, plugins."""
+"""Verbs beside a study: export, port, doctor, catalog, plugins."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import typer
 
 from scalewise.cli.app import app
 from scalewise.cli.options import Json
-from scalewise.cli.screen import telling
+from scalewise.cli.screen import echo, telling
 from scalewise.errors import SpecError
 
 
@@ -116,6 +116,40 @@ def _collectives(output: Path, ranks: int | None, *, as_json: bool) -> None:
         tell("the exchange between ranks")
         found = sweep(output, ranks or max(2, own_ranks(engines.about("torch"))))
     typer.echo(json.dumps(found, indent=1) if as_json else f"{table(found)}\n\n{output}")
+
+
+@app.command()
+def catalog(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KIND] [WORDS…]",
+            help="devices, links or prices, all if none is named; then words to look for.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what is known of devices, links and prices, each with its source and date.
+
+    Example: scalewise catalog prices h100
+
+    Example: scalewise catalog devices
+    """
+    from scalewise.catalog.machines import KINDS, search
+    from scalewise.report import catalog as shown
+
+    asked = words or []
+    kinds = [asked[0]] if asked[:1] and asked[0] in KINDS else list(KINDS)
+    found = {kind: search(kind, asked[1:] if len(kinds) == 1 else asked) for kind in kinds}
+    if not any(found.values()):
+        raise SpecError(
+            f"nothing in the catalog fits {' '.join(asked)!r}",
+            hint="leave a word out; `scalewise catalog prices` shows all prices",
+        )
+    if as_json:
+        typer.echo(shown.as_json(found))
+    else:
+        echo(shown.sections(found))
 
 
 @app.command()

@@ -27,6 +27,7 @@ from typing import Any
 from scalewise.checks import refuse_unknown
 from scalewise.errors import SpecError
 from scalewise.frameworks import Outline, Quality, too_few
+from scalewise.frameworks.meter import Meter, write_node
 from scalewise.probe import Laps, Probe
 from scalewise.spec import Parallelism, RunSpec, Topology
 
@@ -70,6 +71,10 @@ class Law:
     shutdown: float = 0.5
     memory: float = 2e9
     """Bytes on each device."""
+    watts: float = 0.0
+    """Of a device that computes; without them nothing is metered."""
+    idle_watts: float = 0.0
+    """Of a device that waits: for others, for input, before and after the training."""
     noise: float = 0.0
     """Standard deviation of steps, in logarithms."""
     drift: float = 0.0
@@ -153,6 +158,7 @@ class Fake:
         self._noise: list[float] = []
         self._slowest: list[float] = []
         self._laps: list[Lap] = []
+        self._meters: list[Meter] = []
 
     def check(self, spec: RunSpec) -> None:
         law = Law.of(spec.options)
@@ -197,6 +203,7 @@ class Fake:
             with probe.span(name):
                 clock.time += seconds
         session = FakeSession(spec, law, clock, rank)
+        session.meter.read(clock.time)
         self._noise = self._noise or noise(spec, law, session.total_steps)
         self._slowest = self._slowest or session.slowest()
         if not self._laps or law.unlike:
@@ -208,6 +215,18 @@ class Fake:
                 clock.time += law.checkpoint
         with probe.span("shutdown"):
             clock.time += law.shutdown
+        session.meter.read(clock.time)
+        if law.watts:
+            self._write(spec, rank, probe, session.meter)
+
+    def _write(self, spec: RunSpec, rank: int, probe: Probe, meter: Meter) -> None:
+        """Keep a device's meter, and write those of a node when its last rank was played."""
+        self._meters.append(meter)
+        if len(self._meters) == spec.topology.devices:
+            host = f"node-{rank // spec.topology.devices}"
+            launched = probe.wall() - meter.readings[-1][0]
+            write_node(probe.folder, host, probe.attempt, launched, self._meters)
+            self._meters = []
 
 
 class FakeSession:
@@ -227,6 +246,8 @@ class FakeSession:
         self.total_steps = steps * (spec.epochs or 1)
         self.laps: list[Lap] = []
         """What this rank does in each step."""
+        self.meter = Meter(law.watts, law.idle_watts)
+        self._computed = 0.0
         self._done = 0
 
     def work(self, rank: int) -> list[float]:
@@ -257,12 +278,14 @@ class FakeSession:
         ]
 
     def begin(self, epoch: int) -> None:
-        """Nothing to shuffle."""
+        """Nothing to shuffle; the meter is read."""
+        self.meter.read(self._clock.time)
 
     def step(self, probe: Laps) -> int:
         clock = self._clock
         wait, forward, backward, sync = self.laps[self._done]
         self._done += 1
+        self._computed += forward + backward
         clock.time += wait
         probe.lap("input")
         clock.time += forward
@@ -274,7 +297,9 @@ class FakeSession:
         return self._samples
 
     def settle(self) -> None:
-        """The clock is always settled."""
+        """The clock is always settled; the meter is read."""
+        self.meter.read(self._clock.time, self._computed)
+        self._computed = 0.0
 
     def losses(self) -> list[float]:
         return []

@@ -12,6 +12,7 @@ has one, a simulated one in the fake machine.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
 
@@ -100,6 +101,16 @@ class Probe:
         self._marks: list[Any] = []
         self._mark = self.clock.mark
         self._written = 0
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        return self._file.path.parent
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at the run this is."""
+        return self._file.attempt
 
     def use(self, clock: Clock) -> None:
         """Mark steps by another clock from here on; call it between windows."""

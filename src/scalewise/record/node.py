@@ -75,8 +75,15 @@ class NodeRecord:
 
 def read_nodes(folder: Path, attempt: int) -> tuple[NodeRecord, ...]:
     """Return what was sampled during one attempt, one record per machine, by name."""
-    found = (_read_node(path, attempt) for path in sorted(folder.glob("node-*.jsonl")))
+    found = (_whole(path, attempt) for path in sorted(folder.glob("node-*.jsonl")))
     return tuple(node for node in found if node is not None)
+
+
+def _whole(path: Path, attempt: int) -> NodeRecord | None:
+    try:
+        return _read_node(path, attempt)
+    except (KeyError, TypeError, ValueError, AttributeError) as why:
+        raise RecordError(f"{path} is damaged: {why!r}") from why
 
 
 def _read_node(path: Path, attempt: int) -> NodeRecord | None:

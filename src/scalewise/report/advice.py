@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalewise.analysis.advise import Advice, Scale
+from scalewise.analysis.advise.power import unit_of
 from scalewise.analysis.measure import Estimate
+from scalewise.analysis.measure.energy import JOULES
 from scalewise.report.formats import SCHEMA, plain
 from scalewise.report.table import NONE, Section, by_devices, number, percent, value
 
@@ -26,6 +28,7 @@ class _Row:
 def sections(found: Advice) -> list[Section]:
     """Return the advice: the reason, the neighbours, and everything it was chosen from."""
     rows = [_Row(scale, _what(found, scale)) for scale in found.scales]
+    unit = unit_of(max((each.energy.value for each in found.scales if each.energy), default=0.0))
     table = by_devices(rows, "What was weighed", [
         ("topology", lambda r: str(r.scale.topology or NONE)),
         ("time s", lambda r: value(r.scale.time)),
@@ -34,7 +37,9 @@ def sections(found: Advice) -> list[Section]:
         ("device-hours", lambda r: value(r.scale.device_hours)),
         ("low", lambda r: _end(r.scale.device_hours, "low")),
         ("high", lambda r: _end(r.scale.device_hours, "high")),
-        ("cost", lambda r: value(r.scale.cost)),
+        (f"cost {found.rate.currency}" if found.rate and found.rate.currency else "cost",
+         lambda r: value(r.scale.cost)),
+        (unit, lambda r: value(r.scale.energy and r.scale.energy * (1 / JOULES[unit]))),
         (f"{found.curve.unit}/s", lambda r: value(r.scale.throughput)),
         ("efficiency", lambda r: percent(r.scale.efficiency)),
         ("chance", lambda r: percent(r.scale.chance)),
@@ -66,6 +71,8 @@ def as_json(found: Advice) -> str:
         "where": dict(curve.where),
         "purpose": str(found.purpose),
         "price": found.price,
+        "rate": plain(found.rate),
+        "power": plain(found.power),
         "devices": chosen.devices if chosen else None,
         "topology": str(chosen.topology) if chosen and chosen.topology else None,
         "reason": found.reason,
@@ -88,6 +95,6 @@ def _scale(scale: Scale | None) -> dict[str, Any] | None:
     if scale is None:
         return None
     names = ("devices", "nodes", "charged", "measured", "throughput", "time", "efficiency",
-             "device_hours", "cost", "chance")  # fmt: skip
+             "device_hours", "cost", "energy", "chance")  # fmt: skip
     told = {name: plain(getattr(scale, name)) for name in names}
     return {**told, "topology": str(scale.topology) if scale.topology else None}

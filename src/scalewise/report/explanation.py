@@ -56,7 +56,7 @@ def _section(found: Explanation) -> Section:
             "The complete time in seconds, and how it grew since the baseline",
             [(name, _part(name)) for name in SPANS],
         ),
-        _costs(last),
+        _costs(last, found.rate.currency if found.rate else None),
         _changes(last),
         _hosts(found),
         _devices(found),
@@ -181,6 +181,8 @@ def _lines(found: Explanation) -> list[str]:
             f"computation is not the largest part of a step from {counted(turn, 'device')} on: "
             f"{regime} is"
         )
+    if found.rate and found.rate.name:
+        lines.append(f"a price of {found.rate}")
     elif last.regime:
         lines.append("computation is the largest part of a step everywhere")
     return lines + (_seen("tune", found.tune) if found.tune else [])
@@ -205,8 +207,9 @@ def _seen(label: str, guards: Sequence[Guard]) -> list[str]:
     return told
 
 
-def _costs(point: Breakdown) -> Table:
+def _costs(point: Breakdown, currency: str | None) -> Table:
     priced = any(cost.money is not None for cost in point.costs.values())
+    money = f"{currency} per hour" if currency else "per hour"
 
     def row(cause: str, cost: Cost) -> tuple[str, ...]:
         there = abs(cost.step) >= ROUNDING
@@ -215,7 +218,7 @@ def _costs(point: Breakdown) -> Table:
 
     return Table(
         f"What each cause costs on {counted(point.devices, 'device')}",
-        ("cause", "ms per step", "s in the steady part", "devices", *["per hour"] * priced),
+        ("cause", "ms per step", "s in the steady part", "devices", *[money] * priced),
         tuple(row(cause, cost) for cause, cost in point.costs.items()),
     )
 

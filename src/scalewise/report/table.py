@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve, unlike
+from scalewise.analysis.measure.energy import COVERS, JOULES
 
 NONE = "–"
 """Stands for what is not known."""
@@ -90,6 +91,7 @@ def _section(curve: ScalingCurve) -> Section:
         by_devices(curve.points, "Where the complete time went, in seconds", [
             (name, _part(name)) for name in SPANS
         ]),
+        by_devices(curve.points, "Energy", _energy(curve.points)),
         by_devices(curve.points, "Work, memory, quality", [
             ("global batch", lambda p: whole(p.global_batch)),
             ("batches/rank", lambda p: whole(p.batches_per_rank)),
@@ -114,6 +116,28 @@ def _section(curve: ScalingCurve) -> Section:
     )
 
 
+def _energy(points: Sequence[Point]) -> list[tuple[str, Cell]]:
+    """Return the columns of the energy, in a unit that is not too small for the largest."""
+    largest = max((p.energy.value for p in points if p.energy), default=0.0)
+    unit = "kWh" if largest >= JOULES["kWh"] else "Wh"
+    apart = any(p.energy_covers != "processors" for p in points if p.energy_hosts)
+
+    def told(energy: Estimate | None) -> str:
+        return value(energy and energy * (1 / JOULES[unit]))
+
+    return [
+        (unit, lambda p: told(p.energy)),
+        ("±", lambda p: spread(p.energy)),
+        ("W per device", lambda p: value(p.power)),
+        ("J per sample", lambda p: number(_per_sample(p))),
+        (f"hosts' processors {unit}", lambda p: told(p.energy_hosts) if apart else NONE),
+    ]
+
+
+def _per_sample(point: Point) -> float | None:
+    return point.energy.value / point.samples if point.energy and point.samples else None
+
+
 def _lines(curve: ScalingCurve) -> list[str]:
     held = {"weak": "batch per device fixed", "strong": "global batch fixed"}
     rule = (
@@ -131,6 +155,8 @@ def _lines(curve: ScalingCurve) -> list[str]:
         turn = curve.turns_at
         where = f"dominates from {counted(turn, 'device')} on" if turn else "never dominates here"
         lines.append(f"overhead {where}{approximately}")
+    covered = dict.fromkeys(point.energy_covers for point in curve.points if point.energy)
+    lines += [COVERS[each] for each in covered if each]
     return lines
 
 

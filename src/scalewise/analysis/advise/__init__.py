@@ -1,6 +1,7 @@
 """How many devices to use for a purpose, and why.
 
 purpose  limits to keep, and what is best among what keeps them
+power    how much energy a scale would take
 scale    one number of devices as a choice
 choice   the whole answer: the scale that serves a purpose, its neighbours, the reason
 returns  where more devices stop paying, and the part of the job that is the cause
@@ -11,6 +12,7 @@ target   work, steps and time to target at any batch, and where more devices sto
 """
 
 from scalewise.analysis.advise.choice import Advice, advise
+from scalewise.analysis.advise.power import Power
 from scalewise.analysis.advise.purpose import Limit, Purpose
 from scalewise.analysis.advise.returns import Returns
 from scalewise.analysis.advise.scale import Scale
@@ -19,6 +21,7 @@ from scalewise.analysis.advise.target import Target, by_noise, published, work_t
 __all__ = [
     "Advice",
     "Limit",
+    "Power",
     "Purpose",
     "Returns",
     "Scale",

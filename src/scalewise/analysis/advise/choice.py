@@ -3,6 +3,7 @@
 Every scale that was measured or can be predicted is weighed by what it takes:
 
     device-hours = devices × time / 3600        cost = device-hours × price
+    energy: as it was measured, or as ``power`` has it
 
 A scale serves a purpose if its expected values keep all limits; the chance that
 it really does is read from its interval, taken as log-normal.
@@ -16,13 +17,14 @@ from numbers import Real
 from scipy.special import ndtr
 
 from scalewise.analysis.advise import words
+from scalewise.analysis.advise.power import Power, power_of
 from scalewise.analysis.advise.purpose import Limit, Purpose
 from scalewise.analysis.advise.returns import Returns, returns
-from scalewise.analysis.advise.scale import Scale
+from scalewise.analysis.advise.scale import Scale, scales_of
 from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.analysis.measure.estimate import quantile
-from scalewise.analysis.predict import Ahead, Prediction, predict
-from scalewise.checks import positive
+from scalewise.analysis.predict import Prediction, predict
+from scalewise.catalog.rates import Rate, price_of, same_money
 from scalewise.errors import NotEnoughData, SpecError
 
 AHEAD = 2
@@ -48,7 +50,15 @@ class Advice:
     reason: str
     returns: Returns
     """Where more devices stop paying, and why."""
-    price: float | None = None
+    power: Power | None = None
+    """What energy follows from, where it is known."""
+    rate: Rate | None = None
+    """What one device costs for one hour, and where that is from."""
+
+    @property
+    def price(self) -> float | None:
+        """The number alone."""
+        return self.rate.per_device_hour if self.rate else None
 
     @property
     def curve(self) -> ScalingCurve:
@@ -90,6 +100,10 @@ class Advice:
             if other
         ]
         told += self.returns.sentences
+        if self.power:
+            told.append(self.power.says)
+        if self.rate and self.rate.name:
+            told.append(f"A price of {self.rate}.")
         if self.prediction.next and not self.closest.measured:
             told.append(str(self.prediction.next))
         return tuple(told)
@@ -108,24 +122,29 @@ def advise(
     purpose: Purpose,
     at: Iterable[int] = (),
     *,
-    price: float | None = None,
+    price: Rate | float | str | None = None,
+    watts: float | None = None,
+    device: str | None = None,
     whole_nodes: bool = False,
 ) -> Advice:
     """Return how many devices serve a purpose best.
 
     Weighed are the measured numbers of devices and doublings beyond them: up to
-    ``at``, or two. ``price`` is that of one device for one hour; ``whole_nodes``
-    charges a node that is used in part as if all of it were.
+    ``at``, or two. ``price`` is that of one device for one hour, or a name of
+    the price list; ``watts`` is what a device draws, or ``device`` names one of the
+    catalog, where no energy was measured; ``whole_nodes`` charges a node that is used
+    in part as if all of it were.
     """
-    if price is not None:
-        positive("price", price, example=2.5)
+    rate = None if price is None else price_of(price)
     found = predict(curve, _counts(curve, list(at)))
-    scales = _scales(found, price, whole_nodes=whole_nodes)
+    power = power_of(curve, watts, device)
+    scales = scales_of(found, rate, power, whole_nodes=whole_nodes)
     for limit in purpose.limits:
-        _known(limit, scales, price)
+        _known(limit, scales, rate)
     judged = tuple(replace(scale, chance=_chance(scale, purpose)) for scale in scales)
     fit = [scale for scale in judged if all(_off(scale, limit) <= 0 for limit in purpose.limits)]
-    chosen = _best(fit, purpose) if fit else None
+    by_energy = all(scale.energy for scale in scales)
+    chosen = _best(fit, purpose, by_energy=by_energy) if fit else None
     closest = chosen or min(judged, key=lambda scale: max(_offs(scale, purpose)))
     return Advice(
         purpose=purpose,
@@ -137,7 +156,8 @@ def advise(
         if chosen
         else words.missed(closest, purpose, judged),
         returns=returns(found, judged),
-        price=price,
+        power=power,
+        rate=rate,
     )
 
 
@@ -156,58 +176,24 @@ def _counts(curve: ScalingCurve, at: Sequence[int]) -> list[int]:
     return [*measured, *doublings, *at]
 
 
-def _scales(found: Prediction, price: float | None, *, whole_nodes: bool) -> list[Scale]:
-    """Return every scale that can be weighed; by time, or by throughput where times say nothing."""
-    by_time = all(point.time for point in found.points)
-    points = {point.devices: point for point in reversed(found.curve.points)}
-    per_node = found.curve.devices_per_node
-    if whole_nodes and per_node is None:
-        raise SpecError(
-            "whole nodes cannot be charged: the devices per node are not known",
-            hint="--devices-per-node 4, or devices_per_node=4 in Python",
-        )
-
-    def scale(ahead: Ahead) -> Scale:
-        seen = points.get(ahead.devices)
-        nodes = seen.nodes if seen else ahead.nodes
-        charged = nodes * per_node if whole_nodes and nodes and per_node else ahead.devices
-        time = ahead.time if by_time else None
-        hours = time * (charged / 3600) if time else None
-        return Scale(
-            devices=ahead.devices,
-            nodes=nodes,
-            charged=charged,
-            measured=seen is not None,
-            throughput=ahead.throughput,
-            time=time,
-            efficiency=_efficiency(ahead, found),
-            device_hours=hours,
-            cost=hours * price if hours and price else None,
-        )
-
-    return [scale(ahead) for ahead in found.points if by_time or ahead.throughput]
-
-
-def _efficiency(ahead: Ahead, found: Prediction) -> Estimate | None:
-    """Return the efficiency against the baseline: by throughput, or by time if that is all."""
-    base = found.curve.baseline
-    growth = ahead.devices / base.devices
-    if growth == 1:
-        return Estimate(1.0, 1.0, 1.0, len(found.curve.points))
-    if base.throughput and ahead.throughput:
-        return ahead.throughput * (1 / (base.throughput.value * growth))
-    if base.throughput or not (base.time and ahead.time):
-        return None
-    whole = base.time.value / growth
-    return ahead.time.through(lambda seconds: whole / seconds)
-
-
-def _known(limit: Limit, scales: Sequence[Scale], price: float | None) -> None:
+def _known(limit: Limit, scales: Sequence[Scale], rate: Rate | None) -> None:
     """Refuse a limit on what this curve does not tell."""
-    if limit.name == "cost" and price is None:
+    if limit.name == "cost" and rate is None:
         raise SpecError(
             f"{limit} needs the price of one device for one hour",
-            hint="--price 2.50, or price=2.5 in Python",
+            hint="--price 2.50 or --price aws:p5.48xlarge; price=2.5 in Python",
+        )
+    money = rate.currency if rate else None
+    if limit.unit and rate and money and not same_money(limit.unit, money):
+        raise SpecError(
+            f"{limit} and the price of {rate.name}, which is in {money}, are different money",
+            hint=f"there are no exchange rates: give the cost in {money}, or the price as a number",
+        )
+    timed = all(scale.time for scale in scales)
+    if limit.name == "energy" and timed and any(scale.energy is None for scale in scales):
+        raise SpecError(
+            f"{limit} cannot be told: no energy was measured",
+            hint="--watts 700, or --device h100 for what it may draw at most",
         )
     if any(_value(scale, limit) is None for scale in scales):
         missing = "throughput" if limit.floor else "time of equal work"
@@ -224,6 +210,7 @@ def _value(scale: Scale, limit: Limit) -> Estimate | None:
         "efficiency": scale.efficiency,
         "budget": scale.device_hours,
         "cost": scale.cost,
+        "energy": scale.energy,
         "throughput": scale.throughput,
     }
     return held[limit.name]
@@ -265,12 +252,16 @@ def chance(value: Estimate, bound: float, *, floor: bool) -> float | None:
     return 1 - below if floor else below
 
 
-def _best(fit: Sequence[Scale], purpose: Purpose) -> Scale:
+def _best(fit: Sequence[Scale], purpose: Purpose, *, by_energy: bool) -> Scale:
     """Return the best scale by the purpose's goal; of those alike, the one with fewer devices."""
+
+    def taken(scale: Scale) -> float:
+        return scale.energy.value if by_energy and scale.energy else scale.spent
+
     by: dict[str, Callable[[Scale], float]] = {
         "device-hours": lambda scale: scale.spent,
         "time": lambda scale: scale.slowness,
-        "balanced": lambda scale: scale.spent * scale.slowness,
+        "balanced": lambda scale: taken(scale) * scale.slowness,
     }
     least = min(map(by[purpose.goal], fit))
     alike = [scale for scale in fit if by[purpose.goal](scale) <= least * (1 + ALIKE)]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Literal
 
+from scalewise.analysis.measure.energy import JOULES
 from scalewise.checks import nearest
 from scalewise.errors import SpecError
 
@@ -15,6 +16,7 @@ EXAMPLES = {
     "efficiency": "efficiency=0.8",
     "budget": "budget=200",
     "cost": "cost=500",
+    "energy": "energy=40kWh",
     "throughput": "throughput=5000",
     "time": "time",
     "balanced": "balanced",
@@ -32,18 +34,21 @@ UNITS = {
     "efficiency": ("", "%"),
     "budget": ("", "h", "device-hours"),
     "throughput": ("", "/s"),
+    "energy": tuple(JOULES),
 }
 """What may follow a number; money may have any name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A bound on one quantity: seconds, a share, device-hours, money or work per second."""
+    """A bound on a quantity: seconds, a share, device-hours, money, joules or work per second."""
 
     name: str
     bound: float
     text: str
     """As it was written."""
+    unit: str = ""
+    """Of money: its name, where one was written."""
 
     @property
     def floor(self) -> bool:
@@ -109,17 +114,17 @@ def _text(word: object) -> str:
 
 def _limit(part: str) -> Limit:
     name, equals, rest = (word.strip() for word in part.partition("="))
-    if name == "energy":
-        raise SpecError(
-            "energy is not measured yet", hint="balanced lets device-hours stand for it"
-        )
     if name not in EXAMPLES:
         raise SpecError(f"not a purpose: {part!r}", hint=nearest(name, EXAMPLES) or _examples())
     if name in GOALS:
         raise SpecError(f"{name} takes no number, got {part!r}", hint=f"write {name} alone")
     if not equals or not rest:
         raise SpecError(f"{name} needs a number", hint=f"for example {EXAMPLES[name]}")
-    bound = _duration(part, rest) if name == "deadline" else _amount(part, name, rest)
+    unit = ""
+    if name == "deadline":
+        bound = _duration(part, rest)
+    else:
+        bound, unit = _amount(part, name, rest)
     if bound <= 0 or not isfinite(bound):
         why = "a deadline must lie ahead" if name == "deadline" else f"{name} must be above 0"
         raise SpecError(f"{why}, got {part!r}", hint=f"for example {EXAMPLES[name]}")
@@ -128,7 +133,7 @@ def _limit(part: str) -> Limit:
             f"an efficiency is a share from 0 to 1, got {part!r}",
             hint=f"for example efficiency=0.8{f' or efficiency={rest}%' if bound <= 100 else ''}",
         )
-    return Limit(name, bound, f"{name}={rest}")
+    return Limit(name, bound, f"{name}={rest}", unit if name == "cost" else "")
 
 
 def _duration(part: str, rest: str) -> float:
@@ -141,13 +146,16 @@ def _duration(part: str, rest: str) -> float:
     return sum(float(number) * SECONDS[unit] for number, unit in re.findall(piece, rest))
 
 
-def _amount(part: str, name: str, rest: str) -> float:
+def _amount(part: str, name: str, rest: str) -> tuple[float, str]:
+    """Read a number and what follows it."""
     found = re.fullmatch(rf"{NUMBER}\s*(.*)", rest)
     if not found or (name != "cost" and found[2] not in UNITS[name]):
+        units = f" with {', '.join(JOULES)}" if name == "energy" else ""
         raise SpecError(
-            f"{name} must be a number, got {part!r}", hint=f"for example {EXAMPLES[name]}"
+            f"{name} must be a number{units}, got {part!r}", hint=f"for example {EXAMPLES[name]}"
         )
-    return float(found[1]) * (0.01 if found[2] == "%" else 1)
+    factor = 0.01 if found[2] == "%" else JOULES.get(found[2], 1) if name == "energy" else 1
+    return float(found[1]) * factor, found[2].strip()
 
 
 def _examples() -> str:

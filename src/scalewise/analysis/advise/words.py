@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
+from scalewise.analysis.advise.power import unit_of
 from scalewise.analysis.advise.purpose import Goal, Limit, Purpose
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.measure import Estimate
+from scalewise.analysis.measure.energy import JOULES
 from scalewise.analysis.predict.laws import short
 
 BEST: dict[Goal, tuple[str, str]] = {
@@ -12,12 +14,16 @@ BEST: dict[Goal, tuple[str, str]] = {
     "time": ("are", "the fastest"),
     "balanced": ("have", "the least device-hours × time (device-hours stand for energy)"),
 }
+BY_ENERGY = "the least energy × time"
+"""What balanced means where energy is known at every scale."""
 ONE = {"take": "takes", "are": "is", "have": "has"}
 
 
 def reason(chosen: Scale, purpose: Purpose, scales: Sequence[Scale]) -> str:
     """Say why this scale: what it is best in, among which, and its numbers."""
     verb, best = BEST[purpose.goal]
+    if purpose.goal == "balanced" and all(scale.energy for scale in scales):
+        best = BY_ENERGY
     verb = ONE[verb] if chosen.devices == 1 else verb
     among = f"of those that meet {listed(purpose.limits)}" if purpose.limits else (
         f"of {_span(scales)}"
@@ -58,11 +64,17 @@ def _told(scale: Scale, say: Callable[[Estimate], str]) -> str:
     parts = [
         f"{say(scale.time)} s" if scale.time else "",
         f"{say(scale.device_hours)} device-hours" if scale.device_hours else "",
-        f"a cost of {say(scale.cost)}" if scale.cost else "",
+        f"a cost of {say(scale.cost)} {scale.currency or ''}".rstrip() if scale.cost else "",
+        f"{_energy(scale.energy, say)}" if scale.energy else "",
         f"{say(scale.throughput)} per second" if scale.throughput and not scale.time else "",
         f"efficiency {percent(scale.efficiency.value)}" if scale.efficiency else "",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _energy(joules: Estimate, say: Callable[[Estimate], str]) -> str:
+    unit = unit_of(joules.value)
+    return f"{say(joules * (1 / JOULES[unit]))} {unit}"
 
 
 def _range(estimate: Estimate) -> str:

@@ -38,6 +38,7 @@ from scalewise.analysis.explain.words import Balance, Loaders, Story, Told, tell
 from scalewise.analysis.measure import Point, ScalingCurve
 from scalewise.analysis.measure.ledger import Ledger, ledger
 from scalewise.analysis.measure.window import Window, steady
+from scalewise.catalog.rates import Rate, price_of
 from scalewise.record.node import NodeRecord
 from scalewise.record.read import RunRecord
 from scalewise.record.trace import Trace
@@ -78,21 +79,25 @@ def explain(
     curve: ScalingCurve,
     records: Sequence[RunRecord],
     *,
-    price: float | None = None,
+    price: Rate | float | str | None = None,
     traces: Mapping[Path, Sequence[Trace]] | None = None,
     nodes: Mapping[Path, Sequence[NodeRecord]] | None = None,
 ) -> Explanation:
     """Return the causes of a curve, from the records it was measured from.
 
+    ``price`` is that of one device for one hour, or a name of the price list;
     ``traces`` are those of each run's folder, where some were made, and ``nodes``
     what the samplers saw.
     """
+    rate = None if price is None else price_of(price)
+    each_hour = rate.per_device_hour if rate else None
     groups = list(_grouped(curve, records))
     base = groups[0][1]
     seen = guards(records)
     points = []
     for point, runs in groups:
-        found, busy = _breakdown(point, runs, curve.baseline, base, price), _busy(runs, nodes or {})
+        found = _breakdown(point, runs, curve.baseline, base, each_hour)
+        busy = _busy(runs, nodes or {})
         warnings = (*found.warnings, *_apart(busy))
         trace = _trace(runs, traces or {})
         points.append(replace(found, trace=trace, busy=busy, warnings=warnings))
@@ -106,7 +111,8 @@ def explain(
         ),
         correct=_of_kind("correct", seen),
         tune=_of_kind("tune", seen),
-        price=price,
+        price=each_hour,
+        rate=rate,
         warnings=curve.warnings,
     )
 

@@ -9,6 +9,7 @@ from scalewise.analysis.explain.utilisation import HostUtilisation, Utilisation
 from scalewise.analysis.explain.watched import Guard
 from scalewise.analysis.explain.whatif import WhatIf
 from scalewise.analysis.measure import Estimate
+from scalewise.catalog.rates import Rate
 
 LEAST = 0.02
 """Efficiency that is worth a word."""
@@ -155,6 +156,8 @@ class Explanation:
     """What should be tuned on one device first; nothing where nobody looked."""
     price: float | None = None
     """Of one device for one hour."""
+    rate: Rate | None = None
+    """The same, and where it is from."""
     warnings: tuple[str, ...] = ()
 
     @property

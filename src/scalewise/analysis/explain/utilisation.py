@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scalewise.analysis.measure.energy import energy_between
 from scalewise.record.node import DeviceRecord, NodeRecord
 from scalewise.record.read import Numbers
 
@@ -150,27 +151,6 @@ def weighted_mean(values: Numbers, weights: Numbers) -> float | None:
 def _highest(values: Numbers, weights: Numbers) -> float | None:
     known = values[(weights > 0) & ~np.isnan(values)]
     return float(known.max()) if known.size else None
-
-
-def energy_between(at: Numbers, counter: Numbers, start: float, end: float) -> float | None:
-    """Return the joules that a counter climbed between two moments, read between its samples.
-
-    Nothing if the samples do not reach over both moments, or if the counter
-    was set back in between: part of the energy would be missing.
-
-    >>> energy_between(np.array([0.0, 1.0, 2.0]), np.array([50.0, 150.0, 350.0]), 0.5, 1.5)
-    150.0
-    """
-    known = ~np.isnan(counter)
-    at, counter = at[known], counter[known]
-    if not at.size or start < at[0] or end > at[-1]:
-        return None
-    first = np.searchsorted(at, start, side="right") - 1
-    last = np.searchsorted(at, end)
-    if (np.diff(counter[first : last + 1]) < 0).any():
-        return None
-    low, high = np.interp([start, end], at, counter)
-    return float(high - low)
 
 
 def idle_periods(

@@ -3,6 +3,7 @@
 estimate   a number with its interval
 window     the steady part of one run, and the parts of its whole life
 ledger     what every rank did in each steady step, side by side
+energy     what a run took, by the counters of its devices and hosts
 curve      points against devices, and what follows from comparing them
 summary    curves from the records of a study
 table      curves from numbers that somebody measured elsewhere

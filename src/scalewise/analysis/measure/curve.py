@@ -35,6 +35,14 @@ class Point:
     first_epoch_time: Estimate | None = None
     complete: Mapping[str, Estimate] = field(default_factory=dict)
     """The complete time by parts of the job's life; with ``unexplained`` they sum to it."""
+    energy: Estimate | None = None
+    """Joules of what did the computing, over the complete time."""
+    energy_covers: str | None = None
+    """What that counts: ``accelerators`` without their hosts, or the hosts' ``processors``."""
+    energy_hosts: Estimate | None = None
+    """Joules of the hosts' processors."""
+    power: Estimate | None = None
+    """Mean watts of a device over the complete time."""
     memory: Estimate | None = None
     """Peak bytes on the fullest device."""
     held: Estimate | None = None

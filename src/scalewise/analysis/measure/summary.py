@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from scalewise.analysis.measure.curve import Point, ScalingCurve, compare, differences
+from scalewise.analysis.measure.energy import Sampled, point_energy
 from scalewise.analysis.measure.estimate import Estimate, within_run
 from scalewise.analysis.measure.ledger import ledger
 from scalewise.analysis.measure.window import (
@@ -27,8 +28,13 @@ SAME_BATCH = 0.05
 """How far an observed batch may be from a rule: the last one of an epoch is often smaller."""
 
 
-def scaling_curves(study: StudySpec, records: Iterable[RunRecord]) -> list[ScalingCurve]:
-    """Return the study's curves, repeats folded into their points."""
+def scaling_curves(
+    study: StudySpec, records: Iterable[RunRecord], nodes: Sampled | None = None
+) -> list[ScalingCurve]:
+    """Return the study's curves, repeats folded into their points.
+
+    ``nodes`` is what the samplers saw, by the runs' folders: without it no energy is known.
+    """
     by_curve: dict[str, list[RunRecord]] = {}
     for record in records:
         by_curve.setdefault(repr(study.where(record.spec)), []).append(record)
@@ -36,15 +42,15 @@ def scaling_curves(study: StudySpec, records: Iterable[RunRecord]) -> list[Scali
         raise NotEnoughData(
             f"{study.name} has no finished run", hint="`scalewise run` starts what is missing"
         )
-    return [_curve(study, found) for found in by_curve.values()]
+    return [_curve(study, found, nodes or {}) for found in by_curve.values()]
 
 
-def _curve(study: StudySpec, records: Sequence[RunRecord]) -> ScalingCurve:
+def _curve(study: StudySpec, records: Sequence[RunRecord], nodes: Sampled) -> ScalingCurve:
     def place(record: RunRecord) -> tuple[int, int]:
         return record.spec.topology.world, record.spec.topology.nodes
 
     ordered = sorted(records, key=place)
-    points = [_point(list(repeats)) for _, repeats in groupby(ordered, key=place)]
+    points = [_point(list(repeats), nodes) for _, repeats in groupby(ordered, key=place)]
     smallest = min(run.topology.world for run in study.runs())
     missing = points[0].devices > smallest
     first = ordered[0]
@@ -127,7 +133,7 @@ def _observed_scaling(points: Sequence[Point]) -> str | None:
     return None
 
 
-def _point(repeats: list[RunRecord]) -> Point:
+def _point(repeats: list[RunRecord], nodes: Sampled) -> Point:
     """Summarize the repeats of one topology."""
     spec = repeats[0].spec
     windows = [steady(record) for record in repeats]
@@ -167,6 +173,7 @@ def _point(repeats: list[RunRecord]) -> Point:
             name: Estimate.of_shares([parts.get(name, 0.0) for parts in lives]) * whole
             for name in dict.fromkeys(name for parts in lives for name in parts)
         },
+        **point_energy(repeats, nodes),
         memory=Estimate.of([peak for peak in memory if peak]) if all(memory) else None,
         held=Estimate.of([most for most in held if most]) if all(held) else None,
         compression=_compression(repeats),

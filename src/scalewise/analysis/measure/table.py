@@ -3,15 +3,18 @@
 import csv
 import math
 from collections.abc import Iterable, Sequence
-from typing import SupportsFloat, SupportsIndex
+from typing import Any, SupportsFloat, SupportsIndex
 
 from scalewise.analysis.measure.curve import Point, ScalingCurve, compare
+from scalewise.analysis.measure.energy import JOULES, watts
 from scalewise.analysis.measure.estimate import Estimate
 from scalewise.checks import nearest
 from scalewise.errors import SpecError
 
-COLUMNS = ("devices", "throughput", "time", "samples")
-EXAMPLE = "the first line is devices,throughput[,time] or devices,time[,samples]"
+COLUMNS = ("devices", "throughput", "time", "samples", "energy_kwh")
+EXAMPLE = (
+    "the first line is devices,throughput[,time] or devices,time[,samples]; energy_kwh may follow"
+)
 
 
 def curve_from_numbers(
@@ -22,8 +25,11 @@ def curve_from_numbers(
     scaling: str | None = None,
     devices_per_node: int | None = None,
     samples: Iterable[tuple[int, float]] = (),
+    energies: Iterable[tuple[int, float]] = (),
 ) -> ScalingCurve:
     """Return the curve of ``(devices, throughput)`` and ``(devices, time)`` pairs.
+
+    ``energies`` are in kWh, of all devices over that time.
 
     >>> curve = curve_from_numbers([(1, 240.0), (2, 464.0)], scaling="weak")
     >>> round(curve.points[1].efficiency.value, 3)
@@ -33,6 +39,7 @@ def curve_from_numbers(
         "throughput": _column("throughput", throughputs),
         "time": _column("time", times),
         "samples": _column("samples", samples),
+        "energy": _column("energy", energies),
     }
     if scaling not in (None, "weak", "strong"):
         raise SpecError(
@@ -60,6 +67,7 @@ def curve_from_numbers(
                 throughput_per_device=Estimate(x / devices) if x else None,
                 time=Estimate(t) if t else None,
                 samples=round(w) if w else None,
+                **_energy(devices, t, columns["energy"].get(devices)),
             )
         )
     return compare(
@@ -70,6 +78,14 @@ def curve_from_numbers(
             devices_per_node=devices_per_node,
         )
     )
+
+
+def _energy(devices: int, seconds: float | None, kwh: float | None) -> dict[str, Any]:
+    if kwh is None:
+        return {}
+    joules = kwh * JOULES["kWh"]
+    power = Estimate(watts(joules, seconds, devices)) if seconds else None
+    return {"energy": Estimate(joules), "energy_covers": "as given", "power": power}
 
 
 def _column(name: str, pairs: Iterable[tuple[int, float]]) -> dict[int, float]:
@@ -151,6 +167,7 @@ def curve_from_csv(
         pairs("throughput"),
         times=pairs("time"),
         samples=pairs("samples"),
+        energies=pairs("energy_kwh"),
         name=name,
         scaling=scaling,
         devices_per_node=devices_per_node,

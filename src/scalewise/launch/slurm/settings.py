@@ -1,17 +1,14 @@
 """What a study, or a site, says to Slurm: the ``[launcher]`` table."""
 
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, Literal, get_args
-
-import tomllib
 
 from scalewise.checks import choice, nearest, positive, refuse_unknown, typed, whole
 from scalewise.errors import SpecError
+from scalewise.own import own_file, own_table
 
 Runtime = Literal["singularity", "apptainer", "podman"]
 Jobs = Literal["each", "array", "one"]
@@ -173,21 +170,10 @@ def seconds(time: str) -> int:
     return sum(part * 60**place for place, part in enumerate(reversed(parts)))
 
 
-def sites_file() -> Path:
-    """Return where a user keeps what is the same for every study on a cluster."""
-    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(home) / "scalewise" / "sites.toml"
-
-
 def _site(name: Any) -> dict[str, Any]:
     """Return the settings of a site: the one that is named, or the default if there is one."""
-    path = sites_file()
-    try:
-        sites = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        sites = {}
-    except (OSError, ValueError) as bad:
-        raise SpecError(f"cannot read {path}: {bad}") from bad
+    path = own_file("sites.toml")
+    sites = own_table(path)
     if name is None:
         name = "default" if "default" in sites else None
     if name is None:
