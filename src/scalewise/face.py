@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from scalewise import collect, study
-from scalewise.analysis.advise import Advice, Purpose
+from scalewise.analysis.advise import Advice, Conditions, Purpose
 from scalewise.analysis.advise import advise as choose
 from scalewise.analysis.explain import Explanation
-from scalewise.analysis.measure import ScalingCurve, curve_from_numbers
+from scalewise.analysis.measure import Estimate, ScalingCurve, curve_from_numbers
 from scalewise.analysis.predict import Prediction
 from scalewise.analysis.predict import predict as ahead
+from scalewise.record.read import RunRecord
 from scalewise.spec import StudySpec
 
 Pairs = Iterable[tuple[int, float]]
@@ -68,24 +69,44 @@ def predict(curve: ScalingCurve | str | Path, at: Iterable[int]) -> Prediction:
     return ahead(curve if isinstance(curve, ScalingCurve) else measure(curve), at)
 
 
-def advise(
+def advise(  # noqa: PLR0913 - each is a thing to know
     curve: ScalingCurve | str | Path,
     purpose: str | Iterable[str] | Purpose,
     at: Iterable[int] = (),
     *,
     price: float | None = None,
     whole_nodes: bool = False,
+    target: str | None = None,
+    critical_batch: str | float | Estimate | None = None,
+    batch: float | None = None,
 ) -> Advice:
     """Return how many devices to use for a purpose, such as ``"deadline=2h"``, and why.
 
     Several purposes are limits that are all to be met. Weighed is what was
     measured, and doublings beyond it: up to ``at``, or two. ``price`` is that of
     one device for one hour; ``whole_nodes`` charges a node that is used in part
-    as if all of it were.
+    as if all of it were. With a ``target``, such as ``"epochs=90 at 256"``, the
+    time is that until it; ``loss=`` and ``accuracy=`` need a study's folder.
     """
-    found = curve if isinstance(curve, ScalingCurve) else measure(curve)
+    found, records = _curve(curve)
     asked = purpose if isinstance(purpose, Purpose) else Purpose.parse(purpose)
-    return choose(found, asked, at, price=price, whole_nodes=whole_nodes)
+    return choose(
+        found,
+        asked,
+        at,
+        price=price,
+        whole_nodes=whole_nodes,
+        conditions=Conditions.parse(
+            target=target, critical_batch=critical_batch, batch=batch, records=records
+        ),
+    )
+
+
+def _curve(source: ScalingCurve | str | Path) -> tuple[ScalingCurve, list[RunRecord]]:
+    """Return a curve with its records, where it comes from a study's folder."""
+    if isinstance(source, ScalingCurve):
+        return source, []
+    return collect.curve_and_records(Path(source))
 
 
 def curve(

@@ -119,6 +119,21 @@ def advise(  # noqa: PLR0913 - each is an option
     whole_nodes: Annotated[
         bool, typer.Option("--whole-nodes", help="Charge nodes that are used in part whole.")
     ] = False,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="What the model is trained for: 'epochs=90 at 256' or 'samples=115e6 at 256' "
+            "(work at a global batch), loss=2.1 or accuracy=0.75 (as the runs reached it)."
+        ),
+    ] = None,
+    critical_batch: Annotated[
+        str | None,
+        typer.Option(help="Where work has doubled: 8192, noise (as recorded) or like:resnet."),
+    ] = None,
+    batch: Annotated[
+        float | None,
+        typer.Option(help="A CSV's batch: of one device if weak, of all together if strong."),
+    ] = None,
     where: Where = None,
     scaling: Scaling = None,
     devices_per_node: PerNodeAhead = None,
@@ -129,19 +144,26 @@ def advise(  # noqa: PLR0913 - each is an option
     Example: scalewise advise runs/demo --for deadline=2h
 
     Example: scalewise advise published.csv --devices-per-node 4 --for efficiency=0.9
+
+    Example: scalewise advise runs/demo --for time --target epochs=90 --critical-batch 8192
     """
     from scalewise import collect
-    from scalewise.analysis.advise import Purpose
+    from scalewise.analysis.advise import Conditions, Purpose
     from scalewise.analysis.advise import advise as choose
     from scalewise.analysis.predict import beyond
     from scalewise.report import advice
 
     purpose = Purpose.parse(purposes)
-    curve = collect.curve(
+    curve, records = collect.curve_and_records(
         source, where=_pairs(where or []), scaling=scaling, devices_per_node=devices_per_node
     )
+    conditions = Conditions.parse(
+        target=target, critical_batch=critical_batch, batch=batch, records=records
+    )
     more = beyond(curve, at) if at is not None else ()
-    found = choose(curve, purpose, more, price=price, whole_nodes=whole_nodes)
+    found = choose(
+        curve, purpose, more, price=price, whole_nodes=whole_nodes, conditions=conditions
+    )
     if as_json:
         typer.echo(advice.as_json(found))
     else:

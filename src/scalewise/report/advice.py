@@ -28,7 +28,7 @@ def sections(found: Advice) -> list[Section]:
     rows = [_Row(scale, _what(found, scale)) for scale in found.scales]
     table = by_devices(rows, "What was weighed", [
         ("topology", lambda r: str(r.scale.topology or NONE)),
-        ("time s", lambda r: value(r.scale.time)),
+        ("to target s" if _targeted(found) else "time s", lambda r: value(r.scale.time)),
         ("low", lambda r: _end(r.scale.time, "low")),
         ("high", lambda r: _end(r.scale.time, "high")),
         ("device-hours", lambda r: value(r.scale.device_hours)),
@@ -36,6 +36,10 @@ def sections(found: Advice) -> list[Section]:
         ("high", lambda r: _end(r.scale.device_hours, "high")),
         ("cost", lambda r: value(r.scale.cost)),
         (f"{found.curve.unit}/s", lambda r: value(r.scale.throughput)),
+        ("batch", lambda r: number(_at(r.scale, "batch"))),
+        ("work", lambda r: value(_at(r.scale, "work"))),
+        ("of devices", lambda r: percent(_at(r.scale, "hardware"))),
+        ("of batch", lambda r: percent(_at(r.scale, "statistical"))),
         ("efficiency", lambda r: percent(r.scale.efficiency)),
         ("chance", lambda r: percent(r.scale.chance)),
         ("", lambda r: r.what),
@@ -51,6 +55,15 @@ def _what(found: Advice, scale: Scale) -> str:
     if scale is found.closest:
         told.append("chosen" if found.chosen else "closest")
     return ", ".join(told)
+
+
+def _targeted(found: Advice) -> bool:
+    return any(scale.target for scale in found.scales)
+
+
+def _at(scale: Scale, name: str) -> Any:
+    """Return what a target takes at a scale, or nothing where there is none."""
+    return getattr(scale.target, name) if scale.target else None
 
 
 def _end(estimate: Estimate | None, name: str) -> str:
@@ -88,6 +101,6 @@ def _scale(scale: Scale | None) -> dict[str, Any] | None:
     if scale is None:
         return None
     names = ("devices", "nodes", "charged", "measured", "throughput", "time", "efficiency",
-             "device_hours", "cost", "chance")  # fmt: skip
+             "device_hours", "cost", "chance", "target")  # fmt: skip
     told = {name: plain(getattr(scale, name)) for name in names}
     return {**told, "topology": str(scale.topology) if scale.topology else None}

@@ -16,6 +16,7 @@ from numbers import Real
 from scipy.special import ndtr
 
 from scalewise.analysis.advise import words
+from scalewise.analysis.advise.conditions import Conditions, Settled
 from scalewise.analysis.advise.purpose import Limit, Purpose
 from scalewise.analysis.advise.returns import Returns, returns
 from scalewise.analysis.advise.scale import Scale
@@ -48,6 +49,8 @@ class Advice:
     reason: str
     returns: Returns
     """Where more devices stop paying, and why."""
+    conditions: Settled
+    """What else the scales were weighed under: a target."""
     price: float | None = None
 
     @property
@@ -83,7 +86,7 @@ class Advice:
     @property
     def sentences(self) -> tuple[str, ...]:
         """The reason, the neighbours, where returns diminish, and what would make it surer."""
-        told = [self.reason]
+        told = [self.reason, *self.conditions.sentences(self.closest)]
         told += [
             words.instead(way, other, self.closest)
             for other, way in ((self.smaller, "Fewer"), (self.larger, "More"))
@@ -97,7 +100,7 @@ class Advice:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to beware of."""
-        return (*self.prediction.warnings, *self.returns.warnings)
+        return (*self.prediction.warnings, *self.returns.warnings, *self.conditions.warnings)
 
     def __str__(self) -> str:
         return "\n".join(self.sentences)
@@ -110,17 +113,20 @@ def advise(
     *,
     price: float | None = None,
     whole_nodes: bool = False,
+    conditions: Conditions | None = None,
 ) -> Advice:
     """Return how many devices serve a purpose best.
 
     Weighed are the measured numbers of devices and doublings beyond them: up to
     ``at``, or two. ``price`` is that of one device for one hour; ``whole_nodes``
-    charges a node that is used in part as if all of it were.
+    charges a node that is used in part as if all of it were. ``conditions`` are what
+    else there is: a target.
     """
     if price is not None:
         positive("price", price, example=2.5)
     found = predict(curve, _counts(curve, list(at)))
-    scales = _scales(found, price, whole_nodes=whole_nodes)
+    settled = (conditions or Conditions()).settled(found)
+    scales = _scales(found, settled, price, whole_nodes=whole_nodes)
     for limit in purpose.limits:
         _known(limit, scales, price)
     judged = tuple(replace(scale, chance=_chance(scale, purpose)) for scale in scales)
@@ -136,7 +142,8 @@ def advise(
         reason=words.reason(chosen, purpose, judged)
         if chosen
         else words.missed(closest, purpose, judged),
-        returns=returns(found, judged),
+        returns=returns(found, judged, same_job=settled.same_job),
+        conditions=settled,
         price=price,
     )
 
@@ -156,7 +163,9 @@ def _counts(curve: ScalingCurve, at: Sequence[int]) -> list[int]:
     return [*measured, *doublings, *at]
 
 
-def _scales(found: Prediction, price: float | None, *, whole_nodes: bool) -> list[Scale]:
+def _scales(
+    found: Prediction, settled: Settled, price: float | None, *, whole_nodes: bool
+) -> list[Scale]:
     """Return every scale that can be weighed; by time, or by throughput where times say nothing."""
     by_time = all(point.time for point in found.points)
     points = {point.devices: point for point in reversed(found.curve.points)}
@@ -171,19 +180,19 @@ def _scales(found: Prediction, price: float | None, *, whole_nodes: bool) -> lis
         seen = points.get(ahead.devices)
         nodes = seen.nodes if seen else ahead.nodes
         charged = nodes * per_node if whole_nodes and nodes and per_node else ahead.devices
-        time = ahead.time if by_time else None
-        hours = time * (charged / 3600) if time else None
-        return Scale(
-            devices=ahead.devices,
-            nodes=nodes,
-            charged=charged,
-            measured=seen is not None,
-            throughput=ahead.throughput,
-            time=time,
-            efficiency=_efficiency(ahead, found),
-            device_hours=hours,
-            cost=hours * price if hours and price else None,
+        whole = settled.lived(
+            Scale(
+                devices=ahead.devices,
+                nodes=nodes,
+                charged=charged,
+                measured=seen is not None,
+                throughput=ahead.throughput,
+                time=ahead.time if by_time else None,
+                efficiency=_efficiency(ahead, found),
+            )
         )
+        hours = whole.time * (charged / 3600) if whole.time else None
+        return replace(whole, device_hours=hours, cost=hours * price if hours and price else None)
 
     return [scale(ahead) for ahead in found.points if by_time or ahead.throughput]
 

@@ -119,7 +119,7 @@ def _limit(part: str) -> Limit:
         raise SpecError(f"{name} takes no number, got {part!r}", hint=f"write {name} alone")
     if not equals or not rest:
         raise SpecError(f"{name} needs a number", hint=f"for example {EXAMPLES[name]}")
-    bound = _duration(part, rest) if name == "deadline" else _amount(part, name, rest)
+    bound = duration(part, rest) if name == "deadline" else _amount(part, name, rest)
     if bound <= 0 or not isfinite(bound):
         why = "a deadline must lie ahead" if name == "deadline" else f"{name} must be above 0"
         raise SpecError(f"{why}, got {part!r}", hint=f"for example {EXAMPLES[name]}")
@@ -131,12 +131,12 @@ def _limit(part: str) -> Limit:
     return Limit(name, bound, f"{name}={rest}")
 
 
-def _duration(part: str, rest: str) -> float:
+def duration(part: str, rest: str, example: str = "deadline=90min") -> float:
     """Read ``2h``, ``90min`` or ``1h30m``, in seconds."""
     piece = rf"{NUMBER}\s*(s|min|m|h|d)\s*"
     if not re.fullmatch(f"(?:{piece})+", rest):
         raise SpecError(
-            f"not a time span: {part!r}", hint="a number and s, min, h or d: deadline=90min"
+            f"not a time span: {part!r}", hint=f"a number and s, min, h or d: {example}"
         )
     return sum(float(number) * SECONDS[unit] for number, unit in re.findall(piece, rest))
 

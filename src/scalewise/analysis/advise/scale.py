@@ -7,6 +7,24 @@ from scalewise.spec import Topology
 
 
 @dataclass(frozen=True, kw_only=True)
+class AtTarget:
+    """What a scale needs until the target, where one is given."""
+
+    batch: float
+    """The global batch."""
+    work: Estimate
+    """Samples to target at this batch."""
+    steps: Estimate
+    """Optimizer steps to target."""
+    start: float | None
+    """Seconds of the start, where they are known."""
+    hardware: Estimate
+    """The efficiency of the devices, against the baseline."""
+    statistical: Estimate
+    """The efficiency of the batch: the baseline's work to target, over that of this batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scale:
     """A number of devices, measured or predicted, and what it would take."""
 
@@ -23,6 +41,8 @@ class Scale:
     cost: Estimate | None = None
     chance: float | None = None
     """The chance to keep the limits of the purpose."""
+    target: AtTarget | None = None
+    """What the target takes; the time is then that until the target."""
 
     @property
     def topology(self) -> Topology | None:
