@@ -79,6 +79,10 @@ def advise(  # noqa: PLR0913 - each is a thing to know
     target: str | None = None,
     critical_batch: str | float | Estimate | None = None,
     batch: float | None = None,
+    wait: str | None = None,
+    interrupted_every: str | None = None,
+    save: str | None = None,
+    restart: str | None = None,
 ) -> Advice:
     """Return how many devices to use for a purpose, such as ``"deadline=2h"``, and why.
 
@@ -87,6 +91,9 @@ def advise(  # noqa: PLR0913 - each is a thing to know
     one device for one hour; ``whole_nodes`` charges a node that is used in part
     as if all of it were. With a ``target``, such as ``"epochs=90 at 256"``, the
     time is that until it; ``loss=`` and ``accuracy=`` need a study's folder.
+    ``wait`` is the time in a queue (``"10min"``, ``"8=10min,32=6h"``); devices that are
+    ``interrupted_every`` so often (``"12h"`` each, ``"12h per node"``) take ``save`` and
+    ``restart`` seconds from the records where they are not given.
     """
     found, records = _curve(curve)
     asked = purpose if isinstance(purpose, Purpose) else Purpose.parse(purpose)
@@ -97,7 +104,14 @@ def advise(  # noqa: PLR0913 - each is a thing to know
         price=price,
         whole_nodes=whole_nodes,
         conditions=Conditions.parse(
-            target=target, critical_batch=critical_batch, batch=batch, records=records
+            target=target,
+            critical_batch=critical_batch,
+            batch=batch,
+            wait=wait,
+            interrupted_every=interrupted_every,
+            save=save,
+            restart=restart,
+            records=records,
         ),
     )
 

@@ -134,6 +134,19 @@ def advise(  # noqa: PLR0913 - each is an option
         float | None,
         typer.Option(help="A CSV's batch: of one device if weak, of all together if strong."),
     ] = None,
+    wait: Annotated[
+        str | None, typer.Option(help="The time in the queue: 10min, or 8=10min,32=6h by devices.")
+    ] = None,
+    interrupted_every: Annotated[
+        str | None,
+        typer.Option(help="How often a device is taken away: 12h, or '12h per node'."),
+    ] = None,
+    save: Annotated[
+        str | None, typer.Option(help="What saving takes, 30s; as recorded, if not given.")
+    ] = None,
+    restart: Annotated[
+        str | None, typer.Option(help="What a restart takes, 3min; as recorded, if not given.")
+    ] = None,
     where: Where = None,
     scaling: Scaling = None,
     devices_per_node: PerNodeAhead = None,
@@ -158,7 +171,14 @@ def advise(  # noqa: PLR0913 - each is an option
         source, where=_pairs(where or []), scaling=scaling, devices_per_node=devices_per_node
     )
     conditions = Conditions.parse(
-        target=target, critical_batch=critical_batch, batch=batch, records=records
+        target=target,
+        critical_batch=critical_batch,
+        batch=batch,
+        wait=wait,
+        interrupted_every=interrupted_every,
+        save=save,
+        restart=restart,
+        records=records,
     )
     more = beyond(curve, at) if at is not None else ()
     found = choose(

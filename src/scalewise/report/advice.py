@@ -31,6 +31,8 @@ def sections(found: Advice) -> list[Section]:
         ("to target s" if _targeted(found) else "time s", lambda r: value(r.scale.time)),
         ("low", lambda r: _end(r.scale.time, "low")),
         ("high", lambda r: _end(r.scale.time, "high")),
+        ("of it waiting", lambda r: number(r.scale.wait)),
+        ("of it lost", lambda r: value(r.scale.interrupted and r.scale.interrupted.lost)),
         ("device-hours", lambda r: value(r.scale.device_hours)),
         ("low", lambda r: _end(r.scale.device_hours, "low")),
         ("high", lambda r: _end(r.scale.device_hours, "high")),
@@ -101,6 +103,6 @@ def _scale(scale: Scale | None) -> dict[str, Any] | None:
     if scale is None:
         return None
     names = ("devices", "nodes", "charged", "measured", "throughput", "time", "efficiency",
-             "device_hours", "cost", "chance", "target")  # fmt: skip
+             "device_hours", "cost", "chance", "target", "interrupted", "wait")  # fmt: skip
     told = {name: plain(getattr(scale, name)) for name in names}
     return {**told, "topology": str(scale.topology) if scale.topology else None}

@@ -11,6 +11,8 @@ job         a job of any length: its start, and what each sample takes
 aim         what a model is trained for
 reached     when recorded runs reached an aim
 batches     the global batch on each number of devices, and the critical one
+wait        the time in a queue
+interruptions  how often to save where devices are taken away, and what is lost
 to_target   the time until the target, at each number of devices
 points      work to target as it was measured, checked
 weigh       every law that could have made the points, by how well it explains them

@@ -50,7 +50,7 @@ class Advice:
     returns: Returns
     """Where more devices stop paying, and why."""
     conditions: Settled
-    """What else the scales were weighed under: a target."""
+    """What else the scales were weighed under: a target, interruptions, a queue."""
     price: float | None = None
 
     @property
@@ -100,7 +100,12 @@ class Advice:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to beware of."""
-        return (*self.prediction.warnings, *self.returns.warnings, *self.conditions.warnings)
+        return (
+            *self.prediction.warnings,
+            *self.returns.warnings,
+            *self.conditions.warnings,
+            *self.conditions.left_out(self.scales),
+        )
 
     def __str__(self) -> str:
         return "\n".join(self.sentences)
@@ -120,7 +125,7 @@ def advise(
     Weighed are the measured numbers of devices and doublings beyond them: up to
     ``at``, or two. ``price`` is that of one device for one hour; ``whole_nodes``
     charges a node that is used in part as if all of it were. ``conditions`` are what
-    else there is: a target.
+    else there is: a target, interruptions, a queue.
     """
     if price is not None:
         positive("price", price, example=2.5)
@@ -176,7 +181,7 @@ def _scales(
             hint="--devices-per-node 4, or devices_per_node=4 in Python",
         )
 
-    def scale(ahead: Ahead) -> Scale:
+    def scale(ahead: Ahead) -> Scale | None:
         seen = points.get(ahead.devices)
         nodes = seen.nodes if seen else ahead.nodes
         charged = nodes * per_node if whole_nodes and nodes and per_node else ahead.devices
@@ -191,10 +196,14 @@ def _scales(
                 efficiency=_efficiency(ahead, found),
             )
         )
+        if whole is None:
+            return None
         hours = whole.time * (charged / 3600) if whole.time else None
-        return replace(whole, device_hours=hours, cost=hours * price if hours and price else None)
+        paid = replace(whole, device_hours=hours, cost=hours * price if hours and price else None)
+        return settled.queued(paid)
 
-    return [scale(ahead) for ahead in found.points if by_time or ahead.throughput]
+    weighed = [scale(ahead) for ahead in found.points if by_time or ahead.throughput]
+    return settled.done([each for each in weighed if each])
 
 
 def _efficiency(ahead: Ahead, found: Prediction) -> Estimate | None:

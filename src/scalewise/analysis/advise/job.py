@@ -18,7 +18,7 @@ import numpy as np
 
 from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.analysis.predict import Prediction
-from scalewise.analysis.predict.laws import nonnegative, short
+from scalewise.analysis.predict.laws import nonnegative
 from scalewise.analysis.predict.life import Life, life, work_at
 from scalewise.analysis.predict.series import Floats
 from scalewise.errors import NotEnoughData
@@ -39,8 +39,10 @@ class Job:
     """Seconds; nothing where the start cannot be told from the rest."""
     rates: Mapping[int, Estimate]
     """Samples per second, validation and checkpoints included."""
-    formula: str
-    """Where the start is from, in words."""
+    work: float | None
+    """Samples of the job that was measured, on its fewest devices, where times tell them."""
+    in_samples: bool = True
+    """Or else the whole job counts as one sample: how many it has is not known."""
 
     def start(self, devices: int) -> float:
         """Return the seconds of the start; 0 where they are not known."""
@@ -60,25 +62,32 @@ def job(found: Prediction) -> Job:
             count: rate.through(lambda x, between=between: 1 / (1 / x + between))
             for (count, rate), between in zip(seen.items(), again)
         }
-        told = " + ".join(str(part) for part in spans.parts if part.name in START and part.any)
-        return Job(starts=dict(zip(counts, starts)), rates=rates, formula=told)
-    if _by_samples(found.curve):
-        return _of_times(found, counts)
-    if not seen:
-        raise NotEnoughData(
-            "time to target needs samples per second, and there are only times",
-            hint="add a column throughput, or samples (of the whole job), to the CSV",
+        samples = work_at(found.curve.points, at[:1])
+        return Job(
+            starts=dict(zip(counts, starts)),
+            rates=rates,
+            work=None if samples is None else float(samples[0]),
         )
+    if not seen or _by_samples(found.curve):
+        return _of_times(found, counts)
     law = _law(found.curve)
     if law is None:
-        return Job(starts=None, rates=seen, formula="")
-    fixed, growing = law
-    grown = f" + {short(growing)} log2 N" if growing else ""
+        return Job(starts=None, rates=seen, work=None)
+    fixed, work, growing = law
     return Job(
         starts={count: fixed + growing * float(np.log2(count)) for count in counts},
         rates=seen,
-        formula=f"{short(fixed)}{grown}, by T(N) = start + work / X(N)",
+        work=work,
     )
+
+
+def starts(found: Prediction) -> Mapping[int, float] | None:
+    """Return the seconds that a job takes to start, or nothing where that is not known."""
+    try:
+        known = job(found).starts
+    except NotEnoughData:
+        return None
+    return known if known and all(known.values()) else None
 
 
 def _once(spans: Life, at: Floats) -> list[float]:
@@ -101,28 +110,33 @@ def _by_samples(curve: ScalingCurve) -> bool:
 
 
 def _of_times(found: Prediction, counts: list[int]) -> Job:
-    """Return the job of a table of times and samples: the law of the complete time splits it."""
+    """Return the job of a table of times: the law of the complete time splits them."""
     law = next(fit for fit in found.laws if fit.law == "complete")
-    fixed, work = law.parameters["fixed"].value, law.parameters["work"].value
+    fixed, shared = law.parameters["fixed"].value, law.parameters["work"].value
     growing = law.parameters["growing"].value if "growing" in law.parameters else 0.0
-    samples = work_at(found.curve.points, np.array(counts, float))
-    if samples is None or work <= 0:
+    if shared <= 0:
         raise NotEnoughData(
-            f"time to target cannot be told from {law.formula}: no part is shared by the devices",
+            f"by {law.formula} no part of the job is shared by its devices",
             hint="add a column throughput",
         )
+    samples = work_at(found.curve.points, np.array(counts, float))
+    totals = [1.0] * len(counts) if samples is None else [float(each) for each in samples]
     rates = {}
-    for point, total in zip(found.points, samples):
+    for point, total in zip(found.points, totals):
         assert point.time is not None  # Every point of such a table has one.
         # The law gives the middle; the prediction says how sure it is.
-        middle = point.time * (work / point.devices / point.time.value)
-        rates[point.devices] = middle.through(lambda seconds, total=total: float(total) / seconds)
-    starts = {count: fixed + growing * float(np.log2(count)) for count in counts}
-    return Job(starts=starts, rates=rates, formula=f"by {law.formula}")
+        middle = point.time * (shared / point.devices / point.time.value)
+        rates[point.devices] = middle.through(lambda seconds, total=total: total / seconds)
+    return Job(
+        starts={count: fixed + growing * float(np.log2(count)) for count in counts},
+        rates=rates,
+        work=totals[0],
+        in_samples=samples is not None,
+    )
 
 
-def _law(curve: ScalingCurve) -> tuple[float, float] | None:
-    """Return the fixed part of a job's start, and what each doubling adds, if times tell them."""
+def _law(curve: ScalingCurve) -> tuple[float, float, float] | None:
+    """Return the fixed part of the start, the samples, and what a doubling adds to the start."""
     known = [
         (float(point.devices), point.throughput.value, point.time.value)
         for point in curve.points
@@ -133,5 +147,7 @@ def _law(curve: ScalingCurve) -> tuple[float, float] | None:
     devices, rates, times = np.array(known).T
     terms = [np.ones_like(times), 1 / rates, np.log2(devices)]
     count = 3 if len(known) >= GROWS else 2
-    fixed, _, growing = (*map(float, nonnegative(np.stack(terms[:count], axis=1), times)), 0.0)[:3]
-    return fixed, growing
+    fixed, work, growing = (*map(float, nonnegative(np.stack(terms[:count], axis=1), times)), 0.0)[
+        :3
+    ]
+    return fixed, work, growing

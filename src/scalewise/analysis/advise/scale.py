@@ -25,6 +25,20 @@ class AtTarget:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Interrupted:
+    """What interruptions cost on a scale, where devices are taken away now and then."""
+
+    mean: float
+    """Seconds between two of them, on average."""
+    interval: float | None
+    """Seconds of training between two saves; nothing where the job ends before one pays."""
+    count: float
+    """How many are to be expected."""
+    lost: Estimate
+    """Seconds of saves, lost work and restarts, part of the time."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scale:
     """A number of devices, measured or predicted, and what it would take."""
 
@@ -43,6 +57,9 @@ class Scale:
     """The chance to keep the limits of the purpose."""
     target: AtTarget | None = None
     """What the target takes; the time is then that until the target."""
+    interrupted: Interrupted | None = None
+    wait: float | None = None
+    """Seconds in the queue, part of the time and of no device-hours."""
 
     @property
     def topology(self) -> Topology | None:
@@ -61,8 +78,8 @@ class Scale:
 
     @property
     def spent(self) -> float:
-        """Charged devices times time: device-hours, but for the unit."""
-        return self.charged * self.slowness
+        """Charged devices times the time that they are held: device-hours, but for the unit."""
+        return self.charged * (self.slowness - (self.wait or 0.0))
 
     def __str__(self) -> str:
         told = counted(self.devices)

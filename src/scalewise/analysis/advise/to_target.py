@@ -130,6 +130,11 @@ def to_target(
         )
     law = None if blind else work_to_target(points, critical=told.batch if told else None)
     parts = job(found)
+    if not parts.in_samples:
+        raise NotEnoughData(
+            "time to target needs samples per second, and there are only times",
+            hint="add a column throughput, or samples (of the whole job), to the CSV",
+        )
     unknown = "the time to start is not known and not counted: add a column time to the CSV"
     return ToTarget(
         aim=aim,

@@ -70,11 +70,17 @@ def _told(scale: Scale, say: Callable[[Estimate], str]) -> str:
 
 
 def _until(scale: Scale) -> str:
-    """Return what the time is until; a long one in hours too."""
+    """Return what the time is until, a long one in hours too, and what of it is no training."""
     assert scale.time is not None
     seconds = scale.time.value
-    told = " to target" if scale.target else ""
-    return f"{told} ({long(seconds)})" if seconds >= LONG else told
+    lost = scale.interrupted.lost.value if scale.interrupted else 0.0
+    aside = [
+        long(seconds) if seconds >= LONG else "",
+        f"{short(scale.wait)} s of it in the queue" if scale.wait else "",
+        f"{short(lost)} s for interruptions" if lost else "",
+    ]
+    more = ", ".join(part for part in aside if part)
+    return (" to target" if scale.target else "") + (f" ({more})" if more else "")
 
 
 def _factors(scale: Scale) -> str:
