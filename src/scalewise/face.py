@@ -83,6 +83,8 @@ def advise(  # noqa: PLR0913 - each is a thing to know
     interrupted_every: str | None = None,
     save: str | None = None,
     restart: str | None = None,
+    worth: int | None = None,
+    runs: int | None = None,
 ) -> Advice:
     """Return how many devices to use for a purpose, such as ``"deadline=2h"``, and why.
 
@@ -93,7 +95,8 @@ def advise(  # noqa: PLR0913 - each is a thing to know
     time is that until it; ``loss=`` and ``accuracy=`` need a study's folder.
     ``wait`` is the time in a queue (``"10min"``, ``"8=10min,32=6h"``); devices that are
     ``interrupted_every`` so often (``"12h"`` each, ``"12h per node"``) take ``save`` and
-    ``restart`` seconds from the records where they are not given.
+    ``restart`` seconds from the records where they are not given. ``worth`` asks what
+    would make so many devices worthwhile, ``runs`` how to place so many equal runs.
     """
     found, records = _curve(curve)
     asked = purpose if isinstance(purpose, Purpose) else Purpose.parse(purpose)
@@ -113,6 +116,8 @@ def advise(  # noqa: PLR0913 - each is a thing to know
             restart=restart,
             records=records,
         ),
+        worth=worth,
+        runs=runs,
     )
 
 

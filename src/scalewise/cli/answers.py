@@ -147,6 +147,12 @@ def advise(  # noqa: PLR0913 - each is an option
     restart: Annotated[
         str | None, typer.Option(help="What a restart takes, 3min; as recorded, if not given.")
     ] = None,
+    worth: Annotated[
+        int | None, typer.Option(help="Ask what would make so many devices worthwhile.")
+    ] = None,
+    runs: Annotated[
+        int | None, typer.Option(help="Ask how to place so many equal runs on the devices.")
+    ] = None,
     where: Where = None,
     scaling: Scaling = None,
     devices_per_node: PerNodeAhead = None,
@@ -182,7 +188,14 @@ def advise(  # noqa: PLR0913 - each is an option
     )
     more = beyond(curve, at) if at is not None else ()
     found = choose(
-        curve, purpose, more, price=price, whole_nodes=whole_nodes, conditions=conditions
+        curve,
+        purpose,
+        more,
+        price=price,
+        whole_nodes=whole_nodes,
+        conditions=conditions,
+        worth=worth,
+        runs=runs,
     )
     if as_json:
         typer.echo(advice.as_json(found))

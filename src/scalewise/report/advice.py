@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalewise.analysis.advise import Advice, Scale
+from scalewise.analysis.advise.runs import Runs, Way
 from scalewise.analysis.measure import Estimate
 from scalewise.report.formats import SCHEMA, plain
-from scalewise.report.table import NONE, Section, by_devices, number, percent, value
+from scalewise.report.table import NONE, Section, Table, by_devices, number, percent, value
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,41 @@ def sections(found: Advice) -> list[Section]:
         ("", lambda r: r.what),
     ])  # fmt: skip
     lines = (f"for {found.purpose}; intervals are 90 %", *found.sentences)
-    return [Section(found.curve.name, lines, (table,), found.warnings)]
+    tables = (table, _runs(found.runs)) if found.runs else (table,)
+    return [Section(found.curve.name, lines, tables, found.warnings)]
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """The best way to place many runs on some devices, and the two extremes."""
+
+    best: Way
+    first: Way
+    last: Way
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def devices(self) -> int:
+        return self.best.devices
+
+
+def _runs(runs: Runs) -> Table:
+    """Return the best way to place many runs, for each number of devices."""
+    rows = []
+    for count in runs.counts:
+        first, *_, last = (*runs.on(count), runs.on(count)[-1])
+        rows.append(_Placed(runs.best(count), first, last))
+    return by_devices(rows, f"{runs.count:,} runs, done soonest", [
+        ("on each", lambda r: str(r.best.each)),
+        ("at a time", lambda r: str(r.best.at_once)),
+        ("rounds", lambda r: str(r.best.rounds)),
+        ("time s", lambda r: value(r.best.time)),
+        ("low", lambda r: _end(r.best.time, "low")),
+        ("high", lambda r: _end(r.best.time, "high")),
+        ("device-hours", lambda r: value(r.best.device_hours)),
+        ("fewest each s", lambda r: value(r.first.time)),
+        ("one by one s", lambda r: value(r.last.time)),
+    ])  # fmt: skip
 
 
 def _what(found: Advice, scale: Scale) -> str:
@@ -93,6 +128,8 @@ def as_json(found: Advice) -> str:
             name: plain(getattr(found.returns, name))
             for name in ("diminish", "gain", "enough", "cause")
         },
+        "worth": plain(found.worth),
+        "runs": plain(found.runs),
         "sentences": list(found.sentences),
         "warnings": list(found.warnings),
     }

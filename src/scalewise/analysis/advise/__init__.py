@@ -13,6 +13,8 @@ reached     when recorded runs reached an aim
 batches     the global batch on each number of devices, and the critical one
 wait        the time in a queue
 interruptions  how often to save where devices are taken away, and what is lost
+worthwhile  what would make a number of devices worthwhile
+runs        many equal runs on some devices
 to_target   the time until the target, at each number of devices
 points      work to target as it was measured, checked
 weigh       every law that could have made the points, by how well it explains them

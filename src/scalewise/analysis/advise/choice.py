@@ -19,7 +19,9 @@ from scalewise.analysis.advise import words
 from scalewise.analysis.advise.conditions import Conditions, Settled
 from scalewise.analysis.advise.purpose import Limit, Purpose
 from scalewise.analysis.advise.returns import Returns, returns
+from scalewise.analysis.advise.runs import Runs, many_runs
 from scalewise.analysis.advise.scale import Scale
+from scalewise.analysis.advise.worthwhile import Worthwhile, worthwhile
 from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.analysis.measure.estimate import quantile
 from scalewise.analysis.predict import Ahead, Prediction, predict
@@ -52,6 +54,10 @@ class Advice:
     conditions: Settled
     """What else the scales were weighed under: a target, interruptions, a queue."""
     price: float | None = None
+    worth: Worthwhile | None = None
+    """What would make a number of devices worthwhile, where that was asked."""
+    runs: Runs | None = None
+    """Where many equal runs would best be placed, where that was asked."""
 
     @property
     def curve(self) -> ScalingCurve:
@@ -93,6 +99,8 @@ class Advice:
             if other
         ]
         told += self.returns.sentences
+        told += self.worth.sentences if self.worth else ()
+        told += [self.runs.sentence(self.closest.devices)] if self.runs else []
         if self.prediction.next and not self.closest.measured:
             told.append(str(self.prediction.next))
         return tuple(told)
@@ -111,7 +119,7 @@ class Advice:
         return "\n".join(self.sentences)
 
 
-def advise(
+def advise(  # noqa: PLR0913 - each is a question
     curve: ScalingCurve,
     purpose: Purpose,
     at: Iterable[int] = (),
@@ -119,13 +127,16 @@ def advise(
     price: float | None = None,
     whole_nodes: bool = False,
     conditions: Conditions | None = None,
+    worth: int | None = None,
+    runs: int | None = None,
 ) -> Advice:
     """Return how many devices serve a purpose best.
 
     Weighed are the measured numbers of devices and doublings beyond them: up to
     ``at``, or two. ``price`` is that of one device for one hour; ``whole_nodes``
     charges a node that is used in part as if all of it were. ``conditions`` are what
-    else there is: a target, interruptions, a queue.
+    else there is: a target, interruptions, a queue. ``worth`` asks what would make so
+    many devices worthwhile, ``runs`` where so many equal runs are best placed.
     """
     if price is not None:
         positive("price", price, example=2.5)
@@ -149,6 +160,8 @@ def advise(
         else words.missed(closest, purpose, judged),
         returns=returns(found, judged, same_job=settled.same_job),
         conditions=settled,
+        worth=None if worth is None else worthwhile(curve, worth, purpose),
+        runs=None if runs is None else many_runs(runs, judged),
         price=price,
     )
 
