@@ -43,6 +43,8 @@ class Job:
     """Samples of the job that was measured, on its fewest devices, where times tell them."""
     in_samples: bool = True
     """Or else the whole job counts as one sample: how many it has is not known."""
+    assumed: str = ""
+    """The law by which training was taken to be shared evenly, where times are all there is."""
 
     def start(self, devices: int) -> float:
         """Return the seconds of the start; 0 where they are not known."""
@@ -132,6 +134,7 @@ def _of_times(found: Prediction, counts: list[int]) -> Job:
         rates=rates,
         work=totals[0],
         in_samples=samples is not None,
+        assumed=law.formula,
     )
 
 

@@ -57,6 +57,9 @@ class Runs:
         """The numbers of devices that there are ways for."""
         return tuple(dict.fromkeys(way.devices for way in self.ways))
 
+    def _counted(self) -> str:
+        return f"{self.count:,} run" + ("" if self.count == 1 else "s")
+
     def sentence(self, devices: int) -> str:
         """Say which way is the fastest on so many devices, and what the extremes would take."""
         best, (spread, *_) = self.best(devices), self.on(devices)
@@ -72,7 +75,8 @@ class Runs:
         ]
         more = f"; {' and '.join(told)}" if told else ""
         return (
-            f"{self.count:,} runs on {counted(devices)} are done soonest on "
+            f"{self._counted()} on {counted(devices)} {'is' if self.count == 1 else 'are'} done "
+            f"soonest on "
             f"{counted(best.each)} each, {best.at_once:,} at a time, in {_time(best)} and "
             f"{short(best.device_hours.value)} device-hours{more}."
         )

@@ -135,7 +135,15 @@ def to_target(
             "time to target needs samples per second, and there are only times",
             hint="add a column throughput, or samples (of the whole job), to the CSV",
         )
-    unknown = "the time to start is not known and not counted: add a column time to the CSV"
+    unknown = [
+        *([] if parts.starts else [
+            "the time to start is not known and not counted: add a column time to the CSV"
+        ]),
+        *([
+            f"times alone do not tell the speed of training from the start: by {parts.assumed} "
+            "the devices share it evenly, at an efficiency of 100 %"
+        ] if parts.assumed else []),
+    ]  # fmt: skip
     return ToTarget(
         aim=aim,
         job=parts,
@@ -145,7 +153,7 @@ def to_target(
         critical=told,
         base=base,
         weak=found.curve.scaling == "weak",
-        warnings=(*missed, *([] if parts.starts else [unknown])),
+        warnings=(*missed, *unknown),
     )
 
 

@@ -61,8 +61,10 @@ class _Parts:
     start: float
     train_few: float
     train: float
-    lost: float
-    """The share of the training on many that a larger batch would hide."""
+    lost: float | None
+    """The share of the training on many that a larger batch would hide, if that is known."""
+    timed: bool
+    """Whether the start and the training are in seconds; or else only their ratio is known."""
 
     @property
     def efficiency(self) -> float:
@@ -76,7 +78,7 @@ class _Parts:
     @property
     def at_best(self) -> float:
         """The efficiency if a batch without end hid all that is lost in steps."""
-        kept = self.train * (1 - self.lost)
+        kept = self.train * (1 - (self.lost or 0.0))
         return self._share(self.start_few + self.train_few, self.start + kept)
 
     def _share(self, few: float, many: float) -> float:
@@ -88,6 +90,8 @@ class _Parts:
         return _factor(owed, gained)
 
     def batch(self, floor: float, *, start: bool) -> float | None:
+        if self.lost is None:
+            return None
         few = self.train_few + (self.start_few if start else 0.0)
         room = self.few * few / (floor * self.many) - self.train * (1 - self.lost)
         return _factor(self.train * self.lost, room - (self.start if start else 0.0))
@@ -141,7 +145,8 @@ def _parts(curve: ScalingCurve, devices: int) -> _Parts:
         start=split.start(devices) if split.work else 0.0,
         train_few=train_few,
         train=train,
-        lost=min(lost, seen.value) if seen else lost,
+        lost=None if split.assumed else min(lost, seen.value) if seen else lost,
+        timed=split.work is not None,
     )
 
 
@@ -154,6 +159,11 @@ def _factor(owed: float, gained: float) -> float | None:
 
 def _now(parts: _Parts, floor: float) -> str:
     met = "worthwhile as it is" if parts.efficiency >= floor else f"below {percent(floor, 0)}"
+    if not parts.timed:
+        return (
+            f"On {counted(parts.many)} this job has an efficiency of {percent(parts.efficiency)} "
+            f"by its throughput, {met}; its start is not known."
+        )
     return (
         f"On {counted(parts.many)} this job has an efficiency of {percent(parts.efficiency)} by "
         f"its complete time, {met}: {parts.few} × ({_sum(parts.start_few, parts.train_few)}) / "
@@ -175,6 +185,8 @@ def _more_data(parts: _Parts, floor: float, data: float | None) -> str:
 
 
 def _more_batch(parts: _Parts, floor: float, batch: float | None, of_steps: float | None) -> str:
+    if parts.lost is None:
+        return "What a larger batch would do is not known: times do not tell what steps lose."
     if parts.lost <= 0:
         return "A larger batch does not help: the steps lose nothing that it would hide."
     how = (
@@ -182,7 +194,10 @@ def _more_batch(parts: _Parts, floor: float, batch: float | None, of_steps: floa
         "memory holds the batch and the critical batch is not passed"
     )
     if batch is not None:
-        return f"With {_times(batch)} times the batch on each device it would be too, {how}."
+        return (
+            f"With {_times(batch)} times the batch on each device it would be "
+            f"{percent(floor, 0)}, {how}."
+        )
     most = f"No batch is large enough alone: it would stay below {percent(parts.at_best)}, for the "
     if of_steps is None:
         return f"{most}computation itself is slower there."
@@ -198,7 +213,7 @@ def _more_model(parts: _Parts, data: float | None) -> str:
     told = (
         "A larger model has more computation and more to exchange, both in proportion: its steps "
     )
-    kept = f"keep their {percent(parts.of_steps)}"
+    kept = "stay as they are" if parts.lost is None else f"keep their {percent(parts.of_steps)}"
     if data is None:
         return f"{told}{kept}, so by that alone it is not worthwhile at any size."
     return (
