@@ -336,7 +336,7 @@ def test_a_larger_batch_hides_what_is_lost_in_steps_alone():
     assert "its start is not known" in found.sentences[0]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(some.floats(0.0, 500.0), some.floats(0.0, 0.5), some.floats(0.3, 0.95))
 def test_the_factors_just_meet_the_floor(start, lost, floor):
     rates = [(n, 10.0 * n / (1 + lost * (n - 1) / n)) for n in (1, 2, 4, 8)]
@@ -391,7 +391,7 @@ def test_few_runs_on_many_devices_share_them():
     assert asked(runs=1, at=[8]).runs.best(8).each == 8
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(some.integers(1, 500), some.floats(0.0, 0.9))
 def test_every_way_has_room_for_all_runs_and_the_best_is_the_soonest(count, fixed):
     times = [(n, 100 * (fixed + (1 - fixed) / n)) for n in (1, 2, 4, 8)]

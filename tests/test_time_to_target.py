@@ -94,7 +94,7 @@ def test_a_purpose_is_judged_by_the_time_to_target():
     assert asked(curve, "efficiency=0.75").chosen.devices == 2  # 95 % × 90 % there.
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     some.floats(1.0, 1e6),
     some.floats(1e3, 1e12),

@@ -125,7 +125,9 @@ def _curve(source: ScalingCurve | str | Path) -> tuple[ScalingCurve, list[RunRec
     """Return a curve with its records, where it comes from a study's folder."""
     if isinstance(source, ScalingCurve):
         return source, []
-    return collect.curve_and_records(Path(source))
+    if Path(source).is_dir():
+        return collect.curve_and_records(Path(source))
+    return measure(source), []
 
 
 def curve(

@@ -30,15 +30,22 @@ def global_batches(
     """
     if given is not None:
         positive("batch", given, example=256)
-    known = {point.devices: point.global_batch for point in curve.points if point.global_batch}
+    known = {
+        point.devices: float(point.global_batch) for point in curve.points if point.global_batch
+    }
     if known and given is not None:
         raise SpecError(
             f"the records of {curve.study} know their batch", hint="--batch is for CSV files"
         )
+    wanted = list(counts)
+    if set(wanted) <= known.keys():
+        return {count: known[count] for count in wanted}
     if curve.scaling not in ("weak", "strong"):
         raise SpecError(
             "how the batch grows with devices is not known, and time to target depends on it",
-            hint="--scaling weak (each device has its own batch) or --scaling strong",
+            hint=f"--at {max(known)} weighs only what was measured"
+            if known
+            else "--scaling weak (each device has its own batch) or --scaling strong",
         )
     weak = curve.scaling == "weak"
     if not known and given is None:
@@ -46,7 +53,7 @@ def global_batches(
         raise SpecError(f"the batch {whose} is not known", hint="for example --batch 256")
     devices, batch = next(iter(known.items())) if known else (1, given or 0.0)
     each = batch / devices if weak else batch
-    return {count: each * count if weak else float(each) for count in counts}
+    return {count: known.get(count) or (each * count if weak else each) for count in wanted}
 
 
 def critical_batch(

@@ -36,10 +36,6 @@ class Reached:
     missed: tuple[str, ...]
     """What was left out, in words."""
 
-    def __str__(self) -> str:
-        told = [f"{short(work)} samples at {batch:,}" for batch, work, _ in self.points]
-        return ", ".join(told)
-
 
 def reached(records: Iterable[RunRecord], aim: Aim) -> Reached:
     """Return when the runs reached an aim; a batch counts if all of its runs did."""
@@ -56,10 +52,11 @@ def reached(records: Iterable[RunRecord], aim: Aim) -> Reached:
         if len(done) == len(runs):
             points.append((batch, float(np.mean(done)), len(done)))
         else:
-            where = counted(runs[0].spec.topology.world)
+            worlds = sorted({run.spec.topology.world for run in runs})
+            where = ", ".join(map(str, worlds[:-1])) + (" and " if worlds[1:] else "")
             missed.append(
-                f"{len(runs) - len(done)} of {len(runs)} runs on {where} (global batch "
-                f"{batch:,}) never reached {aim}: their work is not known"
+                f"{len(runs) - len(done)} of {len(runs)} runs on {where}{counted(worlds[-1])} "
+                f"(global batch {batch:,}) never reached {aim}: the work at that batch is not known"
             )
     if not points:
         raise NotEnoughData(
