@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from math import ceil, exp, inf, log
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -194,6 +195,20 @@ def test_interruptions_never_shorten_a_job_and_more_of_them_lengthen_it(work, me
     assert cost(mean) >= work * (1 - 1e-9)
     assert cost(mean / 4) >= min(cost(mean), expected(
         work, mean=mean, save=save, restart=restart, between=inf)) * (1 - 1e-9)  # fmt: skip
+
+
+def test_what_is_expected_is_the_mean_of_what_happens():
+    """Played with a die: a stretch is trained and saved; an interruption begins it anew."""
+    mean, save, restart, between, stretches = 900.0, 20.0, 60.0, 170.0, 20_000
+    random = Random(0)
+    clock, done, back = 0.0, 0, 0.0
+    while done < stretches:
+        needed = back + between + save
+        alive = random.expovariate(1 / mean)
+        clock += min(alive, needed)
+        done, back = (done + 1, 0.0) if alive >= needed else (done, restart)
+    law = expected(stretches * between, mean=mean, save=save, restart=restart, between=between)
+    assert clock == pytest.approx(law, rel=0.01)
 
 
 def test_a_node_is_interrupted_as_a_whole():

