@@ -381,20 +381,38 @@ def test_the_table_and_the_json_hold_every_scale():
     assert set(told["chosen"]["cost"]) == {"value", "low", "high", "count"}
 
 
-def test_the_guide_shows_what_is_printed():
-    guide = (PUBLISHED.parent.parent / "docs/guides/advise.md").read_text()
-    printed = [
+SHOWN = [
+    ("advise", "tiny", {"purpose": "efficiency=0.9", "price": 2.5}),
+    ("advise", "micro", {"purpose": "deadline=350s"}),
+    ("advise", "tiny", {"purpose": "energy=2kWh", "device": "h100"}),
+    ("advise", "tiny", {"purpose": "deadline=20min", "wait": "8=2min,32=15min"}),
+    ("advise", "tiny", {"purpose": "efficiency=0.8", "worth": 32}),
+    ("advise", "tiny", {"purpose": "budget=1.5", "runs": 8}),
+    ("advise", "tiny", {
+        "purpose": "deadline=6h", "target": "samples=50e6 at 512", "batch": 64,
+        "critical_batch": 8192, "interrupted_every": "12h per node", "save": "30s",
+        "restart": "3min", "price": 0.9,
+    }),
+    ("time-to-target", "tiny", {
+        "purpose": "deadline=6h", "target": "samples=50e6 at 512", "batch": 64,
+        "critical_batch": 8192,
+    }),
+]  # fmt: skip
+"""Guides, and what the commands in them ask."""
+
+
+@pytest.mark.parametrize("guide", ["advise", "time-to-target"])
+def test_the_guides_show_what_is_printed(guide):
+    page = (PUBLISHED.parent.parent / f"docs/guides/{guide}.md").read_text()
+    printed = {
         line
-        for name, purpose, given in (
-            ("tiny", "efficiency=0.9", {"price": 2.5}),
-            ("micro", "deadline=350s", {}),
-            ("tiny", "energy=2kWh", {"device": "h100"}),
-        )
+        for where, name, question in SHOWN
+        if where == guide
         for line in formats.in_words(
-            advice.sections(scalewise.advise(published(name), purpose, **given))
+            advice.sections(scalewise.advise(published(name), **question))
         ).splitlines()
-    ]
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", guide, re.M | re.S)
+    }
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.M | re.S)
     shown = "".join(text for language, text in blocks if not language).splitlines()
     lines = [line for line in shown if line and line != "…"]
     assert len(lines) > 10

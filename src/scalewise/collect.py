@@ -32,11 +32,8 @@ def curves(
     """Return what was measured: from studies' folders, or from CSV files."""
     found: list[ScalingCurve] = []
     for path in paths:
-        if (scaling or devices_per_node) and path.is_dir():
-            raise SpecError(
-                f"{path} is a study's folder and knows its own scaling and nodes",
-                hint="--scaling and --devices-per-node are for CSV files",
-            )
+        if path.is_dir():
+            _refuse_scaling(path, scaling or devices_per_node)
         if path.is_file():
             text = _read_csv(path)
             found.append(
@@ -61,23 +58,48 @@ def curve(
     scaling: str | None = None,
     devices_per_node: int | None = None,
 ) -> ScalingCurve:
-    """Return the one curve a prediction is made from; a CSV's rows must grow.
+    """Return the one curve a prediction is made from; a CSV's rows must grow."""
+    return curve_and_records(path, where=where, scaling=scaling, devices_per_node=devices_per_node)[
+        0
+    ]
+
+
+def curve_and_records(
+    path: Path,
+    *,
+    where: Mapping[str, Any] | None = None,
+    scaling: str | None = None,
+    devices_per_node: int | None = None,
+) -> tuple[ScalingCurve, list[RunRecord]]:
+    """Return the one curve an answer is made from, and its runs; a CSV has none.
 
     A study's folder may leave the devices per node open, where it used one node
     only: then they can be given.
     """
     if path.is_dir():
-        found = chosen(curves([path], scaling=scaling), where, path)
+        _refuse_scaling(path, scaling)
+        every = recorded(path)
+        found = chosen([each for each, _ in every], where, path)
+        records = next(records for each, records in every if each is found)
         if devices_per_node and found.devices_per_node not in (None, devices_per_node):
             raise SpecError(
                 f"{path} used {found.devices_per_node} devices per node, not {devices_per_node}",
                 hint="leave --devices-per-node out",
             )
-        return replace(found, devices_per_node=found.devices_per_node or devices_per_node)
+        per_node = found.devices_per_node or devices_per_node
+        return replace(found, devices_per_node=per_node), records
     if where:
         raise SpecError(f"{path} holds one curve", hint="--where is for studies' folders")
     (found,) = curves([path], scaling=scaling, devices_per_node=devices_per_node, in_order=True)
-    return found
+    return found, []
+
+
+def _refuse_scaling(path: Path, given: object) -> None:
+    if given:
+        raise SpecError(
+            f"{path} is a study's folder and knows its own scaling and nodes",
+            hint="--scaling and --devices-per-node are for CSV files",
+        )
 
 
 def chosen(found: Sequence[Curve], where: Mapping[str, Any] | None, source: str | Path) -> Curve:

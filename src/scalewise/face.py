@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from scalewise import collect, study
-from scalewise.analysis.advise import Advice, Purpose
+from scalewise.analysis.advise import Advice, Conditions, Purpose
 from scalewise.analysis.advise import advise as choose
 from scalewise.analysis.explain import Explanation
-from scalewise.analysis.measure import ScalingCurve, curve_from_numbers
+from scalewise.analysis.measure import Estimate, ScalingCurve, curve_from_numbers
 from scalewise.analysis.predict import Prediction
 from scalewise.analysis.predict import predict as ahead
 from scalewise.catalog.rates import Rate
+from scalewise.record.read import RunRecord
 from scalewise.spec import StudySpec
 
 Pairs = Iterable[tuple[int, float]]
@@ -72,7 +73,7 @@ def predict(curve: ScalingCurve | str | Path, at: Iterable[int]) -> Prediction:
     return ahead(curve if isinstance(curve, ScalingCurve) else measure(curve), at)
 
 
-def advise(
+def advise(  # noqa: PLR0913 - each is a thing to know
     curve: ScalingCurve | str | Path,
     purpose: str | Iterable[str] | Purpose,
     at: Iterable[int] = (),
@@ -81,6 +82,15 @@ def advise(
     watts: float | None = None,
     device: str | None = None,
     whole_nodes: bool = False,
+    target: str | None = None,
+    critical_batch: str | float | Estimate | None = None,
+    batch: float | None = None,
+    wait: str | None = None,
+    interrupted_every: str | None = None,
+    save: str | None = None,
+    restart: str | None = None,
+    worth: int | None = None,
+    runs: int | None = None,
 ) -> Advice:
     """Return how many devices to use for a purpose, such as ``"deadline=2h"``, and why.
 
@@ -88,13 +98,46 @@ def advise(
     measured, and doublings beyond it: up to ``at``, or two. ``price`` is that of
     one device for one hour, or a name of the price list; ``watts`` is what a
     device draws, or ``device`` names one of the catalog, where no energy was measured;
-    ``whole_nodes`` charges a node that is used in part as if all of it were.
+    ``whole_nodes`` charges a node that is used in part as if all of it were. With a
+    ``target``, such as ``"epochs=90 at 256"``, the time is that until it; ``loss=`` and
+    ``accuracy=`` need a study's folder.
+    ``wait`` is the time in a queue (``"10min"``, ``"8=10min,32=6h"``); devices that are
+    ``interrupted_every`` so often (``"12h"`` each, ``"12h per node"``) take ``save`` and
+    ``restart`` seconds from the records where they are not given. ``worth`` asks what
+    would make so many devices worthwhile, ``runs`` how to place so many equal runs.
     """
-    found = curve if isinstance(curve, ScalingCurve) else measure(curve)
+    found, records = _curve(curve)
     asked = purpose if isinstance(purpose, Purpose) else Purpose.parse(purpose)
     return choose(
-        found, asked, at, price=price, watts=watts, device=device, whole_nodes=whole_nodes
+        found,
+        asked,
+        at,
+        price=price,
+        watts=watts,
+        device=device,
+        whole_nodes=whole_nodes,
+        conditions=Conditions.parse(
+            target=target,
+            critical_batch=critical_batch,
+            batch=batch,
+            wait=wait,
+            interrupted_every=interrupted_every,
+            save=save,
+            restart=restart,
+            records=records,
+        ),
+        worth=worth,
+        runs=runs,
     )
+
+
+def _curve(source: ScalingCurve | str | Path) -> tuple[ScalingCurve, list[RunRecord]]:
+    """Return a curve with its records, where it comes from a study's folder."""
+    if isinstance(source, ScalingCurve):
+        return source, []
+    if Path(source).is_dir():
+        return collect.curve_and_records(Path(source))
+    return measure(source), []
 
 
 def curve(

@@ -19,8 +19,8 @@ class ConvergenceTable:
     unit: str
     """What work is counted in: ``samples`` or ``epochs``."""
     source: str
-    date: str
-    """Year and month in which the results of that version appeared."""
+    date: str | None
+    """When the results of that version appeared, as far as that could be checked."""
     note: str
     points: tuple[tuple[int, float, int], ...]
 

@@ -133,6 +133,40 @@ def advise(  # noqa: PLR0913 - each is an option
     whole_nodes: Annotated[
         bool, typer.Option("--whole-nodes", help="Charge nodes that are used in part whole.")
     ] = False,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="What the model is trained for: 'epochs=90 at 256' or 'samples=115e6 at 256' "
+            "(work at a global batch), loss=2.1 or accuracy=0.75 (as the runs reached it)."
+        ),
+    ] = None,
+    critical_batch: Annotated[
+        str | None,
+        typer.Option(help="Where work has doubled: 8192, noise (as recorded) or like:resnet."),
+    ] = None,
+    batch: Annotated[
+        float | None,
+        typer.Option(help="A CSV's batch: of one device if weak, of all together if strong."),
+    ] = None,
+    wait: Annotated[
+        str | None, typer.Option(help="The time in the queue: 10min, or 8=10min,32=6h by devices.")
+    ] = None,
+    interrupted_every: Annotated[
+        str | None,
+        typer.Option(help="How often a device is taken away: 12h, or '12h per node'."),
+    ] = None,
+    save: Annotated[
+        str | None, typer.Option(help="What saving takes, 30s; as recorded, if not given.")
+    ] = None,
+    restart: Annotated[
+        str | None, typer.Option(help="What a restart takes, 3min; as recorded, if not given.")
+    ] = None,
+    worth: Annotated[
+        int | None, typer.Option(help="Ask what would make so many devices worthwhile.")
+    ] = None,
+    runs: Annotated[
+        int | None, typer.Option(help="Ask how to place so many equal runs on the devices.")
+    ] = None,
     where: Where = None,
     scaling: Scaling = None,
     devices_per_node: PerNodeAhead = None,
@@ -145,20 +179,40 @@ def advise(  # noqa: PLR0913 - each is an option
     Example: scalewise advise published.csv --devices-per-node 4 --for efficiency=0.9
 
     Example: scalewise advise published.csv --for energy=40kWh --device h100
+    Example: scalewise advise runs/demo --for time --target epochs=90 --critical-batch 8192
     """
     from scalewise import collect
-    from scalewise.analysis.advise import Purpose
+    from scalewise.analysis.advise import Conditions, Purpose
     from scalewise.analysis.advise import advise as choose
     from scalewise.analysis.predict import beyond
     from scalewise.report import advice
 
     purpose = Purpose.parse(purposes)
-    curve = collect.curve(
+    curve, records = collect.curve_and_records(
         source, where=_pairs(where or []), scaling=scaling, devices_per_node=devices_per_node
+    )
+    conditions = Conditions.parse(
+        target=target,
+        critical_batch=critical_batch,
+        batch=batch,
+        wait=wait,
+        interrupted_every=interrupted_every,
+        save=save,
+        restart=restart,
+        records=records,
     )
     more = beyond(curve, at) if at is not None else ()
     found = choose(
-        curve, purpose, more, price=price, watts=watts, device=device, whole_nodes=whole_nodes
+        curve,
+        purpose,
+        more,
+        price=price,
+        watts=watts,
+        device=device,
+        whole_nodes=whole_nodes,
+        conditions=conditions,
+        worth=worth,
+        runs=runs,
     )
     if as_json:
         typer.echo(advice.as_json(found))

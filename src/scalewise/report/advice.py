@@ -6,10 +6,11 @@ from typing import Any
 
 from scalewise.analysis.advise import Advice, Scale
 from scalewise.analysis.advise.power import unit_of
+from scalewise.analysis.advise.runs import Runs, Way
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.measure.energy import JOULES
 from scalewise.report.formats import SCHEMA, plain
-from scalewise.report.table import NONE, Section, by_devices, number, percent, value
+from scalewise.report.table import NONE, Section, Table, by_devices, number, percent, value
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,11 @@ def sections(found: Advice) -> list[Section]:
     unit = unit_of(max((each.energy.value for each in found.scales if each.energy), default=0.0))
     table = by_devices(rows, "What was weighed", [
         ("topology", lambda r: str(r.scale.topology or NONE)),
-        ("time s", lambda r: value(r.scale.time)),
+        ("to target s" if _targeted(found) else "time s", lambda r: value(r.scale.time)),
         ("low", lambda r: _end(r.scale.time, "low")),
         ("high", lambda r: _end(r.scale.time, "high")),
+        ("of it waiting", lambda r: number(r.scale.wait)),
+        ("of it lost", lambda r: value(r.scale.interrupted and r.scale.interrupted.lost)),
         ("device-hours", lambda r: value(r.scale.device_hours)),
         ("low", lambda r: _end(r.scale.device_hours, "low")),
         ("high", lambda r: _end(r.scale.device_hours, "high")),
@@ -41,12 +44,50 @@ def sections(found: Advice) -> list[Section]:
          lambda r: value(r.scale.cost)),
         (unit, lambda r: value(r.scale.energy and r.scale.energy * (1 / JOULES[unit]))),
         (f"{found.curve.unit}/s", lambda r: value(r.scale.throughput)),
+        ("batch", lambda r: number(_at(r.scale, "batch"))),
+        ("work", lambda r: value(_at(r.scale, "work"))),
+        ("of devices", lambda r: percent(_at(r.scale, "hardware"))),
+        ("of batch", lambda r: percent(_at(r.scale, "statistical"))),
         ("efficiency", lambda r: percent(r.scale.efficiency)),
         ("chance", lambda r: percent(r.scale.chance)),
         ("", lambda r: r.what),
     ])  # fmt: skip
     lines = (f"for {found.purpose}; intervals are 90 %", *found.sentences)
-    return [Section(found.curve.name, lines, (table,), found.warnings)]
+    tables = (table, _runs(found.runs)) if found.runs else (table,)
+    return [Section(found.curve.name, lines, tables, found.warnings)]
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """The best way to place many runs on some devices, and the two extremes."""
+
+    best: Way
+    first: Way
+    last: Way
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def devices(self) -> int:
+        return self.best.devices
+
+
+def _runs(runs: Runs) -> Table:
+    """Return the best way to place many runs, for each number of devices."""
+    rows = []
+    for count in runs.counts:
+        first, *_, last = (*runs.on(count), runs.on(count)[-1])
+        rows.append(_Placed(runs.best(count), first, last))
+    return by_devices(rows, f"{runs.count:,} runs, done soonest", [
+        ("on each", lambda r: str(r.best.each)),
+        ("at a time", lambda r: str(r.best.at_once)),
+        ("rounds", lambda r: str(r.best.rounds)),
+        ("time s", lambda r: value(r.best.time)),
+        ("low", lambda r: _end(r.best.time, "low")),
+        ("high", lambda r: _end(r.best.time, "high")),
+        ("device-hours", lambda r: value(r.best.device_hours)),
+        ("fewest each s", lambda r: value(r.first.time)),
+        ("one by one s", lambda r: value(r.last.time)),
+    ])  # fmt: skip
 
 
 def _what(found: Advice, scale: Scale) -> str:
@@ -56,6 +97,15 @@ def _what(found: Advice, scale: Scale) -> str:
     if scale is found.closest:
         told.append("chosen" if found.chosen else "closest")
     return ", ".join(told)
+
+
+def _targeted(found: Advice) -> bool:
+    return any(scale.target for scale in found.scales)
+
+
+def _at(scale: Scale, name: str) -> Any:
+    """Return what a target takes at a scale, or nothing where there is none."""
+    return getattr(scale.target, name) if scale.target else None
 
 
 def _end(estimate: Estimate | None, name: str) -> str:
@@ -85,6 +135,8 @@ def as_json(found: Advice) -> str:
             name: plain(getattr(found.returns, name))
             for name in ("diminish", "gain", "enough", "cause")
         },
+        "worth": plain(found.worth),
+        "runs": plain(found.runs),
         "sentences": list(found.sentences),
         "warnings": list(found.warnings),
     }
@@ -95,6 +147,7 @@ def _scale(scale: Scale | None) -> dict[str, Any] | None:
     if scale is None:
         return None
     names = ("devices", "nodes", "charged", "measured", "throughput", "time", "efficiency",
-             "device_hours", "cost", "energy", "chance")  # fmt: skip
+             "device_hours", "cost", "energy", "chance", "target", "interrupted",
+             "wait")  # fmt: skip
     told = {name: plain(getattr(scale, name)) for name in names}
     return {**told, "topology": str(scale.topology) if scale.topology else None}

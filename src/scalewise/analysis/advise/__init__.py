@@ -3,15 +3,28 @@
 purpose  limits to keep, and what is best among what keeps them
 power    how much energy a scale would take
 scale    one number of devices as a choice
+candidates  every scale that can be chosen, under the conditions that hold
 choice   the whole answer: the scale that serves a purpose, its neighbours, the reason
 returns  where more devices stop paying, and the part of the job that is the cause
 words    what an advice says
-points   work to target as it was measured, checked
-weigh    every law that could have made the points, by how well it explains them
-target   work, steps and time to target at any batch, and where more devices stop paying
+
+conditions  what else there is beside the job that was measured
+job         a job of any length: its start, and what each sample takes
+aim         what a model is trained for
+reached     when recorded runs reached an aim
+batches     the global batch on each number of devices, and the critical one
+wait        the time in a queue
+interruptions  how often to save where devices are taken away, and what is lost
+worthwhile  what would make a number of devices worthwhile
+runs        many equal runs on some devices
+to_target   the time until the target, at each number of devices
+points      work to target as it was measured, checked
+weigh       every law that could have made the points, by how well it explains them
+target      work, steps and time to target at any batch, and where more devices stop paying
 """
 
 from scalewise.analysis.advise.choice import Advice, advise
+from scalewise.analysis.advise.conditions import Conditions
 from scalewise.analysis.advise.power import Power
 from scalewise.analysis.advise.purpose import Limit, Purpose
 from scalewise.analysis.advise.returns import Returns
@@ -20,6 +33,7 @@ from scalewise.analysis.advise.target import Target, by_noise, published, work_t
 
 __all__ = [
     "Advice",
+    "Conditions",
     "Limit",
     "Power",
     "Purpose",

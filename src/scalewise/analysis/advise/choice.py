@@ -17,10 +17,14 @@ from numbers import Real
 from scipy.special import ndtr
 
 from scalewise.analysis.advise import words
+from scalewise.analysis.advise.candidates import scales_of
+from scalewise.analysis.advise.conditions import Conditions, Settled
 from scalewise.analysis.advise.power import Power, power_of
 from scalewise.analysis.advise.purpose import Limit, Purpose
 from scalewise.analysis.advise.returns import Returns, returns
-from scalewise.analysis.advise.scale import Scale, scales_of
+from scalewise.analysis.advise.runs import Runs, many_runs
+from scalewise.analysis.advise.scale import Scale
+from scalewise.analysis.advise.worthwhile import Worthwhile, worthwhile
 from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.analysis.measure.estimate import quantile
 from scalewise.analysis.predict import Prediction, predict
@@ -50,10 +54,16 @@ class Advice:
     reason: str
     returns: Returns
     """Where more devices stop paying, and why."""
+    conditions: Settled
+    """What else the scales were weighed under: a target, interruptions, a queue."""
     power: Power | None = None
     """What energy follows from, where it is known."""
     rate: Rate | None = None
     """What one device costs for one hour, and where that is from."""
+    worth: Worthwhile | None = None
+    """What would make a number of devices worthwhile, where that was asked."""
+    runs: Runs | None = None
+    """Where many equal runs would best be placed, where that was asked."""
 
     @property
     def price(self) -> float | None:
@@ -93,13 +103,15 @@ class Advice:
     @property
     def sentences(self) -> tuple[str, ...]:
         """The reason, the neighbours, where returns diminish, and what would make it surer."""
-        told = [self.reason]
+        told = [self.reason, *self.conditions.sentences(self.closest)]
         told += [
             words.instead(way, other, self.closest)
             for other, way in ((self.smaller, "Fewer"), (self.larger, "More"))
             if other
         ]
         told += self.returns.sentences
+        told += self.worth.sentences if self.worth else ()
+        told += [self.runs.sentence(self.closest.devices)] if self.runs else []
         if self.power:
             told.append(self.power.says)
         if self.rate and self.rate.name:
@@ -111,13 +123,18 @@ class Advice:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to beware of."""
-        return (*self.prediction.warnings, *self.returns.warnings)
+        return (
+            *self.prediction.warnings,
+            *self.returns.warnings,
+            *self.conditions.warnings,
+            *self.conditions.left_out(self.scales),
+        )
 
     def __str__(self) -> str:
         return "\n".join(self.sentences)
 
 
-def advise(
+def advise(  # noqa: PLR0913 - each is a question
     curve: ScalingCurve,
     purpose: Purpose,
     at: Iterable[int] = (),
@@ -126,6 +143,9 @@ def advise(
     watts: float | None = None,
     device: str | None = None,
     whole_nodes: bool = False,
+    conditions: Conditions | None = None,
+    worth: int | None = None,
+    runs: int | None = None,
 ) -> Advice:
     """Return how many devices serve a purpose best.
 
@@ -133,12 +153,15 @@ def advise(
     ``at``, or two. ``price`` is that of one device for one hour, or a name of
     the price list; ``watts`` is what a device draws, or ``device`` names one of the
     catalog, where no energy was measured; ``whole_nodes`` charges a node that is used
-    in part as if all of it were.
+    in part as if all of it were. ``conditions`` are what else there is: a target,
+    interruptions, a queue. ``worth`` asks what would make so many devices worthwhile,
+    ``runs`` where so many equal runs are best placed.
     """
     rate = None if price is None else price_of(price)
     found = predict(curve, _counts(curve, list(at)))
+    settled = (conditions or Conditions()).settled(found)
     power = power_of(curve, watts, device)
-    scales = scales_of(found, rate, power, whole_nodes=whole_nodes)
+    scales = scales_of(found, settled, rate, power, whole_nodes=whole_nodes)
     for limit in purpose.limits:
         _known(limit, scales, rate)
     judged = tuple(replace(scale, chance=_chance(scale, purpose)) for scale in scales)
@@ -155,9 +178,12 @@ def advise(
         reason=words.reason(chosen, purpose, judged)
         if chosen
         else words.missed(closest, purpose, judged),
-        returns=returns(found, judged),
+        returns=returns(found, judged, same_job=settled.same_job),
+        conditions=settled,
         power=power,
         rate=rate,
+        worth=None if worth is None else worthwhile(curve, worth, purpose),
+        runs=None if runs is None else many_runs(runs, judged),
     )
 
 

@@ -122,7 +122,7 @@ def _limit(part: str) -> Limit:
         raise SpecError(f"{name} needs a number", hint=f"for example {EXAMPLES[name]}")
     unit = ""
     if name == "deadline":
-        bound = _duration(part, rest)
+        bound = duration(part, rest)
     else:
         bound, unit = _amount(part, name, rest)
     if bound <= 0 or not isfinite(bound):
@@ -136,12 +136,12 @@ def _limit(part: str) -> Limit:
     return Limit(name, bound, f"{name}={rest}", unit if name == "cost" else "")
 
 
-def _duration(part: str, rest: str) -> float:
+def duration(part: str, rest: str, example: str = "deadline=90min") -> float:
     """Read ``2h``, ``90min`` or ``1h30m``, in seconds."""
     piece = rf"{NUMBER}\s*(s|min|m|h|d)\s*"
     if not re.fullmatch(f"(?:{piece})+", rest):
         raise SpecError(
-            f"not a time span: {part!r}", hint="a number and s, min, h or d: deadline=90min"
+            f"not a time span: {part!r}", hint=f"a number and s, min, h or d: {example}"
         )
     return sum(float(number) * SECONDS[unit] for number, unit in re.findall(piece, rest))
 

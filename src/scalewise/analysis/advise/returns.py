@@ -33,18 +33,21 @@ class Returns:
     warnings: tuple[str, ...] = ()
 
 
-def returns(found: Prediction, scales: Sequence[Scale]) -> Returns:
-    """Return where these scales stop paying: by time, or by throughput if that is all."""
+def returns(found: Prediction, scales: Sequence[Scale], *, same_job: bool = True) -> Returns:
+    """Return where these scales stop paying: by time, or by throughput if that is all.
+
+    Causes are those of the job that was measured: of another one they are not told.
+    """
     gains = [(few, many, _gain(few, many)) for few, many in pairwise(scales)]
     weak = next((each for each in gains if each[2] < HALF), None)
     paying = [many for _, many, gain in gains if gain >= 1 / (1 - ALMOST) - 1]
     enough = paying[-1] if paying else scales[0]
     beyond = [scale for scale in scales if scale.devices > enough.devices]
-    law = _law(found)
-    cause = _cause(found, law) if weak or beyond else ""
+    law = _law(found) if same_job else None
+    cause = _cause(found, law) if same_job and (weak or beyond) else ""
     told = [_diminish(*weak)] if weak else []
     told += [_almost(enough, beyond)] if beyond else []
-    told += [_regime(found)] if found.curve.turns_at else []
+    told += [_regime(found)] if found.curve.turns_at and same_job else []
     return Returns(
         diminish=weak[1].devices if weak else None,
         gain=weak[2] if weak else None,

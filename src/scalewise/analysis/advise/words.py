@@ -16,6 +16,8 @@ BEST: dict[Goal, tuple[str, str]] = {
 }
 BY_ENERGY = "the least energy × time"
 """What balanced means where energy is known at every scale."""
+LONG = 7200.0
+"""Seconds from which a time is also told in hours or days."""
 ONE = {"take": "takes", "are": "is", "have": "has"}
 
 
@@ -62,12 +64,14 @@ def _numbers(scale: Scale) -> str:
 def _told(scale: Scale, say: Callable[[Estimate], str]) -> str:
     """Return what a scale takes; a throughput only where there is no time."""
     parts = [
-        f"{say(scale.time)} s" if scale.time else "",
+        f"{say(scale.time)} s{_until(scale)}" if scale.time else "",
         f"{say(scale.device_hours)} device-hours" if scale.device_hours else "",
         f"a cost of {say(scale.cost)} {scale.currency or ''}".rstrip() if scale.cost else "",
         f"{_energy(scale.energy, say)}" if scale.energy else "",
         f"{say(scale.throughput)} per second" if scale.throughput and not scale.time else "",
-        f"efficiency {percent(scale.efficiency.value)}" if scale.efficiency else "",
+        f"efficiency {percent(scale.efficiency.value)}{_factors(scale)}"
+        if scale.efficiency
+        else "",
     ]
     return ", ".join(part for part in parts if part)
 
@@ -75,6 +79,39 @@ def _told(scale: Scale, say: Callable[[Estimate], str]) -> str:
 def _energy(joules: Estimate, say: Callable[[Estimate], str]) -> str:
     unit = unit_of(joules.value)
     return f"{say(joules * (1 / JOULES[unit]))} {unit}"
+
+
+def _until(scale: Scale) -> str:
+    """Return what the time is until, a long one in hours too, and what of it is no training."""
+    assert scale.time is not None
+    seconds = scale.time.value
+    lost = scale.interrupted.lost.value if scale.interrupted else 0.0
+    aside = [
+        long(seconds) if seconds >= LONG else "",
+        f"{short(scale.wait)} s of it in the queue" if scale.wait else "",
+        f"{short(lost)} s for interruptions" if lost else "",
+    ]
+    more = ", ".join(part for part in aside if part)
+    return (" to target" if scale.target else "") + (f" ({more})" if more else "")
+
+
+def _factors(scale: Scale) -> str:
+    if scale.target is None:
+        return ""
+    parts = scale.target.hardware.value, scale.target.statistical.value
+    return f" (devices {percent(parts[0])} × batch {percent(parts[1])})"
+
+
+def long(seconds: float) -> str:
+    """Return a time in the unit that people would use.
+
+    >>> long(90.0), long(5400.0), long(36000.0), long(10.0**6)
+    ('90 s', '90 min', '10 h', '11.6 d')
+    """
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
 
 
 def _range(estimate: Estimate) -> str:

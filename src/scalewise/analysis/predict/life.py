@@ -8,7 +8,7 @@ A launch is mostly fixed, a rendezvous grows, a validation is shared by all devi
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,11 @@ class Part:
     growing: float
     shared: float
 
+    @property
+    def any(self) -> bool:
+        """Whether it takes any time at all."""
+        return self.fixed + self.growing + self.shared > 1e-6
+
     def seconds(self, at: Floats) -> Floats:
         return np.asarray(self.fixed + self.growing * np.log2(at) + self.shared / at)
 
@@ -50,7 +55,7 @@ class Life:
     parts: tuple[Part, ...]
 
     def __str__(self) -> str:
-        told = [str(part) for part in self.parts if part.fixed + part.growing + part.shared > 1e-6]
+        told = [str(part) for part in self.parts if part.any]
         return "T(N) = training + " + " + ".join(told) + " seconds"
 
 
@@ -85,8 +90,7 @@ def _training(
     The cost of a sample is what is predicted: in seconds per sample it is the
     same thing as a throughput.
     """
-    samples = {point.devices: point.samples for point in points}
-    work = _work(samples, at)
+    work = work_at(points, at)
     if work is None:
         return None
     rates = {
@@ -102,8 +106,9 @@ def _training(
     return [(float(v), float(low), float(high)) for v, low, high in zip(*seconds)]
 
 
-def _work(samples: Mapping[int, int | None], at: Floats) -> Floats | None:
+def work_at(points: Sequence[Point], at: Floats) -> Floats | None:
     """Return the samples of a job at these counts: as many on any, or as many per device."""
+    samples = {point.devices: point.samples for point in points}
     known = {devices: float(count) for devices, count in samples.items() if count}
     if len(known) < len(samples) or not known:
         return None
