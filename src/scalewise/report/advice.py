@@ -36,7 +36,7 @@ def sections(found: Advice) -> list[Section]:
         ("low", lambda r: _end(r.scale.time, "low")),
         ("high", lambda r: _end(r.scale.time, "high")),
         ("of it waiting", lambda r: number(r.scale.wait)),
-        ("of it lost", lambda r: value(r.scale.interrupted and r.scale.interrupted.lost)),
+        ("of it lost", lambda r: value(_lost(r.scale))),
         ("device-hours", lambda r: value(r.scale.device_hours)),
         ("low", lambda r: _end(r.scale.device_hours, "low")),
         ("high", lambda r: _end(r.scale.device_hours, "high")),
@@ -106,6 +106,10 @@ def _targeted(found: Advice) -> bool:
 def _at(scale: Scale, name: str) -> Any:
     """Return what a target takes at a scale, or nothing where there is none."""
     return getattr(scale.target, name) if scale.target else None
+
+
+def _lost(scale: Scale) -> Estimate | None:
+    return scale.interrupted.lost if scale.interrupted else None
 
 
 def _end(estimate: Estimate | None, name: str) -> str:

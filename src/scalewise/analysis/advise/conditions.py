@@ -76,13 +76,13 @@ class Conditions:
         """Return these conditions with all that is known of this curve."""
         return Settled(
             counts=tuple(point.devices for point in found.points),
-            target=self.target
-            and to_target(
-                self.target, found, self.records, critical=self.critical_batch, batch=self.batch
-            ),
+            target=self._to_target(self.target, found) if self.target else None,
             interruptions=self._interruptions(self.often, found) if self.often else None,
             wait=self.wait,
         )
+
+    def _to_target(self, aim: Aim, found: Prediction) -> ToTarget:
+        return to_target(aim, found, self.records, critical=self.critical_batch, batch=self.batch)
 
     def _interruptions(self, often: Often, found: Prediction) -> Interruptions:
         """Return the interruptions; what saving and restarting take can be in the records."""

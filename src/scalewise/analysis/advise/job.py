@@ -61,8 +61,7 @@ def job(found: Prediction) -> Job:
         starts = _once(spans, at)
         again = _again(spans, found.curve, at)
         rates = {
-            count: rate.through(lambda x, between=between: 1 / (1 / x + between))
-            for (count, rate), between in zip(seen.items(), again)
+            count: _slowed(rate, between) for (count, rate), between in zip(seen.items(), again)
         }
         samples = work_at(found.curve.points, at[:1])
         return Job(
@@ -90,6 +89,14 @@ def starts(found: Prediction) -> Mapping[int, float] | None:
     except NotEnoughData:
         return None
     return known if known and all(known.values()) else None
+
+
+def _slowed(rate: Estimate, between: float) -> Estimate:
+    return rate.through(lambda samples: 1 / (1 / samples + between))
+
+
+def _rate(training: Estimate, samples: float) -> Estimate:
+    return training.through(lambda seconds: samples / seconds)
 
 
 def _once(spans: Life, at: Floats) -> list[float]:
@@ -128,7 +135,7 @@ def _of_times(found: Prediction, counts: list[int]) -> Job:
         assert point.time is not None  # Every point of such a table has one.
         # The law gives the middle; the prediction says how sure it is.
         middle = point.time * (shared / point.devices / point.time.value)
-        rates[point.devices] = middle.through(lambda seconds, total=total: total / seconds)
+        rates[point.devices] = _rate(middle, total)
     return Job(
         starts={count: fixed + growing * float(np.log2(count)) for count in counts},
         rates=rates,

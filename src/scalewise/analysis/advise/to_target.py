@@ -7,6 +7,7 @@ More devices raise the rate; where they also raise the batch, they raise the wor
     efficiency to target = efficiency of the devices × efficiency of the batch
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,7 @@ from scalewise.analysis.advise.target import Target, work_to_target
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.predict import Prediction
 from scalewise.analysis.predict.laws import short
+from scalewise.analysis.predict.life import LEAST
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.record.read import RunRecord
 
@@ -58,7 +60,7 @@ class ToTarget:
         hardware = self._hardware(scale.devices, rate)
         return replace(
             scale,
-            time=(work / rate).through(lambda seconds: seconds + start),
+            time=_started(work / rate, start),
             efficiency=hardware / statistical.through(lambda share: 1 / share),
             target=AtTarget(
                 batch=batch,
@@ -154,6 +156,18 @@ def to_target(
         base=base,
         weak=found.curve.scaling == "weak",
         warnings=(*missed, *unknown),
+    )
+
+
+def _started(training: Estimate, start: float) -> Estimate:
+    """Return the whole time; no two starts are alike, so they widen its interval too."""
+    whole, varies = training.value + start, LEAST * start
+    low, high = training.low or training.value, training.high or training.value
+    return Estimate(
+        whole,
+        whole - math.hypot(training.value - low, varies),
+        whole + math.hypot(high - training.value, varies),
+        training.count,
     )
 
 
