@@ -6,7 +6,16 @@ from typing import Annotated
 import typer
 
 from scalewise.cli.app import app
-from scalewise.cli.options import Json, PerNode, PerNodeAhead, Scaling, Source, Sources, Where
+from scalewise.cli.options import (
+    Json,
+    PerNode,
+    PerNodeAhead,
+    Price,
+    Scaling,
+    Source,
+    Sources,
+    Where,
+)
 from scalewise.cli.screen import echo, show
 from scalewise.errors import SpecError
 
@@ -39,25 +48,24 @@ def measure(
 @app.command()
 def explain(
     folder: Annotated[Path, typer.Argument(help="A study's folder.")],
-    price: Annotated[
-        float | None, typer.Option(min=0, help="What one device costs for one hour.")
-    ] = None,
+    price: Price = None,
     as_json: Json = False,
 ) -> None:
-    """Show where the time and the efficiency went, and what to try.
+    """Show where the time and the efficiency went, what was bought for it, and what to try.
 
     Example: scalewise explain runs/demo
 
     Example: scalewise explain runs/demo --price 2.50
     """
     from scalewise import collect
-    from scalewise.report import explanation
+    from scalewise.report import explanation, receipt
 
     found = collect.explanations(folder, price=price)
+    paid = collect.receipt(folder, found, price=price)
     if as_json:
-        typer.echo(explanation.as_json(found))
+        typer.echo(explanation.as_json(found, paid))
     else:
-        echo(explanation.sections(found))
+        echo([*explanation.sections(found), receipt.section(found, paid)])
 
 
 @app.command()
@@ -115,7 +123,7 @@ def advise(  # noqa: PLR0913 - each is an option
     at: Annotated[
         str | None, typer.Option(help="Weigh doublings up to these devices; two, if not given.")
     ] = None,
-    price: Annotated[float | None, typer.Option(help="What one device costs for one hour.")] = None,
+    price: Price = None,
     whole_nodes: Annotated[
         bool, typer.Option("--whole-nodes", help="Charge nodes that are used in part whole.")
     ] = False,

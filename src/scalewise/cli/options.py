@@ -5,6 +5,16 @@ from typing import Annotated
 
 import typer
 
+from scalewise.checks import positive
+
+
+def _priced(price: float | None) -> float | None:
+    """Refuse a price that is none."""
+    if price is not None:
+        positive("price", price, example=2.5)
+    return price
+
+
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY.toml", help="The study file.")]
 Output = Annotated[
     Path | None, typer.Option("-o", "--output", help="The study's folder; runs/NAME if not given.")
@@ -33,6 +43,9 @@ Source = Annotated[
         metavar="FOLDER or CSV",
         help="A study's folder, or a CSV file: devices,throughput[,time] or devices,time.",
     ),
+]
+Price = Annotated[
+    float | None, typer.Option(callback=_priced, help="What one device costs for one hour.")
 ]
 Where = Annotated[
     list[str] | None,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from scalewise.cli.app import app
-from scalewise.cli.options import Again, Json, Launcher, Output, StudyFile
+from scalewise.cli.options import Again, Json, Launcher, Output, Price, StudyFile
 from scalewise.cli.screen import show
 from scalewise.errors import SpecError
 
@@ -130,6 +130,7 @@ def run(  # noqa: PLR0913 - each is an option
         bool, typer.Option("--detach", help="Submit the jobs and leave them to the cluster.")
     ] = False,
     again: Again = False,
+    price: Price = None,
 ) -> None:
     """Start the runs of a study that are missing; safe to repeat.
 
@@ -167,7 +168,7 @@ def run(  # noqa: PLR0913 - each is an option
     else:
         question = study.read(Path(words[0]))
     asked = study.launched_by(question, launcher)
-    typer.echo(_carry_out(asked, output, again=again, detach=detach))
+    typer.echo(_carry_out(asked, output, again=again, detach=detach, price=price))
 
 
 @app.command()
@@ -206,21 +207,29 @@ def cancel(folder: Annotated[Path, typer.Argument(help="A study's folder.")]) ->
 
 
 def _carry_out(
-    question: Any, output: Path | None, *, again: bool = False, detach: bool = False
+    question: Any,
+    output: Path | None,
+    *,
+    again: bool = False,
+    detach: bool = False,
+    price: float | None = None,
 ) -> Path:
     """Run a study with its progress on stderr; Ctrl-C ends it in order."""
     from scalewise import study
+    from scalewise.cli.costs import receipt_at_end
     from scalewise.cli.progress import progress
 
     folder = output or _home(question.name)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt_once)
-    try:
-        with progress() as watcher:
-            study.run(question, folder, watcher, again=again, detach=detach)
-    except KeyboardInterrupt:
-        typer.echo("interrupted; finished runs are kept, running again starts the rest", err=True)
-        raise typer.Exit(130) from None
+    with receipt_at_end(folder, price):
+        try:
+            with progress() as watcher:
+                study.run(question, folder, watcher, again=again, detach=detach)
+        except KeyboardInterrupt:
+            told = "interrupted; finished runs are kept, running again starts the rest"
+            typer.echo(told, err=True)
+            raise typer.Exit(130) from None
     return folder
 
 

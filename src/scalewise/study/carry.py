@@ -140,4 +140,4 @@ def _give_up(launcher: Launcher, under_way: Sequence[_UnderWay], reason: BaseExc
             launcher.cancel(each.job)
     finally:
         for each in under_way:
-            close_job(each.job, None, why)
+            close_job(each.job, time.time(), why)

@@ -70,4 +70,5 @@ def close_job(job: Job, ended: float | None, why: str, state: State | None = Non
         why=why,
         killed=state.killed if state else {},
         exits=state.exits if state else {},
+        launched=min((each["created"] for each in job.name.get("processes", ())), default=None),
     )
