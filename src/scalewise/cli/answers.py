@@ -11,6 +11,7 @@ from scalewise.cli.options import (
     PerNode,
     PerNodeAhead,
     Price,
+    Purposes,
     Scaling,
     Source,
     Sources,
@@ -111,15 +112,7 @@ def predict(
 @app.command()
 def advise(  # noqa: PLR0913 - each is an option
     source: Source,
-    purposes: Annotated[
-        list[str],
-        typer.Option(
-            "--for",
-            metavar="PURPOSE",
-            help="deadline=2h, efficiency=0.8, budget=200 (device-hours), cost=500, "
-            "throughput=5000, time or balanced; several are one purpose.",
-        ),
-    ],
+    purposes: Purposes,
     at: Annotated[
         str | None, typer.Option(help="Weigh doublings up to these devices; two, if not given.")
     ] = None,

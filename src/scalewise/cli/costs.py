@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -34,3 +35,38 @@ def _receipt(folder: Path, price: float | None) -> list[str]:
         return receipt.lines(collect.receipt(folder, price=price))
     except ScalewiseError as unreadable:
         return [f"what was bought cannot be told: {unreadable}"]
+
+
+def quote(question: Any, folder: Path, price: float | None) -> None:
+    """Print the bill of a study, from what is known of it."""
+    from scalewise.report import bill
+    from scalewise.study.bill import bill_of
+
+    for line in bill.lines(bill_of(question, folder), price):
+        typer.echo(line)
+
+
+def means(
+    question: Any,
+    folder: Path,
+    purposes: list[str] | None,
+    max_cost: float | None,
+    max_device_hours: float | None,
+    price: float | None,
+    *,
+    again: bool,
+) -> dict[str, Any]:
+    """Return who bounds a study: by what it may cost, and by what it is for."""
+    if not purposes and max_cost is None and max_device_hours is None:
+        return {}
+    from scalewise.analysis.advise import Purpose
+    from scalewise.study.paying import Paying
+    from scalewise.study.purse import Limit, Purse
+
+    limit = Limit.of(max_cost, max_device_hours, price)
+    purpose = Purpose.parse(purposes) if purposes else None
+    home = folder.absolute()
+    return {
+        "payer": Purse(question, home, limit, again) if limit else None,
+        "paying": Paying(question, home, purpose, price) if purpose else None,
+    }

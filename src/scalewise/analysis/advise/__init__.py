@@ -3,6 +3,8 @@
 purpose  limits to keep, and what is best among what keeps them
 scale    one number of devices as a choice
 choice   the whole answer: the scale that serves a purpose, its neighbours, the reason
+paying   whether the next larger scale of a study still serves a purpose
+bill     what a study will cost, from what is known before it runs
 returns  where more devices stop paying, and the part of the job that is the cause
 words    what an advice says
 points   work to target as it was measured, checked

@@ -22,6 +22,7 @@ from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.analysis.measure.estimate import quantile
 from scalewise.analysis.predict import Ahead, Prediction, predict
+from scalewise.analysis.predict.series import of_curve
 from scalewise.checks import positive
 from scalewise.errors import NotEnoughData, SpecError
 
@@ -117,9 +118,22 @@ def advise(
     ``at``, or two. ``price`` is that of one device for one hour; ``whole_nodes``
     charges a node that is used in part as if all of it were.
     """
+    counts = _counts(curve, list(at))
+    return among(curve, purpose, counts, price=price, whole_nodes=whole_nodes)
+
+
+def among(
+    curve: ScalingCurve,
+    purpose: Purpose,
+    counts: Iterable[int],
+    *,
+    price: float | None = None,
+    whole_nodes: bool = False,
+) -> Advice:
+    """Return which of these numbers of devices serves a purpose best, and weigh no others."""
     if price is not None:
         positive("price", price, example=2.5)
-    found = predict(curve, _counts(curve, list(at)))
+    found = predict(curve, counts)
     scales = _scales(found, price, whole_nodes=whole_nodes)
     for limit in purpose.limits:
         _known(limit, scales, price)
@@ -158,7 +172,8 @@ def _counts(curve: ScalingCurve, at: Sequence[int]) -> list[int]:
 
 def _scales(found: Prediction, price: float | None, *, whole_nodes: bool) -> list[Scale]:
     """Return every scale that can be weighed; by time, or by throughput where times say nothing."""
-    by_time = all(point.time for point in found.points)
+    alike = of_curve(found.curve, "time") is not None  # Times of unlike work say nothing.
+    by_time = alike and all(point.time for point in found.points)
     points = {point.devices: point for point in reversed(found.curve.points)}
     per_node = found.curve.devices_per_node
     if whole_nodes and per_node is None:
