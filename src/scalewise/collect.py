@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from scalewise.analysis.explain import Explanation, Receipt, explain, in_vain, receipts, total
 from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
-from scalewise.errors import NewerSchema, NotEnoughData, RecordError, SpecError
+from scalewise.errors import NewerSchema, RecordError, SpecError
 from scalewise.record import replicas
 from scalewise.record.allocation import stays
 from scalewise.record.files import failure, finished, read_study
@@ -157,13 +157,9 @@ def receipt(
 
 
 def _there(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord]]]:
-    """Return a study's curves, none where no run has finished, or none can be read."""
-    try:
-        return recorded(folder)
-    except NewerSchema:
-        raise
-    except (NotEnoughData, RecordError):
-        return []
+    """Return a study's curves, none where no run has finished."""
+    runs = read_study(folder).runs()
+    return recorded(folder) if any(finished(folder / run.id) for run in runs) else []
 
 
 def _receipts(curve: ScalingCurve, runs: Sequence[RunRecord]) -> list[Receipt]:

@@ -1,5 +1,6 @@
 """Say what a study costs: when it ends, and before it begins."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,25 +17,27 @@ def receipt_at_end(folder: Path, price: float | None) -> Iterator[None]:
     """
     from scalewise.record.spent import bought
 
-    before = bought(folder)
+    before = math.inf
+    with suppress(OSError):
+        before = bought(folder)
     try:
         yield
     finally:
         with suppress(Exception):
-            if bought(folder) > before:
-                for line in _receipt(folder, price):
-                    typer.echo(line, err=True)
+            hours = bought(folder)
+            for line in _receipt(folder, hours, price) if hours > before else ():
+                typer.echo(line, err=True)
 
 
-def _receipt(folder: Path, price: float | None) -> list[str]:
+def _receipt(folder: Path, hours: float, price: float | None) -> list[str]:
     from scalewise import collect
     from scalewise.errors import ScalewiseError
     from scalewise.report import receipt
 
     try:
         return receipt.lines(collect.receipt(folder, price=price))
-    except ScalewiseError as unreadable:
-        return [f"what was bought cannot be told: {unreadable}"]
+    except ScalewiseError as problem:
+        return [receipt.of_the_unreadable(hours, price, problem)]
 
 
 def quote(question: Any, folder: Path, price: float | None) -> None:

@@ -100,6 +100,10 @@ class Launcher(Protocol):
         """Return the device-hours that these runs can take at most; nothing without a limit."""
         ...
 
+    def charged(self, run: RunSpec, among: Sequence[RunSpec]) -> int:
+        """Return the devices that are paid for while a run goes that is started with others."""
+        ...
+
     def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
         """Return which runs are planned and started as one."""
         ...

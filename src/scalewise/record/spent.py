@@ -121,5 +121,7 @@ def bought(folder: Path) -> float:
 
     Everything counts that is over: what failed, and what the study no longer asks for.
     """
+    if not folder.is_dir():
+        return 0.0
     found = (attempt for path in folder.glob("*/job.json") for attempt in attempts(path.parent))
     return sum(each.device_hours for each in found) + sum(stay.idle for stay in stays(folder))

@@ -46,13 +46,22 @@ def _row(name: str, found: Receipt, causes: Sequence[str], *, priced: bool) -> t
     return (name, str(found.runs), *whole, *told, *[number(found.cost)] * priced)
 
 
-def lines(found: Receipt) -> list[str]:
-    """Return a receipt in one or two sentences."""
+def of_the_unreadable(hours: float, price: float | None, problem: Exception) -> str:
+    """Return what can be said of a study whose records tell nothing but their time."""
+    found = Receipt(bought=hours).priced(price)
+    return f"{_bought(found)}; what of it was useful cannot be told: {problem}"
+
+
+def _bought(found: Receipt) -> str:
     paid = "" if found.cost is None else f" for {number(found.cost)}"
+    return f"bought {number(found.bought)} device-hours{paid}"
+
+
+def lines(found: Receipt) -> list[str]:
+    """Return a receipt in one to three sentences."""
     if not found.bought:
         return ["bought nothing yet"]
-    useful = percent(found.share(found.useful))
-    told = [f"bought {number(found.bought)} device-hours{paid}, {useful} useful"]
+    told = [f"{_bought(found)}, {percent(found.share(found.useful))} useful"]
     shares = {cause: found.share(hours) for cause, hours in found.lost.items()}
     named = sorted((c for c in shares if shares[c] >= LEAST), key=lambda c: -shares[c])
     if named:

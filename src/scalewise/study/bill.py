@@ -34,11 +34,17 @@ def bill_of(study: StudySpec, folder: Path, *, again: bool = False) -> Bill:
         for run in study.runs()
         if finished(folder / run.id) and not again
     }
-    items = bill(study, curves_of(study, folder), paid, launcher.most)
-    missing = [item for item in items if item.how != "bought"]
-    known = [item.most for item in missing if item.most is not None]
+    missing = [run for run in study.runs() if run.id not in paid]
+    items = bill(
+        study,
+        curves_of(study, folder),
+        paid,
+        lambda run: launcher.most([run]),
+        lambda run: launcher.charged(run, missing),
+    )
+    known = [item.most for item in items if item.most is not None]
     ends = [sum(known)] if len(known) == len(missing) else []
-    limit = launcher.most([item.run for item in missing])
+    limit = launcher.most(missing)
     return Bill(
         items=tuple(items),
         bought=bought(folder),

@@ -112,7 +112,8 @@ class Purse:
     def refuses(self, runs: Sequence[RunSpec], under_way: Sequence[tuple[RunSpec, Job]]) -> str:
         """Say why runs are not started: with what they are expected to take it is too much."""
         expected = {item.run: item.expected for item in self.bill.items}
-        held = sum(max(_hours(job), expected.get(run) or 0.0) for run, job in under_way)
+        spent = self._spent(under_way)
+        held = sum(max(spent[run], expected.get(run) or 0.0) for run, _ in under_way)
         need = [expected.get(run) for run in runs]
         known = [each for each in need if each is not None]
         left = self.limit.hours - self.bill.bought - held
@@ -124,10 +125,15 @@ class Purse:
 
     def empty(self, under_way: Sequence[tuple[RunSpec, Job]]) -> str:
         """Say why all that is under way must end, if the limit is reached."""
-        spent = self.bill.bought + sum(_hours(job) for _, job in under_way)
+        spent = self.bill.bought + sum(self._spent(under_way).values())
         if spent < self.limit.hours:
             return ""
         return f"ended at {self.limit.named}: {short(spent)} device-hours are bought"
+
+    def _spent(self, under_way: Sequence[tuple[RunSpec, Job]]) -> dict[RunSpec, float]:
+        """Return the device-hours of what is under way; one that waits for its turn has none."""
+        devices = {item.run: item.devices for item in self.bill.items}
+        return {run: devices[run] * _elapsed(job) / 3600 for run, job in under_way}
 
     def complain(self) -> None:
         """Tell of runs that were not started, as a problem that the user can act on."""
@@ -141,7 +147,7 @@ class Purse:
         )
 
 
-def _hours(job: Job) -> float:
-    """Return the device-hours of a job that is under way."""
+def _elapsed(job: Job) -> float:
+    """Return the seconds since a job was launched."""
     began = launched(job)
-    return 0.0 if began is None else job.world * max(0.0, time.time() - began) / 3600
+    return 0.0 if began is None else max(0.0, time.time() - began)

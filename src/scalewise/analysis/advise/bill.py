@@ -16,8 +16,6 @@ from scalewise.errors import NotEnoughData, SpecError
 from scalewise.spec import RunSpec, StudySpec
 
 How = Literal["bought", "measured", "predicted", "limited", "unknown"]
-Bound = Callable[[Sequence[RunSpec]], float | None]
-"""The device-hours that runs can take at most, where there is a limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +23,8 @@ class Item:
     """One run on the bill."""
 
     run: RunSpec
+    devices: int
+    """That are paid for while it goes: more than its own, where runs share an allocation."""
     how: How
     """Where the number comes from."""
     hours: Estimate | None = None
@@ -76,31 +76,41 @@ class Bill:
 
 
 def bill(
-    study: StudySpec, curves: Sequence[ScalingCurve], paid: Mapping[str, float], bound: Bound
+    study: StudySpec,
+    curves: Sequence[ScalingCurve],
+    paid: Mapping[str, float],
+    bound: Callable[[RunSpec], float | None],
+    charged: Callable[[RunSpec], int],
 ) -> list[Item]:
-    """Return every run's item; ``paid`` are the device-hours of finished runs, by id."""
+    """Return every run's item; ``paid`` are the device-hours of finished runs, by id.
+
+    Of a run that is missing, ``bound`` says the device-hours that it can take at most,
+    where there is a limit, and ``charged`` for how many devices it is paid.
+    """
     runs = study.runs()
     todo = [run for run in runs if run.id not in paid]
     ahead = {key: hours for curve in curves for key, hours in _ahead(study, curve, todo).items()}
     items = []
     for run in runs:
         if run.id in paid:
-            items.append(Item(run=run, how="bought", hours=Estimate(paid[run.id])))
+            hours = Estimate(paid[run.id])
+            items.append(Item(run=run, devices=run.topology.world, how="bought", hours=hours))
             continue
-        limit = bound([run])
+        limit, devices = bound(run), charged(run)
         if found := ahead.get(run.id):
-            how, hours = found
+            how, hours = found[0], found[1] * (devices / 3600)
             ends = [end for end in (hours.high or hours.value, limit) if end is not None]
-            items.append(Item(run=run, how=how, hours=hours, most=min(ends)))
+            items.append(Item(run=run, devices=devices, how=how, hours=hours, most=min(ends)))
         else:
-            items.append(Item(run=run, how="unknown" if limit is None else "limited", most=limit))
+            how = "unknown" if limit is None else "limited"
+            items.append(Item(run=run, devices=devices, how=how, most=limit))
     return items
 
 
 def _ahead(
     study: StudySpec, curve: ScalingCurve, todo: Sequence[RunSpec]
 ) -> dict[str, tuple[How, Estimate]]:
-    """Return what a curve tells of runs that belong to it and are missing, by id."""
+    """Return the seconds that a curve tells of its missing runs, and how, by id."""
     mine = [run for run in todo if repr(study.where(run)) == repr(curve.where)]
     measured = {(point.devices, point.nodes): point.time for point in curve.points if point.time}
     largest = max(point.devices for point in curve.points)
@@ -116,7 +126,7 @@ def _ahead(
     for run in mine:
         world = run.topology.world
         if time := measured.get((world, run.topology.nodes)):
-            found[run.id] = "measured", time * (world / 3600)
+            found[run.id] = "measured", time
         elif time := expected.get(world):
-            found[run.id] = "predicted", time * (world / 3600)
+            found[run.id] = "predicted", time
     return found

@@ -81,6 +81,14 @@ class SlurmLauncher:
             devices = asked.nodes * asked.devices
         return devices * seconds(self.settings.time) / 3600
 
+    def charged(self, run: RunSpec, among: Sequence[RunSpec]) -> int:
+        """Return the run's own devices, or those of the allocation that it shares."""
+        if not self._in_turn:
+            return run.topology.world
+        asked = Request.of(among, self.settings)
+        nodes = here.nodes() if self._inside else math.inf
+        return asked.devices * (asked.nodes if math.isinf(nodes) else int(nodes))
+
     def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
         """Return which runs share a job, or an array of jobs."""
         if self._in_turn:
