@@ -408,6 +408,9 @@ def test_equal_steps_are_unequal_work_and_weighed_by_throughput(tmp_path):
     question = a_study(topologies=["1x1", "1x2", "1x4"], options=GOOD, steps=50)
     played(question, tmp_path, (1, 2))
     assert Paying(question, tmp_path, Purpose.parse("efficiency=0.8")).enough(4) == ""
+    with pytest.raises(SpecError, match="deadline=9s cannot be told") as told:
+        Paying(question, tmp_path, Purpose.parse("deadline=9s")).enough(4)
+    assert told.value.hint.startswith("equal epochs give it")
 
 
 @pytest.mark.parametrize(

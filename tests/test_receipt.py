@@ -59,8 +59,8 @@ def home_of(question, folder, topology):
     return folder / run.id
 
 
-def an_outcome(home, **values):
-    write_json(home / "outcome.json", {**values, "ranks": 2})
+def an_outcome(home, ranks=2, **values):
+    write_json(home / "outcome.json", {**values, "ranks": ranks})
 
 
 def whole(found):
@@ -158,6 +158,32 @@ def test_failed_repeated_idle_and_unasked_hours_are_lost(tmp_path):
     assert after.useful < before.useful  # Of one run nothing is left.
 
 
+def test_what_a_checkpoint_carried_over_was_not_in_vain(tmp_path):
+    question = a_study(topologies=["1x1"], steps=40)
+    folder = played(question, tmp_path)
+    once = collect.receipt(folder)
+    home = home_of(question, folder, "1x1")
+    outcome = read_json(home / "outcome.json")
+    began = outcome["started"]
+    # The same steps, as the second attempt of a job: it went on after 20, of an hour ago.
+    path = home / "rank-00000.jsonl"
+    lines = path.read_text().replace('"attempt":1,', '"attempt":2,').splitlines()
+    lines[1:1] = [
+        json.dumps({"attempt": 2, "span": "earlier", "start": began - 3600, "end": began}),
+        json.dumps({"attempt": 2, "resumed": 20}),
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    an_outcome(home, ranks=1, attempt=2, started=began - 3600, ended=outcome["ended"])
+    write_json(home / "job.json", {"attempt": 2, "world": 1})
+    failed = {"attempt": 1, "started": began - 3600, "ended": began - 3540}
+    write_json(home / "failure-1.json", failed)
+    twice = collect.receipt(folder)
+    assert twice.bought == pytest.approx(once.bought + 60 / 3600)
+    assert twice.useful == pytest.approx(1.5 * once.useful, rel=1e-3)  # 20 steps more.
+    assert twice.lost["repeated"] == pytest.approx(60 / 3600 - once.useful / 2, rel=1e-3)
+    assert whole(twice) == pytest.approx(twice.bought) == pytest.approx(bought(folder))
+
+
 def test_a_finished_run_that_cannot_be_read_was_paid_for(tmp_path):
     question = a_study(topologies=["1x1", "1x2"])
     folder = played(question, tmp_path)
@@ -235,7 +261,7 @@ def test_sums_of_receipts_keep_their_parts():
     made = [Attempt(n, 4, 0.0, 900.0, well=False) for n in (1, 2)]
     found = total([in_vain("failed", made), in_vain("repeated", made[:1]), in_vain("idle", [])])
     assert (found.bought, found.lost) == (3.0, {"repeated": 1.0, "failed": 2.0})
-    assert found.runs == 3
+    assert found.runs == 2  # One of them is still under way.
 
 
 def test_again_makes_the_first_time_a_loss(tmp_path):

@@ -226,9 +226,10 @@ def _known(limit: Limit, scales: Sequence[Scale], price: float | None) -> None:
         )
     if any(_value(scale, limit) is None for scale in scales):
         missing = "throughput" if limit.floor else "time of equal work"
+        equal = "" if limit.floor else "equal epochs give it, "
         raise SpecError(
             f"{limit} cannot be told: there is no {missing} for every scale",
-            hint=f"add a column {missing.partition(' ')[0]}, or choose another purpose",
+            hint=f"{equal}add a column {missing.partition(' ')[0]}, or choose another purpose",
         )
 
 

@@ -83,10 +83,10 @@ def receipt(
     return total(_of_run(run, base, 1 / rate.value, attempts) for run in runs)
 
 
-def in_vain(cause: str, attempts: Iterable[Attempt], *, runs: int = 1) -> Receipt:
-    """Return the receipt of attempts that led to nothing."""
+def in_vain(cause: str, attempts: Sequence[Attempt]) -> Receipt:
+    """Return the receipt of a run whose attempts led to nothing."""
     hours = math.fsum(each.device_hours for each in attempts)
-    return Receipt(runs=runs, bought=hours, lost={cause: hours} if hours else {})
+    return Receipt(runs=min(1, len(attempts)), bought=hours, lost={cause: hours} if hours else {})
 
 
 def total(found: Iterable[Receipt]) -> Receipt:
@@ -113,8 +113,9 @@ def _of_run(
     before = spent.pop("earlier", 0.0)
     work, looked = _work(record)
     lost: dict[str, float] = defaultdict(float)
-    for name in spent.keys() & SPANS.keys():
-        lost[SPANS[name]] += devices * spent[name]
+    for name, length in spent.items():
+        if name in SPANS:
+            lost[SPANS[name]] += devices * length
     lost["looking"] -= looked * pace
     steady = work * run.window.seconds / run.window.samples
     lost["warm-up"] += devices * (spent.get("train", 0.0) - steady)
@@ -122,8 +123,8 @@ def _of_run(
     again = [each for each in attempts.get(record.folder, ()) if not each.well]
     repeated = HOUR * math.fsum(each.device_hours for each in again)
     # What earlier attempts left in a checkpoint was not in vain.
-    kept = (resumed(record) or 0) * run.window.samples / run.window.steps * pace
-    kept = min(kept, repeated)
+    taken_over = (resumed(record) or 0) * run.window.samples / run.window.steps
+    kept = min(taken_over * pace, repeated)
     lost["repeated"] += repeated - kept
     bought = devices * (record.ended - record.started - before) + repeated
     useful = (work + looked) * pace + kept
