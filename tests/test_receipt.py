@@ -34,7 +34,7 @@ LAW = {
     }.items()
 }  # fmt: skip
 QUIET = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
