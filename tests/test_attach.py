@@ -165,6 +165,8 @@ def test_steps_that_nobody_can_see_are_told_in_three_lines(tmp_path):
                        tmp_path / "there")  # fmt: skip
     assert cause == ""
     assert ranks[0].column("samples") == [20] * 6
+    (train,) = ranks[0].spans("train")
+    assert 0 < train["end"] - train["start"] < 60
     plain = subprocess.run([sys.executable, tmp_path / "told.py"], timeout=60, check=True)
     assert plain.returncode == 0
 

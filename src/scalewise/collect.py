@@ -6,16 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from scalewise.analysis.explain import Explanation, explain
+from scalewise.analysis.explain import Explanation, Receipt, explain, in_vain, receipts, total
 from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
 from scalewise.analysis.measure.energy import Sampled
-from scalewise.catalog.rates import Rate
+from scalewise.catalog.rates import Rate, price_of
 from scalewise.errors import NewerSchema, RecordError, SpecError
 from scalewise.record import replicas
 from scalewise.record.allocation import stays
 from scalewise.record.files import failure, finished, read_study
 from scalewise.record.node import NodeRecord, read_nodes
 from scalewise.record.read import RunRecord, read_run
+from scalewise.record.spent import Attempt, attempts, bought
 from scalewise.record.trace import Trace, read_traces
 from scalewise.spec import StudySpec
 
@@ -148,9 +149,60 @@ def _sampled(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], Sampled]
 def explanations(folder: Path, *, price: Rate | float | str | None = None) -> list[Explanation]:
     """Return where the time of each of a study's curves went, from all that was recorded."""
     return [
-        explain(curve, runs, price=price, traces=traces(runs), nodes=seen)
+        explain(
+            curve,
+            runs,
+            price=price,
+            traces=traces(runs),
+            nodes=seen,
+            attempts=made_at(runs),
+        )
         for curve, runs, seen in _sampled(folder)
     ]
+
+
+def receipt(
+    folder: Path,
+    found: Sequence[Explanation] | None = None,
+    *,
+    price: Rate | float | str | None = None,
+) -> Receipt:
+    """Return what a whole study has bought: its curves, and beside them what led to nothing.
+
+    ``found`` are its explanations, where they are known already.
+    """
+    if found is not None:
+        parts = [each.receipt for curve in found for each in curve.points if each.receipt]
+    else:
+        parts = [part for curve, runs in _there(folder) for part in _receipts(curve, runs)]
+    asked = {run.id for run in read_study(folder).runs()}
+    homes = [path.parent for path in folder.glob("*/job.json")]
+    failed = [home for home in homes if home.name in asked and not finished(home)]
+    others = [home for home in homes if home.name not in asked]
+    beside = [in_vain("failed", attempts(home)) for home in failed]
+    beside += [in_vain("not asked", attempts(home)) for home in others]
+    idle = sum(stay.idle for stay in stays(folder))
+    known = total([*parts, *beside, Receipt(bought=idle, lost={"idle": idle} if idle else {})])
+    # A finished run that cannot be read was paid for all the same.
+    unread = bought(folder) - known.bought
+    if unread > 1e-9 * known.bought:
+        known = total([known, Receipt(bought=unread, lost={"unexplained": unread})])
+    return known.priced(None if price is None else price_of(price))
+
+
+def _there(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord]]]:
+    """Return a study's curves, none where no run has finished."""
+    runs = read_study(folder).runs()
+    return recorded(folder) if any(finished(folder / run.id) for run in runs) else []
+
+
+def _receipts(curve: ScalingCurve, runs: Sequence[RunRecord]) -> list[Receipt]:
+    return receipts(curve, runs, made_at(runs))
+
+
+def made_at(records: Sequence[RunRecord]) -> dict[Path, tuple[Attempt, ...]]:
+    """Return every attempt that was made at these runs, by folder."""
+    return {record.folder: attempts(record.folder) for record in records}
 
 
 def traces(records: Sequence[RunRecord]) -> dict[Path, tuple[Trace, ...]]:

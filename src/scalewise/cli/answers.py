@@ -11,6 +11,7 @@ from scalewise.cli.options import (
     PerNode,
     PerNodeAhead,
     Price,
+    Purposes,
     Scaling,
     Source,
     Sources,
@@ -51,20 +52,21 @@ def explain(
     price: Price = None,
     as_json: Json = False,
 ) -> None:
-    """Show where the time and the efficiency went, and what to try.
+    """Show where the time and the efficiency went, what was bought for it, and what to try.
 
     Example: scalewise explain runs/demo
 
     Example: scalewise explain runs/demo --price 2.50
     """
     from scalewise import collect
-    from scalewise.report import explanation
+    from scalewise.report import explanation, receipt
 
     found = collect.explanations(folder, price=price)
+    paid = collect.receipt(folder, found, price=price)
     if as_json:
-        typer.echo(explanation.as_json(found))
+        typer.echo(explanation.as_json(found, paid))
     else:
-        echo(explanation.sections(found))
+        echo([*explanation.sections(found), receipt.section(found, paid)])
 
 
 @app.command()
@@ -110,15 +112,7 @@ def predict(
 @app.command()
 def advise(  # noqa: PLR0913 - each is an option
     source: Source,
-    purposes: Annotated[
-        list[str],
-        typer.Option(
-            "--for",
-            metavar="PURPOSE",
-            help="deadline=2h, efficiency=0.8, budget=200 (device-hours), cost=500, "
-            "energy=40kWh, throughput=5000, time or balanced; several are one purpose.",
-        ),
-    ],
+    purposes: Purposes,
     at: Annotated[
         str | None, typer.Option(help="Weigh doublings up to these devices; two, if not given.")
     ] = None,

@@ -34,6 +34,25 @@ Source = Annotated[
         help="A study's folder, or a CSV file: devices,throughput[,time] or devices,time.",
     ),
 ]
+PURPOSES = (
+    "deadline=2h, efficiency=0.8, budget=200 (device-hours), cost=500, "
+    "energy=40kWh, throughput=5000, time or balanced; several are one purpose."
+)
+Purposes = Annotated[list[str], typer.Option("--for", metavar="PURPOSE", help=PURPOSES)]
+WhilePaying = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--for",
+        metavar="PURPOSE",
+        help=f"Go on to more devices only while they serve this: {PURPOSES}",
+    ),
+]
+MaxCost = Annotated[
+    float | None, typer.Option(help="The most that the study may cost in all; needs --price.")
+]
+MaxDeviceHours = Annotated[
+    float | None, typer.Option(help="The most device-hours that the study may take in all.")
+]
 Where = Annotated[
     list[str] | None,
     typer.Option(metavar="KEY=VALUE", help="Which curve of a study that has several."),

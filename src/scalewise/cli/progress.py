@@ -62,6 +62,10 @@ class Lines:
         _say(f"  {self._name(run)}{'failed' if cause else 'finished'} after {seconds:.1f} s")
         del self._said[run]
 
+    def noted(self, sentence: str) -> None:
+        """Say which way it takes."""
+        _say(sentence)
+
     def said(self, problem: ScalewiseError) -> None:
         """Say what is wrong, and what to do about it."""
         _say(f"warning: {problem}\n   hint: {problem.hint}")
@@ -103,6 +107,10 @@ class Bar:
         self._bar.console.print(f"{run.title} {word} after {seconds:.1f} s", highlight=False)
         self._bar.remove_task(self._runs.pop(run))
         self._bar.advance(self._study)
+
+    def noted(self, sentence: str) -> None:
+        """Leave a line about the way it takes."""
+        self._bar.console.print(sentence, highlight=False)
 
     def said(self, problem: ScalewiseError) -> None:
         """Leave lines about what is wrong, and what to do about it."""

@@ -10,7 +10,17 @@ from typing import Annotated, Any
 import typer
 
 from scalewise.cli.app import app
-from scalewise.cli.options import Again, Json, Launcher, Output, StudyFile
+from scalewise.cli.options import (
+    Again,
+    Json,
+    Launcher,
+    MaxCost,
+    MaxDeviceHours,
+    Output,
+    Price,
+    StudyFile,
+    WhilePaying,
+)
 from scalewise.cli.screen import show
 from scalewise.errors import SpecError
 
@@ -28,7 +38,7 @@ def demo() -> None:
     from scalewise.report import page
 
     question = study.read(_starter())
-    folder = _carry_out(question, None)
+    folder = _carry_out(question, _home(question.name))
     curves = collect.curves([folder])
     show(curves)
     typer.echo()
@@ -66,14 +76,18 @@ def plan(
     write: Annotated[
         Path | None, typer.Option(help="Write the scripts here, to be edited and started by hand.")
     ] = None,
+    price: Price = None,
 ) -> None:
-    """Show every run and every command of a study; start nothing.
+    """Show every run and every command of a study, and what they cost; start nothing.
 
     Example: scalewise plan study.toml
+
+    Example: scalewise plan study.toml --price 2.50
 
     Example: scalewise plan study.toml --launcher slurm --write jobs/
     """
     from scalewise import study
+    from scalewise.cli.costs import quote, rate_of
     from scalewise.record.files import finished
 
     question = study.launched_by(study.read(study_file), launcher)
@@ -94,6 +108,7 @@ def plan(
     rule = f"{question.scaling} scaling" if question.scaling else "scaling observed"
     asked = study.asks(question, runs)
     typer.echo(f"{len(runs)} {word}, {rule}, {asked or 'one after another'}, in {folder}")
+    quote(question, folder, rate_of(price))
     if write:
         for path in study.write_plan(plans, question, write):
             typer.echo(path)
@@ -130,6 +145,10 @@ def run(  # noqa: PLR0913 - each is an option
         bool, typer.Option("--detach", help="Submit the jobs and leave them to the cluster.")
     ] = False,
     again: Again = False,
+    purposes: WhilePaying = None,
+    max_cost: MaxCost = None,
+    max_device_hours: MaxDeviceHours = None,
+    price: Price = None,
 ) -> None:
     """Start the runs of a study that are missing; safe to repeat.
 
@@ -140,8 +159,11 @@ def run(  # noqa: PLR0913 - each is an option
     Example: scalewise run --on 1,2,4 --stop-after 300 -- train.py --epochs 3
 
     Example: scalewise run study.toml --launcher slurm --detach
+
+    Example: scalewise run study.toml --for efficiency=0.8 --max-cost 20 --price 2.50
     """
     from scalewise import study
+    from scalewise.cli.costs import means, rate_of
 
     if on is not None:
         fields = {
@@ -167,7 +189,10 @@ def run(  # noqa: PLR0913 - each is an option
     else:
         question = study.read(Path(words[0]))
     asked = study.launched_by(question, launcher)
-    typer.echo(_carry_out(asked, output, again=again, detach=detach))
+    folder = output or _home(asked.name)
+    rate = rate_of(price)
+    bounds = means(asked, folder, purposes, max_cost, max_device_hours, rate, again=again)
+    typer.echo(_carry_out(asked, folder, rate, again=again, detach=detach, **bounds))
 
 
 @app.command()
@@ -205,22 +230,22 @@ def cancel(folder: Annotated[Path, typer.Argument(help="A study's folder.")]) ->
         typer.echo("no run is under way")
 
 
-def _carry_out(
-    question: Any, output: Path | None, *, again: bool = False, detach: bool = False
-) -> Path:
+def _carry_out(question: Any, folder: Path, rate: Any = None, **how: Any) -> Path:
     """Run a study with its progress on stderr; Ctrl-C ends it in order."""
     from scalewise import study
+    from scalewise.cli.costs import receipt_at_end
     from scalewise.cli.progress import progress
 
-    folder = output or _home(question.name)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt_once)
-    try:
-        with progress() as watcher:
-            study.run(question, folder, watcher, again=again, detach=detach)
-    except KeyboardInterrupt:
-        typer.echo("interrupted; finished runs are kept, running again starts the rest", err=True)
-        raise typer.Exit(130) from None
+    with receipt_at_end(folder, rate):
+        try:
+            with progress() as watcher:
+                study.run(question, folder, watcher, **how)
+        except KeyboardInterrupt:
+            told = "interrupted; finished runs are kept, running again starts the rest"
+            typer.echo(told, err=True)
+            raise typer.Exit(130) from None
     return folder
 
 

@@ -96,6 +96,14 @@ class Launcher(Protocol):
         """Say what these runs would take of a shared machine; refuse more than is allowed."""
         ...
 
+    def most(self, runs: Sequence[RunSpec]) -> float | None:
+        """Return the device-hours that these runs can take at most; nothing without a limit."""
+        ...
+
+    def charged(self, run: RunSpec, among: Sequence[RunSpec]) -> int:
+        """Return the devices that are paid for while a run goes that is started with others."""
+        ...
+
     def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
         """Return which runs are planned and started as one."""
         ...

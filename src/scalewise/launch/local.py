@@ -58,6 +58,13 @@ class LocalLauncher:
         """Say nothing: this machine is the user's own."""
         return ""
 
+    def most(self, runs: Sequence[RunSpec]) -> None:
+        """Say that nothing bounds how long a run may take here."""
+
+    def charged(self, run: RunSpec, among: Sequence[RunSpec]) -> int:
+        """Return the run's own devices."""
+        return run.topology.world
+
     def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
         """Return every run apart: they share this machine."""
         return [[run] for run in runs]

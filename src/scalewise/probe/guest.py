@@ -58,6 +58,8 @@ class Guest:
         """Is called when the watching goes on or off."""
         self.explicit = False
         """Whether the program tells of its steps itself: then nothing else does."""
+        self.stretch: tuple[float, float] | None = None
+        """When the first of its own steps began and the last one ended, if it tells of them."""
         self.steps = 0
         self.alone = False
         self.done = False
@@ -104,6 +106,8 @@ class Guest:
 
     def span(self, name: str, start: float, end: float, **facts: Any) -> None:
         """Tell of a part of the rank's life, in moments of the host's clock."""
+        if name == "train":
+            self.stretch = None  # Somebody has seen it who knows of pauses too.
         self.note(span=name, start=self.wall(start), end=self.wall(end), **facts)
 
     def built(self, moment: float) -> None:
@@ -267,6 +271,8 @@ class Guest:
             except Exception as problem:
                 print(f"scalewise: a fact is missing: {problem!r}", file=sys.stderr)
         probe.flush()
+        if self.stretch:
+            self.span("train", *self.stretch)
         probe.note(
             outline={
                 "epochs": None,
@@ -310,6 +316,7 @@ class Explicit:
         self.lap("other")
         names, self._names, self._marks = self._names, [], [marks[-1]]
         if guest.on:
+            guest.stretch = (guest.stretch or marks)[0], marks[-1]
             began = {"at": guest.wall(marks[0])}
             try:
                 guest.take([(samples, names, marks, began)])

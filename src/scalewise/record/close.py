@@ -38,6 +38,16 @@ class LastWord:
         return next((line[key] for line in self.lines if key in line), None)
 
     @property
+    def launched(self) -> float | None:
+        """When this attempt was launched: its first line says so, or its first span."""
+        for line in reversed(self.lines):
+            if "launched" in line:
+                return float(line["launched"])
+            if line.get("span") == "launch":
+                return float(line["start"])
+        return None
+
+    @property
     def ended(self) -> bool:
         """Whether the rank ended well."""
         return "ended" in self.last
@@ -53,7 +63,7 @@ class LastWord:
         return f"after {span}" if span else "at its start"
 
 
-def close(
+def close(  # noqa: PLR0913 - all that a launcher may know
     folder: Path,
     *,
     attempt: int,
@@ -62,13 +72,15 @@ def close(
     why: str = "",
     killed: Mapping[int, str] | None = None,
     exits: Mapping[int, int] | None = None,
+    launched: float | None = None,
 ) -> str:
     """Close the attempt; return an empty string if it ended well, else the cause.
 
     ``ended`` is when the last process was seen to end; nothing, if nobody saw it,
     means the last rank's own word. What the launcher knows
     of a failure: ``why`` it ended the run, by which signal processes were
-    ``killed``, first seen first, and which ``exits`` were not 0.
+    ``killed``, first seen first, which ``exits`` were not 0, and when it was
+    ``launched``, where no rank has a word of that.
     """
     words = [last_word(folder, rank, attempt) for rank in range(world)]
     fault = _rivalry(folder, attempt, words) or _guest_fault(words, world, exits or {})
@@ -99,9 +111,20 @@ def close(
             "rank": guilty.rank if guilty else None,
             "host": guilty.find("host") if guilty else None,
             "closed": time.time(),
+            "started": min((at for word in words if (at := word.launched)), default=launched),
+            "ended": _last_sign(folder, world) if ended is None else ended,
         },
     )
     return cause
+
+
+def _last_sign(folder: Path, world: int) -> float | None:
+    """Return when a run was last heard of: what it wrote last tells when it ended, if nobody saw.
+
+    Nothing where it never wrote anything.
+    """
+    paths = [folder / "log.txt", *(rank_file(folder, rank) for rank in range(world))]
+    return max((path.stat().st_mtime for path in paths if path.exists()), default=None)
 
 
 def closed(folder: Path, attempt: int) -> bool:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 
-from scalewise.analysis.explain import CAUSES, Breakdown, Cost, Explanation, Guard
+from scalewise.analysis.explain import CAUSES, Breakdown, Cost, Explanation, Guard, Receipt
 from scalewise.analysis.explain.utilisation import HostUtilisation
 from scalewise.report.formats import SCHEMA, plain
 from scalewise.report.table import (
@@ -300,7 +300,7 @@ def _ms(seconds: float | None) -> str:
     return number(round(1000 * seconds, 4) if abs(seconds) >= ROUNDING else 0.0)
 
 
-def as_json(explanations: Sequence[Explanation]) -> str:
+def as_json(explanations: Sequence[Explanation], receipt: Receipt | None = None) -> str:
     """Return the documented JSON shape: unknown is null, never a made-up number."""
     told = [{**plain(each), "left_compute_at": each.left_compute_at} for each in explanations]
-    return json.dumps({"schema": SCHEMA, "curves": told}, indent=1)
+    return json.dumps({"schema": SCHEMA, "curves": told, "receipt": plain(receipt)}, indent=1)

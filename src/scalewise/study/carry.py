@@ -1,9 +1,10 @@
 """Carry runs out: start them, take up those that were left, and see each to its end."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from scalewise.errors import LaunchError, RecordError
 from scalewise.launch import Job, Launcher, State
@@ -32,25 +33,63 @@ class _UnderWay:
     began: float
 
 
+class Payer(Protocol):
+    """Someone who knows what may be bought."""
+
+    refused: dict[RunSpec, str]
+    """Runs that were not started, and why."""
+
+    def check(self, *, detach: bool) -> None:
+        """Refuse, before anything starts, what is known to be too dear."""
+        ...
+
+    def refuses(self, runs: Sequence[RunSpec], under_way: Sequence[tuple[RunSpec, Job]]) -> str:
+        """Say why runs are not to be started beside those under way, if so."""
+        ...
+
+    def empty(self, under_way: Sequence[tuple[RunSpec, Job]]) -> str:
+        """Say why all that is under way must end now, if so."""
+        ...
+
+    def changed(self) -> None:
+        """A run has ended."""
+        ...
+
+    def complain(self) -> None:
+        """Tell of runs that were not started, as a problem."""
+        ...
+
+
 def carry_out(
-    launcher: Launcher, todo: Sequence[RunSpec], folder: Path, watcher: Watcher, *, detach: bool
+    launcher: Launcher,
+    todo: Mapping[RunSpec, int],
+    folder: Path,
+    watcher: Watcher,
+    *,
+    detach: bool,
+    payer: Payer | None = None,
 ) -> dict[RunSpec, str]:
     """Start runs, or take up those that an earlier call left; return why some failed.
 
-    Where runs go one after another, nothing more is started after a failure; those
-    that a cluster has go on to their ends.
+    ``todo`` holds each with its number. Where runs go one after another, nothing more
+    is started after a failure; those that a cluster has go on to their ends. A
+    ``payer`` may leave runs out, and end all that is under way.
     """
     alone_here = launcher.at_once == 1
-    numbers = {run: number for number, run in enumerate(todo, start=1)}
-    waiting = launcher.together(todo)
+    waiting = launcher.together(list(todo))
     under_way: list[_UnderWay] = []
     failed: dict[RunSpec, str] = {}
     try:
         while under_way or (waiting and not (failed and alone_here)):
             while waiting and len(under_way) < launcher.at_once and not (failed and alone_here):
+                if payer and (why := _refused(payer, waiting[0], under_way, folder)):
+                    if under_way:  # It may cost less than was thought.
+                        break
+                    payer.refused |= dict.fromkeys(waiting.pop(0), why)
+                    continue
                 runs = waiting.pop(0)
                 for run in runs:
-                    watcher.started(numbers[run], run)
+                    watcher.started(todo[run], run)
                 left, missing = _take_up(launcher, runs, folder, watcher)
                 under_way += left
                 try:
@@ -63,6 +102,9 @@ def carry_out(
                         watcher.ended(run, failed[run], 0.0)
             if detach:
                 return failed
+            if payer and (why := payer.empty(_jobs(under_way))):
+                failed |= _end_all(launcher, under_way, why, watcher)
+                break
             for each in list(under_way):
                 state = launcher.poll(each.job)
                 if state.phase == "running":
@@ -71,6 +113,8 @@ def carry_out(
                 cause = _end(launcher, each, state)
                 under_way.remove(each)
                 watcher.ended(each.run, cause, time.monotonic() - each.began)
+                if payer:
+                    payer.changed()
                 if cause:
                     failed[each.run] = cause
             time.sleep(PAUSE if under_way else 0.0)
@@ -130,6 +174,35 @@ def _end(launcher: Launcher, one: _UnderWay, state: State) -> str:
     return cause
 
 
+def _refused(
+    payer: Payer, runs: Sequence[RunSpec], under_way: Sequence[_UnderWay], folder: Path
+) -> str:
+    """Say why runs are not started, if so; those that an earlier call left are paid for anyway."""
+    if any(left_open(folder / run.id) for run in runs):
+        return ""
+    return payer.refuses(runs, _jobs(under_way))
+
+
+def _jobs(under_way: Sequence[_UnderWay]) -> list[tuple[RunSpec, Job]]:
+    return [(each.run, each.job) for each in under_way]
+
+
+def _end_all(
+    launcher: Launcher, under_way: list[_UnderWay], why: str, watcher: Watcher
+) -> dict[RunSpec, str]:
+    """End all that is under way, in order; return why those failed that had not ended well."""
+    for each in under_way:
+        launcher.cancel(each.job)
+    failed = {}
+    while under_way:
+        each = under_way.pop()
+        cause = close_job(newest(each.job), time.time(), why)
+        watcher.ended(each.run, cause, time.monotonic() - each.began)
+        if cause:
+            failed[each.run] = cause
+    return failed
+
+
 def _give_up(launcher: Launcher, under_way: Sequence[_UnderWay], reason: BaseException) -> None:
     """End what is under way, and say why in its folder; a cluster's jobs outlive a terminal."""
     if isinstance(reason, HungUp) and launcher.at_once > 1:
@@ -140,4 +213,4 @@ def _give_up(launcher: Launcher, under_way: Sequence[_UnderWay], reason: BaseExc
             launcher.cancel(each.job)
     finally:
         for each in under_way:
-            close_job(each.job, None, why)
+            close_job(each.job, time.time(), why)

@@ -48,6 +48,16 @@ def alone(home: Path) -> bool:
     return bool(last_word(home, 0, job.attempt).find("alone"))
 
 
+def launched(job: Job) -> float | None:
+    """Return when a job was launched, as its ranks or its processes say; nothing if it waits."""
+    job = newest(job)
+    return last_word(job.folder, 0, job.attempt).launched or _created(job)
+
+
+def _created(job: Job) -> float | None:
+    return min((each["created"] for each in job.name.get("processes", ())), default=None)
+
+
 def share_done(job: Job) -> float:
     """Return the share of its steps that a run has done, 0 where that is not known yet."""
     job = newest(job)
@@ -70,4 +80,5 @@ def close_job(job: Job, ended: float | None, why: str, state: State | None = Non
         why=why,
         killed=state.killed if state else {},
         exits=state.exits if state else {},
+        launched=_created(job),
     )

@@ -34,6 +34,10 @@ class Watcher(Protocol):
         """The run ended; ``cause`` is empty if it ended well."""
         ...
 
+    def noted(self, sentence: str) -> None:
+        """The study takes another way than it might have."""
+        ...
+
     def said(self, problem: ScalewiseError) -> None:
         """Something is wrong that does not end the study."""
         ...

@@ -4,7 +4,9 @@ import fcntl
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
+from typing import Protocol
 
 from scalewise.errors import LaunchError, NewerSchema, RecordError, SpecError
 from scalewise.launch import Plan
@@ -12,10 +14,18 @@ from scalewise.record.checkpoints import FOLDER
 from scalewise.record.files import finished, read_study
 from scalewise.record.write import cannot_write, write_json, write_text
 from scalewise.spec import RunSpec, StudySpec
-from scalewise.study.carry import carry_out
+from scalewise.study.carry import Payer, carry_out
 from scalewise.study.jobs import launcher_of
 from scalewise.study.question import check
 from scalewise.study.tell import Watcher, tell_failures, tell_of_others, tell_of_strangers
+
+
+class Paying(Protocol):
+    """Someone who knows what the devices are for."""
+
+    def enough(self, devices: int) -> str:
+        """Say why this many devices and more would not pay, if so."""
+        ...
 
 
 def plan(study: StudySpec, folder: Path) -> list[Plan]:
@@ -44,20 +54,39 @@ def asks(study: StudySpec, runs: Sequence[RunSpec]) -> str:
 
 
 def run(
-    study: StudySpec, folder: Path, watcher: Watcher, *, again: bool = False, detach: bool = False
+    study: StudySpec,
+    folder: Path,
+    watcher: Watcher,
+    *,
+    again: bool = False,
+    detach: bool = False,
+    payer: Payer | None = None,
+    paying: Paying | None = None,
 ) -> None:
-    """Start what is missing; ``again``: everything; ``detach``: and leave it to its launcher."""
+    """Start what is missing; ``again``: everything; ``detach``: and leave it to its launcher.
+
+    A ``payer`` bounds what may be bought. ``paying`` says after each number of devices
+    whether the next one still pays: all runs of one number go before those of the next.
+    """
     launcher = launcher_of(study)
     if detach and launcher.at_once == 1:
         raise SpecError(
             f"the {study.launcher_name} launcher starts one run after another, and must stay",
             hint="leave --detach out, or --launcher slurm",
         )
+    if paying and (again or detach):
+        raise SpecError(
+            f"--for decides after each number of devices, and {'--again' if again else '--detach'} "
+            "leaves nothing to decide",
+            hint="leave one of them out",
+        )
     folder = folder.absolute()
     runs = study.runs()
     todo = [run for run in runs if again or not finished(folder / run.id)]
     check(todo)
     asked = launcher.asks(todo)
+    if payer and not paying:
+        payer.check(detach=detach)
     with _alone(folder):
         _refuse_another(study, folder)
         write_json(folder / "study.json", study.to_dict())
@@ -66,9 +95,24 @@ def run(
         if again:
             for each in todo:
                 shutil.rmtree(folder / each.id / FOLDER, ignore_errors=True)
-        failed = carry_out(launcher, todo, folder, watcher, detach=detach)
+        failed: dict[RunSpec, str] = {}
+        for rung in _rungs(todo) if paying else [todo]:
+            if paying and (enough := paying.enough(rung[0].topology.world)):
+                watcher.noted(enough)
+                break
+            numbered = {each: todo.index(each) + 1 for each in rung}
+            failed |= carry_out(launcher, numbered, folder, watcher, detach=detach, payer=payer)
+            if failed or (payer and payer.refused):
+                break
         tell_of_strangers([each for each in todo if each not in failed], folder, watcher)
         tell_failures(failed, runs, folder, watcher)
+        if payer:
+            payer.complain()
+
+
+def _rungs(runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
+    """Return runs by their number of devices, few to many."""
+    return [list(each) for _, each in groupby(runs, key=lambda run: run.topology.world)]
 
 
 def _refuse_another(study: StudySpec, folder: Path) -> None:

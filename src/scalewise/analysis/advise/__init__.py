@@ -5,6 +5,8 @@ power    how much energy a scale would take
 scale    one number of devices as a choice
 candidates  every scale that can be chosen, under the conditions that hold
 choice   the whole answer: the scale that serves a purpose, its neighbours, the reason
+paying   whether the next larger scale of a study still serves a purpose
+bill     what a study will cost, from what is known before it runs
 returns  where more devices stop paying, and the part of the job that is the cause
 words    what an advice says
 

@@ -8,6 +8,7 @@ from scalewise.analysis.advise.power import Power, widened
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.predict import Ahead, Prediction
+from scalewise.analysis.predict.series import of_curve
 from scalewise.catalog.rates import Rate
 from scalewise.errors import SpecError
 
@@ -21,7 +22,8 @@ def scales_of(
     whole_nodes: bool,
 ) -> list[Scale]:
     """Return every scale that can be weighed; by time, or by throughput where times say nothing."""
-    by_time = all(point.time for point in found.points)
+    alike = of_curve(found.curve, "time") is not None  # Times of unlike work say nothing.
+    by_time = alike and all(point.time for point in found.points)
     points = {point.devices: point for point in reversed(found.curve.points)}
     per_node = found.curve.devices_per_node
     if whole_nodes and per_node is None:

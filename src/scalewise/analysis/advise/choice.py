@@ -157,8 +157,36 @@ def advise(  # noqa: PLR0913 - each is a question
     interruptions, a queue. ``worth`` asks what would make so many devices worthwhile,
     ``runs`` where so many equal runs are best placed.
     """
+    return among(
+        curve,
+        purpose,
+        _counts(curve, list(at)),
+        price=price,
+        watts=watts,
+        device=device,
+        whole_nodes=whole_nodes,
+        conditions=conditions,
+        worth=worth,
+        runs=runs,
+    )
+
+
+def among(  # noqa: PLR0913 - each is a question
+    curve: ScalingCurve,
+    purpose: Purpose,
+    counts: Iterable[int],
+    *,
+    price: Rate | float | str | None = None,
+    watts: float | None = None,
+    device: str | None = None,
+    whole_nodes: bool = False,
+    conditions: Conditions | None = None,
+    worth: int | None = None,
+    runs: int | None = None,
+) -> Advice:
+    """Return which of these numbers of devices serves a purpose best, and weigh no others."""
     rate = None if price is None else price_of(price)
-    found = predict(curve, _counts(curve, list(at)))
+    found = predict(curve, counts)
     settled = (conditions or Conditions()).settled(found)
     power = power_of(curve, watts, device)
     scales = scales_of(found, settled, rate, power, whole_nodes=whole_nodes)
@@ -223,9 +251,10 @@ def _known(limit: Limit, scales: Sequence[Scale], rate: Rate | None) -> None:
         )
     if any(_value(scale, limit) is None for scale in scales):
         missing = "throughput" if limit.floor else "time of equal work"
+        equal = "" if limit.floor else "equal epochs give it, "
         raise SpecError(
             f"{limit} cannot be told: there is no {missing} for every scale",
-            hint=f"add a column {missing.partition(' ')[0]}, or choose another purpose",
+            hint=f"{equal}add a column {missing.partition(' ')[0]}, or choose another purpose",
         )
 
 

@@ -30,14 +30,14 @@ def reason(chosen: Scale, purpose: Purpose, scales: Sequence[Scale]) -> str:
     among = f"of those that meet {listed(purpose.limits)}" if purpose.limits else (
         f"of {_span(scales)}"
     )  # fmt: skip
-    return f"{chosen}, {_how(chosen)}, {verb} {best} {among}: {_ranges(chosen)}{_odds(chosen)}."
+    return f"{chosen}, {_how(chosen)}, {verb} {best} {among}: {_ranges(chosen)}{odds(chosen)}."
 
 
 def missed(closest: Scale, purpose: Purpose, scales: Sequence[Scale]) -> str:
     """Say that no scale serves, and which comes closest."""
     return (
         f"No scale of {_span(scales)} meets {listed(purpose.limits)}; the closest is {closest}, "
-        f"{_how(closest)}: {_ranges(closest)}{_odds(closest)}."
+        f"{_how(closest)}: {_ranges(closest)}{odds(closest)}."
     )
 
 
@@ -45,7 +45,7 @@ def instead(way: str, other: Scale, chosen: Scale) -> str:
     """Say what the next smaller or larger choice would take, against the chosen one."""
     time = _change(other.slowness / chosen.slowness, "time")
     spent = _change(other.spent / chosen.spent, "device-hours")
-    return f"{way}: {other}, {_how(other)}: {_numbers(other)}; {time}, {spent}{_odds(other)}."
+    return f"{way}: {other}, {_how(other)}: {_numbers(other)}; {time}, {spent}{odds(other)}."
 
 
 def listed(limits: Sequence[Limit]) -> str:
@@ -54,7 +54,7 @@ def listed(limits: Sequence[Limit]) -> str:
 
 
 def _ranges(scale: Scale) -> str:
-    return _told(scale, _range)
+    return _told(scale, ranged)
 
 
 def _numbers(scale: Scale) -> str:
@@ -114,7 +114,8 @@ def long(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
-def _range(estimate: Estimate) -> str:
+def ranged(estimate: Estimate) -> str:
+    """Return a number with its interval, where it has one."""
     if estimate.low is None or estimate.high is None:
         return short(estimate.value)
     return f"{short(estimate.value)} [{short(estimate.low)}, {short(estimate.high)}]"
@@ -129,7 +130,8 @@ def _how(scale: Scale) -> str:
     return "measured" if scale.measured else "predicted"
 
 
-def _odds(scale: Scale) -> str:
+def odds(scale: Scale) -> str:
+    """Say how likely a scale keeps its limits, where that is known."""
     if scale.chance is None:
         return ""
     least, most = 0.01, 0.99

@@ -9,6 +9,8 @@ boundary   what leaving the node costs
 guards     what silently ruins scaling: ``correct`` and ``tune`` hold one function for each
 trace      a few steps as the engine's profiler saw them, against what was measured in them
 intervals  stretches of time, put together and cut
+run        one run, looked at once
+receipt    device-hours bought, useful, and lost per cause
 account    from a curve and its records to these values
 words      the same in a sentence, with something to try
 """
@@ -16,19 +18,25 @@ words      the same in a sentence, with something to try
 from scalewise.analysis.explain.account import explain
 from scalewise.analysis.explain.breakdown import Breakdown, Cost, Explanation, Spent
 from scalewise.analysis.explain.chain import CAUSES, Chain
+from scalewise.analysis.explain.receipt import LOSSES, Receipt, in_vain, receipts, total
 from scalewise.analysis.explain.trace import Agreement
 from scalewise.analysis.explain.watched import Guard
 from scalewise.analysis.explain.whatif import WhatIf
 
 __all__ = [
     "CAUSES",
+    "LOSSES",
     "Agreement",
     "Breakdown",
     "Chain",
     "Cost",
     "Explanation",
     "Guard",
+    "Receipt",
     "Spent",
     "WhatIf",
     "explain",
+    "in_vain",
+    "receipts",
+    "total",
 ]

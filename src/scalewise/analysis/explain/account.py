@@ -1,7 +1,7 @@
 """From a curve and its records to the causes of every point."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from scalewise.analysis.explain.chain import (
     Chain,
     Parts,
     alike,
-    chain,
     factors,
     mean_per_sample,
     nothing_known,
@@ -30,17 +29,18 @@ from scalewise.analysis.explain.chain import (
 )
 from scalewise.analysis.explain.exchange import sentence, traffic, way
 from scalewise.analysis.explain.guards import guards
+from scalewise.analysis.explain.receipt import receipt
+from scalewise.analysis.explain.run import Run, grouped
 from scalewise.analysis.explain.trace import Agreement, agreement
 from scalewise.analysis.explain.utilisation import device_utilisations, host_utilisations
 from scalewise.analysis.explain.watched import Guard, Kind
 from scalewise.analysis.explain.whatif import Replay, what_if
 from scalewise.analysis.explain.words import Balance, Loaders, Story, Told, tell
 from scalewise.analysis.measure import Point, ScalingCurve
-from scalewise.analysis.measure.ledger import Ledger, ledger
-from scalewise.analysis.measure.window import Window, steady
 from scalewise.catalog.rates import Rate, price_of
 from scalewise.record.node import NodeRecord
 from scalewise.record.read import RunRecord
+from scalewise.record.spent import Attempt
 from scalewise.record.trace import Trace
 
 WELL, PARTLY = 0.8, 0.5
@@ -50,31 +50,6 @@ APART = 0.1
 """Seconds between two clocks that are seen in the parts of a complete time."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """One run, looked at once."""
-
-    record: RunRecord
-    window: Window
-    ledger: Ledger | None
-    chain: Chain | None
-
-    @classmethod
-    def of(cls, record: RunRecord) -> "_Run":
-        window = steady(record)
-        found = ledger(record, window.first)
-        return cls(record, window, found, chain(found, window) if found else None)
-
-    @property
-    def step(self) -> float:
-        return self.window.seconds / self.window.steps
-
-    @property
-    def pace(self) -> float:
-        """Seconds of a step per sample of a rank."""
-        return self.window.seconds * len(self.record.ranks) / self.window.samples
-
-
 def explain(
     curve: ScalingCurve,
     records: Sequence[RunRecord],
@@ -82,16 +57,17 @@ def explain(
     price: Rate | float | str | None = None,
     traces: Mapping[Path, Sequence[Trace]] | None = None,
     nodes: Mapping[Path, Sequence[NodeRecord]] | None = None,
+    attempts: Mapping[Path, Sequence[Attempt]] | None = None,
 ) -> Explanation:
     """Return the causes of a curve, from the records it was measured from.
 
     ``price`` is that of one device for one hour, or a name of the price list;
-    ``traces`` are those of each run's folder, where some were made, and ``nodes``
-    what the samplers saw.
+    ``traces`` are those of each run's folder, where some were made, ``nodes`` what
+    the samplers saw, and ``attempts`` all that were made at each run.
     """
     rate = None if price is None else price_of(price)
     each_hour = rate.per_device_hour if rate else None
-    groups = list(_grouped(curve, records))
+    groups = list(grouped(curve, records))
     base = groups[0][1]
     seen = guards(records)
     points = []
@@ -100,7 +76,8 @@ def explain(
         busy = _busy(runs, nodes or {})
         warnings = (*found.warnings, *_apart(busy))
         trace = _trace(runs, traces or {})
-        points.append(replace(found, trace=trace, busy=busy, warnings=warnings))
+        paid = receipt(curve, runs, base, attempts or {}).priced(rate)
+        points.append(replace(found, trace=trace, busy=busy, receipt=paid, warnings=warnings))
     return Explanation(
         study=curve.study,
         where=curve.where,
@@ -117,26 +94,11 @@ def explain(
     )
 
 
-def _grouped(
-    curve: ScalingCurve, records: Sequence[RunRecord]
-) -> Iterator[tuple[Point, list[_Run]]]:
-    for point in curve.points:
-        yield (
-            point,
-            [
-                _Run.of(record)
-                for record in records
-                if (record.spec.topology.world, record.spec.topology.nodes)
-                == (point.devices, point.nodes)
-            ],
-        )
-
-
 def _of_kind(kind: Kind, seen: Sequence[Guard] | None) -> tuple[Guard, ...] | None:
     return None if seen is None else tuple(each for each in seen if each.kind == kind)
 
 
-def _trace(runs: Sequence[_Run], traces: Mapping[Path, Sequence[Trace]]) -> Agreement | None:
+def _trace(runs: Sequence[Run], traces: Mapping[Path, Sequence[Trace]]) -> Agreement | None:
     """Hold the first of the runs that has traces against them."""
     for run in runs:
         if found := traces.get(run.record.folder):
@@ -144,7 +106,7 @@ def _trace(runs: Sequence[_Run], traces: Mapping[Path, Sequence[Trace]]) -> Agre
     return None
 
 
-def _busy(runs: Sequence[_Run], nodes: Mapping[Path, Sequence[NodeRecord]]) -> Busy | None:
+def _busy(runs: Sequence[Run], nodes: Mapping[Path, Sequence[NodeRecord]]) -> Busy | None:
     """Return how devices and hosts were used while the first of the runs trained."""
     record = runs[0].record
     trains = [span for rank in record.ranks for span in rank.spans if span.name == "train"]
@@ -186,9 +148,9 @@ def _verdict(efficiency: float) -> str:
 
 def _breakdown(
     point: Point,
-    runs: Sequence[_Run],
+    runs: Sequence[Run],
     baseline: Point,
-    base: Sequence[_Run],
+    base: Sequence[Run],
     price: float | None,
 ) -> Breakdown:
     chains = [run.chain for run in runs if run.chain]
@@ -260,7 +222,7 @@ def _shares(chains: Sequence[Chain], step: float, added: Parts) -> Parts:
 
 
 def _costs(
-    devices: int, step: float, runs: Sequence[_Run], added: Parts, price: float | None
+    devices: int, step: float, runs: Sequence[Run], added: Parts, price: float | None
 ) -> dict[str, Cost]:
     steps = float(np.mean([run.window.steps for run in runs]))
     costs = {}
@@ -272,7 +234,7 @@ def _costs(
     return costs
 
 
-def _spent(runs: Sequence[_Run]) -> tuple[Spent, ...]:
+def _spent(runs: Sequence[Run]) -> tuple[Spent, ...]:
     """Return every rank's means, over the repeats too; it may have had a host in each."""
     ledgers = [run.ledger for run in runs if run.ledger]
 
@@ -308,8 +270,8 @@ def _workers(record: RunRecord) -> int:
 
 def _told(
     point: Point,
-    runs: Sequence[_Run],
-    base: Sequence[_Run],
+    runs: Sequence[Run],
+    base: Sequence[Run],
     step: float,
     ideal: float | None,
     causes: tuple[Parts, Parts],
@@ -349,7 +311,7 @@ def _told(
     )
 
 
-def _samples(runs: Sequence[_Run]) -> float:
+def _samples(runs: Sequence[Run]) -> float:
     """Return the samples of a rank and step."""
     return float(
         np.mean([run.window.samples / run.window.steps / len(run.record.ranks) for run in runs])

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from scalewise.analysis.explain.receipt import Receipt
 from scalewise.analysis.explain.trace import Agreement
 from scalewise.analysis.explain.utilisation import HostUtilisation, Utilisation
 from scalewise.analysis.explain.watched import Guard
@@ -87,6 +88,8 @@ class Breakdown:
     """How devices and hosts were used while it trained, where somebody looked."""
     trace: Agreement | None = None
     """A few steps as the engine's own profiler saw them, where that was asked for."""
+    receipt: Receipt | None = None
+    """What its runs have bought, and what of it was useful."""
     cause: str | None = None
     """The largest cause, if one matters."""
     sentence: str

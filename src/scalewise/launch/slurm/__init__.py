@@ -53,19 +53,14 @@ class SlurmLauncher:
         """Say how many device-hours these runs may take; refuse more than is allowed."""
         if self._inside:
             return f"in the allocation of job {self._inside}"
-        limit, most = self.settings.time, self.settings.max_device_hours
-        devices = sum(run.topology.world for run in runs)
-        if self._in_turn and runs:
-            asked = Request.of(runs, self.settings)
-            devices = asked.nodes * asked.devices
-        if limit is None:
+        hours, most = self.most(runs), self.settings.max_device_hours
+        if hours is None:
             if most is not None:
                 raise SpecError(
                     "max_device_hours means nothing without a time limit",
                     hint='for example time = "00:30:00" in [launcher]',
                 )
             return "device-hours are as long as the cluster's default limit"
-        hours = devices * seconds(limit) / 3600
         if most is not None and hours > most:
             raise SpecError(
                 f"the study asks for up to {hours:,.1f} device-hours, "
@@ -75,6 +70,24 @@ class SlurmLauncher:
         again = any(requeues(run, self.settings) for run in runs)
         each = ", each time its jobs are put back into the queue" if again else ""
         return f"up to {hours:,.2f} device-hours{each}"
+
+    def most(self, runs: Sequence[RunSpec]) -> float | None:
+        """Return the device-hours that these runs can take by the time limit of their jobs."""
+        if self._inside or self.settings.time is None:
+            return None
+        devices = sum(run.topology.world for run in runs)
+        if self._in_turn and runs:
+            asked = Request.of(runs, self.settings)
+            devices = asked.nodes * asked.devices
+        return devices * seconds(self.settings.time) / 3600
+
+    def charged(self, run: RunSpec, among: Sequence[RunSpec]) -> int:
+        """Return the run's own devices, or those of the allocation that it shares."""
+        if not self._in_turn:
+            return run.topology.world
+        asked = Request.of(among, self.settings)
+        nodes = here.nodes() if self._inside else math.inf
+        return asked.devices * (asked.nodes if math.isinf(nodes) else int(nodes))
 
     def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
         """Return which runs share a job, or an array of jobs."""

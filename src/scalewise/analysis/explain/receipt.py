@@ -1,0 +1,180 @@
+"""What was bought, what of it was useful, and what the rest went to, in device-hours.
+
+    bought  devices × the time from launch to end, of every attempt
+    useful  what the same work takes at the baseline's steady speed
+    lost    the rest, by cause; useful and lost sum to bought
+
+A cause is below 0 where devices did better than the baseline: a batch that
+fits a cache makes computation cheaper.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from scalewise.analysis.explain.chain import CAUSES, Chain, alike, mean_per_sample, seconds
+from scalewise.analysis.explain.run import Run, grouped
+from scalewise.analysis.measure import ScalingCurve
+from scalewise.analysis.measure.window import life, observed, resumed
+from scalewise.catalog.rates import Rate
+from scalewise.record.read import RunRecord
+from scalewise.record.spent import Attempt
+
+HOUR = 3600.0
+ROUNDING = 1e-9
+"""A share that is nothing but the rounding of sums."""
+SPANS = {
+    "launch": "start-up", "rendezvous": "start-up", "data": "start-up", "build": "start-up",
+    "compile": "start-up", "validate": "validation", "checkpoint": "checkpoints",
+    "trace": "looking", "loaders": "looking", "shutdown": "shutdown",
+}  # fmt: skip
+"""What the parts of a job's life other than its training are lost to."""
+LOSSES = (
+    "start-up", "warm-up", *CAUSES, "validation", "checkpoints", "looking", "shutdown",
+    "unexplained", "repeated", "failed", "idle", "not asked",
+)  # fmt: skip
+"""Every cause, in the order of a job's life; the last four are of whole attempts and devices."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """Device-hours of some runs: bought, useful, and lost by cause."""
+
+    runs: int = 0
+    bought: float = 0.0
+    useful: float = 0.0
+    """What the same work would have taken at the baseline's steady speed."""
+    lost: Mapping[str, float] = field(default_factory=dict)
+    """By cause, in the order of ``LOSSES``; with ``useful`` they sum to ``bought``."""
+    cost: float | None = None
+    """Of all that was bought, where a price is given."""
+    currency: str | None = None
+    """Of the cost, where it is known."""
+
+    def share(self, hours: float) -> float:
+        """Return device-hours as a share of what was bought."""
+        return hours / self.bought if self.bought else 0.0
+
+    def priced(self, rate: Rate | None) -> "Receipt":
+        """Return the receipt with its cost."""
+        if rate is None:
+            return replace(self, cost=None, currency=None)
+        return replace(self, cost=rate.per_device_hour * self.bought, currency=rate.currency)
+
+
+def receipts(
+    curve: ScalingCurve,
+    records: Sequence[RunRecord],
+    attempts: Mapping[Path, Sequence[Attempt]],
+) -> list[Receipt]:
+    """Return the receipt of every point of a curve; ``attempts`` are by the runs' folders."""
+    groups = [runs for _, runs in grouped(curve, records)]
+    return [receipt(curve, runs, groups[0], attempts) for runs in groups]
+
+
+def receipt(
+    curve: ScalingCurve,
+    runs: Sequence[Run],
+    base: Sequence[Run],
+    attempts: Mapping[Path, Sequence[Attempt]],
+) -> Receipt:
+    """Return what the runs of one point have bought; ``base`` are the baseline's."""
+    rate = curve.baseline.throughput_per_device
+    assert rate is not None  # A curve from records has one.
+    return total(_of_run(run, base, 1 / rate.value, attempts) for run in runs)
+
+
+def in_vain(cause: str, attempts: Sequence[Attempt]) -> Receipt:
+    """Return the receipt of a run whose attempts led to nothing."""
+    hours = math.fsum(each.device_hours for each in attempts)
+    return Receipt(runs=min(1, len(attempts)), bought=hours, lost={cause: hours} if hours else {})
+
+
+def total(found: Iterable[Receipt]) -> Receipt:
+    """Return several receipts as one."""
+    every = list(found)
+    lost: dict[str, float] = defaultdict(float)
+    for each in every:
+        for cause, hours in each.lost.items():
+            lost[cause] += hours
+    return Receipt(
+        runs=sum(each.runs for each in every),
+        bought=math.fsum(each.bought for each in every),
+        useful=math.fsum(each.useful for each in every),
+        lost={cause: lost[cause] for cause in LOSSES if cause in lost},
+    )
+
+
+def _of_run(
+    run: Run, base: Sequence[Run], pace: float, attempts: Mapping[Path, Sequence[Attempt]]
+) -> Receipt:
+    """Return one finished run's receipt; ``pace`` is the baseline's: device-seconds per sample."""
+    record, devices = run.record, run.record.spec.topology.world
+    spent = life(record)
+    before = spent.pop("earlier", 0.0)
+    work, looked = _work(record)
+    lost: dict[str, float] = defaultdict(float)
+    for name, length in spent.items():
+        if name in SPANS:
+            lost[SPANS[name]] += devices * length
+    lost["looking"] -= looked * pace
+    steady = work * run.window.seconds / run.window.samples
+    lost["warm-up"] += devices * (spent.get("train", 0.0) - steady)
+    lost.update(_in_steps(run, base, work))
+    again = [each for each in attempts.get(record.folder, ()) if not each.well]
+    repeated = HOUR * math.fsum(each.device_hours for each in again)
+    # What earlier attempts left in a checkpoint was not in vain.
+    taken_over = (resumed(record) or 0) * run.window.samples / run.window.steps
+    kept = min(taken_over * pace, repeated)
+    lost["repeated"] += repeated - kept
+    bought = devices * (record.ended - record.started - before) + repeated
+    useful = (work + looked) * pace + kept
+    lost["unexplained"] = bought - useful - math.fsum(lost.values())
+    return Receipt(
+        runs=1,
+        bought=bought / HOUR,
+        useful=useful / HOUR,
+        lost={
+            cause: lost[cause] / HOUR for cause in LOSSES if abs(lost[cause]) > ROUNDING * bought
+        },
+    )
+
+
+def _work(record: RunRecord) -> tuple[float, float]:
+    """Return the samples of all ranks in this attempt's training, and those while it was traced."""
+    if not observed(record):
+        trained = (s for rank in record.ranks for s in rank.spans if s.name == "train")
+        return float(sum(span.facts["samples"] for span in trained)), 0.0
+    seen = sum(rank.find("outline")["seen"] for rank in record.ranks)
+    looked = sum(int(rank.traced.samples.sum()) for rank in record.ranks if rank.traced is not None)
+    return float(seen - looked), float(looked)
+
+
+def _in_steps(run: Run, base: Sequence[Run], work: float) -> dict[str, float]:
+    """Return the device-seconds that each cause adds to what the baseline's steps would take.
+
+    Nothing where phases are not known: then all of it is unexplained.
+    """
+    origin = [each.chain for each in base if each.chain]
+    if run.chain is None or len(origin) < len(base):
+        return {}
+    mine, *origin = alike([run.chain, *origin])
+    per_sample = mean_per_sample(origin)
+    growth = mine.samples / _mean_samples(origin)
+    added, before = seconds([mine], per_sample), seconds(origin, per_sample)
+    steps = work * run.window.steps / run.window.samples
+    devices = run.record.spec.topology.world
+    found = {}
+    for cause in CAUSES:
+        now, then = added[cause], before[cause]
+        if now is not None and then is not None:
+            found[cause] = devices * steps * (now - growth * then)
+    return found
+
+
+def _mean_samples(chains: Sequence[Chain]) -> float:
+    return float(np.mean([each.samples for each in chains]))

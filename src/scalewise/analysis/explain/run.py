@@ -1,0 +1,51 @@
+"""One run, looked at once: what its causes and its receipt are made from."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from scalewise.analysis.explain.chain import Chain, chain
+from scalewise.analysis.measure import Point, ScalingCurve
+from scalewise.analysis.measure.ledger import Ledger, ledger
+from scalewise.analysis.measure.window import Window, steady
+from scalewise.record.read import RunRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run with its steady part, what every rank did in it, and the chain of causes."""
+
+    record: RunRecord
+    window: Window
+    ledger: Ledger | None
+    chain: Chain | None
+
+    @classmethod
+    def of(cls, record: RunRecord) -> "Run":
+        """Look at a record."""
+        window = steady(record)
+        found = ledger(record, window.first)
+        return cls(record, window, found, chain(found, window) if found else None)
+
+    @property
+    def step(self) -> float:
+        """Measured seconds per step."""
+        return self.window.seconds / self.window.steps
+
+    @property
+    def pace(self) -> float:
+        """Seconds of a step per sample of a rank."""
+        return self.window.seconds * len(self.record.ranks) / self.window.samples
+
+
+def grouped(curve: ScalingCurve, records: Sequence[RunRecord]) -> Iterator[tuple[Point, list[Run]]]:
+    """Yield every point of a curve with the runs that it was measured from."""
+    for point in curve.points:
+        yield (
+            point,
+            [
+                Run.of(record)
+                for record in records
+                if (record.spec.topology.world, record.spec.topology.nodes)
+                == (point.devices, point.nodes)
+            ],
+        )
