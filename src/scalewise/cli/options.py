@@ -34,6 +34,13 @@ Source = Annotated[
         help="A study's folder, or a CSV file: devices,throughput[,time] or devices,time.",
     ),
 ]
+MaybeSource = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="FOLDER or CSV",
+        help="A study's folder, or a CSV file: devices,throughput[,time] or devices,time.",
+    ),
+]
 Where = Annotated[
     list[str] | None,
     typer.Option(metavar="KEY=VALUE", help="Which curve of a study that has several."),
