@@ -29,8 +29,9 @@ from scalewise.analysis.predict.doubling import habit
 from scalewise.analysis.predict.forecast import forecast
 from scalewise.analysis.predict.learned import FILE, Learned, Prior
 from scalewise.analysis.predict.machines import TERMS, drawn, weigh
-from scalewise.analysis.predict.series import KINDS, Floats, Kind, Series, series
-from scalewise.catalog.curves import PublishedCurve, published
+from scalewise.analysis.predict.others import as_series
+from scalewise.analysis.predict.series import KINDS, Floats, Kind, Series
+from scalewise.catalog.curves import published
 
 Shown = NDArray[np.bool_]
 ROUNDS = 5
@@ -57,13 +58,6 @@ START = {
 NOISE = {"weak": 0.015, "other": 0.03}
 DRIFT = 1.5
 TRUST = {"weak": 1 / 2, "other": 1 / 3}
-
-
-def as_series(curve: PublishedCurve) -> Series:
-    """Return a published curve as the predictor sees it."""
-    counts, values = zip(*curve.points)
-    metric = "time" if curve.metric == "time" else "throughput"
-    return series(counts, values, metric, curve.scaling, curve.devices_per_node)
 
 
 def hidden(points: Series, protocol: str) -> Shown | None:

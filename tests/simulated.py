@@ -6,15 +6,19 @@ import time
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 from builders import a_study
 from scalewise.analysis.measure import scaling_curves
+from scalewise.analysis.simulate import Link, Network
 from scalewise.frameworks.__main__ import do_train
 from scalewise.frameworks.fake import Law
 from scalewise.record.close import close
 from scalewise.record.read import RunRecord, read_run
 from scalewise.record.write import write_json
 from scalewise.spec import RunSpec, StudySpec, Topology
+
+PAIR = Topology(1, 2)
 
 
 def play(run: RunSpec, folder: Path) -> RunRecord:
@@ -52,3 +56,19 @@ def held(folder: Path, topologies: list[str], seeds: range) -> list[bool]:
             inside.append(bool(point.throughput.low <= truth <= point.throughput.high))
         shutil.rmtree(folder)
     return inside
+
+
+def a_sweep(
+    topology: Topology = PAIR, backend: str = "gloo", processor: float = 0.5
+) -> dict[str, Any]:
+    """Return what doctor keeps of links with 10 µs and 1 GB/s."""
+    rows = [
+        {"operation": "all-reduce", "bytes": size, "processor": processor * seconds,
+         "seconds": {"value": seconds, "low": seconds, "high": seconds, "count": 5}}
+        for size in (2**10, 2**16, 2**20, 2**26)
+        for seconds in [Network(Link(1e-5, 1e9), Link(1e-4, 1e8)).ring(size, topology)]
+    ]  # fmt: skip
+    return {
+        "hosts": [f"node-{place}" for place in range(topology.nodes)], "backend": backend,
+        "ranks": topology.world, "ranks_per_node": topology.devices, "rows": rows,
+    }  # fmt: skip

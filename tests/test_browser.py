@@ -8,7 +8,7 @@ import pytest
 from builders import a_study
 from scalewise import collect
 from scalewise.face import run
-from scalewise.report import explanation, page, plot
+from scalewise.report import band, explanation, page, plot
 
 pytestmark = pytest.mark.browser
 QUIET = [
@@ -49,15 +49,20 @@ def test_the_page_is_whole_and_asks_the_network_for_nothing(measured, tmp_path, 
         tab.on("request", lambda request: asked.append(request.url))
         tab.goto(path.as_uri())
         figures = tab.locator("figure > svg")
-        assert figures.count() == len(plot.possible(curves)) == 7
-        for place in range(6):
+        assert len(plot.possible(curves)) == 7
+        assert figures.count() == 7 + 2 * len(band.METRICS)
+        for place in range(figures.count()):
             box = figures.nth(place).bounding_box()
             assert box["width"] > 200 and box["height"] > 100
         explained = sum(len(section.tables) for section in explanation.sections(why))
-        assert tab.locator("table").count() == 2 * 4 + 1 + explained
+        ahead = 2 * 3  # Of each curve: what is predicted, and what was weighed for two purposes.
+        assert tab.locator("table").count() == 2 * 4 + 1 + explained + ahead
         assert tab.locator("h2").all_inner_texts() == [
             "small batch", 'large <b> "batch" & more', "Side by side",
             "small batch: why", 'large <b> "batch" & more: why',
+            "small batch: what more devices would give", "small batch: how many to use",
+            'large <b> "batch" & more: what more devices would give',
+            'large <b> "batch" & more: how many to use',
         ]  # fmt: skip
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
         picture = os.environ.get("SCALEWISE_PICTURE")

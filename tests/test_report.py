@@ -10,10 +10,13 @@ from math import inf
 import pytest
 from rich.console import Console
 
+from scalewise.analysis.advise import outlook
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve, curve_from_numbers
 from scalewise.analysis.measure.curve import compare
+from scalewise.analysis.predict import predict
 from scalewise.errors import NotEnoughData, RecordError, SpecError
-from scalewise.report import files, formats, page, plot, table
+from scalewise.report import band, files, formats, page, plot, table
+from scalewise.report import outlook as report_outlook
 
 ODD = 'a|b_c & "d" <e>'
 ENDINGS = ["html", "md", "csv", "tex", "json", "txt", "png", "svg"]
@@ -215,11 +218,57 @@ class Page(HTMLParser):
 def test_a_page_asks_nothing_of_anyone(curves):
     html = page.html(curves)
     found = Page(html)
-    assert found.drawings == html.count("<svg") == len(plot.possible(curves)) >= 5
+    bands = sum(len(band.shown(outlook(curve).prediction)) for curve in curves)
+    assert found.drawings == html.count("<svg") == len(plot.possible(curves)) + bands >= 6
     assert all(address.startswith(("#", "data:")) for address in found.addresses)
     assert "@import" not in html
     assert not re.findall(r"url\((?!#)", html)
     assert "<script" not in html
+
+
+def test_a_page_says_what_lies_ahead_of_each_curve():
+    told = Page(page.html([a_curve("a"), a_curve("b", time=False)])).words
+    for name in "ab":
+        assert f"{name}: what more devices would give" in told
+        assert f"{name}: how many to use" in told
+    whole = "\n".join(told)
+    assert "4 devices: 464 × 2 × " in whole and "8 devices: 464 × 4 × " in whole
+    assert "for balanced; intervals are 90 %" in whole
+    assert "What was weighed for efficiency=0.8" in whole
+    assert "Laws of the throughput" not in whole
+
+
+def test_a_curve_of_one_count_has_nothing_ahead():
+    alone = curve_from_numbers([(4, 892.0)], name="alone")
+    assert outlook(alone) is None
+    html = page.html([alone])
+    assert "what more devices would give" not in html and "how many to use" not in html
+
+
+def test_a_curve_that_cannot_be_predicted_says_why():
+    rates = {1: None, 2: Estimate(200.0)}
+    points = [
+        Point(devices=n, throughput=rates[n], time=Estimate(30.0), samples=100 * n) for n in (1, 2)
+    ]
+    told = Page(page.html([ScalingCurve(study="unlike", points=tuple(points))])).words
+    why = (
+        "a prediction needs 2 device counts, got 1: measure one more, twice as large as the largest"
+    )
+    assert "unlike: what more devices would give" in told and why in told
+
+
+def test_what_lies_ahead_is_what_predict_says():
+    curve = a_whole_curve()
+    assert str(outlook(curve).prediction) == str(predict(curve, at=[8, 16]))
+    assert outlook(curve).prediction.points == predict(curve, at=[8, 16]).points
+
+
+def test_nothing_is_advised_twice():
+    (_, (advised, plots)) = report_outlook.drawn(outlook(a_whole_curve()))
+    assert len(set(advised.lines)) == len(advised.lines) and not plots
+    assert [each.title for each in advised.tables] == [
+        "What was weighed for balanced", "What was weighed for efficiency=0.8",
+    ]  # fmt: skip
 
 
 def test_a_page_shows_an_odd_name_as_it_is():

@@ -1,5 +1,6 @@
 """Collect what was measured: curves from studies' folders, or from CSV files."""
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 from scalewise.analysis.explain import Explanation, Receipt, explain, in_vain, receipts, total
 from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
 from scalewise.analysis.measure.energy import Sampled
+from scalewise.analysis.simulate import Sweep, read_sweep
 from scalewise.catalog.rates import Rate, price_of
 from scalewise.errors import NewerSchema, RecordError, SpecError
 from scalewise.record import replicas
@@ -118,6 +120,32 @@ def chosen(found: Sequence[Curve], where: Mapping[str, Any] | None, source: str 
             hint=f"choose one with --where KEY=VALUE, or where=… in Python: {names}",
         )
     return matching[0]
+
+
+def records(
+    folder: Path, where: Mapping[str, Any] | None = None
+) -> tuple[ScalingCurve, list[RunRecord]]:
+    """Return one curve of a study with the records behind it."""
+    found = recorded(folder)
+    wanted = chosen([curve for curve, _ in found], where, folder)
+    return next(each for each in found if each[0] is wanted)
+
+
+def sweeps(paths: Sequence[Path]) -> list[Sweep]:
+    """Return the sweeps of collectives that doctor kept in these files."""
+    return [_sweep(path) for path in paths]
+
+
+def _sweep(path: Path) -> Sweep:
+    made = "make one with `scalewise doctor --collectives`"
+    try:
+        return read_sweep(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as why:
+        raise RecordError(f"cannot read {path}: {why.strerror}", hint=made) from why
+    except SpecError as why:
+        raise SpecError(f"{path}: {why}", hint=why.hint) from why
+    except ValueError as why:
+        raise SpecError(f"{path} is no sweep of collectives: {why}", hint=made) from why
 
 
 def recorded(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord]]]:

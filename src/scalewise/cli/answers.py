@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
+from scalewise.cli import ahead
 from scalewise.cli.app import app
 from scalewise.cli.options import (
     Json,
+    MaybeSource,
     PerNode,
     PerNodeAhead,
     Price,
@@ -70,12 +72,40 @@ def explain(
 
 
 @app.command()
-def predict(
-    source: Source,
-    at: Annotated[str, typer.Option(help="Numbers of devices to predict: 16,32,64.")],
+def predict(  # noqa: PLR0913 - each is an option
+    source: MaybeSource = None,
+    at: Annotated[str | None, typer.Option(help="Numbers of devices to predict: 16,32,64.")] = None,
     where: Where = None,
     scaling: Scaling = None,
     devices_per_node: PerNodeAhead = None,
+    like: Annotated[
+        str | None,
+        typer.Option(metavar="WORDS", help="Show published curves of a model, a device, …"),
+    ] = None,
+    simulate: Annotated[
+        bool,
+        typer.Option("--simulate", help="From the smallest run and its links: one run is enough."),
+    ] = False,
+    collectives: Annotated[
+        list[Path] | None,
+        typer.Option(help="To simulate: a sweep that `doctor --collectives` kept; several too."),
+    ] = None,
+    link_inside: Annotated[
+        str | None,
+        typer.Option(metavar="LINK", help="To simulate: inside a node, as 200GB/s,5us."),
+    ] = None,
+    link_between: Annotated[
+        str | None,
+        typer.Option(metavar="LINK", help="To simulate: out of a whole node, as 200Gbit/s,20us."),
+    ] = None,
+    algorithm: Annotated[
+        str | None,
+        typer.Option(help="To simulate: all-reduce by ring, tree, hierarchical or quickest."),
+    ] = None,
+    gradients: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="To simulate: bytes of gradients, if not recorded."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Also draw the band: a png or svg file.")
     ] = None,
@@ -86,27 +116,36 @@ def predict(
     Example: scalewise predict runs/demo --at 4,8
 
     Example: scalewise predict published.csv --scaling weak --devices-per-node 4 --at 16,32
+
+    Example: scalewise predict runs/one --at 2,4 --simulate --collectives runs/collectives.json
+
+    Example: scalewise predict --like "resnet50 v100"
     """
-    from scalewise import collect
-    from scalewise.analysis.predict import beyond
-    from scalewise.analysis.predict import predict as ahead
-    from scalewise.report import prediction
-
-    curve = collect.curve(
-        source, where=_pairs(where or []), scaling=scaling, devices_per_node=devices_per_node
-    )
-    found = ahead(curve, beyond(curve, at))
+    network = ahead.Network(
+        collectives=collectives or [], inside=link_inside, between=link_between,
+        algorithm=algorithm, gradients=gradients,
+    )  # fmt: skip
+    pairs = _pairs(where or [])
+    if not simulate:
+        ahead.refuse("links are for a simulation", network.said, "add --simulate")
+    if source is None and like is not None:
+        given = {"--where": where, "--scaling": scaling, "--devices-per-node": devices_per_node,
+                 "--simulate": simulate, "-o": output}  # fmt: skip
+        ahead.refuse("published curves alone have no use for it", given, "name a folder or a CSV")
+        ahead.published_alone(like, at, as_json=as_json)
+        return
+    source, at = ahead.needed(source, at)
+    if simulate:
+        given = {"--scaling": scaling, "--like": like, "-o": output}
+        ahead.refuse("a simulation has no use for it", given, "leave it out")
+        ahead.simulated(source, at, pairs, devices_per_node, network, as_json=as_json)
+        return
     if output:
-        from scalewise.report import band
-
         _refuse_sources(output, [source])
-        band.write(found, output)
-    if as_json:
-        typer.echo(prediction.as_json(found))
-    else:
-        echo(prediction.sections(found))
-    if output:
-        typer.echo(output, err=as_json)
+    ahead.from_curve(
+        source, at, pairs, scaling=scaling, devices_per_node=devices_per_node, like=like,
+        output=output, as_json=as_json,
+    )  # fmt: skip
 
 
 @app.command()

@@ -34,6 +34,13 @@ Source = Annotated[
         help="A study's folder, or a CSV file: devices,throughput[,time] or devices,time.",
     ),
 ]
+MaybeSource = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="FOLDER or CSV",
+        help="A study's folder, or a CSV file: devices,throughput[,time] or devices,time.",
+    ),
+]
 PURPOSES = (
     "deadline=2h, efficiency=0.8, budget=200 (device-hours), cost=500, "
     "energy=40kWh, throughput=5000, time or balanced; several are one purpose."

@@ -1,7 +1,7 @@
 """The plot of a prediction: what was measured, what is expected, and the band around it."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from matplotlib import rc_context
@@ -13,7 +13,7 @@ from scalewise.analysis.measure import Estimate, Point
 from scalewise.analysis.predict import Ahead, Prediction
 from scalewise.errors import SpecError
 from scalewise.record.write import write_bytes
-from scalewise.report.plot import COLORS, STYLE
+from scalewise.report.plot import COLORS, STYLE, as_svg
 
 Value = Callable[[Point | Ahead], Estimate | None]
 METRICS: dict[str, tuple[Value, str]] = {
@@ -34,12 +34,22 @@ def write(found: Prediction, path: Path) -> Path:
     return path
 
 
-def figure(found: Prediction) -> Figure:
-    """Draw every metric that is predicted, side by side."""
-    shown = [name for name, (of, _) in METRICS.items() if any(map(of, found.points))]
+def shown(found: Prediction) -> list[str]:
+    """Return the metrics that are predicted."""
+    return [name for name, (of, _) in METRICS.items() if any(map(of, found.points))]
+
+
+def svg(found: Prediction, name: str) -> str:
+    """Return the band of one metric as SVG text."""
+    return as_svg(figure(found, [name]))
+
+
+def figure(found: Prediction, names: Sequence[str] = ()) -> Figure:
+    """Draw these metrics side by side, or every one that is predicted."""
+    names = names or shown(found)
     with rc_context(STYLE):
-        drawn = Figure(figsize=(6.4 * len(shown), 4.2), layout="constrained")
-        for axes, name in zip(drawn.subplots(1, len(shown), squeeze=False).flat, shown):
+        drawn = Figure(figsize=(6.4 * len(names), 4.2), layout="constrained")
+        for axes, name in zip(drawn.subplots(1, len(names), squeeze=False).flat, names):
             _draw(axes, found, name)
             axes.set_title(f"{name}: measured, and predicted", loc="left", fontweight="bold")
             axes.legend(frameon=False, fontsize=8)

@@ -1,6 +1,6 @@
 """One self-contained page: tables, plots and the numbers behind them, no request to anywhere."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -8,15 +8,16 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from scalewise.analysis.advise import outlook as look_ahead
 from scalewise.analysis.explain import Explanation
 from scalewise.analysis.measure import ScalingCurve
 from scalewise.record.write import write_text
-from scalewise.report import explanation, formats, plot
+from scalewise.report import explanation, formats, outlook, plot
 from scalewise.report.table import sections
 
 
 def html(curves: Sequence[ScalingCurve], why: Sequence[Explanation] = ()) -> str:
-    """Return the page: what was measured, and where the time went."""
+    """Return the page: what was measured, where the time went, and what lies ahead."""
     templates = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -27,15 +28,30 @@ def html(curves: Sequence[ScalingCurve], why: Sequence[Explanation] = ()) -> str
     return templates.get_template("page.html").render(
         title=", ".join(dict.fromkeys(curve.study for curve in curves)),
         sections=[
-            *sections(curves),
-            *(replace(each, title=f"{each.title}: why") for each in explanation.sections(why)),
+            *((each, ()) for each in sections(curves)),
+            *(
+                (replace(each, title=f"{each.title}: why"), ())
+                for each in explanation.sections(why)
+            ),
+            *((each, _safe(plots)) for each, plots in _ahead(curves)),
         ],
-        plots=[
-            (plot.PLOTS[name][2], Markup(plot.svg(curves, name))) for name in plot.possible(curves)
-        ],
+        plots=_safe(
+            (plot.PLOTS[name][2], plot.svg(curves, name)) for name in plot.possible(curves)
+        ),
         numbers=formats.as_json(curves),
         version=version("scalewise"),
     )
+
+
+def _ahead(curves: Sequence[ScalingCurve]) -> list[outlook.Drawn]:
+    """Return what lies ahead of every curve of several numbers of devices."""
+    found = [look_ahead(curve) for curve in curves]
+    return [section for each in found if each for section in outlook.drawn(each)]
+
+
+def _safe(plots: Iterable[tuple[str, str]]) -> list[tuple[str, Markup]]:
+    """Return plots as a page may hold them: their SVG is our own."""
+    return [(title, Markup(svg)) for title, svg in plots]
 
 
 def write(curves: Sequence[ScalingCurve], path: Path, why: Sequence[Explanation] = ()) -> Path:

@@ -199,9 +199,14 @@ def figure(curves: Curves, names: Sequence[str]) -> Figure:
 
 def svg(curves: Curves, name: str) -> str:
     """Return one plot as SVG text."""
+    return as_svg(figure(curves, [name]))
+
+
+def as_svg(drawn: Figure) -> str:
+    """Return a figure as the text of an SVG element."""
     out = io.StringIO()
     with rc_context(STYLE):
-        figure(curves, [name]).savefig(out, format="svg", metadata={"Date": None})
+        drawn.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()
     return text[text.index("<svg") :]
 

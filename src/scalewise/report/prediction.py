@@ -104,8 +104,8 @@ def _laws(found: Prediction, metric: str) -> Table:
     )  # fmt: skip
 
 
-def as_json(found: Prediction) -> str:
-    """Return the documented JSON shape."""
+def as_json(found: Prediction, **beside: Any) -> str:
+    """Return the documented JSON shape, and what stands beside it under its own name."""
     curve, ahead = found.curve, found.next
     told: dict[str, Any] = {
         "schema": SCHEMA,
@@ -121,6 +121,7 @@ def as_json(found: Prediction) -> str:
         "laws": _fits(found),
         "odd": plain(found.odd),
         "warnings": list(found.warnings),
+        **beside,
     }
     return json.dumps(told, indent=1)
 

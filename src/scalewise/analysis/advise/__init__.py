@@ -9,6 +9,7 @@ paying   whether the next larger scale of a study still serves a purpose
 bill     what a study will cost, from what is known before it runs
 returns  where more devices stop paying, and the part of the job that is the cause
 words    what an advice says
+outlook  a prediction and advice for usual purposes, as a report has them
 
 conditions  what else there is beside the job that was measured
 job         a job of any length: its start, and what each sample takes
@@ -27,6 +28,7 @@ target      work, steps and time to target at any batch, and where more devices 
 
 from scalewise.analysis.advise.choice import Advice, advise
 from scalewise.analysis.advise.conditions import Conditions
+from scalewise.analysis.advise.outlook import Outlook, outlook
 from scalewise.analysis.advise.power import Power
 from scalewise.analysis.advise.purpose import Limit, Purpose
 from scalewise.analysis.advise.returns import Returns
@@ -37,6 +39,7 @@ __all__ = [
     "Advice",
     "Conditions",
     "Limit",
+    "Outlook",
     "Power",
     "Purpose",
     "Returns",
@@ -44,6 +47,7 @@ __all__ = [
     "Target",
     "advise",
     "by_noise",
+    "outlook",
     "published",
     "work_to_target",
 ]

@@ -13,6 +13,6 @@ words       what a prediction says
 prediction  the whole answer
 """
 
-from scalewise.analysis.predict.prediction import Ahead, Prediction, beyond, predict
+from scalewise.analysis.predict.prediction import Ahead, Prediction, beyond, counts, predict
 
-__all__ = ["Ahead", "Prediction", "beyond", "predict"]
+__all__ = ["Ahead", "Prediction", "beyond", "counts", "predict"]

@@ -18,6 +18,10 @@ from scalewise.analysis.predict.worth import Worth, worth
 from scalewise.errors import NotEnoughData, SpecError
 
 MOST = 2**31 - 1
+DIGITS = 100
+"""No number of devices is longer, and Python reads none of some thousand digits."""
+SIMULATE = "--simulate --devices-per-node 8 --link-inside 200GB/s,5us --link-between 25GB/s,20us"
+"""How one run alone is asked, its links as an example."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +82,7 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
     usable = [each for each in (rates, times) if each and len(each.devices) > 1]
     main = usable[0] if usable else rates or times
     assert main is not None  # A curve has a point, and a point has a number.
-    need(main, 2, "a prediction")
+    _refuse_one(curve, main)
     whole = life(curve, wanted)
     made = {each.metric: forecast(each, wanted) for each in usable}
     ahead = worth(main, max(counts))
@@ -115,23 +119,38 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
     )
 
 
+def _refuse_one(curve: ScalingCurve, points: Series) -> None:
+    """Refuse a single count; where it was recorded, name the way that needs no more."""
+    try:
+        need(points, 2, "a prediction")
+    except NotEnoughData as one:
+        if curve.baseline.steps:
+            one.hint += f"; or simulate from this run: {SIMULATE}"
+        raise
+
+
 def beyond(curve: ScalingCurve, text: str) -> list[int]:
     """Read ``16,32,64``: counts from the largest measurement on."""
     largest = max(point.devices for point in curve.points)
-    counts = []
-    for word in text.split(","):
-        if not word.strip().isdecimal() or not word.isascii():
+    asked = counts(text, largest)
+    for count in asked:
+        if count < largest:
             raise SpecError(
-                f"--at takes whole numbers of devices, got {text!r}",
-                hint=f"for example --at {2 * largest},{4 * largest}",
-            )
-        counts.append(int(word))
-        if counts[-1] < largest:
-            raise SpecError(
-                f"--at {counts[-1]} is below the {largest} devices that were measured",
+                f"--at {count} is below the {largest} devices that were measured",
                 hint=f"for example --at {2 * largest}; `scalewise measure` shows the others",
             )
-    return counts
+    return asked
+
+
+def counts(text: str, largest: int = 8) -> list[int]:
+    """Read ``16,32,64``: whole numbers, not yet held against what was measured."""
+    hint = f"for example --at {2 * largest},{4 * largest}"
+    asked = []
+    for word in text.split(","):
+        if not word.strip().isdecimal() or not word.isascii() or len(word) > DIGITS:
+            raise SpecError(f"--at takes whole numbers of devices, got {text!r}", hint=hint)
+        asked.append(int(word))
+    return asked
 
 
 def _counts(curve: ScalingCurve, at: Iterable[int]) -> list[int]:

@@ -8,20 +8,27 @@ schedule    computing and exchanging beside each other
 strategies  ddp, fsdp and pipelines, as the two queues of one device
 step        the step on any topology
 inputs      all that from the record of a small run
+units       links and sizes as people write them
+simulation  the whole answer, held against what was measured
+words       what it says
 """
 
 from scalewise.analysis.simulate.inputs import Inputs, inputs, together
 from scalewise.analysis.simulate.network import Link, Network
 from scalewise.analysis.simulate.schedule import Contention, Cores
+from scalewise.analysis.simulate.simulation import Check, Simulation, exchange, simulation
 from scalewise.analysis.simulate.spread import Spread
 from scalewise.analysis.simulate.step import PHASES, Machine, Simulated, simulate
 from scalewise.analysis.simulate.strategies import Ddp, Fsdp, Pipeline, strategy_of
 from scalewise.analysis.simulate.sweep import Measured, Sweep, fitted, measured, read_sweep
+from scalewise.analysis.simulate.units import link, size
+from scalewise.analysis.simulate.words import sentences
 from scalewise.analysis.simulate.work import Bucket, Work, bundled, evenly
 
 __all__ = [
     "PHASES",
     "Bucket",
+    "Check",
     "Contention",
     "Cores",
     "Ddp",
@@ -33,16 +40,22 @@ __all__ = [
     "Network",
     "Pipeline",
     "Simulated",
+    "Simulation",
     "Spread",
     "Sweep",
     "Work",
     "bundled",
     "evenly",
+    "exchange",
     "fitted",
     "inputs",
+    "link",
     "measured",
     "read_sweep",
+    "sentences",
     "simulate",
+    "simulation",
+    "size",
     "strategy_of",
     "together",
 ]

@@ -15,6 +15,8 @@ from scalewise.record.read import RunRecord
 
 PACKED = {"fp16": 0.5, "bf16": 0.5}
 """Which share of fp32 gradients is left by these ways to compress them."""
+WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+"""Bytes of a number."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,11 @@ class Inputs:
     """What was not recorded, and is assumed."""
 
 
-def inputs(record: RunRecord) -> Inputs:
-    """Return the mean work of a rank, and the spread of ranks, from a run on one or few."""
+def inputs(record: RunRecord, gradients: float | None = None) -> Inputs:
+    """Return the mean work of a rank, and the spread of ranks, from a run on one or few.
+
+    ``gradients`` are their bytes, where they were not recorded or shall be others.
+    """
     window = steady(record)
     found = ledger(record, window.first)
     columns = [rank.steps.phases for rank in record.ranks]
@@ -37,7 +42,7 @@ def inputs(record: RunRecord) -> Inputs:
             f"{record.folder} does not tell forward and backward apart",
             hint="simulate from a run with the strategy ddp, on one device or few",
         )
-    buckets, notes = _buckets(record)
+    buckets, notes = _buckets(record, gradients)
     accumulate = record.spec.accumulate
     work = Work(
         forward=_mean(record, "forward", window.first) / accumulate,
@@ -87,21 +92,38 @@ def _spread(found: Ledger) -> Spread:
     return beside(own) if len(own) > 1 else apart([own[0]])
 
 
-def _buckets(record: RunRecord) -> tuple[tuple[Bucket, ...], tuple[str, ...]]:
+def _buckets(
+    record: RunRecord, gradients: float | None
+) -> tuple[tuple[Bucket, ...], tuple[str, ...]]:
     """Return the buckets of a run's gradients, and what was assumed for them."""
     options = record.spec.options
     later = float(options.get("bucket_mb") or BUCKET_MB)
     # DDP has a small first bucket only where nobody sets the size of the others.
     first = float(options.get("first_bucket_mb") or options.get("bucket_mb") or FIRST_MB)
     packed, notes = _packed(record)
-    if arrivals := record.ranks[0].find("arrivals"):
-        gradients = (Bucket(size, share) for size, share in arrivals)
-        return _smaller(bundled(gradients, first, later), packed), notes
-    held = record.ranks[0].find("held") or {}
-    if not held.get("gradients"):
+    arrivals = record.ranks[0].find("arrivals")
+    if arrivals and gradients is None:
+        came = (Bucket(size, share) for size, share in arrivals)
+        return _smaller(bundled(came, first, later), packed), notes
+    size = _gradients(record) if gradients is None else gradients
+    if not size:
         return (), (*notes, "the bytes of gradients were not recorded: nothing is exchanged")
     assumed = "when each gradient came was not recorded: they are taken to come at an even pace"
-    return _smaller(evenly(held["gradients"], (first, later)), packed), (*notes, assumed)
+    return _smaller(evenly(size, (first, later)), packed), (*notes, assumed)
+
+
+def _gradients(record: RunRecord) -> float | None:
+    """Return the bytes of a model's gradients: as they were held, or as large as its parameters.
+
+    Of a user's own script its parameters are known; of shards, only one.
+    """
+    if held := (record.ranks[0].find("held") or {}).get("gradients"):
+        return float(held)
+    facts = record.ranks[0].find("facts") or {}
+    width = WIDTHS.get(facts.get("dtype") or "")
+    if width is None or facts.get("sharded") or facts.get("split"):
+        return None
+    return float(width * facts.get("parameters", 0)) or None
 
 
 def _packed(record: RunRecord) -> tuple[float, tuple[str, ...]]:

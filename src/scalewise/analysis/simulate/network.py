@@ -85,6 +85,11 @@ class Network:
         """Say that links were given."""
         return "the links were given"
 
+    @property
+    def busy(self) -> float | None:
+        """Cores that one rank's exchange keeps busy: a link does not tell."""
+        return None
+
     def _all_reduce(self, size: float, topology: Topology, way: Algorithm) -> float:
         if way == "quickest":
             return min(each(self, size, topology) for each in WAYS.values())
@@ -97,8 +102,8 @@ class Network:
         if self.between is None:
             raise NotEnoughData(
                 f"{topology} leaves the node, and no link between nodes is known",
-                hint="time it with `scalewise doctor --collectives` on two nodes, or give "
-                "between=Link(latency, bandwidth)",
+                hint="time it with `scalewise doctor --collectives` on two nodes, or give it: "
+                "--link-between 25GB/s,20us, between=Link(latency, bandwidth) in Python",
             )
         return self.between
 

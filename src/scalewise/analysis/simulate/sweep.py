@@ -4,6 +4,7 @@ A sweep is believed for the topology on which it was made. For others there is
 the network whose links are fitted to it.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -11,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from scalewise.analysis.simulate.network import Algorithm, Exchange, Link, Network, Operation
+from scalewise.analysis.simulate.network import Algorithm, Link, Network, Operation
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.spec import Topology
 
 LARGE = 2**16
 """Bytes from which a message needs bandwidth rather than latency."""
+MADE = "make one with `scalewise doctor --collectives`"
 Points = tuple[tuple[float, float], ...]
 """Bytes and seconds, from small to large."""
 
@@ -30,6 +32,7 @@ class Sweep:
     """By operation."""
     busy: float | None = None
     """Cores that one rank keeps busy while it all-reduces large messages."""
+    backend: str | None = None
 
     def seconds(self, operation: Operation, size: float) -> float | None:
         """Return what this many bytes take, between the sizes that were timed.
@@ -47,12 +50,16 @@ class Sweep:
 
 def read_sweep(stored: Mapping[str, Any]) -> Sweep:
     """Return a sweep from what ``scalewise doctor --collectives`` keeps."""
+    if not isinstance(stored, Mapping):
+        raise SpecError(f"this is no sweep of collectives, but {type(stored).__name__}", hint=MADE)
     try:
         nodes, each = len(stored["hosts"]), int(stored["ranks_per_node"])
         ranks, rows = int(stored["ranks"]), list(stored["rows"])
         found: dict[str, list[tuple[float, float]]] = {}
         for row in rows:
             point = float(row["bytes"]), float(row["seconds"]["value"])
+            if not all(0 < each < math.inf for each in point):
+                raise ValueError(f"{point[0]:g} bytes in {point[1]:g} s")
             found.setdefault(row["operation"], []).append(point)
         shares = [
             row["processor"] / row["seconds"]["value"]
@@ -64,7 +71,7 @@ def read_sweep(stored: Mapping[str, Any]) -> Sweep:
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as bad:
         raise SpecError(
             f"this is no sweep of collectives: {bad!r}",
-            hint="make one with `scalewise doctor --collectives`",
+            hint=MADE,
         ) from bad
     # Namespaces and containers of one host share its name: ranks count, names do not.
     nodes = max(nodes, ranks // max(1, each))
@@ -74,7 +81,8 @@ def read_sweep(stored: Mapping[str, Any]) -> Sweep:
             hint="sweep with as many ranks on every node",
         )
     points = {name: tuple(sorted(each)) for name, each in found.items()}
-    return Sweep(Topology(nodes, each), points, median(shares) if shares else None)
+    busy = median(shares) if shares else None
+    return Sweep(Topology(nodes, each), points, busy, stored.get("backend"))
 
 
 @dataclass(frozen=True)
@@ -128,7 +136,7 @@ class Measured:
     """Sweeps where there is one, and a network for everything else."""
 
     sweeps: tuple[Sweep, ...]
-    network: Exchange
+    network: Network
 
     def seconds(self, operation: Operation, size: float, topology: Topology) -> float:
         """Return what a collective takes."""
@@ -145,6 +153,8 @@ class Measured:
         if topology in timed:
             return f"the exchange was timed on {topology}"
         told = ", ".join(map(str, timed))
+        if topology.nodes > 1 and all(each.nodes == 1 for each in timed):
+            return f"the exchange was timed on {told}, and the link between nodes was given"
         return f"the exchange was timed on {told}, and follows the links that explain it"
 
     @property
@@ -154,17 +164,26 @@ class Measured:
         return median(known) if known else None
 
 
-def measured(sweeps: Sequence[Sweep], algorithm: Algorithm = "ring") -> Measured:
-    """Return the exchange that sweeps tell of, its links fitted to the largest of each kind."""
+def measured(
+    sweeps: Sequence[Sweep],
+    algorithm: Algorithm = "ring",
+    *,
+    inside: Link | None = None,
+    between: Link | None = None,
+) -> Measured:
+    """Return the exchange that sweeps tell of, its links fitted to the largest of each kind.
+
+    A link that is given counts instead of the fitted one.
+    """
     largest = sorted(sweeps, key=lambda sweep: sweep.topology.world)
     here = [sweep for sweep in largest if sweep.topology.nodes == 1]
     apart = [sweep for sweep in largest if sweep.topology.nodes > 1]
     if not largest:
-        raise NotEnoughData(
-            "no collectives were timed", hint="make a sweep with `scalewise doctor --collectives`"
-        )
-    inside = fitted(here[-1]).link if here else None
-    between = fitted(apart[-1], inside).link if apart else None
+        raise NotEnoughData("no collectives were timed", hint=MADE)
+    if inside is None and here:
+        inside = fitted(here[-1]).link
+    if between is None and apart:
+        between = fitted(apart[-1], inside).link
     # Without a sweep of one node, its links are not told apart from those that leave it.
     nearest = inside or between
     assert nearest is not None

@@ -1,0 +1,183 @@
+"""The ways of ``predict`` on the command line: simulated from one run, by published curves."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from builders import a_study
+from scalewise.catalog.search import like
+from scalewise.cli import main
+from scalewise.record.write import write_json
+from scalewise.spec import Topology
+from simulated import a_sweep, play_all
+
+DOCS = Path(__file__).parents[1] / "docs"
+LINKS = ("--link-inside", "200GB/s,5us", "--link-between", "25GB/s,20us", "--devices-per-node", "8")
+
+
+@pytest.fixture
+def scalewise(tmp_path, monkeypatch, capsys):
+    """Give a command as a shell would, in an empty folder: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+    def give(*words):
+        monkeypatch.setattr(sys, "argv", ["scalewise", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return ended.value.code or 0, out, err
+
+    return give
+
+
+def a_folder(folder, **changes):
+    """Play a fake study into a folder that the command line reads."""
+    study = a_study(**{"steps": 40, "batch": 32} | changes)
+    write_json(folder / "study.json", {"schema": 1, **study.to_dict()})
+    list(play_all(study, folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The folder of a study on one device."""
+    return a_folder(tmp_path_factory.mktemp("alone"), topologies=["1x1"])
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory):
+    """The folder of a study on 1, 2 and 4 devices of one node, twice each."""
+    return a_folder(tmp_path_factory.mktemp("grown"), repeats=2)
+
+
+def test_one_run_alone_is_simulated(alone, scalewise):
+    code, out, err = scalewise("predict", alone, "--at", "8,16384", "--simulate", *LINKS,
+                               "--gradients", "100MB")  # fmt: skip
+    assert (code, err) == (0, "")
+    assert "a study, simulated" in out and "16,384 devices (2048x8)" in out
+    assert "! when each gradient came was not recorded" in out
+
+
+def test_one_run_alone_is_refused_without_and_told_the_way(alone, scalewise):
+    code, _, err = scalewise("predict", alone, "--at", "8")
+    assert code == 1 and "a prediction needs 2 device counts, got 1" in err
+    assert "or simulate from this run: --simulate --devices-per-node 8 --link-inside" in err
+
+
+def test_json_of_a_simulation_has_the_documented_fields(grown, scalewise):
+    words = ("--at", "4,64", "--simulate", *LINKS, "--gradients", "100MB", "--json")
+    code, out, _ = scalewise("predict", grown, *words)
+    told = json.loads(out)
+    assert code == 0 and told["schema"] == 1 and told["from"]["topology"] == "1x1"
+    assert told["points"][1]["topology"] == "8x8" and told["points"][1]["anchored"] > 0
+    assert sum(told["points"][1]["phases"].values()) == pytest.approx(told["points"][1]["step"])
+    assert [check["devices"] for check in told["checks"]] == [2, 4]
+    reference = (DOCS / "reference/json.md").read_text()
+    section = reference.partition("### A simulation")[2].partition("\n## ")[0]
+    rows = (told, told["points"][0], told["checks"][0], told["links"], told["from"])
+    names = {name for row in rows for name in row} | set(told["points"][0]["phases"])
+    names -= {"schema", "study", "where", "warnings"}
+    assert [name for name in sorted(names) if f"`{name}`" not in section] == []
+
+
+def test_sweeps_are_read_from_what_doctor_keeps(alone, scalewise, tmp_path):
+    (tmp_path / "one.json").write_text(json.dumps(a_sweep()))
+    (tmp_path / "two.json").write_text(json.dumps(a_sweep(Topology(2, 2))))
+    words = ("--collectives", "one.json", "--collectives", "two.json", "--gradients", "1MB")
+    code, out, err = scalewise("predict", alone, "--at", "2,8", "--simulate", *words)
+    assert (code, err) == (0, "")
+    assert "On 2: the exchange was timed on 1x2; how the devices" in out
+    assert "On 8: the exchange was timed on 1x2, 2x2, and follows the links" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "problem", "hint"),
+    [
+        ("FOLDER --at 8 --simulate", "needs the links between devices", "--collectives"),
+        ("FOLDER --at 8 --link-inside 1GB/s,5us", "--link-inside: links are", "--simulate"),
+        ("FOLDER --at 8 --gradients 1MB", "--gradients: links are", "--simulate"),
+        ("FOLDER --at 8 --simulate --collectives no.json", "cannot read no.json", "doctor"),
+        ("FOLDER --at 8 --simulate --collectives bad.json", "bad.json is no sweep", "doctor"),
+        ("FOLDER --at 8 --simulate --collectives list.json", "list.json: this is no", "doctor"),
+        ("FOLDER --at 8 --simulate --collectives half.json", "half.json: this is no", "doctor"),
+        ("FOLDER --at 8 --simulate --collectives bytes.json", "bytes.json is no sweep", "doctor"),
+        ("FOLDER --at 8 --simulate --collectives .", "cannot read .", "doctor"),
+        ("FOLDER --at 0 --simulate LINKS", "from 1 to", "devices"),
+        ("FOLDER --at x --simulate LINKS", "--at takes whole numbers of devices", "--at"),
+        ("FOLDER --at 12 --simulate LINKS", "12 devices do not fill nodes of 8", "--at 8,16"),
+        ("FOLDER --at 8 --simulate LINKS", "how many bytes of gradients", "--gradients"),
+        ("FOLDER --at 8 --simulate LINKS --gradients 9", "'9' has no unit", "100MB"),
+        ("FOLDER --at 8 --simulate LINKS --algorithm rings", "got 'rings'", "'ring'"),
+        ("FOLDER --at 8 --simulate LINKS -o a.png", "-o: a simulation", "leave"),
+        ("FOLDER --at 8 --simulate LINKS --scaling weak", "--scaling: a simulation", "leave"),
+        ("FOLDER --at 8 --simulate LINKS --where strategy=x", "0 curves of", "--where"),
+        ("a.csv --at 8 --simulate LINKS", "a.csv holds results alone", "scalewise run"),
+        ("FOLDER", "predict needs --at", "--at 16,32"),
+        ("--at 8", "predict needs a study's folder or a CSV file", "--like"),
+        ("", "predict needs a study's folder or a CSV file", "--like"),
+        ("--like !?", "--like takes words, got '!?'", "resnet50"),
+        ("--like resnet51", "no published curve is like 'resnet51'", "did you mean resnet50"),
+        ("--like resnet50 --at 0", "from 1 to", ""),
+        ("--like resnet50 --simulate", "--simulate: published curves alone", "folder"),
+        ("--like resnet50 -o a.png", "-o: published curves alone", "folder"),
+        ("a.csv --at 8 --like zzzzzzzzzz", "no published curve is like", "nvidia-dle"),
+    ],
+)
+def test_nonsense_is_one_sentence(alone, scalewise, tmp_path, words, problem, hint):
+    (tmp_path / "a.csv").write_text("devices,throughput\n1,240\n2,464\n")
+    (tmp_path / "bad.json").write_text("{")
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
+    (tmp_path / "list.json").write_text("[1]")
+    (tmp_path / "half.json").write_text('{"hosts": ["a"], "ranks": 2}')
+    given = words.replace("LINKS", " ".join(LINKS)).split()
+    code, out, err = scalewise("predict", *(alone if w == "FOLDER" else w for w in given))
+    assert (code, out) == (1, "")
+    assert problem in err and hint in err and "Traceback" not in err
+    assert err.count("error: ") == 1
+
+
+def test_published_curves_are_listed_with_their_sources(scalewise):
+    code, out, err = scalewise("predict", "--like", "vit-h/14 throughput", "--at", "16,64")
+    assert (code, err) == (0, "")
+    assert "seed-mn5-vith14-micro-224-throughput" in out and "MareNostrum5" in out
+    assert "seed: Supercomputing for AI (J. Torres, BSC), chapter 12 (2025)" in out
+    assert "67.8 % on 32" in out and "80.1 %" in out
+
+
+def test_a_prediction_stands_beside_curves_like_it_unchanged(scalewise, tmp_path):
+    Path("one-node.csv").write_text("devices,throughput\n1,240\n2,464\n4,892\n")
+    words = (
+        "predict",
+        "one-node.csv",
+        "--scaling",
+        "weak",
+        "--devices-per-node",
+        "4",
+        "--at",
+        "32",
+    )
+    plain, beside = scalewise(*words, "--json")[1], scalewise(*words, "--like", "bert", "--json")[1]
+    told = json.loads(beside)
+    mixed = told.pop("like")
+    assert told == json.loads(plain)
+    assert mixed["words"] == "bert" and mixed["growth"] == 4
+    assert mixed["kept"]["least"] < mixed["kept"]["median"] < mixed["kept"]["most"]
+    assert set(mixed["values"]) == {"32"} and mixed["values"]["32"]["worst"] > 892
+    code, out, _ = scalewise(*words, "--like", "bert")
+    assert code == 0 and "are not mixed into it" in out and "If it went on as they did" in out
+
+
+def test_json_of_published_curves_has_the_documented_fields(scalewise):
+    code, out, _ = scalewise("predict", "--like", "resnet50", "--json")
+    told = json.loads(out)
+    assert code == 0 and len(told["curves"]) == len(like("resnet50"))
+    first = told["curves"][0]
+    assert first["source"]["title"] and first["points"][0][0] >= 1
+    assert set(first["efficiency"]) == {str(count) for count, _ in first["points"]}
+    reference = (DOCS / "reference/json.md").read_text()
+    section = reference.partition("### Published curves")[2].partition("\n## ")[0]
+    names = {*told, *first, *first["source"]} - {"schema"}
+    assert [name for name in sorted(names) if f"`{name}`" not in section] == []

@@ -1,0 +1,79 @@
+"""Published curves: how they are found, and how they went on."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from scalewise.analysis.measure import curve_from_numbers
+from scalewise.analysis.predict import predict
+from scalewise.analysis.predict.others import efficiency, others
+from scalewise.catalog.curves import published
+from scalewise.catalog.search import like
+from scalewise.errors import SpecError
+from scalewise.report import published as report
+
+
+def test_words_find_curves_whatever_their_spelling():
+    assert {each.slug for each in like("ResNet-50")} == {each.slug for each in like("resnet50")}
+    both = like("resnet50 v100")
+    names = [each.slug for each in like("resnet50")]
+    assert both and {each.slug for each in both} < set(names)
+    assert all("v100" in re.sub(r"\W", "", str(each.facts).lower()) for each in both)
+    (one,) = like("seed-mn5-vith14-micro-224-throughput")
+    assert one.facts["model"] == "ViT-H/14"
+    for family in {each.family for each in published()}:
+        assert {each.family for each in like(family)} >= {family}
+    with pytest.raises(SpecError, match="of none together"):
+        like("vit graphcore")
+
+
+def test_efficiency_is_against_the_smallest_by_throughput_or_time():
+    (rates,), (times,) = like("vith14 micro throughput"), like("vith14 micro total time")
+    assert efficiency(rates)[32] == pytest.approx(5205 / 240 / 32)
+    assert efficiency(times)[1] == 1 and efficiency(times)[32] < 0.1
+    assert times.metric == "time"
+
+
+def a_published(slug, *points, scaling="weak", metric="throughput"):
+    (any_curve,) = like("seed-mn5-vith14-micro-224-throughput")
+    return replace(any_curve, slug=slug, points=points, scaling=scaling, metric=metric)
+
+
+def test_others_are_followed_beyond_the_same_growth():
+    curve = curve_from_numbers([(1, 100.0), (2, 200.0), (4, 400.0)], scaling="weak")
+    found = others(
+        predict(curve, at=[8, 16]),
+        [
+            a_published("half", (2, 100.0), (8, 400.0), (16, 400.0)),
+            a_published("all", (1, 10.0), (8, 80.0), (16, 160.0), (32, 320.0)),
+            a_published("short", (1, 10.0), (2, 20.0), (4, 40.0)),
+            a_published("strong", (1, 10.0), (4, 20.0), (8, 30.0), scaling="strong"),
+            a_published("times", (1, 10.0), (4, 20.0), (8, 30.0), metric="time"),
+        ],
+    )
+    told = [(each.curve.slug, each.first, each.last, each.kept) for each in found.followed]
+    assert told == [("half", 8, 16, 0.5), ("all", 8, 32, 1.0)]
+    assert found.growth == 4 and found.looked == 5
+    assert found.kept == (0.5, 0.75, 1.0)
+    assert found.at(16) == pytest.approx((400.0, 400 * 1.5**2, 1600.0))
+    assert found.predicted == pytest.approx(
+        (predict(curve, at=[16]).at(16).throughput.value / 1600) ** 0.5
+    )
+
+
+def test_times_follow_as_times():
+    curve = curve_from_numbers(times=[(1, 100.0), (2, 50.0)])
+    known = [a_published("a", (1, 9.0), (2, 8.0), (4, 8.0), metric="time", scaling=None)]
+    found = others(predict(curve, at=[4]), known)
+    assert found.kept == (0.5, 0.5, 0.5)
+    assert found.at(4) == pytest.approx((50.0, 50.0, 50.0))
+
+
+def test_nobody_to_follow_is_said():
+    curve = curve_from_numbers([(1, 100.0), (2**20, 200.0)])
+    made = predict(curve, at=[2**21])
+    found = others(made, like("resnet50"))
+    assert found.kept is None and found.at(2**21) is None and not found.followed
+    section = report.beside("resnet50", made, found)
+    assert section.lines[0].startswith("0 of ") and section.tables == ()
