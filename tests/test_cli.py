@@ -31,6 +31,7 @@ VERBS = [
     "export",
     "port",
     "doctor",
+    "catalog",
     "plugins",
 ]
 NAME = """a "quoted" student's study"""

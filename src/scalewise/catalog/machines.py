@@ -83,6 +83,11 @@ KINDS: dict[str, type[Device] | type[Link] | type[Price]] = {
     "prices": Price,
 }
 """What the catalog has, by the name of its file; a user's table has it without the s."""
+EXAMPLES = {
+    "memory": 80e9, "bandwidth": 25e9, "power": 500, "latency": 2e-6, "hour": 6.0, "spot": 2.5,
+    "interruption": 0.05,
+}  # fmt: skip
+"""What a number may look like."""
 TEXTS = ("name", "vendor", "provider", "instance", "device", "region", "currency", "source", "date")
 
 
@@ -184,7 +189,10 @@ def _checked(where: str, row: Mapping[str, Any], of: type[Kind]) -> Kind:
         if name not in given and _needed(each):
             raise SpecError(f"{where} has no {name}", hint=_example(of))
     for name, value in given.items():
-        _check_value(f"{where}: {name}", name, value)
+        try:
+            _check_value(name, value)
+        except SpecError as bad:
+            raise SpecError(f"{where}: {bad}", hint=bad.hint) from bad
     return of(**given)
 
 
@@ -192,22 +200,22 @@ def _needed(each: "Field[Any]") -> bool:
     return each.default is MISSING and each.default_factory is MISSING
 
 
-def _check_value(where: str, name: str, value: Any) -> None:
+def _check_value(name: str, value: Any) -> None:
     if name in TEXTS:
-        typed(where, value, str, "text")
+        typed(name, value, str, "text")
         if not value.strip() or not value.isprintable():
-            raise SpecError(f"{where} must be one line of text, got {value!r}")
+            raise SpecError(f"{name} must be one line of text, got {value!r}")
     elif name == "devices":
-        whole(where, value, least=1)
+        whole(name, value, least=1)
     elif name == "peak":
-        typed(where, value, dict, "a table, such as {bf16 = 312e12}")
-        refuse_unknown(where, value, PRECISIONS)
+        typed(name, value, dict, "a table, such as {bf16 = 312e12}")
+        refuse_unknown(name, value, PRECISIONS)
         for precision, rate in value.items():
-            positive(f"{where}.{precision}", rate, example=312e12)
+            positive(precision, rate, example=312e12)
     else:
-        positive(where, value, example=1)
+        positive(name, value, example=EXAMPLES[name])
         if name == "interruption" and value > 1:
-            raise SpecError(f"{where} must be a share from 0 to 1, got {value!r}")
+            raise SpecError(f"interruption must be a share from 0 to 1, got {value!r}")
 
 
 def _example(of: type[Row]) -> str:

@@ -40,7 +40,7 @@ COLUMNS: dict[str, Columns] = {
         "region": lambda row: row.region or NONE,
         "per hour": lambda row: number(row.hour),
         "per device-hour": lambda row: number(row.hour / row.devices),
-        "spot": lambda row: _scaled(row.spot, row.devices),
+        "spot per device-hour": lambda row: _scaled(row.spot, row.devices),
         "currency": lambda row: row.currency,
         "interrupted": lambda row: percent(row.interruption),
     },
