@@ -159,12 +159,12 @@ def test_interruptions_lengthen_the_time_and_the_device_hours_by_dalys_law():
 
 def test_devices_that_are_never_interrupted_are_as_before():
     plain, found = asked("deadline=10min"), asked(
-        "deadline=10min", interrupted_every="1e12d", save="10s", restart="60s"
+        "deadline=10min", interrupted_every="1e7d", save="10s", restart="60s"
     )  # fmt: skip
     assert found.chosen.devices == plain.chosen.devices
     for bare, scale in zip(plain.scales, found.scales):
-        assert scale.time.value == pytest.approx(bare.time.value, rel=1e-6)
-        assert scale.chance == pytest.approx(bare.chance, abs=1e-4)
+        assert scale.time.value == pytest.approx(bare.time.value, rel=1e-3)
+        assert scale.chance == pytest.approx(bare.chance, abs=0.01)
 
 
 @settings(max_examples=100, deadline=None)

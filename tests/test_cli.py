@@ -254,6 +254,26 @@ def test_a_study_and_a_table_are_advised_on(done, published, scalewise):
     assert "No scale of 1 to 8 devices meets deadline=1s; the closest is 8 devices" in out
 
 
+def test_advice_is_taken_to_a_target_through_a_queue_and_interruptions(done, published, scalewise):
+    words = ["--for", "time", "--scaling", "weak", "--batch", "64", "--critical-batch", "4000",
+             "--target", "samples=1e6 at 64", "--wait", "1=1min,4=5min",
+             "--interrupted-every", "12h", "--save", "30s", "--restart", "3min",
+             "--worth", "8", "--runs", "8"]  # fmt: skip
+    code, out, err = scalewise("advise", published, *words, "--json")
+    told = json.loads(out)
+    assert (code, err) == (0, "")
+    scale = told["scales"][0]
+    assert scale["target"]["batch"] == 64 and scale["wait"] == 60
+    assert scale["interrupted"]["lost"]["value"] > 0
+    assert (told["worth"]["devices"], told["runs"]["count"]) == (8, 8)
+    code, out, _ = scalewise("advise", published, *words)
+    assert code == 0
+    assert "s to target" in out and "8 runs, done soonest" in out
+    code, _, err = scalewise("advise", done.folder, "--for", "time", "--target", "loss=2")
+    assert (code, err.count("error: ")) == (1, 1)
+    assert "no run recorded its loss" in err
+
+
 def test_the_doctor_answers_as_json(scalewise):
     code, out, _ = scalewise("doctor", "--json")
     found = json.loads(out)["findings"]

@@ -16,6 +16,7 @@ job         a job of any length: its start, and what each sample takes
 aim         what a model is trained for
 reached     when recorded runs reached an aim
 batches     the global batch on each number of devices, and the critical one
+spans       time spans as people write them
 wait        the time in a queue
 interruptions  how often to save where devices are taken away, and what is lost
 worthwhile  what would make a number of devices worthwhile

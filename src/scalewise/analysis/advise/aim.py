@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass
-from math import isfinite
 
 from scalewise.analysis.advise.purpose import NUMBER
 from scalewise.checks import nearest
@@ -17,6 +16,9 @@ EXAMPLES = {
 """Every aim, and how it is written."""
 WORK = ("epochs", "samples")
 """Aims that say how much work there is; the others say what is to be reached by it."""
+
+SMALLEST, LARGEST = 1e-6, 1e18
+"""Of any aim; whoever writes less or more has slipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,10 @@ class Aim:
 
 def _refuse(name: str, bound: float, batch: float | None, given: str) -> None:
     example = f"for example {EXAMPLES[name]}"
-    if bound <= 0 or not isfinite(bound):
-        raise SpecError(f"{name} must be above 0, got {given!r}", hint=example)
+    if not SMALLEST <= bound <= LARGEST:
+        raise SpecError(
+            f"{name} must lie from {SMALLEST:g} to {LARGEST:g}, got {given!r}", hint=example
+        )
     if name == "accuracy" and bound > 1:
         raise SpecError(f"an accuracy is a share from 0 to 1, got {given!r}", hint=example)
     if batch is None:
@@ -82,7 +86,7 @@ def _refuse(name: str, bound: float, batch: float | None, given: str) -> None:
         raise SpecError(
             f"{name} is reached at any batch, got {given!r}", hint=f"for example {EXAMPLES[name]}"
         )
-    if batch < 1 or not isfinite(batch):
+    if not 1 <= batch <= LARGEST:
         raise SpecError(f"a global batch is at least 1, got {given!r}", hint=example)
 
 

@@ -10,6 +10,8 @@ from scalewise.errors import NotEnoughData, SpecError
 
 LIKE = 2.0
 """A public critical batch is another model's: it tells ours within this factor more; by hand."""
+LARGEST = 1e15
+"""Samples; whoever writes a larger batch has slipped."""
 WAYS = "--critical-batch 8192, noise (of a study with noise_every) or like:resnet"
 
 
@@ -29,7 +31,7 @@ def global_batches(
     ``given`` is the batch of one device under weak scaling, the global one under strong.
     """
     if given is not None:
-        positive("batch", given, example=256)
+        _in_range("batch", given, least=1)
     known = {
         point.devices: float(point.global_batch) for point in curve.points if point.global_batch
     }
@@ -67,8 +69,7 @@ def critical_batch(
     if isinstance(given, str):
         return _named(given.strip(), curve)
     if given is not None:
-        value = given.value if isinstance(given, Estimate) else given
-        positive("critical batch", value, example=8192)
+        _in_range("critical batch", given.value if isinstance(given, Estimate) else given)
         return Critical(given, "as given")
     return _noise(curve) if points < 2 else None
 
@@ -92,8 +93,18 @@ def _named(given: str, curve: ScalingCurve) -> Critical:
         number = float(given)
     except ValueError:
         raise SpecError(f"not a critical batch: {given!r}", hint=WAYS) from None
-    positive("critical batch", number, example=8192)
+    _in_range("critical batch", number)
     return Critical(number, "as given")
+
+
+def _in_range(name: str, value: float, least: float = 1e-3) -> None:
+    """Refuse what is no batch, or none that anybody trains with."""
+    positive(name, value, example=8192)
+    if not least <= value <= LARGEST:
+        raise SpecError(
+            f"a {name} lies from {least:g} to {LARGEST:g} samples, got {value:g}",
+            hint="for example 8192",
+        )
 
 
 def _noise(curve: ScalingCurve) -> Critical | None:

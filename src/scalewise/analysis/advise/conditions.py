@@ -12,12 +12,11 @@ from scalewise.analysis.advise.interruptions import (
     HOPELESS,
     Interruptions,
     Often,
-    positive_span,
     recorded_save,
 )
 from scalewise.analysis.advise.job import starts
-from scalewise.analysis.advise.purpose import duration
 from scalewise.analysis.advise.scale import Scale, counted
+from scalewise.analysis.advise.spans import span
 from scalewise.analysis.advise.to_target import ToTarget, to_target
 from scalewise.analysis.advise.wait import Wait
 from scalewise.analysis.measure import Estimate
@@ -67,8 +66,8 @@ class Conditions:
             batch=batch,
             wait=None if wait is None else Wait.parse(wait),
             often=None if interrupted_every is None else Often.parse(interrupted_every),
-            save=None if save is None else positive_span(_text(save), save, "--save 30s"),
-            restart=None if restart is None else _restart(_text(restart)),
+            save=None if save is None else span(save, "--save 30s"),
+            restart=None if restart is None else span(restart, "--restart 3min", zero=True),
             records=records,
         )
 
@@ -181,16 +180,3 @@ def _refuse_alone(what: str, given: object, example: str, others: dict[str, obje
                 f"--{name} says something about --{what}, which was not given",
                 hint=f"for example --{what} '{example}'",
             )
-
-
-def _text(given: object) -> str:
-    if not isinstance(given, str):
-        raise SpecError(f"a time span is text, got {given!r}", hint="for example 30s or 3min")
-    return given
-
-
-def _restart(given: str) -> float:
-    found = duration(given, given, "--restart 3min")
-    if not 0 <= found < float("inf"):
-        raise SpecError(f"a restart takes 0 s or more, got {given!r}", hint="--restart 3min")
-    return found

@@ -19,8 +19,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from scalewise.analysis.advise.purpose import duration
 from scalewise.analysis.advise.scale import Interrupted, Scale, counted
+from scalewise.analysis.advise.spans import span
 from scalewise.analysis.advise.words import long
 from scalewise.analysis.predict.laws import short
 from scalewise.errors import SpecError
@@ -46,15 +46,13 @@ class Often:
         >>> Often.parse("12h per node")
         Often(seconds=43200.0, per='node', text='12h per node')
         """
-        if not isinstance(given, str):
-            raise SpecError(f"a time between interruptions is text, got {given!r}", hint=EXAMPLE)
-        span, _, per = (word.strip() for word in given.partition(" per "))
+        text = given if isinstance(given, str) else ""
+        first, _, per = (word.strip() for word in text.partition(" per "))
         if per not in ("", "device", "node"):
             raise SpecError(
                 f"interruptions are per device or per node, got {given!r}", hint=EXAMPLE
             )
-        seconds = positive_span(given, span, EXAMPLE)
-        return cls(seconds, per or "device", given.strip())
+        return cls(span(given, EXAMPLE, part=first), per or "device", text.strip())
 
     def mean(self, scale: Scale) -> float:
         """Return the mean time between two interruptions of a job on this scale."""
@@ -130,7 +128,7 @@ class Interruptions:
             if found.interval
             else f"the job is too short for a save to pay; a long one would save every {young}"
         )
-        hour = found.lost.value / (scale.time.value - (scale.wait or 0.0)) * 3600
+        hour = found.lost.value / scale.held * 3600
         return (
             f"{told}: {how}.",
             f"To be expected are {short(found.count)} interruptions, and "
@@ -188,11 +186,3 @@ def recorded_save(records: Sequence[RunRecord]) -> float | None:
             spans += [max(each.end - each.start for each in once) for once in zip(*by_rank)]
     found = sum(spans) / len(spans) if spans else 0.0
     return found or None
-
-
-def positive_span(given: str, span: str, example: str) -> float:
-    """Read a time span above 0."""
-    found = duration(given, span, example)
-    if not 0 < found < math.inf:
-        raise SpecError(f"a time span above 0 is needed, got {given!r}", hint=f"{example}")
-    return found

@@ -96,15 +96,15 @@ def many_runs(count: int, scales: Sequence[Scale]) -> Runs:
 
 
 def _way(count: int, there: Scale, scale: Scale) -> Way:
-    if scale.time is None:
+    if scale.device_hours is None:
         raise SpecError(
             "runs are placed by their time, and there are only throughputs",
             hint="add a column time, or give --target",
         )
     at_once = min(count, there.devices // scale.devices)
     rounds = math.ceil(count / at_once)
-    waited, own = there.wait or 0.0, scale.wait or 0.0
-    busy = scale.time.through(lambda seconds: seconds - own)
+    waited = there.wait or 0.0
+    busy = scale.device_hours * (3600 / scale.charged)
     return Way(
         devices=there.devices,
         each=scale.devices,

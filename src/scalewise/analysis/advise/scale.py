@@ -81,9 +81,16 @@ class Scale:
         return 1 / self.throughput.value
 
     @property
+    def held(self) -> float:
+        """The time that devices are held: all of it, but for a wait before."""
+        if self.wait and self.device_hours:
+            return self.device_hours.value * 3600 / self.charged
+        return self.slowness
+
+    @property
     def spent(self) -> float:
         """Charged devices times the time that they are held: device-hours, but for the unit."""
-        return self.charged * (self.slowness - (self.wait or 0.0))
+        return self.charged * self.held
 
     def __str__(self) -> str:
         told = counted(self.devices)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from scalewise.analysis.advise.purpose import duration
 from scalewise.analysis.advise.scale import Scale
+from scalewise.analysis.advise.spans import LONGEST, span
 from scalewise.checks import HUGE
 from scalewise.errors import SpecError
 
@@ -37,7 +37,7 @@ class Wait:
         if not isinstance(given, str):
             raise SpecError(f"a wait is text, got {given!r}", hint=EXAMPLE)
         if "=" not in given:
-            return cls({1: _seconds(given, given)}, anywhere=True)
+            return cls({1: span(given, EXAMPLE, zero=True)}, anywhere=True)
         found: dict[int, float] = {}
         for part in given.split(","):
             count, _, rest = (word.strip() for word in part.partition("="))
@@ -45,7 +45,7 @@ class Wait:
                 raise SpecError(f"a wait is for a number of devices, got {part!r}", hint=EXAMPLE)
             if int(count) in found:
                 raise SpecError(f"the wait of {count} devices was given twice", hint=EXAMPLE)
-            found[int(count)] = _seconds(part.strip(), rest)
+            found[int(count)] = span(part.strip(), EXAMPLE, part=rest, zero=True)
         return cls(dict(sorted(found.items())), anywhere=False)
 
     def seconds(self, devices: int) -> float:
@@ -64,16 +64,18 @@ class Wait:
         )
         share = math.log(devices / few) / math.log(many / few)
         first, last = self.told[few], self.told[many]
-        if not first or not last:  # No logarithm: a straight line against that of devices.
-            return max(0.0, first + share * (last - first))
-        try:
-            return math.exp(math.log(first) + share * math.log(last / first))
-        except OverflowError:
+        if first and last:
+            log = math.log(first) + share * (math.log(last) - math.log(first))
+            found = math.exp(min(log, 2 * math.log(LONGEST)))
+        else:  # No logarithm: a straight line against that of devices.
+            found = max(0.0, first + share * (last - first))
+        if found > LONGEST:
             raise SpecError(
-                f"the wait on {devices:,} devices is beyond all numbers if it goes on as from "
+                f"the wait on {devices:,} devices is beyond all reason if it goes on as from "
                 f"{few:,} to {many:,}",
                 hint=f"give it too: --wait …,{devices}=1d",
-            ) from None
+            )
+        return found
 
     def applied(self, scale: Scale) -> Scale:
         """Return the scale with its time until the end counted from when it is submitted."""
@@ -107,13 +109,6 @@ class Wait:
             f"that of {highest:,} alone" if lowest == highest else f"those of {_listed(self.told)}"
         )
         return (f"the wait on {_listed(outside)} devices is only guessed from {told}",)
-
-
-def _seconds(part: str, rest: str) -> float:
-    found = duration(part, rest, EXAMPLE)
-    if not 0 <= found < math.inf:
-        raise SpecError(f"a wait is 0 or more, got {part!r}", hint=EXAMPLE)
-    return found
 
 
 def _listed(counts: Iterable[int]) -> str:
