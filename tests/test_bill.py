@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shlex
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -250,6 +251,56 @@ def test_a_run_that_reaches_the_limit_is_ended_and_its_record_says_why(tmp_path)
     assert "2 of 3 runs are not finished" in curve.warnings
     again = in_a_shell("run", "s.toml", *words, cwd=tmp_path, env=env)
     assert again.returncode == 1 and "was not started, and 1 more: 0 device-hours" in again.stderr
+
+
+QUEUE = {
+    "sbatch": """
+        for script; do :; done
+        number=$(( $(ls jobs | wc -l) + 1 ))
+        export SLURM_JOB_ID=$number SLURM_JOB_NODELIST=here SLURM_JOB_NUM_NODES=1
+        log=$(sed -n 's/^#SBATCH --output=//p' "$script")
+        setsid bash "$script" >>"$log" 2>&1 </dev/null &
+        echo $! >jobs/$number; echo $number""",
+    "squeue": """
+        for job in jobs/*; do
+            kill -0 $(cat $job) 2>/dev/null && state=RUNNING || state=COMPLETED
+            echo "${job#jobs/}|$state|None|N/A|here"
+        done""",
+    "scancel": "kill -TERM -$(cat jobs/$1)",
+    "srun": 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
+    "scontrol": "echo here",
+    "sacct": "exit 0",
+}
+"""A queue in six little programs: every job starts at once, here."""
+
+
+def a_queue(folder, env):
+    """Put the programs of a queue on the path; return the environment that has them."""
+    (folder / "bin").mkdir()
+    (folder / "jobs").mkdir()
+    for name, body in QUEUE.items():
+        path = folder / "bin" / name
+        path.write_text(f"#!/bin/bash\ncd {shlex.quote(str(folder))}\n{body}\n")
+        path.chmod(0o755)
+    return {**env, "PATH": f"{folder / 'bin'}:{env['PATH']}"}
+
+
+def test_the_limit_is_kept_on_a_cluster_too(tmp_path):
+    sleepy = a_stranger(tmp_path / "site", "if spec.topology.world > 1: time.sleep(60)")
+    env = a_queue(tmp_path, sleepy)
+    text = study_toml(["1x1", "1x2"], name="queued", framework="odd")
+    (tmp_path / "s.toml").write_text(text + '[launcher]\nname = "slurm"\n')
+    began = time.monotonic()
+    ended = in_a_shell("run", "s.toml", "--max-device-hours", "0.005", cwd=tmp_path, env=env)
+    assert ended.returncode == 3, ended.stderr
+    assert time.monotonic() - began < 60
+    assert "1x2, repeat 1) failed: ended at --max-device-hours 0.005" in ended.stderr
+    folder = tmp_path / "runs" / "queued"
+    assert there(study.read(tmp_path / "s.toml"), folder) == ["1x1"]
+    assert bought(folder) == pytest.approx(0.005, rel=0.2)
+    (cause,) = (json.loads(path.read_text()) for path in folder.glob("*/failure-1.json"))
+    assert cause["cause"].startswith("ended at --max-device-hours 0.005")
+    assert cause["started"] is not None
 
 
 @dataclass

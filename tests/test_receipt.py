@@ -222,7 +222,7 @@ def test_a_folder_without_a_finished_run_has_bought_what_failed(tmp_path):
 def test_attempts_are_told_by_their_files_and_by_rank_0(tmp_path):
     write_json(tmp_path / "job.json", {"attempt": 5, "world": 2})
     preempted = RankFile(tmp_path, 0, 1)  # Nobody has closed it.
-    preempted.line({"launched": 100.0})
+    preempted.line({"guest": True})
     preempted.line({"span": "launch", "start": 100.0, "end": 110.0})
     preempted.line({"steps": [0, 10], "seconds": 20.0})
     repeated = RankFile(tmp_path, 0, 2)

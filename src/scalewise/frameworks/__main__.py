@@ -84,12 +84,14 @@ def do_close(argument: str) -> int:
     start = start_in(log, attempt)
     killed, exits = ends_in(log, start)
     why = told_to_end(log, start)
+    launched = os.environ.get("SCALEWISE_LAUNCHED")
     if closed(folder, attempt) or why.endswith(("due to job requeue", "due to preemption")):
         return 0  # Somebody knew better; or the job goes on when its turn comes again.
     try:
         cause = close(
             folder, attempt=attempt, world=spec.topology.world, ended=time.time(),
             why=why, killed=killed, exits=exits,
+            launched=float(launched) if launched else None,
         )  # fmt: skip
     except ScalewiseError as full:
         cause = str(full)

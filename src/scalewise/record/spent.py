@@ -52,20 +52,23 @@ def _attempts(home: Path) -> dict[int, Attempt]:
     found: dict[int, Attempt] = {}
     rest = set()
     for number in range(1, newest + 1):
-        path = home / f"failure-{number}.json"
         if number == well.get("attempt"):
             began = last_word(home, 0, number).launched or _launch(home, number) or well["started"]
             found[number] = Attempt(number, devices, began, well["ended"], well=True)
-        elif path.exists():
-            values = read_json(path)
-            began, ended = values.get("started"), values.get("ended") or values.get("closed")
-            if began is not None and ended is not None:
-                found[number] = Attempt(number, devices, began, ended, well=False)
+        elif span := _failed(home / f"failure-{number}.json"):
+            found[number] = Attempt(number, devices, *span, well=False)
         elif number not in under_way:
             rest.add(number)
     for number, began, ended in _by_its_lines(home, rest) if rest else ():
         found[number] = Attempt(number, devices, began, ended, well=False)
     return found
+
+
+def _failed(path: Path) -> tuple[float, float] | None:
+    """Return when a failed attempt began and ended, where its file knows both."""
+    values = read_json(path) if path.exists() else {}
+    began, ended = values.get("started"), values.get("ended")
+    return None if began is None or ended is None else (began, ended)
 
 
 def _launch(home: Path, number: int) -> float | None:
@@ -93,13 +96,14 @@ def _by_its_lines(home: Path, wanted: set[int]) -> Iterator[tuple[int, float, fl
         if number not in wanted:
             continue
         if number not in began:
-            if "launched" not in line:
+            told = line.get("launched", line["start"] if line.get("span") == "launch" else None)
+            if told is None:
                 continue
-            began[number] = reached[number] = float(line["launched"])
+            began[number] = reached[number] = float(told)
         if "steps" in line:
             reached[number] += line["seconds"]
-        told = (line.get(key) for key in ("end", "at", "ended"))
-        reached[number] = max(reached[number], *(at for at in told if at is not None), 0.0)
+        later = (line.get(key) for key in ("end", "at", "ended"))
+        reached[number] = max(reached[number], *(at for at in later if at is not None), 0.0)
     for number, start in began.items():
         yield number, start, reached[number]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from scalewise.analysis.explain import LOSSES, Explanation, Receipt
+from scalewise.analysis.explain import CAUSES, LOSSES, Explanation, Receipt
 from scalewise.catalog.rates import Rate
 from scalewise.report.table import NONE, Section, Table, number, percent
 
@@ -70,7 +70,7 @@ def lines(found: Receipt) -> list[str]:
     named = sorted((c for c in shares if shares[c] >= LEAST), key=lambda c: -shares[c])
     if named:
         told.append("lost: " + ", ".join(f"{cause} {percent(shares[cause])}" for cause in named))
-    gained = [cause for cause in shares if shares[cause] <= -LEAST]
+    gained = [cause for cause in CAUSES if shares.get(cause, 0.0) <= -LEAST]
     if gained:
         better = ", ".join(f"{cause} {percent(-shares[cause])}" for cause in gained)
         told.append(f"gained over the baseline: {better}")

@@ -1,5 +1,6 @@
 """The jobs of a study's runs, as launchers and run folders know them."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,13 +50,18 @@ def alone(home: Path) -> bool:
 
 
 def launched(job: Job) -> float | None:
-    """Return when a job was launched, as its ranks or its processes say; nothing if it waits."""
+    """Return when a job was launched: its ranks, or what started them; nothing if it waits."""
     job = newest(job)
-    return last_word(job.folder, 0, job.attempt).launched or _created(job)
+    return last_word(job.folder, 0, job.attempt).launched or _began(job)
 
 
-def _created(job: Job) -> float | None:
-    return min((each["created"] for each in job.name.get("processes", ())), default=None)
+def _began(job: Job) -> float | None:
+    """Return when the first process of a job began, or when a cluster's job took its run."""
+    if processes := job.name.get("processes"):
+        return float(min(each["created"] for each in processes))
+    holder = job.folder / "holder"
+    taken = holder.stat().st_mtime if holder.exists() else 0.0
+    return taken if taken >= job.name.get("submitted", math.inf) else None
 
 
 def share_done(job: Job) -> float:
@@ -80,5 +86,5 @@ def close_job(job: Job, ended: float | None, why: str, state: State | None = Non
         why=why,
         killed=state.killed if state else {},
         exits=state.exits if state else {},
-        launched=_created(job),
+        launched=_began(job),
     )
