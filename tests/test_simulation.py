@@ -182,6 +182,17 @@ def test_the_sentences_carry_the_arithmetic(tmp_path):
     )
 
 
+def test_where_much_hangs_on_the_slowest_rank_it_says_what_that_is_from(tmp_path):
+    even = simulated(tmp_path / "even", [64])
+    assert not any("as unlike as" in line for line in sentences(even))
+    (line,) = [
+        line
+        for line in sentences(simulated(tmp_path / "noisy", [64], options={"noise": 0.2}))
+        if "as unlike as" in line
+    ]
+    assert re.search(r"as unlike as the \d+ steps that were recorded", line)
+
+
 def test_of_repeats_the_middle_one_counts(tmp_path):
     study = a_study(topologies=["1x1", "1x2"], repeats=3, steps=40, options={"drift": 0.2})
     records = list(play_all(study, tmp_path))

@@ -18,13 +18,15 @@ CHECKED = "benchmarks/simulation.py"
 """What holds simulated steps against real ones, on the machine it is run on."""
 OWN = ("input", "forward", "backward", "optimizer", "other")
 ROUNDING = 5e-9
+MUCH = 0.1
+"""Share of a step from which a cause is worth a sentence."""
 
 
 def sentences(found: Simulation) -> tuple[str, ...]:
     """Return all of it."""
     lines = [_from(found), _links(found.network)]
     lines += [_comes_out(found, point) for point in found.points[-1:]]
-    return (*lines, *_rests_on(found.points), _trust(found))
+    return (*lines, *_unlike(found), *_rests_on(found.points), _trust(found))
 
 
 def _from(found: Simulation) -> str:
@@ -57,6 +59,16 @@ def _comes_out(found: Simulation, point: Simulated) -> str:
         f"{''.join(waits)} = {_ms(point.step)}; alone a device takes {_ms(found.alone.step)}, so "
         f"{100 * found.efficiency(point):.1f} % of so many is left."
     )
+
+
+def _unlike(found: Simulation) -> list[str]:
+    """Say where the slowest rank comes from, if much hangs on it."""
+    if all(point.phases["balance"] < MUCH * point.step for point in found.points):
+        return []
+    return [
+        f"Ranks are taken to be as unlike as the {len(found.spread.ratios)} steps that were "
+        "recorded: a busy machine or a short run makes the slowest of many too slow."
+    ]
 
 
 def _rests_on(points: Sequence[Simulated]) -> list[str]:
