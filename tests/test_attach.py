@@ -17,6 +17,7 @@ from attached import Seen, run, seen
 from ranks import start
 from scalewise import collect
 from scalewise.analysis.explain.guards import guards
+from scalewise.analysis.simulate import exchange, link, simulation
 from scalewise.record.read import RunRecord
 from scripts.expected import HERE, SCRIPTS, Script
 
@@ -104,6 +105,10 @@ def test_a_script_that_is_not_distributed_is_measured_on_one_device(tmp_path):
     assert any("not distributed" in warning for warning in curve.warnings)
     as_it_is(PLAIN, [seen(records[0].folder, 0)])
     without_fault(PLAIN, records)
+    links = exchange(inside=link("10GB/s,20us"))
+    ahead = simulation(curve, records, [8], links, per_node=8)
+    assert ahead.work.size == 4 * records[0].ranks[0].find("facts")["parameters"]
+    assert ahead.points[0].step > ahead.alone.step
 
 
 def test_ranks_that_exchange_no_gradient_are_told(tmp_path):

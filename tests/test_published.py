@@ -1,9 +1,12 @@
 """Published curves: how they are found, and how they went on."""
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
 from scalewise.analysis.measure import curve_from_numbers
 from scalewise.analysis.predict import predict
@@ -26,6 +29,12 @@ def test_words_find_curves_whatever_their_spelling():
         assert {each.family for each in like(family)} >= {family}
     with pytest.raises(SpecError, match="of none together"):
         like("vit graphcore")
+
+
+@given(some.text(max_size=20))
+def test_whatever_is_asked_finds_something_or_is_refused(text):
+    with suppress(SpecError):
+        assert like(text)
 
 
 def test_efficiency_is_against_the_smallest_by_throughput_or_time():

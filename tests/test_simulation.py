@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -86,6 +87,13 @@ def test_a_link_that_means_nothing_is_refused(text, problem):
     assert refused.value.hint
 
 
+@given(some.text(some.sampled_from("0123456789.eE+-,/ GMkbBits usmµ"), max_size=20))
+def test_whatever_is_written_is_a_link_or_refused(text):
+    with suppress(SpecError):
+        found = link(text)
+        assert found.bandwidth > 0 and found.latency >= 0
+
+
 def test_sizes_have_units_too():
     assert size("100MB") == 1e8 and size("1.5 GiB") == 1.5 * 2**30
     assert set(SIZES) == {unit.removesuffix("/s") for unit in RATES if "bit" not in unit}
@@ -143,7 +151,7 @@ def test_larger_scales_that_were_measured_are_held_against_it(tmp_path):
     assert found.anchored(beyond) == pytest.approx(beyond.throughput / found.factor)
     told = sentences(found)[-1]
     assert re.search(r"Real steps took 1\.0\d × \(2 devices\), 1\.0\d × \(4 devices\)", told)
-    assert "the more devices, the further off" in told and "Neither is an interval" in told
+    assert "the more devices, the further off" in told and "That is no interval" in told
     assert "without --simulate there is one" in told
 
 
@@ -172,6 +180,17 @@ def test_the_sentences_carry_the_arithmetic(tmp_path):
     assert float(re.search(r"([\d.]+) % of so many", line)[1]) == pytest.approx(
         100 * alone / whole, abs=0.1
     )
+
+
+def test_where_much_hangs_on_the_slowest_rank_it_says_what_that_is_from(tmp_path):
+    even = simulated(tmp_path / "even", [64])
+    assert not any("as unlike as" in line for line in sentences(even))
+    (line,) = [
+        line
+        for line in sentences(simulated(tmp_path / "noisy", [64], options={"noise": 0.2}))
+        if "as unlike as" in line
+    ]
+    assert re.search(r"as unlike as the \d+ steps that were recorded", line)
 
 
 def test_of_repeats_the_middle_one_counts(tmp_path):

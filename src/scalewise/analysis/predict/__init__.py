@@ -10,6 +10,7 @@ life        the complete time, part by part
 worth       the measurement worth making next
 odd         measured rows that the others do not explain
 words       what a prediction says
+others      how published curves went on, beside a prediction
 prediction  the whole answer
 """
 

@@ -53,6 +53,8 @@ class Simulation:
     run: str
     """Its id."""
     work: Work
+    spread: Spread
+    """Of its steps, in the place of ranks that nobody has seen."""
     strategy: str
     network: Network
     per_node: int | None
@@ -147,6 +149,7 @@ def simulation(
         origin=record.spec.topology,
         run=record.spec.id,
         work=seen.work,
+        spread=seen.spread,
         strategy=type(way).__name__.lower(),
         network=exchange.network if isinstance(exchange, Measured) else exchange,
         per_node=per_node,

@@ -18,13 +18,15 @@ CHECKED = "benchmarks/simulation.py"
 """What holds simulated steps against real ones, on the machine it is run on."""
 OWN = ("input", "forward", "backward", "optimizer", "other")
 ROUNDING = 5e-9
+MUCH = 0.1
+"""Share of a step from which a cause is worth a sentence."""
 
 
 def sentences(found: Simulation) -> tuple[str, ...]:
     """Return all of it."""
     lines = [_from(found), _links(found.network)]
     lines += [_comes_out(found, point) for point in found.points[-1:]]
-    return (*lines, *_rests_on(found.points), _trust(found))
+    return (*lines, *_unlike(found), *_rests_on(found.points), _trust(found))
 
 
 def _from(found: Simulation) -> str:
@@ -53,10 +55,20 @@ def _comes_out(found: Simulation, point: Simulated) -> str:
     own = math.fsum(point.phases[name] for name in OWN)
     waits = [f" + {_ms(cost)} for {what}" for what, cost in added.items() if cost > ROUNDING]
     return (
-        f"{point.topology.world:,} devices ({point.topology}): {_ms(own)} of a device's own work"
+        f"{_counted(point.topology.world)} ({point.topology}): {_ms(own)} of a device's own work"
         f"{''.join(waits)} = {_ms(point.step)}; alone a device takes {_ms(found.alone.step)}, so "
         f"{100 * found.efficiency(point):.1f} % of so many is left."
     )
+
+
+def _unlike(found: Simulation) -> list[str]:
+    """Say where the slowest rank comes from, if much hangs on it."""
+    if all(point.phases["balance"] < MUCH * point.step for point in found.points):
+        return []
+    return [
+        f"Ranks are taken to be as unlike as the {len(found.spread.ratios)} steps that were "
+        "recorded: a busy machine or a short run makes the slowest of many too slow."
+    ]
 
 
 def _rests_on(points: Sequence[Simulated]) -> list[str]:
@@ -84,18 +96,22 @@ def _trust(found: Simulation) -> str:
     if known:
         point, value = known[-1]
         lines += (
-            f"; with the last factor {point.topology.world:,} devices give {_number(value)} "
+            f"; with the last factor {_counted(point.topology.world)} give {_number(value)} "
             f"{found.curve.unit}/s instead of {_number(point.throughput or 0.0)}"
         )
     if len({point.devices for point in found.curve.points}) > 1:
-        lines += ". Neither is an interval: without --simulate there is one, from what was measured"
+        lines += ". That is no interval: without --simulate there is one, from what was measured"
     else:
-        lines += f". Neither is an interval: {CHECKED} holds more steps against real ones"
+        lines += f". That is no interval: {CHECKED} holds more steps against real ones"
     return f"{lines}."
 
 
 def _factor(check: Check) -> str:
-    return f"{check.factor:.2f} × ({check.topology.world:,} devices)"
+    return f"{check.factor:.2f} × ({_counted(check.topology.world)})"
+
+
+def _counted(devices: int) -> str:
+    return f"{devices:,} device{'' if devices == 1 else 's'}"
 
 
 def _ms(seconds: float) -> str:
