@@ -62,9 +62,8 @@ def curve(
     devices_per_node: int | None = None,
 ) -> ScalingCurve:
     """Return the one curve a prediction is made from; a CSV's rows must grow."""
-    return curve_and_records(path, where=where, scaling=scaling, devices_per_node=devices_per_node)[
-        0
-    ]
+    given = {"where": where, "scaling": scaling, "devices_per_node": devices_per_node}
+    return curve_and_records(path, **given)[0]
 
 
 def curve_and_records(
@@ -81,16 +80,14 @@ def curve_and_records(
     """
     if path.is_dir():
         _refuse_scaling(path, scaling)
-        every = recorded(path)
-        found = chosen([each for each, _ in every], where, path)
-        records = next(records for each, records in every if each is found)
+        found, runs = records(path, where)
         if devices_per_node and found.devices_per_node not in (None, devices_per_node):
             raise SpecError(
                 f"{path} used {found.devices_per_node} devices per node, not {devices_per_node}",
                 hint="leave --devices-per-node out",
             )
         per_node = found.devices_per_node or devices_per_node
-        return replace(found, devices_per_node=per_node), records
+        return replace(found, devices_per_node=per_node), runs
     if where:
         raise SpecError(f"{path} holds one curve", hint="--where is for studies' folders")
     (found,) = curves([path], scaling=scaling, devices_per_node=devices_per_node, in_order=True)

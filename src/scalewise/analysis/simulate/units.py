@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 
 from scalewise.analysis.simulate.network import Link
+from scalewise.catalog.machines import links
 from scalewise.errors import SpecError
 
 SIZES: Mapping[str, float] = {
@@ -29,10 +30,18 @@ EXAMPLE = "write a bandwidth and a latency: 25GB/s,20us in bytes, or 200Gbit/s,2
 def link(text: str) -> Link:
     """Return the link that is written as its bandwidth and its latency, in either order.
 
+    A link of the catalog has its bandwidth by name; a latency is needed all the same.
+
     >>> link("25GB/s,20us")
     Link(latency=2e-05, bandwidth=25000000000.0)
+    >>> link("infiniband-hdr, 5us")
+    Link(latency=5e-06, bandwidth=25000000000.0)
     """
-    parts = [_quantity(part, {**RATES, **TIMES}, EXAMPLE) for part in text.split(",")]
+    known = links()
+    named = [known[part.strip()].bandwidth for part in text.split(",") if part.strip() in known]
+    rest = [part for part in text.split(",") if part.strip() not in known]
+    parts = [(rate, "B/s") for rate in named]
+    parts += [_quantity(part, {**RATES, **TIMES}, EXAMPLE) for part in rest]
     rates = [number * RATES[unit] for number, unit in parts if unit in RATES]
     times = [number / TIMES[unit] for number, unit in parts if unit in TIMES]
     if (len(rates), len(times)) != (1, 1):
