@@ -15,6 +15,7 @@ from builders import a_study
 from scalewise import collect, study
 from scalewise.analysis.explain import CAUSES, LOSSES, Receipt, in_vain, total
 from scalewise.analysis.explain.receipt import SPANS
+from scalewise.catalog.rates import Rate
 from scalewise.errors import RecordError
 from scalewise.record.allocation import FILE
 from scalewise.record.files import read_json
@@ -202,7 +203,7 @@ def test_a_study_that_cannot_be_read_has_its_price_and_one_sentence(tmp_path):
     (home_of(question, folder, "1x1") / "rank-00000.jsonl").write_text("")
     with pytest.raises(RecordError) as told:
         collect.receipt(folder)
-    said = shown.of_the_unreadable(hours, 1000.0, told.value)
+    said = shown.of_the_unreadable(hours, Rate(1000.0), told.value)
     assert said.startswith("bought 0.003") and " for 3.1" in said
     assert "what of it was useful cannot be told: " in said and "rank-00000.jsonl" in said
 
