@@ -6,6 +6,11 @@ carry      start runs and see each to its end
 jobs       what launchers and run folders know of them
 state      where every run is
 tell       how it goes, to whoever watches
+bill       what it will cost, and has
+purse      how much it may buy, and what that leaves for a run
+paying     whether more devices still serve a purpose
+
+The last three read what was measured; they are imported where they are needed.
 """
 
 from scalewise.study.carry import HungUp
