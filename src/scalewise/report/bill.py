@@ -1,9 +1,10 @@
 """What a study will cost, in lines for people."""
 
 from scalewise.analysis.advise.bill import Bill, Item
+from scalewise.analysis.figures import counted, ranged
 from scalewise.analysis.measure import Estimate
 from scalewise.catalog.rates import Rate
-from scalewise.report.table import counted, number
+from scalewise.report.table import number
 
 SAYS = {
     "bought": "bought {}",
@@ -42,13 +43,8 @@ def _whole(found: Bill, rate: Rate | None) -> str:
 
 def _amount(hours: Estimate, rate: Rate | None) -> str:
     """Return device-hours with their interval, and what they cost."""
-    told = _range(hours)
+    told = ranged(hours, number)
     if rate is None:
         return told
-    return f"{told} for {_range(hours * rate.per_device_hour)} {rate.currency or ''}".rstrip()
-
-
-def _range(found: Estimate) -> str:
-    if found.low is None or found.high is None or found.low == found.high:
-        return number(found.value)
-    return f"{number(found.value)} [{number(found.low)}, {number(found.high)}]"
+    cost = ranged(hours * rate.per_device_hour, number)
+    return f"{told} for {cost} {rate.currency or ''}".rstrip()

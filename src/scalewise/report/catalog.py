@@ -4,9 +4,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from scalewise.analysis.figures import counted
 from scalewise.catalog.machines import PRECISIONS, Device, Price, Row
 from scalewise.report.formats import SCHEMA, plain
-from scalewise.report.table import NONE, Section, Table, counted, number, percent
+from scalewise.report.table import NONE, Section, Table, number, percent
 
 Columns = dict[str, Callable[[Any], str]]
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from scalewise.analysis.explain import CAUSES, Breakdown, Cost, Explanation, Guard, Receipt
 from scalewise.analysis.explain.utilisation import HostUtilisation
+from scalewise.analysis.figures import counted
 from scalewise.report.formats import SCHEMA, plain
 from scalewise.report.table import (
     NONE,
@@ -12,7 +13,6 @@ from scalewise.report.table import (
     Section,
     Table,
     by_devices,
-    counted,
     number,
     percent,
     warnings_of,

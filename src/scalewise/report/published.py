@@ -4,11 +4,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from scalewise.analysis.figures import counted
 from scalewise.analysis.predict import Prediction
 from scalewise.analysis.predict.others import Others, efficiency
 from scalewise.catalog.curves import PublishedCurve
 from scalewise.report.formats import SCHEMA
-from scalewise.report.table import NONE, Section, Table, counted, number, percent
+from scalewise.report.table import NONE, Section, Table, number, percent
 
 FACTS = (
     "model", "dataset", "framework", "hardware", "interconnect", "precision", "per_device_batch",

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from scalewise.analysis.figures import counted
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve, unlike
-from scalewise.analysis.measure.energy import COVERS, JOULES
+from scalewise.analysis.measure.energy import COVERS, JOULES, unit_of
 
 NONE = "–"
 """Stands for what is not known."""
@@ -119,7 +120,7 @@ def _section(curve: ScalingCurve) -> Section:
 def _energy(points: Sequence[Point]) -> list[tuple[str, Cell]]:
     """Return the columns of the energy, in a unit that is not too small for the largest."""
     largest = max((p.energy.value for p in points if p.energy), default=0.0)
-    unit = "kWh" if largest >= JOULES["kWh"] else "Wh"
+    unit = unit_of(largest)
     apart = any(p.energy_covers != "processors" for p in points if p.energy_hosts)
 
     def told(energy: Estimate | None) -> str:
@@ -234,15 +235,6 @@ def _part(name: str) -> Cell:
 def _first_count(point: Point) -> str:
     found = point.throughput or point.time
     return whole(found.count if found and point.steps else None)
-
-
-def counted(count: int, word: str) -> str:
-    """Return a count and what is counted.
-
-    >>> counted(1, "device"), counted(2, "device")
-    ('1 device', '2 devices')
-    """
-    return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 
 def whole(count: int | None) -> str:

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scalewise.analysis.advise.bill import Bill, Item
-from scalewise.analysis.advise.scale import counted
-from scalewise.analysis.predict.laws import short
+from scalewise.analysis.figures import counted, short
 from scalewise.catalog.rates import Rate
 from scalewise.checks import positive
 from scalewise.errors import LaunchError, SpecError

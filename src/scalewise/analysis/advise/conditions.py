@@ -15,10 +15,11 @@ from scalewise.analysis.advise.interruptions import (
     recorded_save,
 )
 from scalewise.analysis.advise.job import starts
-from scalewise.analysis.advise.scale import Scale, counted
+from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.advise.spans import span
 from scalewise.analysis.advise.to_target import ToTarget, to_target
 from scalewise.analysis.advise.wait import Wait
+from scalewise.analysis.figures import counted
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.predict import Prediction
 from scalewise.errors import SpecError

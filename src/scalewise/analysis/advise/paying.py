@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from scalewise.analysis.advise import words
 from scalewise.analysis.advise.choice import Advice, among
 from scalewise.analysis.advise.purpose import Purpose
-from scalewise.analysis.advise.scale import counted
+from scalewise.analysis.figures import counted, ranged
 from scalewise.analysis.measure import ScalingCurve
 from scalewise.catalog.rates import Rate
 
@@ -39,10 +39,10 @@ def _why(found: Advice, largest: int) -> str:
     time = _change(following.slowness / before.slowness)
     spent = _change(following.spent / before.spent)
     if following.time:
-        gives = f"take {words.ranged(following.time)} s, {time}, for {spent} device-hours"
+        gives = f"take {ranged(following.time)} s, {time}, for {spent} device-hours"
     else:
         assert following.throughput is not None  # One of the two is what a scale is weighed by.
-        rate = f"{words.ranged(following.throughput)} {found.curve.unit} per second"
+        rate = f"{ranged(following.throughput)} {found.curve.unit} per second"
         gives = f"do {rate}, in {time} time for {spent} device-hours of the same work"
     if following.efficiency:
         gives += f", at an efficiency of {words.percent(following.efficiency.value)}"

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
+from scalewise.analysis.figures import short
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
 from scalewise.analysis.measure.curve import SAME_WORK
-from scalewise.analysis.measure.energy import JOULES, watts
-from scalewise.analysis.predict.laws import short
+from scalewise.analysis.measure.energy import JOULES, unit_of, watts
 from scalewise.catalog.machines import Device, drawing
 from scalewise.checks import positive
 from scalewise.errors import SpecError
@@ -49,13 +49,7 @@ def widened(found: Estimate, spread: float) -> Estimate:
     >>> widened(Estimate(100.0, 100.0, 100.0), 0.0)
     Estimate(value=100.0, low=100.0, high=100.0, count=1)
     """
-    if found.low is None or found.high is None:
-        return found
-    down = math.hypot(math.log(found.value / found.low), spread)
-    up = math.hypot(math.log(found.high / found.value), spread)
-    return Estimate(
-        found.value, found.value * math.exp(-down), found.value * math.exp(up), found.count
-    )
+    return found / Estimate(1.0, math.exp(-spread), math.exp(spread), found.count)
 
 
 def power_of(
@@ -143,8 +137,3 @@ def told(joules: float) -> str:
     """
     unit = unit_of(joules)
     return f"{short(joules / JOULES[unit])} {unit}"
-
-
-def unit_of(joules: float) -> str:
-    """Return the unit that people would use."""
-    return "kWh" if joules >= JOULES["kWh"] else "Wh"

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from scalewise.analysis.advise.aim import Aim
-from scalewise.analysis.advise.scale import counted
-from scalewise.analysis.predict.laws import short
+from scalewise.analysis.figures import counted, listed, short
 from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord
 
@@ -53,9 +52,9 @@ def reached(records: Iterable[RunRecord], aim: Aim) -> Reached:
             points.append((batch, float(np.mean(done)), len(done)))
         else:
             worlds = sorted({run.spec.topology.world for run in runs})
-            where = ", ".join(map(str, worlds[:-1])) + (" and " if worlds[1:] else "")
+            where = listed([*map(str, worlds[:-1]), counted(worlds[-1])])
             missed.append(
-                f"{len(runs) - len(done)} of {len(runs)} runs on {where}{counted(worlds[-1])} "
+                f"{len(runs) - len(done)} of {len(runs)} runs on {where} "
                 f"(global batch {batch:,}) never reached {aim}: the work at that batch is not known"
             )
     if not points:

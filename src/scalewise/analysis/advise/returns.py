@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from scalewise.analysis.advise.scale import Scale, counted
+from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.advise.words import percent
+from scalewise.analysis.figures import counted, rough, short
 from scalewise.analysis.measure import Point
 from scalewise.analysis.predict import Prediction
-from scalewise.analysis.predict.laws import Fit, short
+from scalewise.analysis.predict.laws import Fit
 
 HALF = 0.5
 """Returns diminish where a doubling adds less than half of the speed that it could."""
@@ -109,7 +110,7 @@ def _cause(found: Prediction, law: Fit | None) -> str:
         return ""
     return (
         "The cause is fixed costs, which devices do not shorten (launch, data, build, compile): "
-        f"about {_rough(law.parameters['fixed'].value)} of the {short(last.time.value)} s on "
+        f"about {rough(law.parameters['fixed'].value)} of the {short(last.time.value)} s on "
         f"{counted(last.devices)}, by {law.formula}."
     )
 
@@ -137,15 +138,6 @@ def _below(law: Fit | None, scales: Sequence[Scale]) -> list[str]:
     if not low:
         return []
     return [
-        f"from {counted(low[0].devices)} on the predicted time is below the {_rough(fixed)} s that "
+        f"from {counted(low[0].devices)} on the predicted time is below the {rough(fixed)} s that "
         f"{law.formula} takes as fixed: measure before you count on it"
     ]
-
-
-def _rough(seconds: float) -> str:
-    """Return a number with three figures.
-
-    >>> _rough(317.91), _rough(12345.0), _rough(4.557)
-    ('318', '12,300', '4.56')
-    """
-    return short(float(f"{seconds:.3g}"))

@@ -10,10 +10,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scalewise.analysis.advise.scale import Scale, counted
+from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.advise.words import long, percent
+from scalewise.analysis.figures import counted, short
 from scalewise.analysis.measure import Estimate
-from scalewise.analysis.predict.laws import short
 from scalewise.checks import whole
 from scalewise.errors import SpecError
 
@@ -57,9 +57,6 @@ class Runs:
         """The numbers of devices that there are ways for."""
         return tuple(dict.fromkeys(way.devices for way in self.ways))
 
-    def _counted(self) -> str:
-        return f"{self.count:,} run" + ("" if self.count == 1 else "s")
-
     def sentence(self, devices: int) -> str:
         """Say which way is the fastest on so many devices, and what the extremes would take."""
         best, (spread, *_) = self.best(devices), self.on(devices)
@@ -74,9 +71,9 @@ class Runs:
             if way != best
         ]
         more = f"; {' and '.join(told)}" if told else ""
+        are = "is" if self.count == 1 else "are"
         return (
-            f"{self._counted()} on {counted(devices)} {'is' if self.count == 1 else 'are'} done "
-            f"soonest on "
+            f"{counted(self.count, 'run')} on {counted(devices)} {are} done soonest on "
             f"{counted(best.each)} each, {best.at_once:,} at a time, in {_time(best)} and "
             f"{short(best.device_hours.value)} device-hours{more}."
         )

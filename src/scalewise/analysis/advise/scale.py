@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from scalewise.analysis.figures import counted
 from scalewise.analysis.measure import Estimate
 from scalewise.spec import Topology
 
@@ -95,12 +96,3 @@ class Scale:
     def __str__(self) -> str:
         told = counted(self.devices)
         return f"{told} ({self.topology})" if self.topology else told
-
-
-def counted(devices: int) -> str:
-    """Return a number of devices in words.
-
-    >>> counted(1), counted(1024)
-    ('1 device', '1,024 devices')
-    """
-    return f"{devices:,} device" + ("" if devices == 1 else "s")

@@ -17,9 +17,9 @@ from scalewise.analysis.advise.job import Job, job
 from scalewise.analysis.advise.reached import Reached, reached
 from scalewise.analysis.advise.scale import AtTarget, Scale
 from scalewise.analysis.advise.target import Target, work_to_target
+from scalewise.analysis.figures import short
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.predict import Prediction
-from scalewise.analysis.predict.laws import short
 from scalewise.analysis.predict.life import LEAST
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.record.read import RunRecord

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.advise.spans import LONGEST, span
+from scalewise.analysis.figures import listed
 from scalewise.checks import HUGE
 from scalewise.errors import SpecError
 
@@ -112,5 +113,4 @@ class Wait:
 
 
 def _listed(counts: Iterable[int]) -> str:
-    *most, last = [f"{count:,}" for count in counts]
-    return f"{', '.join(most)} and {last}" if most else last
+    return listed([f"{count:,}" for count in counts])

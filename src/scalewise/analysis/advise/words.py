@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from scalewise.analysis.advise.power import unit_of
 from scalewise.analysis.advise.purpose import Goal, Limit, Purpose
 from scalewise.analysis.advise.scale import Scale
+from scalewise.analysis.figures import ranged, short
 from scalewise.analysis.measure import Estimate
-from scalewise.analysis.measure.energy import JOULES
-from scalewise.analysis.predict.laws import short
+from scalewise.analysis.measure.energy import JOULES, unit_of
 
 BEST: dict[Goal, tuple[str, str]] = {
     "device-hours": ("take", "the fewest device-hours"),
@@ -112,13 +111,6 @@ def long(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds:.3g} s"
-
-
-def ranged(estimate: Estimate) -> str:
-    """Return a number with its interval, where it has one."""
-    if estimate.low is None or estimate.high is None:
-        return short(estimate.value)
-    return f"{short(estimate.value)} [{short(estimate.low)}, {short(estimate.high)}]"
 
 
 def percent(share: float, digits: int = 1) -> str:

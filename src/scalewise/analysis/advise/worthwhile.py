@@ -17,11 +17,10 @@ from dataclasses import dataclass
 
 from scalewise.analysis.advise.job import job
 from scalewise.analysis.advise.purpose import Purpose
-from scalewise.analysis.advise.scale import counted
 from scalewise.analysis.advise.words import percent
+from scalewise.analysis.figures import counted, rough, short
 from scalewise.analysis.measure import ScalingCurve
 from scalewise.analysis.predict import predict
-from scalewise.analysis.predict.laws import short
 from scalewise.checks import HUGE
 from scalewise.errors import SpecError
 
@@ -178,7 +177,7 @@ def _more_data(parts: _Parts, floor: float, data: float | None) -> str:
             f"{percent(parts.of_steps)} on them, which more data comes close to and never passes."
         )
     return (
-        f"With {_times(data)} times the data or the epochs it would be {percent(floor, 0)}: "
+        f"With {rough(data)} times the data or the epochs it would be {percent(floor, 0)}: "
         f"{_sum(parts.start, data * parts.train)} s on {parts.many:,} against "
         f"{_sum(parts.start_few, data * parts.train_few)} s on {parts.few:,}."
     )
@@ -195,7 +194,7 @@ def _more_batch(parts: _Parts, floor: float, batch: float | None, of_steps: floa
     )
     if batch is not None:
         return (
-            f"With {_times(batch)} times the batch on each device it would be "
+            f"With {rough(batch)} times the batch on each device it would be "
             f"{percent(floor, 0)}, {how}."
         )
     most = f"No batch is large enough alone: it would stay below {percent(parts.at_best)}, for the "
@@ -205,7 +204,7 @@ def _more_batch(parts: _Parts, floor: float, batch: float | None, of_steps: floa
         return f"{most}start weighs too much."
     return (
         f"{most}start weighs too much; the training alone would reach {percent(floor, 0)} with "
-        f"{_times(of_steps)} times the batch on each device, {how}."
+        f"{rough(of_steps)} times the batch on each device, {how}."
     )
 
 
@@ -217,7 +216,7 @@ def _more_model(parts: _Parts, data: float | None) -> str:
     if data is None:
         return f"{told}{kept}, so by that alone it is not worthwhile at any size."
     return (
-        f"{told}{kept}, and the start weighs less, as with more data: {_times(data)} times the "
+        f"{told}{kept}, and the start weighs less, as with more data: {rough(data)} times the "
         "model, if the start does not grow with it. What it does to the exchange inside a step "
         "cannot be told from these numbers."
     )
@@ -225,12 +224,3 @@ def _more_model(parts: _Parts, data: float | None) -> str:
 
 def _sum(start: float, train: float) -> str:
     return f"{short(start)} + {short(train)}" if start else short(train)
-
-
-def _times(factor: float) -> str:
-    """Return a factor with three figures.
-
-    >>> _times(12.345), _times(1234.5)
-    ('12.3', '1,230')
-    """
-    return f"{float(f'{factor:.3g}'):,.12g}"

@@ -1,7 +1,8 @@
 """What the devices of a run exchange, and what their strategy makes of waiting for it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
+from scalewise.analysis.figures import listed
 from scalewise.record.read import RunRecord
 from scalewise.spec import RunSpec
 
@@ -51,7 +52,7 @@ def sentence(spec: RunSpec, kinds: Mapping[str, int] | None, waits: float | None
     if not kinds:
         return None
     told = [f"{_size(count)} {DONE[kind]}" for kind, count in kinds.items()]
-    parts = [f"{_name(spec)}: {_listed(told)} per step and device"]
+    parts = [f"{_name(spec)}: {listed(told)} per step and device"]
     if waits is not None:
         parts.append(f"{100 * waits:.0f} % of the step waits for others")
     if spec.bubble is not None:
@@ -66,15 +67,6 @@ def _name(spec: RunSpec) -> str:
     split = {"tensor": spec.degrees.tensor, "pipeline": spec.degrees.pipeline}
     more = [f"{name} {n}" for name, n in split.items() if n > 1 and name != spec.strategy]
     return " x ".join([spec.strategy, *more])
-
-
-def _listed(parts: Sequence[str]) -> str:
-    """Return words as a list.
-
-    >>> _listed(["a", "b", "c"])
-    'a, b and c'
-    """
-    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 def _size(count: int) -> str:

@@ -124,6 +124,11 @@ def watts(joules: float, seconds: float, devices: int) -> float:
     return joules / (seconds * devices)
 
 
+def unit_of(joules: float) -> str:
+    """Return the unit that people would use."""
+    return "kWh" if joules >= JOULES["kWh"] else "Wh"
+
+
 def point_energy(repeats: Sequence[RunRecord], nodes: Sampled) -> dict[str, Any]:
     """Return what the repeats of a point took, and the mean power of a device.
 

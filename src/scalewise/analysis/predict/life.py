@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scalewise.analysis.figures import short
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
 from scalewise.analysis.measure.curve import SAME_WORK
 from scalewise.analysis.measure.estimate import quantile
 from scalewise.analysis.predict.forecast import forecast
-from scalewise.analysis.predict.laws import nonnegative, short
+from scalewise.analysis.predict.laws import nonnegative
 from scalewise.analysis.predict.series import Floats, series
 
 LEAST = 0.05

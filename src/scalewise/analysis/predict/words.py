@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
+from scalewise.analysis.figures import short
 from scalewise.analysis.predict.forecast import Forecast
-from scalewise.analysis.predict.laws import short
 from scalewise.analysis.predict.odd import Odd
 from scalewise.analysis.predict.series import Series
 

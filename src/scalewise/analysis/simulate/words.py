@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from scalewise.analysis.figures import counted, short
 from scalewise.analysis.simulate.network import Network
 from scalewise.analysis.simulate.simulation import Check, Simulation
 from scalewise.analysis.simulate.step import Simulated
@@ -55,7 +56,7 @@ def _comes_out(found: Simulation, point: Simulated) -> str:
     own = math.fsum(point.phases[name] for name in OWN)
     waits = [f" + {_ms(cost)} for {what}" for what, cost in added.items() if cost > ROUNDING]
     return (
-        f"{_counted(point.topology.world)} ({point.topology}): {_ms(own)} of a device's own work"
+        f"{counted(point.topology.world)} ({point.topology}): {_ms(own)} of a device's own work"
         f"{''.join(waits)} = {_ms(point.step)}; alone a device takes {_ms(found.alone.step)}, so "
         f"{100 * found.efficiency(point):.1f} % of so many is left."
     )
@@ -96,8 +97,8 @@ def _trust(found: Simulation) -> str:
     if known:
         point, value = known[-1]
         lines += (
-            f"; with the last factor {_counted(point.topology.world)} give {_number(value)} "
-            f"{found.curve.unit}/s instead of {_number(point.throughput or 0.0)}"
+            f"; with the last factor {counted(point.topology.world)} give {short(value)} "
+            f"{found.curve.unit}/s instead of {short(point.throughput or 0.0)}"
         )
     if len({point.devices for point in found.curve.points}) > 1:
         lines += ". That is no interval: without --simulate there is one, from what was measured"
@@ -107,11 +108,7 @@ def _trust(found: Simulation) -> str:
 
 
 def _factor(check: Check) -> str:
-    return f"{check.factor:.2f} × ({_counted(check.topology.world)})"
-
-
-def _counted(devices: int) -> str:
-    return f"{devices:,} device{'' if devices == 1 else 's'}"
+    return f"{check.factor:.2f} × ({counted(check.topology.world)})"
 
 
 def _ms(seconds: float) -> str:
@@ -120,8 +117,4 @@ def _ms(seconds: float) -> str:
     >>> _ms(0.0123456), _ms(1.5)
     ('12.35 ms', '1,500 ms')
     """
-    return f"{_number(1000 * seconds)} ms"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+    return f"{short(1000 * seconds)} ms"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from scalewise.analysis.figures import short
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.measure.estimate import quantile
 from scalewise.analysis.predict.series import Floats, Series
@@ -84,15 +85,6 @@ def _with_interval(value: float, others: Sequence[float], freedom: int) -> Estim
     error = math.sqrt((count - 1) / count * np.square(np.array(others) - np.mean(others)).sum())
     half = quantile(freedom) * error
     return Estimate(value, value - half, value + half, count)
-
-
-def short(value: float) -> str:
-    """Return a number with about four figures.
-
-    >>> short(16682.4), short(0.031234567), short(2e-7)
-    ('16,682', '0.03123', '2e-07')
-    """
-    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
 def face(points: Series) -> tuple[str, str]:
