@@ -12,8 +12,8 @@ from hypothesis import strategies as some
 import scalewise
 from builders import a_study
 from scalewise.analysis.advise import Conditions, Purpose, advise, work_to_target
-from scalewise.analysis.advise.aim import Aim
-from scalewise.analysis.advise.reached import reached, trace
+from scalewise.analysis.advise.quality.aim import Aim
+from scalewise.analysis.advise.quality.reached import reached, trace
 from scalewise.analysis.measure import Estimate, curve_from_numbers, scaling_curves
 from scalewise.errors import NotEnoughData, ScalewiseError, SpecError
 from scalewise.frameworks.fake import Law

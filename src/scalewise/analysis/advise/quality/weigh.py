@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from scalewise.analysis.advise.points import Floats, Points
+from scalewise.analysis.advise.quality.points import Floats, Points
 from scalewise.analysis.measure.estimate import LEVEL
 
 FREEDOM = 4

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from scalewise.analysis.advise.aim import Aim
+from scalewise.analysis.advise.quality.aim import Aim
 from scalewise.analysis.figures import counted, listed, short
 from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord

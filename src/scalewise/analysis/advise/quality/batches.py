@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from scalewise.analysis.advise.target import by_noise, published
+from scalewise.analysis.advise.quality.target import by_noise, published
 from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.checks import positive
 from scalewise.errors import NotEnoughData, SpecError

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from scalewise.analysis.advise.points import Floats, checked
-from scalewise.analysis.advise.weigh import Laws, Learned, stated, usual, weigh
+from scalewise.analysis.advise.quality.points import Floats, checked
+from scalewise.analysis.advise.quality.weigh import Laws, Learned, stated, usual, weigh
 from scalewise.analysis.measure import Estimate
 from scalewise.catalog.convergence import table
 from scalewise.checks import positive

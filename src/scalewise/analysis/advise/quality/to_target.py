@@ -11,12 +11,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from scalewise.analysis.advise.aim import Aim
-from scalewise.analysis.advise.batches import WAYS, Critical, critical_batch, global_batches
 from scalewise.analysis.advise.job import Job, job
-from scalewise.analysis.advise.reached import Reached, reached
+from scalewise.analysis.advise.quality.aim import Aim
+from scalewise.analysis.advise.quality.batches import WAYS, Critical, critical_batch, global_batches
+from scalewise.analysis.advise.quality.reached import Reached, reached
+from scalewise.analysis.advise.quality.target import Target, work_to_target
 from scalewise.analysis.advise.scale import AtTarget, Scale
-from scalewise.analysis.advise.target import Target, work_to_target
 from scalewise.analysis.figures import short
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.predict import Prediction
