@@ -40,7 +40,7 @@ def link(text: str) -> Link:
     known = links()
     named = [known[part.strip()].bandwidth for part in text.split(",") if part.strip() in known]
     rest = [part for part in text.split(",") if part.strip() not in known]
-    parts = [(rate, "B/s") for rate in named]
+    parts = [(float(rate), "B/s") for rate in named]
     parts += [_quantity(part, {**RATES, **TIMES}, EXAMPLE) for part in rest]
     rates = [number * RATES[unit] for number, unit in parts if unit in RATES]
     times = [number / TIMES[unit] for number, unit in parts if unit in TIMES]
