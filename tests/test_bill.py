@@ -469,11 +469,22 @@ def test_equal_steps_are_unequal_work_and_weighed_by_throughput(tmp_path):
     assert told.value.hint.startswith("equal epochs give it")
 
 
+def test_a_purpose_of_energy_is_weighed_by_what_the_samplers_saw(tmp_path):
+    watts = {"watts": 400.0, "idle_watts": 90.0}
+    question = a_study(topologies=["1x1", "1x2", "1x4"], options=LOSSY | watts, **EPOCHS)
+    played(question, tmp_path, (1, 2))
+    assert Paying(question, tmp_path, Purpose.parse("energy=1MWh")).enough(4) == ""
+    told = Paying(question, tmp_path, Purpose.parse("energy=1J")).enough(4)
+    assert "No scale of 1 to 4 devices meets energy=1J" in told
+    assert "Wh" in told
+
+
 @pytest.mark.parametrize(
     ("words", "says", "hint"),
     [
         (["--for", "eficiency=0.8"], "not a purpose: 'eficiency=0.8'", "'efficiency'"),
         (["--for", "cost=5"], "cost=5 needs the price", "--price"),
+        (["--for", "cost=5 EUR", "--price", "aws:p5.48xlarge"], "cost=5 EUR and the price", "USD"),
         (["--for", "time", "--again"], "--for decides after each number of devices", "leave one"),
         (["--for", "time", "--launcher", "slurm", "--detach"], "--for decides after", "leave one"),
         (["--max-cost", "5"], "--max-cost needs the price", "--max-device-hours 8"),

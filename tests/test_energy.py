@@ -10,13 +10,12 @@ from hypothesis import strategies as some
 
 import scalewise
 from builders import a_study
-from scalewise import collect
 from scalewise.analysis.advise.power import power_of
 from scalewise.analysis.measure import curve_from_csv, curve_from_numbers, scaling_curves
 from scalewise.analysis.measure.energy import Energy, energy_of
 from scalewise.errors import SpecError
 from scalewise.frameworks.fake import Law
-from scalewise.record.node import DeviceRecord, NodeRecord
+from scalewise.record.node import DeviceRecord, NodeRecord, sampled
 from scalewise.report import advice, formats
 from scalewise.spec import Topology
 from simulated import play, play_all
@@ -33,7 +32,7 @@ def a_study_of(options=LAW, **changes):
 
 def measured(study, folder):
     records = list(play_all(study, folder))
-    (curve,) = scaling_curves(study, records, collect.nodes(records))
+    (curve,) = scaling_curves(study, records, sampled(records))
     return curve
 
 
@@ -209,7 +208,7 @@ def test_repeats_that_count_different_things_are_not_averaged(alone):
 def test_a_damaged_node_file_costs_the_energy_and_nothing_else(alone, lines, tmp_path):
     record = replace(alone, folder=tmp_path)
     (tmp_path / "node-node-0.jsonl").write_text(lines)
-    (curve,) = scaling_curves(a_study(topologies=["1x2"]), [record], collect.nodes([record]))
+    (curve,) = scaling_curves(a_study(topologies=["1x2"]), [record], sampled([record]))
     assert curve.points[0].energy is None and curve.points[0].time
 
 

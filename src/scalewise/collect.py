@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +15,7 @@ from scalewise.errors import NewerSchema, RecordError, SpecError
 from scalewise.record import replicas
 from scalewise.record.allocation import stays
 from scalewise.record.files import failure, finished, read_study
-from scalewise.record.node import NodeRecord, read_nodes
+from scalewise.record.node import sampled
 from scalewise.record.read import RunRecord, read_run
 from scalewise.record.spent import Attempt, attempts, bought
 from scalewise.record.trace import Trace, read_traces
@@ -160,7 +159,7 @@ def _sampled(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], Sampled]
             hint="give the folder that `scalewise run` printed",
         )
     study, records, warnings = _readable(folder)
-    seen = nodes(records)
+    seen = sampled(records)
     return [
         (
             replace(curve, warnings=(*warnings, *curve.warnings)),
@@ -237,15 +236,6 @@ def traces(records: Sequence[RunRecord]) -> dict[Path, tuple[Trace, ...]]:
         for each in records
         if each.spec.trace
     }
-
-
-def nodes(records: Sequence[RunRecord]) -> dict[Path, tuple[NodeRecord, ...]]:
-    """Return what the samplers saw during these runs, by folder; samples are an extra."""
-    found = {}
-    for record in records:
-        with suppress(RecordError):
-            found[record.folder] = read_nodes(record.folder, record.attempt)
-    return found
 
 
 def _idle(folder: Path) -> str:

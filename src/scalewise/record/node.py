@@ -6,7 +6,8 @@ in the arrays, and ``None`` elsewhere.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 
 from scalewise.errors import RecordError
 from scalewise.record.files import newer
-from scalewise.record.read import Numbers
+from scalewise.record.read import Numbers, RunRecord
 from scalewise.record.write import SCHEMA
 
 
@@ -77,6 +78,15 @@ def read_nodes(folder: Path, attempt: int) -> tuple[NodeRecord, ...]:
     """Return what was sampled during one attempt, one record per machine, by name."""
     found = (_whole(path, attempt) for path in sorted(folder.glob("node-*.jsonl")))
     return tuple(node for node in found if node is not None)
+
+
+def sampled(records: Iterable[RunRecord]) -> dict[Path, tuple[NodeRecord, ...]]:
+    """Return what the samplers saw during these runs, by folder; samples are an extra."""
+    found = {}
+    for record in records:
+        with suppress(RecordError):
+            found[record.folder] = read_nodes(record.folder, record.attempt)
+    return found
 
 
 def _whole(path: Path, attempt: int) -> NodeRecord | None:

@@ -7,6 +7,7 @@ from scalewise.analysis.advise.bill import Bill, bill
 from scalewise.analysis.measure import ScalingCurve, scaling_curves
 from scalewise.errors import NotEnoughData, RecordError
 from scalewise.record.files import finished
+from scalewise.record.node import sampled
 from scalewise.record.read import read_run
 from scalewise.record.spent import attempts, bought
 from scalewise.spec import StudySpec
@@ -21,7 +22,7 @@ def curves_of(study: StudySpec, folder: Path) -> list[ScalingCurve]:
             with suppress(RecordError):
                 records.append(read_run(folder / run.id, run))
     try:
-        return scaling_curves(study, records) if records else []
+        return scaling_curves(study, records, sampled(records)) if records else []
     except NotEnoughData:
         return []
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scalewise.analysis.advise import Purpose
+from scalewise.analysis.advise.choice import refuse_unpriced
 from scalewise.analysis.advise.paying import enough
 from scalewise.analysis.measure import ScalingCurve
 from scalewise.catalog.rates import Rate
-from scalewise.errors import SpecError
 from scalewise.spec import StudySpec
 from scalewise.study.bill import curves_of
 
@@ -23,10 +23,7 @@ class Paying:
 
     def __post_init__(self) -> None:
         for limit in self.purpose.limits:
-            if limit.name == "cost" and self.rate is None:
-                raise SpecError(
-                    f"{limit} needs the price of one device for one hour", hint="--price 2.50"
-                )
+            refuse_unpriced(limit, self.rate)
 
     def enough(self, devices: int) -> str:
         """Say why this many devices and more serve no curve of the study better, if so."""

@@ -232,17 +232,7 @@ def _counts(curve: ScalingCurve, at: Sequence[int]) -> list[int]:
 
 def _known(limit: Limit, scales: Sequence[Scale], rate: Rate | None) -> None:
     """Refuse a limit on what this curve does not tell."""
-    if limit.name == "cost" and rate is None:
-        raise SpecError(
-            f"{limit} needs the price of one device for one hour",
-            hint="--price 2.50 or --price aws:p5.48xlarge; price=2.5 in Python",
-        )
-    money = rate.currency if rate else None
-    if limit.unit and rate and money and not same_money(limit.unit, money):
-        raise SpecError(
-            f"{limit} and the price of {rate.name}, which is in {money}, are different money",
-            hint=f"there are no exchange rates: give the cost in {money}, or the price as a number",
-        )
+    refuse_unpriced(limit, rate)
     timed = all(scale.time for scale in scales)
     if limit.name == "energy" and timed and any(scale.energy is None for scale in scales):
         raise SpecError(
@@ -255,6 +245,21 @@ def _known(limit: Limit, scales: Sequence[Scale], rate: Rate | None) -> None:
         raise SpecError(
             f"{limit} cannot be told: there is no {missing} for every scale",
             hint=f"{equal}add a column {missing.partition(' ')[0]}, or choose another purpose",
+        )
+
+
+def refuse_unpriced(limit: Limit, rate: Rate | None) -> None:
+    """Refuse a limit on money without a price, or with one in other money."""
+    if limit.name == "cost" and rate is None:
+        raise SpecError(
+            f"{limit} needs the price of one device for one hour",
+            hint="--price 2.50 or --price aws:p5.48xlarge; price=2.5 in Python",
+        )
+    money = rate.currency if rate else None
+    if limit.unit and rate and money and not same_money(limit.unit, money):
+        raise SpecError(
+            f"{limit} and the price of {rate.name}, which is in {money}, are different money",
+            hint=f"there are no exchange rates: give the cost in {money}, or the price as a number",
         )
 
 
