@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalewise.analysis.advise import Advice, Scale
-from scalewise.analysis.advise.power import unit_of
 from scalewise.analysis.advise.runs import Runs, Way
 from scalewise.analysis.measure import Estimate
-from scalewise.analysis.measure.energy import JOULES
+from scalewise.analysis.measure.energy import JOULES, unit_of
 from scalewise.report.formats import SCHEMA, plain
 from scalewise.report.table import NONE, Section, Table, by_devices, number, percent, value
 

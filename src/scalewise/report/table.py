@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve, unlike
-from scalewise.analysis.measure.energy import COVERS, JOULES
+from scalewise.analysis.measure.energy import COVERS, JOULES, unit_of
 
 NONE = "–"
 """Stands for what is not known."""
@@ -119,7 +119,7 @@ def _section(curve: ScalingCurve) -> Section:
 def _energy(points: Sequence[Point]) -> list[tuple[str, Cell]]:
     """Return the columns of the energy, in a unit that is not too small for the largest."""
     largest = max((p.energy.value for p in points if p.energy), default=0.0)
-    unit = "kWh" if largest >= JOULES["kWh"] else "Wh"
+    unit = unit_of(largest)
     apart = any(p.energy_covers != "processors" for p in points if p.energy_hosts)
 
     def told(energy: Estimate | None) -> str:

@@ -16,7 +16,7 @@ from scipy.optimize import nnls
 
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
 from scalewise.analysis.measure.curve import SAME_WORK
-from scalewise.analysis.measure.energy import JOULES, watts
+from scalewise.analysis.measure.energy import JOULES, unit_of, watts
 from scalewise.analysis.predict.laws import short
 from scalewise.catalog.machines import Device, drawing
 from scalewise.checks import positive
@@ -143,8 +143,3 @@ def told(joules: float) -> str:
     """
     unit = unit_of(joules)
     return f"{short(joules / JOULES[unit])} {unit}"
-
-
-def unit_of(joules: float) -> str:
-    """Return the unit that people would use."""
-    return "kWh" if joules >= JOULES["kWh"] else "Wh"

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from scalewise.analysis.advise.power import unit_of
 from scalewise.analysis.advise.purpose import Goal, Limit, Purpose
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.measure import Estimate
-from scalewise.analysis.measure.energy import JOULES
+from scalewise.analysis.measure.energy import JOULES, unit_of
 from scalewise.analysis.predict.laws import short
 
 BEST: dict[Goal, tuple[str, str]] = {
