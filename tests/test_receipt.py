@@ -196,6 +196,15 @@ def test_a_finished_run_that_cannot_be_read_was_paid_for(tmp_path):
     assert whole(after) == pytest.approx(after.bought)
 
 
+def test_energy_is_on_the_receipt_where_counters_tell_it(tmp_path):
+    options = {"watts": 400, "idle_watts": 90}
+    question = a_study(topologies=["1x1", "1x2"], options=options, repeats=2)
+    found = collect.receipt(played(question, tmp_path))
+    (curve,) = collect.curves([tmp_path])
+    assert found.energy == pytest.approx(sum(2 * point.energy.value for point in curve.points))
+    assert " Wh or more, " in shown.lines(found)[0]
+
+
 def test_a_study_that_cannot_be_read_has_its_price_and_one_sentence(tmp_path):
     question = a_study(topologies=["1x1"])
     folder = played(question, tmp_path)

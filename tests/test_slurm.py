@@ -300,7 +300,9 @@ def test_a_job_submitted_by_hand_is_taken_up_and_cancelled_like_others(user):
     user.cluster.run("sbatch", f"jobs/{run.id}.sh", cwd=user.folder)
     user.until(lambda: (user.home / run.id / "job.json").exists())
     assert "running" in user.scalewise("status", "runs/cluster").stdout
-    assert user.scalewise("run", "study.toml", "--detach").returncode == 0
+    again = user.scalewise("run", "study.toml", "--detach")
+    assert again.returncode == 0, again.stderr
+    assert "0 submitted, 1 under way already" in again.stderr
     assert len(user.queue()) == 1
     assert "cancelled" in user.scalewise("cancel", "runs/cluster").stdout
     user.until(lambda: not user.queue())

@@ -61,8 +61,10 @@ def curve(
     devices_per_node: int | None = None,
 ) -> ScalingCurve:
     """Return the one curve a prediction is made from; a CSV's rows must grow."""
-    given = {"where": where, "scaling": scaling, "devices_per_node": devices_per_node}
-    return curve_and_records(path, **given)[0]
+    found, _ = curve_and_records(
+        path, where=where, scaling=scaling, devices_per_node=devices_per_node
+    )
+    return found
 
 
 def curve_and_records(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from scalewise.analysis.explain import CAUSES, LOSSES, Explanation, Receipt
+from scalewise.analysis.measure.energy import JOULES, unit_of
 from scalewise.catalog.rates import Rate
 from scalewise.report.table import NONE, Section, Table, number, percent
 
@@ -55,10 +56,13 @@ def of_the_unreadable(hours: float, rate: Rate | None, problem: Exception) -> st
 
 
 def _bought(found: Receipt) -> str:
-    paid = (
-        "" if found.cost is None else f" for {number(found.cost)} {found.currency or ''}".rstrip()
-    )
-    return f"bought {number(found.bought)} device-hours{paid}"
+    told = f"bought {number(found.bought)} device-hours"
+    if found.energy is not None:
+        unit = unit_of(found.energy)
+        told += f" and {number(found.energy / JOULES[unit])} {unit} or more"
+    if found.cost is None:
+        return told
+    return f"{told} for {number(found.cost)} {found.currency or ''}".rstrip()
 
 
 def lines(found: Receipt) -> list[str]:

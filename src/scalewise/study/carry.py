@@ -101,6 +101,10 @@ def carry_out(
                         failed[run] = f"{refused} ({refused.hint})"
                         watcher.ended(run, failed[run], 0.0)
             if detach:
+                there = sum(each.taken_up for each in under_way)
+                if there:
+                    new = len(under_way) - there
+                    watcher.noted(f"{new} submitted, {there} under way already")
                 return failed
             if payer and (why := payer.empty(_jobs(under_way))):
                 failed |= _end_all(launcher, under_way, why, watcher)

@@ -76,7 +76,7 @@ def explain(
         busy = _busy(runs, nodes or {})
         warnings = (*found.warnings, *_apart(busy))
         trace = _trace(runs, traces or {})
-        paid = receipt(curve, runs, base, attempts or {}).priced(rate)
+        paid = receipt(curve, point, runs, base, attempts or {}).priced(rate)
         points.append(replace(found, trace=trace, busy=busy, receipt=paid, warnings=warnings))
     return Explanation(
         study=curve.study,

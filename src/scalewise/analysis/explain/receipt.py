@@ -18,7 +18,7 @@ import numpy as np
 
 from scalewise.analysis.explain.chain import CAUSES, Chain, alike, mean_per_sample, seconds
 from scalewise.analysis.explain.run import Run, grouped
-from scalewise.analysis.measure import ScalingCurve
+from scalewise.analysis.measure import Point, ScalingCurve
 from scalewise.analysis.measure.window import life, observed, resumed
 from scalewise.catalog.rates import Rate
 from scalewise.record.read import RunRecord
@@ -50,6 +50,8 @@ class Receipt:
     """What the same work would have taken at the baseline's steady speed."""
     lost: Mapping[str, float] = field(default_factory=dict)
     """By cause, in the order of ``LOSSES``; with ``useful`` they sum to ``bought``."""
+    energy: float | None = None
+    """Joules of the finished runs whose counters tell it; nothing where none do."""
     cost: float | None = None
     """Of all that was bought, where a price is given."""
     currency: str | None = None
@@ -72,12 +74,14 @@ def receipts(
     attempts: Mapping[Path, Sequence[Attempt]],
 ) -> list[Receipt]:
     """Return the receipt of every point of a curve; ``attempts`` are by the runs' folders."""
-    groups = [runs for _, runs in grouped(curve, records)]
-    return [receipt(curve, runs, groups[0], attempts) for runs in groups]
+    groups = list(grouped(curve, records))
+    base = groups[0][1]
+    return [receipt(curve, point, runs, base, attempts) for point, runs in groups]
 
 
 def receipt(
     curve: ScalingCurve,
+    point: Point,
     runs: Sequence[Run],
     base: Sequence[Run],
     attempts: Mapping[Path, Sequence[Attempt]],
@@ -85,7 +89,8 @@ def receipt(
     """Return what the runs of one point have bought; ``base`` are the baseline's."""
     rate = curve.baseline.throughput_per_device
     assert rate is not None  # A curve from records has one.
-    return total(_of_run(run, base, 1 / rate.value, attempts) for run in runs)
+    found = total(_of_run(run, base, 1 / rate.value, attempts) for run in runs)
+    return replace(found, energy=point.energy.value * len(runs) if point.energy else None)
 
 
 def in_vain(cause: str, attempts: Sequence[Attempt]) -> Receipt:
@@ -101,11 +106,13 @@ def total(found: Iterable[Receipt]) -> Receipt:
     for each in every:
         for cause, hours in each.lost.items():
             lost[cause] += hours
+    joules = [each.energy for each in every if each.energy is not None]
     return Receipt(
         runs=sum(each.runs for each in every),
         bought=math.fsum(each.bought for each in every),
         useful=math.fsum(each.useful for each in every),
         lost={cause: lost[cause] for cause in LOSSES if cause in lost},
+        energy=math.fsum(joules) if joules else None,
     )
 
 

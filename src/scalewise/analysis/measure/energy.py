@@ -124,11 +124,6 @@ def watts(joules: float, seconds: float, devices: int) -> float:
     return joules / (seconds * devices)
 
 
-def unit_of(joules: float) -> str:
-    """Return the unit that people would use."""
-    return "kWh" if joules >= JOULES["kWh"] else "Wh"
-
-
 def point_energy(repeats: Sequence[RunRecord], nodes: Sampled) -> dict[str, Any]:
     """Return what the repeats of a point took, and the mean power of a device.
 
@@ -154,3 +149,8 @@ def point_energy(repeats: Sequence[RunRecord], nodes: Sampled) -> dict[str, Any]
 def _summary(found: Sequence[float | None]) -> Estimate | None:
     known = [each for each in found if each]
     return Estimate.of(known) if len(known) == len(found) else None
+
+
+def unit_of(joules: float) -> str:
+    """Return the unit that people would use."""
+    return "kWh" if joules >= JOULES["kWh"] else "Wh"
