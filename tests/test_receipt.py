@@ -320,7 +320,8 @@ def test_explain_shows_the_receipt_of_every_scale_and_of_the_study(tmp_path):
 
 def test_every_field_and_every_cause_is_in_the_reference():
     docs = Path(__file__).parent.parent / "docs"
-    told = (docs / "reference/json.md").read_text().partition("### A receipt")[2].partition("\n#")[0]
+    after = (docs / "reference/json.md").read_text().partition("### A receipt")[2]
+    told = after.partition("\n#")[0]
     assert [each.name for each in fields(Receipt) if f"`{each.name}`" not in told] == []
     card = (docs / "metrics/receipt.md").read_text()
     assert [cause for cause in LOSSES if f"`{cause}`" not in card] == []
