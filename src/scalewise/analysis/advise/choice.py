@@ -237,7 +237,7 @@ def _known(limit: Limit, scales: Sequence[Scale], rate: Rate | None) -> None:
     if limit.name == "energy" and timed and any(scale.energy is None for scale in scales):
         raise SpecError(
             f"{limit} cannot be told: no energy was measured",
-            hint="--watts 700, or --device h100 for what it may draw at most",
+            hint="advise takes --watts 700, or --device h100 for what it may draw at most",
         )
     if any(_value(scale, limit) is None for scale in scales):
         missing = "throughput" if limit.floor else "time of equal work"

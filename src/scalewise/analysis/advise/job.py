@@ -23,8 +23,11 @@ from scalewise.analysis.predict.life import Life, life, work_at
 from scalewise.analysis.predict.series import Floats
 from scalewise.errors import NotEnoughData
 
-START = ("launch", "rendezvous", "data", "build", "compile", "loaders", "shutdown", "unexplained")
-"""Spans of a job's life that there are once, however long it trains."""
+START = ("launch", "rendezvous", "data", "build", "compile", "shutdown", "unexplained")
+"""Spans of a job's life that there are once, however long it trains.
+
+Not those that only a measurement has: a trace, and loaders that were timed alone.
+"""
 AGAIN = ("validate", "checkpoint")
 """Spans that come again with every epoch."""
 GROWS = 4
