@@ -73,7 +73,7 @@ def test_on_the_smaller_data_set_more_than_8_buy_almost_no_time_for_fixed_costs(
     assert found.returns.enough == 8
     assert "Going beyond 8 devices buys almost no time: 16 save 4.9 %" in str(found)
     assert found.returns.cause.startswith("The cause is fixed costs")
-    assert "about 318 of the 328 s on 32 devices, by T(N) = 317.9 + " in found.returns.cause
+    assert "about 318 of the 325.7 s that T(N) = 317.9 + " in found.returns.cause
     assert devices("micro", "time") == 16  # 32 are less than 1 % faster.
 
 
@@ -417,3 +417,30 @@ def test_the_guides_show_what_is_printed(guide):
     lines = [line for line in shown if line and line != "…"]
     assert len(lines) > 10
     assert [line for line in lines if line not in printed] == []
+
+
+def test_a_time_that_grows_is_not_laid_to_fixed_costs():
+    found = scalewise.advise(
+        scalewise.curve(times=[(1, 1000.0), (2, 1100.0), (4, 1300.0), (8, 1500.0)]), "time"
+    )
+    assert found.returns.cause.startswith("The cause is what grows with devices")
+    worth = scalewise.advise(found.curve, "efficiency=0.8", worth=8).worth
+    assert any("if all that devices do not shorten is the start" in each for each in worth.sentences)
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda: scalewise.advise(published("tiny"), 5), "a purpose is text, got 5"),
+        (lambda: scalewise.curve([(1, 1e308), (2, 1.5e308)]), "at most 1e\\+100"),
+        (lambda: scalewise.advise(published("tiny"), "time", price=1e12), "price must be at most"),
+        (lambda: scalewise.advise(published("tiny"), "time", watts=1e9), "watts must be at most"),
+    ],
+)
+def test_what_no_machine_has_is_refused(ask, says):
+    with pytest.raises(SpecError, match=says):
+        ask()
+
+
+def test_one_number_of_devices_can_be_predicted_without_a_list():
+    assert scalewise.predict(published("tiny"), at=64).at(64).devices == 64

@@ -109,6 +109,7 @@ def test_sweeps_are_read_from_what_doctor_keeps(alone, scalewise, tmp_path):
         ("FOLDER --at x --simulate LINKS", "--at takes whole numbers of devices", "--at"),
         ("FOLDER --at 12 --simulate LINKS", "12 devices do not fill nodes of 8", "--at 8,16"),
         ("FOLDER --at 8 --simulate LINKS", "how many bytes of gradients", "--gradients"),
+        ("FOLDER --at 8 --simulate LINKS --gradients 10TB", "at most 1TB, got '10TB'", "100MB"),
         ("FOLDER --at 8 --simulate LINKS --gradients 9", "'9' has no unit", "100MB"),
         ("FOLDER --at 8 --simulate LINKS --algorithm rings", "got 'rings'", "'ring'"),
         ("FOLDER --at 8 --simulate LINKS -o a.png", "-o: a simulation", "leave"),

@@ -518,7 +518,7 @@ def test_the_example_of_the_card_runs(capsys):
         (lambda: Machine(exchange=HERE, sharing={2: 0.0}), "2 devices that take 0.0 times"),
         (lambda: one(work(), Topology(1, 3), Pipeline(2)), "2 stages do not divide 3 devices"),
         (lambda: Pipeline(0), "stages must be a whole number from 1"),
-        (lambda: read_sweep({"rows": []}), "this is no sweep of collectives: KeyError"),
+        (lambda: read_sweep({"rows": []}), "this is no sweep of collectives: it has no 'hosts'"),
         (
             lambda: read_sweep(stored(HERE, PAIR) | {"ranks": 3}),
             "3 ranks do not fill 1 nodes with 2 each",

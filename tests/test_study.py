@@ -237,6 +237,21 @@ def test_a_hung_run_is_ended_after_its_patience(tmp_path):
     assert "no rank has started for" in done.stderr and "patience" in done.stderr
 
 
+def test_patience_begins_with_the_attempt_and_not_with_what_an_earlier_one_left(tmp_path):
+    calm = tmp_path / "calm"
+    body = f'if not os.path.exists({str(calm)!r}): raise ValueError("not today")'
+    assert run_odd(tmp_path, body).returncode == 3
+    left = list((tmp_path / "runs" / "odd").glob("*/rank-*.jsonl"))
+    assert left
+    for path in left:
+        os.utime(path, (0, 0))
+    calm.touch()
+    argv = [str(COMMAND), "run", "study.toml"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "stranger")}
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_missing_baseline_is_said(tmp_path):
     question = a_study(topologies=["1x1", "1x2", "1x4"])
     study.run(question, tmp_path, Told())

@@ -41,7 +41,7 @@ def positive(name: str, value: Any, *, example: float) -> None:
         raise SpecError(f"{name} must be a number above 0, got {value!r}", hint=hint)
 
 
-def typed(name: str, value: Any, kind: type, says: str) -> None:
+def typed(name: str, value: Any, kind: type | tuple[type, ...], says: str) -> None:
     """Refuse what is of another type."""
     if not isinstance(value, kind):
         raise SpecError(f"{name} must be {says}, got {value!r}")

@@ -69,9 +69,10 @@ def explain(
     return collect.chosen(collect.explanations(Path(folder), price=price), where, folder)
 
 
-def predict(curve: ScalingCurve | str | Path, at: Iterable[int]) -> Prediction:
+def predict(curve: ScalingCurve | str | Path, at: int | Iterable[int]) -> Prediction:
     """Return what more devices would give, from a curve, a study's folder or a CSV file."""
-    return ahead(curve if isinstance(curve, ScalingCurve) else measure(curve), at)
+    found = curve if isinstance(curve, ScalingCurve) else measure(curve)
+    return ahead(found, [at] if isinstance(at, int) else at)
 
 
 def advise(  # noqa: PLR0913 - each is a thing to know

@@ -7,6 +7,8 @@ from scalewise.checks import nearest, positive
 from scalewise.errors import SpecError
 
 SPOT = ":spot"
+DEAREST = 1e9
+"""Nothing costs more for an hour, in any money."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,10 @@ def price_of(given: "str | float | Rate") -> Rate:
     number = _number(given) if isinstance(given, str) else given
     if number is not None:
         positive("price", number, example=2.5)
+        if number > DEAREST:
+            raise SpecError(
+                f"price must be at most {DEAREST:g}, got {number:g}", hint="--price 2.50"
+            )
         return Rate(float(number))
     assert isinstance(given, str)  # Anything else was a number, or refused as none.
     text = given.strip()

@@ -170,6 +170,9 @@ def do_check(argument: str) -> int:
             answers.append(None)
         except ScalewiseError as problem:
             answers.append({"problem": str(problem), "hint": problem.hint})
+        except Exception as problem:
+            words = f"{spec.workload} cannot be made of this run: {_sentence(problem)}"
+            answers.append({"problem": words, "hint": "look at its options and its data"})
     print(json.dumps(answers))
     return 0
 
@@ -183,6 +186,9 @@ def do_export(argument: str) -> int:
         answer: dict[str, Any] = export(Path(asked["source"]), Path(asked["to"]))
     except ScalewiseError as problem:
         answer = {"problem": str(problem), "hint": problem.hint}
+    except Exception as problem:
+        words = f"cannot write {asked['to']} from {asked['source']}: {_sentence(problem)}"
+        answer = {"problem": words, "hint": "is the checkpoint whole? name an older one"}
     print(json.dumps(answer))
     return 0
 

@@ -229,7 +229,9 @@ def silence(job: Job) -> float:
     quiet = []
     for rank in range(job.world):
         path = rank_file(job.folder, rank)
-        since = path.stat().st_mtime if path.exists() else (job.folder / "job.json").stat().st_mtime
+        # An earlier attempt may have left the rank's file, long ago.
+        signs = (path, job.folder / "job.json")
+        since = max(each.stat().st_mtime for each in signs if each.exists())
         stalled = last_word(job.folder, rank, job.attempt).last.get("stalled")
         quiet.append(time.time() - since + (stalled["seconds"] if stalled else 0.0))
     return min(quiet)

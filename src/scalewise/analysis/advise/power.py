@@ -22,6 +22,9 @@ from scalewise.catalog.machines import Device, drawing
 from scalewise.checks import positive
 from scalewise.errors import SpecError
 
+STRONGEST = 1e6
+"""No device draws more watts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Power:
@@ -69,6 +72,10 @@ def power_of(
         )
     if given is not None:
         positive("watts", given, example=700)
+        if given > STRONGEST:
+            raise SpecError(
+                f"watts must be at most {STRONGEST:g}, got {given:g}", hint="--watts 700"
+            )
         return Power(
             0.0, float(given), 0.0, f"Energy is {short(given)} W, as given, × device-hours."
         )

@@ -84,7 +84,8 @@ class Purpose:
         >>> Purpose.parse("efficiency=80%").limits[0].bound
         0.8
         """
-        words = [given] if isinstance(given, str) else list(given)
+        several = isinstance(given, Iterable) and not isinstance(given, str)
+        words = list(given) if several else [given]
         parts = [part.strip() for word in words for part in _text(word).split(",")]
         if not parts:
             raise SpecError("no purpose was given", hint=_examples())
@@ -129,9 +130,10 @@ def _limit(part: str) -> Limit:
         why = "a deadline must lie ahead" if name == "deadline" else f"{name} must be above 0"
         raise SpecError(f"{why}, got {part!r}", hint=f"for example {EXAMPLES[name]}")
     if name == "efficiency" and bound > 1:
+        percent = f" or efficiency={rest}%" if 2 <= bound <= 100 else ""
         raise SpecError(
             f"an efficiency is a share from 0 to 1, got {part!r}",
-            hint=f"for example efficiency=0.8{f' or efficiency={rest}%' if bound <= 100 else ''}",
+            hint=f"for example efficiency=0.8{percent}",
         )
     return Limit(name, bound, f"{name}={rest}", unit if name == "cost" else "")
 

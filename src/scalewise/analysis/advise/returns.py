@@ -14,6 +14,11 @@ from scalewise.analysis.predict.laws import Fit
 
 HALF = 0.5
 """Returns diminish where a doubling adds less than half of the speed that it could."""
+FIXED = "fixed costs, which devices do not shorten (launch, data, build, compile)"
+GROWN = (
+    "what grows with devices (a start that takes longer, or an exchange in every step: times do "
+    "not tell which)"
+)
 ALMOST = 0.05
 """A doubling that saves a smaller share of the time buys almost nothing."""
 
@@ -108,10 +113,13 @@ def _cause(found: Prediction, law: Fit | None) -> str:
         return spans
     if law is None or last.time is None:
         return ""
+    fixed = law.parameters["fixed"].value
+    growing = law.parameters["growing"].value if "growing" in law.parameters else 0.0
+    grown = growing * math.log2(last.devices)
+    part, what = max((fixed, FIXED), (grown, GROWN))
     return (
-        "The cause is fixed costs, which devices do not shorten (launch, data, build, compile): "
-        f"about {rough(law.parameters['fixed'].value)} of the {short(last.time.value)} s on "
-        f"{counted(last.devices)}, by {law.formula}."
+        f"The cause is {what}: about {rough(part)} of the {short(law.value(last.devices))} s that "
+        f"{law.formula} gives {counted(last.devices)}."
     )
 
 

@@ -73,9 +73,9 @@ class Runs:
         more = f"; {' and '.join(told)}" if told else ""
         are = "is" if self.count == 1 else "are"
         return (
-            f"{counted(self.count, 'run')} on {counted(devices)} {are} done soonest on "
-            f"{counted(best.each)} each, {best.at_once:,} at a time, in {_time(best)} and "
-            f"{short(best.device_hours.value)} device-hours{more}."
+            f"{counted(self.count, 'run')} on {counted(devices)} {are} done soonest, in equal "
+            f"shares, on {counted(best.each)} each, {best.at_once:,} at a time, in {_time(best)} "
+            f"and {short(best.device_hours.value)} device-hours{more}."
         )
 
 

@@ -26,6 +26,10 @@ from scalewise.errors import SpecError
 
 FLOOR = 0.8
 """The efficiency that is worthwhile, where the purpose names none."""
+ASSUMED = (
+    ", if all that devices do not shorten is the start: times do not tell it from what grows with "
+    "every step"
+)
 VAST = 1e6
 """A factor beyond this is no answer."""
 
@@ -164,8 +168,9 @@ def _now(parts: _Parts, floor: float) -> str:
             f"by its throughput, {met}; its start is not known."
         )
     return (
-        f"On {counted(parts.many)} this job has an efficiency of {percent(parts.efficiency)} by "
-        f"its complete time, {met}: {parts.few} × ({_sum(parts.start_few, parts.train_few)}) / "
+        f"On {counted(parts.many)} this job has, by the law of its complete time, an efficiency of "
+        f"{percent(parts.efficiency)}, {met}: {parts.few} × "
+        f"({_sum(parts.start_few, parts.train_few)}) / "
         f"({parts.many} × ({_sum(parts.start, parts.train)})), start + training in seconds."
     )
 
@@ -179,7 +184,8 @@ def _more_data(parts: _Parts, floor: float, data: float | None) -> str:
     return (
         f"With {rough(data)} times the data or the epochs it would be {percent(floor, 0)}: "
         f"{_sum(parts.start, data * parts.train)} s on {parts.many:,} against "
-        f"{_sum(parts.start_few, data * parts.train_few)} s on {parts.few:,}."
+        f"{_sum(parts.start_few, data * parts.train_few)} s on {parts.few:,}"
+        f"{ASSUMED if parts.lost is None else ''}."
     )
 
 

@@ -23,8 +23,8 @@ MOVES = {
 }
 ACTIONS = {
     "tensor": "Keep a tensor group inside a node, or split the layers over fewer devices.",
-    "pipeline": 'Try more micro_batches, or pipeline_schedule = "interleaved": both make the '
-    "bubble smaller.",
+    "pipeline": "Try more micro_batches (of a larger batch, if each is one sample already), or, on "
+    'a deeper model, pipeline_schedule = "interleaved": both make the bubble smaller.',
 }
 
 

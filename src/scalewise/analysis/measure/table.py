@@ -16,6 +16,9 @@ EXAMPLE = (
     "the first line is devices,throughput[,time] or devices,time[,samples]; energy_kwh may follow"
 )
 
+LARGEST = 1e100
+"""No quantity of this world is larger, and sums and squares of it are still numbers."""
+
 
 def curve_from_numbers(
     throughputs: Iterable[tuple[int, float]] = (),
@@ -100,9 +103,10 @@ def _column(name: str, pairs: Iterable[tuple[int, float]]) -> dict[int, float]:
             raise SpecError(
                 f"devices = {devices} appears twice", hint="keep one row per number of devices"
             )
-        if not _is_number(value) or value <= 0:
+        if not _is_number(value) or not 0 < value <= LARGEST:
+            most = f" and at most {LARGEST:g}" if _is_number(value) and value > 0 else ""
             raise SpecError(
-                f"{name} on {devices} devices must be a number above 0, got {value!r}",
+                f"{name} on {devices} devices must be a number above 0{most}, got {value!r}",
                 hint="leave a point out where it is not known",
             )
         found[int(devices)] = float(value)

@@ -115,7 +115,7 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
         ),
         laws=tuple(fit for each in usable for fit in _laws(each)),
         next=ahead,
-        odd=tuple(found for each in usable for found in odd(each)),
+        odd=tuple(found for each in told for found in odd(each)),
     )
 
 

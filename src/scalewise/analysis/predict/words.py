@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from scalewise.analysis.figures import short
+from scalewise.analysis.figures import counted, short
 from scalewise.analysis.predict.forecast import Forecast
 from scalewise.analysis.predict.odd import Odd
 from scalewise.analysis.predict.series import Series
@@ -93,7 +93,7 @@ def unexplained(found: Odd, unit: str) -> str:
     expected = f"{short(found.expected)} {per}"
     why = f"by {found.law}, {expected} is expected" if found.law else f"they say {expected}"
     return (
-        f"{found.devices} devices: {short(found.measured)} {per} is not explained by the other "
+        f"{counted(found.devices)}: {short(found.measured)} {per} is not explained by the other "
         f"rows: {why}"
     )
 

@@ -29,6 +29,8 @@ class Worth:
     nodes: int | None
     target: int
     """The number of devices whose prediction it makes surer."""
+    metric: str
+    """What is predicted there: throughput or time."""
     width: float
     """How wide that interval is now: the logarithm of high / low."""
     expected: float
@@ -47,9 +49,8 @@ class Worth:
             where += f" ({self.nodes} node{'s' if self.nodes > 1 else ''})"
         first = "A two-node run tells most: measure" if self.unseen else "Measure"
         return (
-            f"{first} {where} next, and the interval on {self.target} devices shrinks from "
-            f"±{_half(self.width)} to about ±{_half(self.expected)}: "
-            f"to {100 * self.shrinks:.0f} % of its width."
+            f"{first} {where} next, and the interval of the {self.metric} on {self.target} "
+            f"devices shrinks to about {100 * self.shrinks:.0f} % of its width."
         )
 
 
@@ -89,11 +90,8 @@ def _played(
         devices=int(count),
         nodes=nodes,
         target=int(target),
+        metric=points.metric,
         width=float(now.width[0]),
         expected=float(np.mean(widths)),
         unseen=bool(points.leaves_node(at)[0]),
     )
-
-
-def _half(width: float) -> str:
-    return f"{100 * math.sinh(width / 2):.0f} %"

@@ -70,7 +70,7 @@ def read_sweep(stored: Mapping[str, Any]) -> Sweep:
         ]
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as bad:
         raise SpecError(
-            f"this is no sweep of collectives: {bad!r}",
+            f"this is no sweep of collectives: {_wrong(bad)}",
             hint=MADE,
         ) from bad
     # Namespaces and containers of one host share its name: ranks count, names do not.
@@ -91,6 +91,11 @@ class Fitted:
 
     link: Link
     error: float
+
+
+def _wrong(bad: Exception) -> str:
+    """Say what is wrong with a stored sweep."""
+    return f"it has no {bad}" if isinstance(bad, KeyError) else str(bad)
 
 
 def fitted(sweep: Sweep, inside: Link | None = None) -> Fitted:

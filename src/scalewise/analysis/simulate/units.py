@@ -22,9 +22,14 @@ RATES: Mapping[str, float] = {
        (("", 1), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))},
 }  # fmt: skip
 """Bytes per second of each unit."""
+LARGEST = 1e12
+"""Bytes of gradients: a model beyond that is split over devices, and not exchanged whole."""
 TIMES: Mapping[str, float] = {"ns": 1e9, "us": 1e6, "µs": 1e6, "μs": 1e6, "ms": 1e3, "s": 1.0}
 """How many of each unit are a second: both letters that look like a micro are in use."""
-EXAMPLE = "write a bandwidth and a latency: 25GB/s,20us in bytes, or 200Gbit/s,20us in bits"
+EXAMPLE = (
+    "write a bandwidth and a latency: 25GB/s,20us in bytes, 200Gbit/s,20us in bits, or a name "
+    "of `scalewise catalog links` and a latency: infiniband-hdr,20us"
+)
 
 
 def link(text: str) -> Link:
@@ -58,8 +63,10 @@ def size(text: str) -> float:
     (100000000.0, 1073741824.0)
     """
     number, unit = _quantity(text, SIZES, "for example 100MB or 1.5GB")
-    if not number:
-        raise SpecError(f"a size is above 0, got {text!r}", hint="for example 100MB or 1.5GB")
+    if not 0 < number * SIZES[unit] <= LARGEST:
+        raise SpecError(
+            f"a size is above 0 and at most 1TB, got {text!r}", hint="for example 100MB or 1.5GB"
+        )
     return number * SIZES[unit]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise import plugins
-from scalewise.checks import nearest
+from scalewise.checks import nearest, typed, whole
 from scalewise.errors import PluginError, SpecError
 from scalewise.frameworks import Session, too_few
 from scalewise.frameworks.place import find_place
@@ -135,8 +135,21 @@ def options_for(part: Any, spec: RunSpec) -> dict[str, Any]:
             given = {key: value for key, value in spec.options.items() if key in names}
             chosen[name] = replace(default, **given)  # type: ignore[type-var]
         elif name in spec.options:
+            _refuse_unlike(name, spec.options[name], default)
             chosen[name] = spec.options[name]
     return chosen
+
+
+def _refuse_unlike(name: str, value: Any, default: Any) -> None:
+    """Refuse a value of another kind than the option's default, and sizes below 1."""
+    if isinstance(default, bool):
+        typed(name, value, bool, "true or false")
+    elif isinstance(default, int):
+        whole(name, value, least=min(1, default))
+    elif isinstance(default, Sequence) and not isinstance(default, str):
+        typed(name, value, (list, tuple), f"a list, such as {[*default]}")
+        for each in value if all(isinstance(usual, int) for usual in default) else ():
+            whole(f"each of {name}", each, least=1)
 
 
 def _keywords(part: Any) -> dict[str, Any]:
