@@ -425,7 +425,9 @@ def test_a_time_that_grows_is_not_laid_to_fixed_costs():
     )
     assert found.returns.cause.startswith("The cause is what grows with devices")
     worth = scalewise.advise(found.curve, "efficiency=0.8", worth=8).worth
-    assert any("if all that devices do not shorten is the start" in each for each in worth.sentences)
+    assert any(
+        "if all that devices do not shorten is the start" in each for each in worth.sentences
+    )
 
 
 @pytest.mark.parametrize(

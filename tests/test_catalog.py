@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+import scalewise
 from scalewise.catalog import machines
 from scalewise.catalog.machines import KINDS, PRECISIONS, Device, devices, links, prices, search
 from scalewise.catalog.rates import Rate, price_of, same_money
@@ -209,3 +210,13 @@ def test_the_guides_own_rows_are_accepted(own):
     own(text)
     assert price_of("centre:gpu-node").source == "price list of the computing centre"
     assert devices()["mine"].power == 450
+
+
+def test_a_part_of_an_instance_is_warned_of():
+    curve = scalewise.curve(times=[(1, 100.0), (2, 60.0), (8, 30.0)], devices_per_node=8)
+    small = scalewise.advise(curve, "budget=0.04", [8], price="aws:p5.48xlarge")
+    assert small.closest.devices < 8
+    assert any("aws:p5.48xlarge is rented whole, with 8 devices" in each for each in small.warnings)
+    whole = scalewise.advise(curve, "time", [8], price="aws:p5.48xlarge")
+    assert whole.closest.devices == 8
+    assert not any("rented whole" in each for each in whole.warnings)

@@ -428,8 +428,9 @@ def test_the_queue_is_waited_for_once():
 
 def test_runs_are_told_in_a_sentence_a_table_and_json():
     found = published(purpose="budget=1.5", runs=8)
-    assert "8 runs on 8 devices are done soonest, in equal shares, on 1 device each, 8 at a time, in 2,350 s" in str(
-        found
+    assert (
+        "8 runs on 8 devices are done soonest, in equal shares, on 1 device each, 8 at a time, "
+        "in 2,350 s" in str(found)
     )
     assert "one after another on all in 4,840 s" in str(found)
     (section,) = advice.sections(found)

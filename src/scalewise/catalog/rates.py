@@ -20,6 +20,8 @@ class Rate:
     name: str | None = None
     source: str | None = None
     date: str | None = None
+    devices: int | None = None
+    """Of the instance, which is rented whole."""
 
     def __str__(self) -> str:
         money = f"{self.per_device_hour:,.4g} {self.currency or ''}".rstrip()
@@ -64,6 +66,7 @@ def price_of(given: "str | float | Rate") -> Rate:
         name=found.name + (SPOT if wants_spot else ""),
         source=found.source,
         date=found.date,
+        devices=found.devices,
     )
 
 

@@ -25,6 +25,7 @@ from scalewise.analysis.advise.returns import Returns, returns
 from scalewise.analysis.advise.runs import Runs, many_runs
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.advise.worthwhile import Worthwhile, worthwhile
+from scalewise.analysis.figures import counted
 from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.analysis.measure.estimate import quantile
 from scalewise.analysis.predict import Prediction, predict
@@ -128,6 +129,17 @@ class Advice:
             *self.returns.warnings,
             *self.conditions.warnings,
             *self.conditions.left_out(self.scales),
+            *self._in_part(),
+        )
+
+    def _in_part(self) -> tuple[str, ...]:
+        """Warn of a cost that no seller would charge: instances are rented whole."""
+        whole = self.rate.devices if self.rate else None
+        if not self.rate or not whole or not self.closest.charged % whole:
+            return ()
+        return (
+            f"{self.rate.name} is rented whole, with {counted(whole)}: {self.closest} are charged "
+            "as a part of it",
         )
 
     def __str__(self) -> str:
