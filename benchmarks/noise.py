@@ -86,7 +86,7 @@ def training(width: int, every: int):
     from scalewise.spec import RunSpec
 
     spec = RunSpec.from_dict({
-        "workload": "mlp", "topology": "1x2", "batch": 128, "steps": 1, "lr": 0.001,
+        "workload": "mlp", "topology": "1x2", "batch": 128, "steps": 10**9, "lr": 0.001,
         "noise_every": every, "options": {"hidden": [width] * 8},
     })  # fmt: skip
     session = TorchSession(spec, load(Source.of("synthetic:4096")), torch.device("cpu"))

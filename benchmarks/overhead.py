@@ -49,7 +49,6 @@ def work(rounds: int) -> None:
     """Be one rank: alternate the variants and let rank 0 tell the ratios."""
     import torch
     import torch.distributed as dist
-    from torch.distributed.device_mesh import init_device_mesh
     from torch.nn.functional import cross_entropy
     from torch.nn.parallel import DistributedDataParallel
     from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
@@ -58,8 +57,6 @@ def work(rounds: int) -> None:
     from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
     from scalewise.frameworks.torch.session import TorchSession
     from scalewise.frameworks.torch.source import Source
-    from scalewise.frameworks.torch.strategies.ddp import parallelize
-    from scalewise.frameworks.torch.task import Task, optimizer
     from scalewise.probe import Probe, Unwatched
     from scalewise.probe.watch import Watch
     from scalewise.record.write import RankFile
@@ -69,10 +66,9 @@ def work(rounds: int) -> None:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     spec = RunSpec.from_dict(
-        {"workload": "mnist-cnn", "topology": f"1x{world}", "batch": 64, "epochs": 1}
+        {"workload": "mnist-cnn", "topology": f"1x{world}", "batch": 64, "steps": 10**9}
     )
     data = load(Source.of(None))
-    mesh = init_device_mesh("cpu", (world,))
 
     def model() -> torch.nn.Module:
         torch.manual_seed(0)
@@ -90,16 +86,14 @@ def work(rounds: int) -> None:
             sampler.set_epoch(epoch)
             for images, labels in loader:
                 rule.zero_grad()
-                loss = cross_entropy(learner(images), labels)
+                loss = cross_entropy(learner(data.finish(images)), labels)
                 loss.backward()
                 rule.step()
                 yield
             epoch += 1
 
     def session() -> TorchSession:
-        built = model()
-        task = Task(built, optimizer(spec))
-        made = TorchSession(spec, data, task, parallelize(task, mesh, spec), torch.device("cpu"))
+        made = TorchSession(spec, data, torch.device("cpu"))
         made.begin(0)
         return made
 

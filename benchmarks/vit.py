@@ -67,7 +67,7 @@ def train(way: dict, asked: argparse.Namespace) -> dict[str, float]:
     import torch
     import torch.distributed as dist
 
-    from scalewise.frameworks.torch.data import Data, Samples
+    from scalewise.frameworks.torch.data import Data, Finish, Samples
     from scalewise.frameworks.torch.session import TorchSession
     from scalewise.probe import Unwatched
     from scalewise.spec import RunSpec
@@ -77,7 +77,7 @@ def train(way: dict, asked: argparse.Namespace) -> dict[str, float]:
     dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
     count = 4 * asked.batch
     pixels = torch.randint(0, 256, (count, 3, edge, edge), dtype=torch.uint8)
-    images = Samples(pixels, torch.randint(0, classes, (count,)), 1 / 255)
+    images = Samples(pixels, torch.randint(0, classes, (count,)))
     spec = RunSpec.from_dict(
         {
             "topology": "1x1",
@@ -91,7 +91,7 @@ def train(way: dict, asked: argparse.Namespace) -> dict[str, float]:
         }
     )
     began = time.perf_counter()
-    training = TorchSession(spec, Data(images, images, classes), device)
+    training = TorchSession(spec, Data(images, images, classes, Finish(1 / 255)), device)
     if spec.compile:
         training.compile()
     training.begin(0)

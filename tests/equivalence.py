@@ -19,7 +19,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 
-from scalewise.frameworks.torch.data import Data, Shards, load
+from scalewise.frameworks.torch.data import Data, load
+from scalewise.frameworks.torch.order import Shards
 from scalewise.frameworks.torch.session import TorchSession, model_of
 from scalewise.frameworks.torch.source import Source
 from scalewise.frameworks.torch.task import optimizer
@@ -155,14 +156,14 @@ def alone(
     """Train on one device, in a plain loop; return the losses and the weights."""
     spec = Cell("", {"optimizer": name, "lr": lr}).spec(model, 1)
     data = data_of(spec.data)
-    net = model_of(spec, data)
+    net = model_of(spec, data, torch.device("cpu"))
     names = [each for each, _ in net.named_parameters()]
     means = [each.detach().clone() for each in net.parameters()]
     learner = optimizer(spec)(net.parameters())
     order, losses = iter(Shards(len(data.train), spec, 0)), []
     for _ in range(STEPS):
         inputs, labels = data.train[next(order)]
-        output = net(inputs)
+        output = net(data.finish(inputs))
         loss = cross_entropy(output.flatten(0, -2), labels.flatten())
         loss.backward()
         if clip is not None:

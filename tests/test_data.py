@@ -10,7 +10,8 @@ from torch import nn
 from builders import a_run
 from scalewise.errors import PluginError, SpecError
 from scalewise.frameworks.torch import source
-from scalewise.frameworks.torch.data import Shards, load
+from scalewise.frameworks.torch.data import load
+from scalewise.frameworks.torch.order import Shards
 from scalewise.frameworks.torch.source import Source
 
 RULES = ["drop", "pad", "short"]
@@ -122,6 +123,7 @@ def test_the_embedded_digits_are_split_once_for_all():
     data = load(Source.of(None))
     assert (len(data.train), len(data.validation), data.classes) == (1438, 359, 10)
     images, labels = data.train[torch.arange(6)]
+    images = data.finish(images)
     assert images.shape == (6, 1, 8, 8) and labels.shape == (6,)
     assert images.min() >= 0.0 and images.max() == 1.0
 

@@ -1,5 +1,6 @@
 """What is done to the blocks of a model one by one: compiled, and not remembered."""
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -51,3 +52,13 @@ def compile_model(model: nn.Module, spec: RunSpec) -> None:
     """Compile a model in place, whole or block by block: alike ones are compiled once."""
     for each in blocks_of(model) if spec.compile == "blocks" else [model] if spec.compile else []:
         each.compile()
+
+
+def as_it_is() -> AbstractContextManager[None]:
+    """Run what was compiled as it was written: to compile it again, for a validation that does
+    without gradients, takes longer than most validations do.
+
+    Before version 2.6 it is compiled again.
+    """
+    stance: Any = getattr(torch.compiler, "set_stance", None)
+    return stance("force_eager") if stance else nullcontext()

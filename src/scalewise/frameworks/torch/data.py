@@ -1,40 +1,45 @@
-"""Images in memory, and which rank sees which of them when."""
+"""What there is to train and to validate on, and what makes of it what a model sees."""
 
 import gzip
 import struct
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset
 
 from scalewise.errors import SpecError
-from scalewise.frameworks import too_few
 from scalewise.frameworks.torch.source import LENGTH, Source
-from scalewise.spec import Remainder, RunSpec
 
 HELD_OUT = 5
 """Every fifth sample validates, in data sets that come without a split."""
 
 
 class Samples(Dataset[tuple[Tensor, Tensor]]):
-    """Grey images and their labels, or tokens and the next ones; indexed by whole batches."""
+    """Images in memory and their labels, or tokens and the next ones; indexed by whole batches."""
 
-    def __init__(self, inputs: Tensor, labels: Tensor, scale: float | None = None) -> None:
-        self.inputs, self.labels, self.scale = inputs, labels, scale
+    def __init__(self, inputs: Tensor, labels: Tensor) -> None:
+        self.inputs, self.labels = inputs, labels
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        inputs = self.inputs[index]
-        if self.scale is not None:
-            inputs = inputs.to(torch.float32).mul_(self.scale)
-        return inputs, self.labels[index]
+        return self.inputs[index], self.labels[index]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """What makes of bytes, as they are stored and travel, the numbers that a model sees."""
+
+    scale: float | None = None
+    """What a byte is multiplied by; nothing leaves tokens what they are."""
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Return a batch as the model sees it, on the device that it is on."""
+        return inputs if self.scale is None else inputs.to(torch.float32).mul_(self.scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +49,18 @@ class Data:
     train: Samples
     validation: Samples
     classes: int
+    finish: Finish = Finish()
 
     @property
     def shape(self) -> tuple[int, int, int] | int:
         """Channels, height and width of one image; the length of a sequence of tokens."""
         _, *shape = self.train.inputs.shape
         return shape[0] if len(shape) == 1 else (shape[0], shape[1], shape[2])
+
+    def blank(self, count: int) -> tuple[Tensor, Tensor]:
+        """Return a batch that teaches nothing, as it would travel."""
+        inputs, labels = self.train[torch.zeros(count, dtype=torch.long)]
+        return inputs.zero_(), labels.zero_()
 
 
 def load(source: Source) -> Data:
@@ -72,9 +83,10 @@ def _digits() -> Data:
     labels = torch.from_numpy(digits.target).long()
     held = torch.arange(len(labels)) % HELD_OUT == HELD_OUT - 1
     return Data(
-        Samples(images[~held], labels[~held], 1 / 16),
-        Samples(images[held], labels[held], 1 / 16),
+        Samples(images[~held], labels[~held]),
+        Samples(images[held], labels[held]),
         10,
+        Finish(1 / 16),
     )
 
 
@@ -88,9 +100,9 @@ def _synthetic(samples: int, height: int, width: int) -> Data:
         noise = torch.randint(
             0, 128, (count, 1, height, width), generator=chance, dtype=torch.uint8
         )
-        return Samples(patterns[labels] + noise, labels, 1 / 255)
+        return Samples(patterns[labels] + noise, labels)
 
-    return Data(some(samples), some(max(1, samples // HELD_OUT)), 10)
+    return Data(some(samples), some(max(1, samples // HELD_OUT)), 10, Finish(1 / 255))
 
 
 def _tokens(source: Source) -> Data:
@@ -146,10 +158,11 @@ def _idx(source: Source) -> Data:
             raise SpecError(
                 f"{source.folder} has {len(pixels)} {which} images and {len(labels)} labels"
             )
-        return Samples(pixels, labels, 1 / 255)
+        return Samples(pixels, labels)
 
     train, validation = images("train"), images("validation")
-    return Data(train, validation, int(max(train.labels.max(), validation.labels.max())) + 1)
+    classes = int(max(train.labels.max(), validation.labels.max())) + 1
+    return Data(train, validation, classes, Finish(1 / 255))
 
 
 def _read_idx(path: Path, dimensions: int) -> Tensor:
@@ -166,83 +179,3 @@ def _read_idx(path: Path, dimensions: int) -> Tensor:
         raise SpecError(
             f"{path} is not a whole MNIST idx file: {bad}", hint="download it again"
         ) from bad
-
-
-class Shards(Sampler[Tensor]):
-    """Which samples one replica sees, micro-step by micro-step.
-
-    An epoch is one permutation, the same on every replica, cut into global
-    batches; each replica takes every n-th sample of a global batch. So the same
-    global batch is the same set of samples on any number of replicas, and no
-    sample comes twice. The order is another in every epoch (``set_epoch``).
-    """
-
-    def __init__(self, size: int, spec: RunSpec, replica: int) -> None:
-        if size < spec.replicas:
-            raise too_few(size, spec.replicas)
-        self._size, self._replica, self._replicas = size, replica, spec.replicas
-        assert spec.batch is not None
-        self._batch, self._micro = spec.batch, spec.accumulate
-        self._whole = spec.global_batch
-        self._seed = spec.seed + spec.repeat
-        self._epoch, self._place = 0, 0
-        self._full, left = divmod(size, self._whole)
-        rule: Remainder = spec.remainder
-        if rule == "drop" and not self._full:
-            rule = "short"  # The only global batch is kept, ragged as it is.
-        self._full += 1 if left and rule == "pad" else 0
-        self._left = left if rule == "short" else 0
-
-    def __len__(self) -> int:
-        return (self.steps - self._place) * self._micro
-
-    @property
-    def steps(self) -> int:
-        """Optimizer steps per epoch."""
-        return self._full + bool(self._left)
-
-    @property
-    def seen(self) -> int:
-        """Samples this replica trains on per epoch."""
-        return self._full * self._batch * self._micro + sum(self.counts(self._full))
-
-    def set_epoch(self, epoch: int, place: int = 0) -> None:
-        """Choose the order of this pass, and how many of its steps are done already."""
-        self._epoch, self._place = epoch, place
-
-    def whole(self, step: int) -> bool:
-        """Say whether every replica has full batches in a step."""
-        return step < self._full
-
-    def counts(self, step: int) -> list[int]:
-        """Return how many samples this replica has in each micro-step of a step."""
-        if step < self._full:
-            return [self._batch] * self._micro
-        mine = len(range(self._replica, self._left, self._replicas))
-        return [min(self._batch, max(0, mine - n * self._batch)) for n in range(self._micro)]
-
-    def weights(self, step: int) -> list[float]:
-        """Return the factor of each micro-step's mean loss.
-
-        With it the gradient, averaged over replicas, is the mean over the
-        samples of the global batch, also when it is ragged.
-        """
-        together = self._whole if step < self._full else self._left
-        return [count * self._replicas / together for count in self.counts(step)]
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return islice(self._micro_steps(), self._place * self._micro, None)
-
-    def _micro_steps(self) -> Iterator[Tensor]:
-        chance = torch.Generator().manual_seed((self._seed << 20) + self._epoch)
-        order = torch.randperm(self._size, generator=chance)
-        missing = self._full * self._whole - self._size
-        if missing > 0:  # remainder = "pad"
-            order = torch.cat([order, order.repeat(-(-missing // self._size))[:missing]])
-        full = order[: self._full * self._whole].reshape(-1, self._replicas)[:, self._replica]
-        yield from full.reshape(-1, self._batch)
-        if self._left:
-            mine = order[self._full * self._whole :][self._replica :: self._replicas]
-            for n, count in enumerate(self.counts(self._full)):
-                # A replica without samples takes one along, with weight 0.
-                yield mine[n * self._batch :][:count] if count else order[:1]

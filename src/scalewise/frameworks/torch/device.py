@@ -24,7 +24,7 @@ def bind(spec: RunSpec) -> torch.device:
     if kind == "cpu":
         torch.set_num_threads(spec.threads)
         return torch.device("cpu")
-    module = _module(kind)
+    module = module_of(kind)
     count = module.device_count()
     if local >= count:
         if spec.backend != "gloo":
@@ -40,12 +40,12 @@ def bind(spec: RunSpec) -> torch.device:
 
 def _kind() -> str:
     for kind in ("cuda", "xpu"):
-        if _module(kind).is_available():
+        if module_of(kind).is_available():
             return kind
     return "cpu"
 
 
-def _module(kind: str) -> Any:
+def module_of(kind: str) -> Any:
     """Return ``torch.cuda`` or ``torch.xpu``; older versions have no function for it."""
     return getattr(torch, kind)
 
@@ -53,7 +53,7 @@ def _module(kind: str) -> Any:
 def settle(device: torch.device) -> None:
     """Wait until the device has done what it was asked."""
     if device.type != "cpu":
-        _module(device.type).synchronize()
+        module_of(device.type).synchronize()
 
 
 def backend(spec: RunSpec, device: torch.device) -> tuple[str, str]:
@@ -67,13 +67,13 @@ def name(device: torch.device) -> str:
     """Return what the device is called."""
     if device.type == "cpu":
         return "cpu"
-    return str(_module(device.type).get_device_name(device))
+    return str(module_of(device.type).get_device_name(device))
 
 
 def peak_memory(device: torch.device) -> int:
     """Return the peak bytes: reserved on an accelerator, resident on a CPU."""
     if device.type != "cpu":
-        return int(_module(device.type).max_memory_reserved(device))
+        return int(module_of(device.type).max_memory_reserved(device))
     try:
         status = Path("/proc/self/status").read_text(encoding="utf-8")
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024
@@ -89,7 +89,7 @@ class EventClock:
     now = staticmethod(time.perf_counter)
 
     def __init__(self, device: torch.device) -> None:
-        self._event = _module(device.type).Event
+        self._event = module_of(device.type).Event
 
     def mark(self) -> Any:
         event = self._event(enable_timing=True)
@@ -112,7 +112,7 @@ def facts() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "devices": ["cpu"]
         if kind == "cpu"
-        else [name(torch.device(kind, n)) for n in range(_module(kind).device_count())],
+        else [name(torch.device(kind, n)) for n in range(module_of(kind).device_count())],
         "backends": [
             each
             for each in ("gloo", "nccl", "mpi", "xccl")

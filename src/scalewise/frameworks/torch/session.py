@@ -21,11 +21,13 @@ from scalewise.frameworks.torch import device as devices
 from scalewise.frameworks.torch.arrivals import Arrivals
 from scalewise.frameworks.torch.average import Average
 from scalewise.frameworks.torch.batchnorm import synchronized
+from scalewise.frameworks.torch.blocks import as_it_is
 from scalewise.frameworks.torch.checkpoint import Checkpoints
 from scalewise.frameworks.torch.clip import clip
-from scalewise.frameworks.torch.data import Data, Shards, load
-from scalewise.frameworks.torch.loading import checks, loader, steps_of
+from scalewise.frameworks.torch.data import Data, load
+from scalewise.frameworks.torch.feed import Feed, Order, Pass
 from scalewise.frameworks.torch.mesh import mesh_of, place_in_model, replica
+from scalewise.frameworks.torch.order import Shards, checks, steps_of
 from scalewise.frameworks.torch.precision import Scaler, precise
 from scalewise.frameworks.torch.source import Source
 from scalewise.frameworks.torch.state import held, parameters_of
@@ -66,6 +68,7 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TorchSession"]:
         probe.use(devices.EventClock(device))
     yield training
     with probe.span("shutdown"):
+        training.close()
         dist.barrier()
         dist.destroy_process_group()
 
@@ -78,10 +81,18 @@ def _in_turn(prepare: Callable[[], Data]) -> Data:
     return data or prepare()
 
 
-def model_of(spec: RunSpec, data: Data) -> nn.Module:
-    """Return the run's model, its weights as chance has them at the run's seed."""
+def model_of(spec: RunSpec, data: Data, device: torch.device) -> nn.Module:
+    """Return the run's model, its weights as this kind of device draws them at the run's seed.
+
+    Made where it is used: hundreds of millions of weights are drawn there in no time. What
+    convolutions multiply lies there as images come, channels last.
+    """
     torch.manual_seed(spec.seed + spec.repeat)
-    return build(spec, data.shape, data.classes)
+    with device:
+        model = build(spec, data.shape, data.classes)
+    if device.type != "cpu":
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # Not in stubs.
+    return model
 
 
 class TorchSession:
@@ -89,28 +100,28 @@ class TorchSession:
 
     def __init__(self, spec: RunSpec, data: Data, device: torch.device) -> None:
         refuse_step(spec, device)
-        model = precise(synchronized(model_of(spec, data).to(device), spec, device), spec)
-        parameters = sum(each.numel() for each in model.parameters())
+        self._spec, self._data, self._device = spec, data, device
         self._mesh = mesh = mesh_of(spec, device)
+        assert spec.batch is not None
+        mine = replica(mesh)
+        self._shards = shards = Shards(len(data.train), spec, mine)
+        steps = steps_of(spec, len(data.train))
+        total = steps * (spec.epochs or 1)
+        self._checked, batches = checks(len(data.validation), spec.batch, mine, spec.replicas)
+        self._feed = Feed(data, Order(shards, batches, spec, total), spec, device)
+        self._feed.start(Pass(0))  # While the model is built and compiled.
+        model = precise(synchronized(model_of(spec, data, device), spec, device), spec)
+        parameters = sum(each.numel() for each in model.parameters())
         strategy = plugins.load("strategies", spec.strategy, framework="torch")
         task = Task(model, optimizer(spec))
         self._parallel: Parallel = strategy(task, mesh, spec, **options_for(strategy, spec))
         self._model = self._parallel.model
-        self._spec, self._data, self._device = spec, data, device
         self._copies = spec.replicas * spec.degrees.tensor
         """Ranks that see the output of a step."""
-        mine = replica(mesh)
-        self._shards = Shards(len(data.train), spec, mine)
-        self._loader = loader(data.train, self._shards, spec, device)
-        assert spec.batch is not None
-        self._checked, batches = checks(len(data.validation), spec.batch, mine, spec.replicas)
-        self._checks = loader(data.validation, batches, spec, device)
         self._validation = len(data.validation)
-        self._batches: Iterator[list[Tensor]] = iter(())
         self._epoch, self._step = 0, 0
         self._losses: list[Tensor] = []
         self._stacked: list[Tensor] = []
-        shards = self._shards
         sharers, place = spec.degrees.tensor * spec.degrees.pipeline, place_in_model(mesh)
         self._plan = [
             (len(range(place, sum(shards.counts(n)), sharers)), shards.weights(n))
@@ -118,8 +129,7 @@ class TorchSession:
         ]
         """Samples and weights of each step of an epoch; devices of one replica share its samples,
         so that each is counted once."""
-        steps = steps_of(spec, len(data.train))
-        self._rates = Rates.of(spec, shards.steps, steps * (spec.epochs or 1))
+        self._rates = Rates.of(spec, shards.steps, total)
         self._scaler = Scaler() if spec.precision == "fp16" else None
         self._taken = 0
         self._held: dict[str, int] | None = None
@@ -140,11 +150,10 @@ class TorchSession:
 
     def compile(self) -> None:
         """Compile forward and backward on one batch that teaches nothing."""
-        samples, batch = self._data.train, self._spec.batch
-        assert batch is not None
-        some = [part.to(self._device) for part in samples[torch.arange(batch) % len(samples)]]
+        inputs, labels = self._data.blank(self._spec.batch or 1)
+        inputs, labels = self._data.finish(inputs.to(self._device)), labels.to(self._device)
         with torch.random.fork_rng():
-            self._parallel.forward_backward(some[0], some[1], 1.0, Unwatched(), sync=True)
+            self._parallel.forward_backward(inputs, labels, 1.0, Unwatched(), sync=True)
         self._parallel.optimizer.zero_grad()
 
     def begin(self, epoch: int) -> None:
@@ -155,8 +164,7 @@ class TorchSession:
 
     def _pass(self, epoch: int, place: int = 0) -> None:
         self._epoch, self._step = epoch, place
-        self._shards.set_epoch(epoch, place)
-        self._batches = iter(self._loader)
+        self._feed.begin(Pass(epoch, place))
 
     def step(self, probe: Laps) -> int:
         """Do one optimizer step, a lap per phase; return this rank's samples."""
@@ -174,16 +182,19 @@ class TorchSession:
             scale *= parallel.exchange.share
             parallel.exchange.begin(whole=self._shards.whole(self._step))
         for micro, weight in enumerate(weights):
-            inputs, labels = self._fetch(self._batches)
+            inputs, labels = self._feed.take()
             probe.lap("input")
             loss = parallel.forward_backward(
                 inputs, labels, weight * scale, probe, sync=micro == last
             )
             total = loss if total is None else total + loss
+            if micro < last:
+                self._send_next(probe)
         if parallel.exchange:
             parallel.exchange.end(scale)
         self._learn(parallel.optimizer)
         probe.lap("optimizer")
+        self._send_next(probe)
         assert total is not None
         self._losses.append(total if scale == 1.0 else total / scale)
         if len(self._losses) == STACK:
@@ -219,11 +230,10 @@ class TorchSession:
         self._stacked.append(torch.stack(self._losses).float())
         self._losses = []
 
-    def _fetch(self, batches: Iterator[list[Tensor]]) -> list[Tensor]:
-        batch = next(batches)
-        if self._device.type == "cpu":
-            return batch
-        return [part.to(self._device, non_blocking=True) for part in batch]
+    def _send_next(self, probe: Laps) -> None:
+        """Have the next batch travel while the device does what it was told to."""
+        if self._feed.ahead():
+            probe.lap("input")
 
     def settle(self) -> None:
         """Wait until the device has done what it was asked."""
@@ -241,7 +251,7 @@ class TorchSession:
 
     def validate(self) -> Quality | None:
         """Return the quality now, each validation sample counted once."""
-        with self._to_show():
+        with self._to_show(), as_it_is():
             return self._validate()
 
     def _to_show(self) -> AbstractContextManager[None]:
@@ -253,15 +263,19 @@ class TorchSession:
         self._model.eval()
         sums = torch.zeros(3, dtype=torch.float64, device=self._device)
         evaluate = self._parallel.evaluate or (lambda inputs, labels: self._model(inputs))
-        batches = iter(self._checks)
+        self._feed.begin(Pass(self._epoch, checks=True))
         for count in self._checked:
-            inputs, labels = self._fetch(batches)
+            inputs, labels = self._feed.take()
             output = evaluate(inputs, labels)
             if output is not None:
                 sums += _score(output[:count], labels[:count])
         dist.all_reduce(sums)
         right, loss, places = sums.tolist()
         return Quality(accuracy=right / places, loss=loss / places, samples=self._validation)
+
+    def close(self) -> None:
+        """Let go of whoever loads data."""
+        self._feed.close()
 
     def memory(self) -> int:
         """Return the peak bytes this rank has held."""

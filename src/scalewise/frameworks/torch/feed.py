@@ -1,0 +1,183 @@
+"""Every batch of a training in the order in which it is needed, made ready beforehand.
+
+Training and validation are one stream through one pool of workers, so that the
+first batches of a pass are there when the pass before it ends. On an
+accelerator bytes travel out of pinned memory in a queue of their own, and
+become what the model sees over there.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from scalewise.frameworks.torch.data import Data, Finish
+from scalewise.frameworks.torch.device import module_of
+from scalewise.frameworks.torch.order import Shards
+from scalewise.spec import RunSpec
+
+Batch = tuple[Tensor, Tensor]
+"""Inputs and their labels."""
+
+
+class Pass(NamedTuple):
+    """A pass over the data from one of its steps on, or over what validates after it."""
+
+    epoch: int
+    place: int = 0
+    checks: bool = False
+
+
+class Request(NamedTuple):
+    """The samples of one batch."""
+
+    epoch: int
+    checks: bool
+    indices: Tensor
+
+
+class Order(Sampler[Request]):
+    """What one rank will ask for, pass by pass, from any of them on."""
+
+    def __init__(self, shards: Shards, checks: Sequence[Tensor], spec: RunSpec, total: int) -> None:
+        self._shards, self._checks = shards, checks
+        self._micro, self._by_epochs = spec.accumulate, spec.epochs is not None
+        self._total = total
+        """Optimizer steps of the whole training."""
+        self.first = Pass(0)
+
+    def passes(self) -> Iterator[Pass]:
+        """Return the passes to come: every epoch is checked, or the end of so many steps."""
+        now = self.first
+        while True:
+            yield now
+            done = min((now.epoch + 1) * self._shards.steps, self._total)
+            if not now.checks and (self._by_epochs or done == self._total):
+                now = Pass(now.epoch, checks=True)
+            elif done < self._total:
+                now = Pass(now.epoch + 1)
+            else:
+                return
+
+    def size(self, one: Pass) -> int:
+        """Return the number of batches of a pass."""
+        if one.checks:
+            return len(self._checks)
+        begun = one.epoch * self._shards.steps
+        steps = min(self._shards.steps, self._total - begun) - one.place
+        return max(0, steps) * self._micro
+
+    def __iter__(self) -> Iterator[Request]:
+        for one in self.passes():
+            if not one.checks:
+                self._shards.set_epoch(one.epoch, one.place)
+            batches = self._checks if one.checks else self._shards
+            for indices in islice(batches, self.size(one)):
+                yield Request(one.epoch, one.checks, indices)
+
+
+class Answers(Dataset[Batch]):
+    """The batch of a request, as it travels or as the model sees it."""
+
+    def __init__(self, data: Data, finish: Finish | None) -> None:
+        self._data, self._finish = data, finish
+
+    def __getitem__(self, request: Request) -> Batch:
+        samples = self._data.validation if request.checks else self._data.train
+        inputs, labels = samples[request.indices]
+        return (self._finish(inputs) if self._finish else inputs), labels
+
+
+class Feed:
+    """The batches of one rank. Whoever asks in the usual order never waits for a new beginning."""
+
+    def __init__(self, data: Data, order: Order, spec: RunSpec, device: torch.device) -> None:
+        self._order, self._device, self._finish = order, device, data.finish
+        here = device.type == "cpu"
+        self._loader: DataLoader[Batch] = DataLoader(
+            Answers(data, data.finish if here else None),
+            batch_size=None,
+            sampler=order,
+            num_workers=spec.workers,
+            pin_memory=device.type == "cuda",
+            generator=torch.Generator(),  # The training's own chance is not drawn from.
+        )
+        self._batches: Iterator[Batch] = iter(())
+        self._travels: Travels | None = None
+        self._passes: Iterator[Pass] = iter(())
+        self._next: Pass | None = None
+        self._left = 0
+        """Batches of this pass that nobody has taken yet."""
+
+    def start(self, first: Pass) -> None:
+        """Begin to make batches ready, of this pass at first."""
+        self._order.first = first
+        self._passes = self._order.passes()
+        self._next, self._left = next(self._passes), 0
+        self._batches = iter(self._loader)
+        if self._device.type != "cpu":
+            self._batches = self._travels = Travels(self._batches, self._finish, self._device)
+
+    def begin(self, one: Pass) -> None:
+        """Have the batches of this pass come now."""
+        if self._left or one != self._next:
+            self.start(one)
+        self._left = self._order.size(one)
+        self._next = next(self._passes, None)
+
+    def take(self) -> Batch:
+        """Return the next batch of the pass."""
+        self._left -= 1
+        inputs, labels = next(self._batches)
+        return inputs, labels
+
+    def close(self) -> None:
+        """End the workers."""
+        self._batches, self._travels = iter(()), None
+
+    def ahead(self) -> bool:
+        """Send the batch after this one on its way to an accelerator; say if there is one."""
+        return self._travels is not None and self._travels.depart()
+
+
+class Travels:
+    """Batches that travel to an accelerator while it computes, one ahead of its need."""
+
+    def __init__(self, batches: Iterator[Batch], finish: Finish, device: torch.device) -> None:
+        self._batches, self._finish, self._device = batches, finish, device
+        self._handle = module_of(device.type)
+        self._queue = self._handle.Stream(device)
+        self._under_way: tuple[Batch, Any] | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._under_way is None and not self.depart():
+            raise StopIteration
+        assert self._under_way is not None
+        batch, arrived = self._under_way
+        self._under_way = None
+        computes = self._handle.current_stream(self._device)
+        arrived.wait(computes)
+        for each in batch:  # Their memory belongs to the other queue, which must not reuse it yet.
+            each.record_stream(computes)
+        return batch
+
+    def depart(self) -> bool:
+        """Send the next batch on its way, if there is one and none is under way."""
+        if self._under_way is not None:
+            return False
+        host = next(self._batches, None)
+        if host is None:
+            return False
+        with self._handle.stream(self._queue):
+            inputs, labels = (each.to(self._device, non_blocking=True) for each in host)
+            batch = self._finish(inputs), labels
+        arrived = self._handle.Event()
+        arrived.record(self._queue)
+        self._under_way = batch, arrived
+        return True

@@ -1,0 +1,117 @@
+"""Which samples one replica sees, and when: in training and in validation."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+import torch
+from torch import Tensor
+from torch.utils.data import Sampler
+
+from scalewise.frameworks import too_few
+from scalewise.spec import Remainder, RunSpec
+
+
+class Shards(Sampler[Tensor]):
+    """Which samples one replica sees, micro-step by micro-step.
+
+    An epoch is one permutation, the same on every replica, cut into global
+    batches; each replica takes every n-th sample of a global batch. So the same
+    global batch is the same set of samples on any number of replicas, and no
+    sample comes twice. The order is another in every epoch (``set_epoch``).
+    """
+
+    def __init__(self, size: int, spec: RunSpec, replica: int) -> None:
+        if size < spec.replicas:
+            raise too_few(size, spec.replicas)
+        self._size, self._replica, self._replicas = size, replica, spec.replicas
+        assert spec.batch is not None
+        self._batch, self._micro = spec.batch, spec.accumulate
+        self._whole = spec.global_batch
+        self._seed = spec.seed + spec.repeat
+        self._epoch, self._place = 0, 0
+        self._full, left = divmod(size, self._whole)
+        rule: Remainder = spec.remainder
+        if rule == "drop" and not self._full:
+            rule = "short"  # The only global batch is kept, ragged as it is.
+        self._full += 1 if left and rule == "pad" else 0
+        self._left = left if rule == "short" else 0
+
+    def __len__(self) -> int:
+        return (self.steps - self._place) * self._micro
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps per epoch."""
+        return self._full + bool(self._left)
+
+    @property
+    def seen(self) -> int:
+        """Samples this replica trains on per epoch."""
+        return self._full * self._batch * self._micro + sum(self.counts(self._full))
+
+    def set_epoch(self, epoch: int, place: int = 0) -> None:
+        """Choose the order of this pass, and how many of its steps are done already."""
+        self._epoch, self._place = epoch, place
+
+    def whole(self, step: int) -> bool:
+        """Say whether every replica has full batches in a step."""
+        return step < self._full
+
+    def counts(self, step: int) -> list[int]:
+        """Return how many samples this replica has in each micro-step of a step."""
+        if step < self._full:
+            return [self._batch] * self._micro
+        mine = len(range(self._replica, self._left, self._replicas))
+        return [min(self._batch, max(0, mine - n * self._batch)) for n in range(self._micro)]
+
+    def weights(self, step: int) -> list[float]:
+        """Return the factor of each micro-step's mean loss.
+
+        With it the gradient, averaged over replicas, is the mean over the
+        samples of the global batch, also when it is ragged.
+        """
+        together = self._whole if step < self._full else self._left
+        return [count * self._replicas / together for count in self.counts(step)]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return islice(self._micro_steps(), self._place * self._micro, None)
+
+    def _micro_steps(self) -> Iterator[Tensor]:
+        chance = torch.Generator().manual_seed((self._seed << 20) + self._epoch)
+        order = torch.randperm(self._size, generator=chance)
+        missing = self._full * self._whole - self._size
+        if missing > 0:  # remainder = "pad"
+            order = torch.cat([order, order.repeat(-(-missing // self._size))[:missing]])
+        full = order[: self._full * self._whole].reshape(-1, self._replicas)[:, self._replica]
+        yield from full.reshape(-1, self._batch)
+        if self._left:
+            mine = order[self._full * self._whole :][self._replica :: self._replicas]
+            for n, count in enumerate(self.counts(self._full)):
+                # A replica without samples takes one along, with weight 0.
+                yield mine[n * self._batch :][:count] if count else order[:1]
+
+
+def checks(size: int, batch: int, replica: int, replicas: int) -> tuple[list[int], list[Tensor]]:
+    """Return how many samples of each validation batch count, and the batches.
+
+    All replicas have as many batches, and all batches are as long: those who
+    exchange something while they look at them must do so together.
+    """
+    mine = torch.arange(replica, size, replicas)
+    longest = -(-size // replicas)
+    counts = [min(batch, max(0, len(mine) - start)) for start in range(0, longest, batch)]
+    batches = [mine[n * batch :][:count] for n, count in enumerate(counts)]
+    return counts, [torch.cat([each, each.new_zeros(batch - len(each))]) for each in batches]
+
+
+def steps_of(spec: RunSpec, size: int) -> int:
+    """Return the optimizer steps of an epoch, or in total; the same on every rank."""
+    least = Shards(size, spec, spec.replicas - 1)  # Nobody has fewer samples in a ragged step.
+    if spec.samples is None:
+        return spec.steps or least.steps
+    passes, left = divmod(spec.samples, least.seen)
+    step = 0
+    while left > 0:
+        left -= sum(least.counts(step))
+        step += 1
+    return passes * least.steps + step
