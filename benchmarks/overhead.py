@@ -51,7 +51,7 @@ def work(rounds: int) -> None:
     import torch.distributed as dist
     from torch.nn.functional import cross_entropy
     from torch.nn.parallel import DistributedDataParallel
-    from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
+    from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler
 
     from scalewise.frameworks.torch.data import load
     from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
@@ -68,25 +68,33 @@ def work(rounds: int) -> None:
     spec = RunSpec.from_dict(
         {"workload": "mnist-cnn", "topology": f"1x{world}", "batch": 64, "steps": 10**9}
     )
-    data = load(Source.of(None))
+    data = load(Source.of("digits"))
 
     def model() -> torch.nn.Module:
         torch.manual_seed(0)
         return mnist_cnn(data.shape, data.classes)
+
+    images, labels = data.train.inputs.permute(0, 3, 1, 2).contiguous(), data.train.labels
+
+    class Batches(Dataset):
+        """The same images, for whoever writes the loop by hand."""
+
+        def __getitem__(self, index: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+            return images[index].float().mul_(1 / 16), labels[index]
 
     def bare() -> Iterator[None]:
         learner = DistributedDataParallel(model(), gradient_as_bucket_view=True)
         rule = torch.optim.SGD(learner.parameters(), lr=spec.lr, momentum=0.9)
         sampler: DistributedSampler[int] = DistributedSampler(data.train)
         loader = DataLoader(
-            data.train, batch_size=None, sampler=BatchSampler(sampler, spec.batch, drop_last=True)
+            Batches(), batch_size=None, sampler=BatchSampler(sampler, spec.batch, drop_last=True)
         )
         epoch = 0
         while True:
             sampler.set_epoch(epoch)
             for images, labels in loader:
                 rule.zero_grad()
-                loss = cross_entropy(learner(data.finish(images)), labels)
+                loss = cross_entropy(learner(images), labels)
                 loss.backward()
                 rule.step()
                 yield

@@ -67,7 +67,8 @@ def train(way: dict, asked: argparse.Namespace) -> dict[str, float]:
     import torch
     import torch.distributed as dist
 
-    from scalewise.frameworks.torch.data import Data, Finish, Samples
+    from scalewise.frameworks.torch.data import Data, Finish
+    from scalewise.frameworks.torch.samples import Held
     from scalewise.frameworks.torch.session import TorchSession
     from scalewise.probe import Unwatched
     from scalewise.spec import RunSpec
@@ -76,8 +77,8 @@ def train(way: dict, asked: argparse.Namespace) -> dict[str, float]:
     edge, classes = (32, 10) if asked.small else (224, 1000)
     dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
     count = 4 * asked.batch
-    pixels = torch.randint(0, 256, (count, 3, edge, edge), dtype=torch.uint8)
-    images = Samples(pixels, torch.randint(0, classes, (count,)))
+    pixels = torch.randint(0, 256, (count, edge, edge, 3), dtype=torch.uint8)
+    images = Held(pixels, torch.randint(0, classes, (count,)))
     spec = RunSpec.from_dict(
         {
             "topology": "1x1",
@@ -90,8 +91,9 @@ def train(way: dict, asked: argparse.Namespace) -> dict[str, float]:
             **way,
         }
     )
+    data = Data(images, images, classes, (3, edge, edge), Finish(1 / 255))
     began = time.perf_counter()
-    training = TorchSession(spec, Data(images, images, classes, Finish(1 / 255)), device)
+    training = TorchSession(spec, data, device)
     if spec.compile:
         training.compile()
     training.begin(0)

@@ -146,7 +146,7 @@ CELLS = {
 @cache
 def data_of(source: str | None) -> Data:
     """Read a data set once."""
-    return load(Source.of(source))
+    return load(Source.of(source or "digits"))
 
 
 @cache
@@ -162,8 +162,8 @@ def alone(
     learner = optimizer(spec)(net.parameters())
     order, losses = iter(Shards(len(data.train), spec, 0)), []
     for _ in range(STEPS):
-        inputs, labels = data.train[next(order)]
-        output = net(data.finish(inputs))
+        inputs, labels = data.train.batch(next(order), 0)
+        output = net(data.finish.on(torch.device("cpu"))(inputs))
         loss = cross_entropy(output.flatten(0, -2), labels.flatten())
         loss.backward()
         if clip is not None:

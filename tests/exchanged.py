@@ -70,7 +70,7 @@ def train(run: dict[str, Any], counted: Counted) -> dict[str, Any]:
     """Train one case; say what was exchanged in its last step, by its own account and by ours."""
     options = {**HIDDEN, **run.get("options", {})}
     spec = RunSpec.from_dict({**RUN, **run, "options": options})
-    training = TorchSession(spec, load(Source.of(None)), torch.device("cpu"))
+    training = TorchSession(spec, load(Source.of("digits")), torch.device("cpu"))
     training.begin(0)
     for _ in range(STEPS):
         counted.calls = []

@@ -9,6 +9,7 @@ from torch import nn
 
 from builders import a_run
 from scalewise.errors import PluginError, SpecError
+from scalewise.frameworks.data import idx
 from scalewise.frameworks.torch import source
 from scalewise.frameworks.torch.data import load
 from scalewise.frameworks.torch.order import Shards
@@ -120,24 +121,24 @@ def test_fewer_samples_than_replicas_are_refused():
 
 
 def test_the_embedded_digits_are_split_once_for_all():
-    data = load(Source.of(None))
+    data = load(Source.of("digits"))
     assert (len(data.train), len(data.validation), data.classes) == (1438, 359, 10)
-    images, labels = data.train[torch.arange(6)]
-    images = data.finish(images)
+    images, labels = data.train.batch(torch.arange(6), 0)
+    images = data.finish.on(torch.device("cpu"))(images)
     assert images.shape == (6, 1, 8, 8) and labels.shape == (6,)
     assert images.min() >= 0.0 and images.max() == 1.0
 
 
 def test_synthetic_data_has_the_size_that_was_asked_for():
     data = load(Source.of("synthetic:70x12x16"))
-    assert data.train.inputs.shape == (70, 1, 12, 16)
+    assert data.train.inputs.shape == (70, 12, 16, 1)
     again = load(Source.of("synthetic:70x12x16"))
     assert torch.equal(data.train.inputs, again.train.inputs)
 
 
 def write_idx(folder, *, zipped=False, images=6, labels=6):
     """Write the four files of an MNIST-like data set."""
-    for name in source.IDX.values():
+    for name in idx.FILES.values():
         if "images" in name:
             content = struct.pack(">4i", 0x803, images, 5, 4) + bytes(range(20)) * images
         else:
@@ -173,7 +174,7 @@ def test_images_without_labels_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ("nowhere", "no data folder nowhere"),
+        ("nowhere", "no data nowhere"),
         ("synthetic:0", "synthetic:0"),
         ("synthetic:", "synthetic:"),
         ("synthetic:10x3", "synthetic:10x3"),

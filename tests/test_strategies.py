@@ -311,7 +311,7 @@ def test_batch_normalization_takes_all_replicas_together_where_there_are_several
 @pytest.mark.usefixtures("normalizing")
 def test_synchronized_batch_normalization_needs_accelerators():
     with pytest.raises(SpecError, match="sync_batchnorm needs accelerators"):
-        TorchSession(a_synchronized(), load(Source.of(None)), torch.device("cpu"))
+        TorchSession(a_synchronized(), load(Source.of("digits")), torch.device("cpu"))
 
 
 def test_a_step_that_the_device_does_not_have_is_refused():

@@ -65,9 +65,11 @@ def train(spec: RunSpec, session: Session, probe: Probe, folder: Path, log: "Log
                 if not problem:
                     return done
                 _say_problem(problem, log)
+        quality = None
         with probe.span("validate", epoch=epoch) as validated:
             losses = session.losses()
-            quality = session.validate()
+            if spec.validates(epoch):
+                quality = session.validate()
         if log:
             probe.note(**_epoch(epoch, losses, quality))
             log.epoch(epoch, losses, quality, (samples, spent), _length(validated))

@@ -20,6 +20,8 @@ Backend = Literal["auto", "gloo", "nccl", "xccl", "mpi"]
 Start = Literal["torchrun", "srun", "mpirun", "direct", "command"]
 Recompute = Literal["none", "full", "selective"]
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
+Augment = Literal["none", "flip", "crop"]
+Broken = Literal["skip", "refuse"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,15 @@ class RunSpec:
     """Small batches that a batch passes the stages in; nothing means up to four for each stage."""
     data: str | None = None
     """A folder, ``synthetic:SAMPLES``, or nothing for the embedded data set."""
+    edge: int | None = None
+    """Pixels of a side that images are brought to; nothing means 224 for files, and leaves sets
+    of one size as they are."""
+    augment: Augment = "none"
+    """What chance does to training images: mirror them, or take a part of them and mirror it."""
+    broken: Broken = "skip"
+    """What happens to a file that is no whole image: it is told and left out, or ends the run."""
+    length: int | None = None
+    """Tokens of one sample of a text or a token file; nothing means 64."""
     workers: int = 0
     """Processes per rank that load data; 0 loads inside the rank itself."""
     threads: int = 1
@@ -95,6 +106,8 @@ class RunSpec:
     """Optimizer steps in total, warm-up included."""
     samples: int | None = None
     """Samples per device in total, rounded up to whole steps."""
+    validate_every: int = 1
+    """Epochs between two validations; the last epoch is always followed by one."""
     save: bool = False
     """Keep the trained weights in the run folder."""
     checkpoint_every: int | None = None
@@ -116,7 +129,7 @@ class RunSpec:
     """Settings that only this framework, strategy or workload knows."""
 
     def __post_init__(self) -> None:
-        for name in ("accumulate", "threads", "checkpoint_keep"):
+        for name in ("accumulate", "threads", "checkpoint_keep", "validate_every"):
             whole(name, getattr(self, name), least=1)
         for name in ("workers", "seed", "repeat", "trace", "warmup_steps", "noise_every"):
             whole(name, getattr(self, name), least=0)
@@ -251,6 +264,10 @@ class RunSpec:
         assert self.batch is not None  # A program's is observed, not said.
         return self.batch * self.accumulate * self.replicas
 
+    def validates(self, epoch: int) -> bool:
+        """Say whether an epoch, counted from 0, is followed by a validation."""
+        return (epoch + 1) % self.validate_every == 0 or epoch + 1 == (self.epochs or 1)
+
     @property
     def lr_factor(self) -> float:
         """What the rule makes of ``lr`` at this global batch.
@@ -357,19 +374,22 @@ def _share(given: dict[str, Any]) -> int:
 
 _OF_PROGRAMS = ("digest", "stop_after", "samples_per_step", "trace", "loaders_alone")
 _NOT_OF_PROGRAMS = (
-    "batch", "workload", "strategy", "parallelism", "data", "workers", "backend", "remainder",
+    "batch", "workload", "strategy", "parallelism", "data", "edge", "augment", "broken", "length",
+    "workers", "backend", "remainder",
     "optimizer", "lr", "accumulate", "precision", "compile", "epochs", "steps", "samples", "save",
     "pipeline_schedule", "micro_batches", "recompute", "lr_rule", "base_batch", "warmup_steps",
     "warmup_epochs", "schedule", "clip", "checkpoint_every", "checkpoint_keep", "resume",
-    "noise_every", "optimizer_step", "sync_batchnorm", "ema", "options",
+    "noise_every", "validate_every", "optimizer_step", "sync_batchnorm", "ema", "options",
 )  # fmt: skip
 _COUNTS = (
     "batch", "epochs", "steps", "samples", "micro_batches", "base_batch", "stop_after",
-    "samples_per_step", "checkpoint_every",
+    "samples_per_step", "checkpoint_every", "edge", "length",
 )  # fmt: skip
 RUN_KEYS = [each.name for each in fields(RunSpec)] + ["global_batch"]
 _CHOICES: dict[str, tuple[str, ...]] = {
     "remainder": get_args(Remainder),
+    "augment": get_args(Augment),
+    "broken": get_args(Broken),
     "precision": get_args(Precision),
     "optimizer": get_args(Optimizer),
     "optimizer_step": get_args(OptimizerStep),

@@ -50,13 +50,19 @@ class Torch:
                 "noise_every compares the gradients of whole replicas, which ddp and zero1 have",
                 hint="leave noise_every out, or strategy and parallelism",
             )
-        source = Source.of(spec.data, spec.workload)
-        if source.kind == "synthetic" and source.shape[0] < spec.replicas:
-            raise too_few(source.shape[0], spec.replicas)
+        source = Source.of_run(spec)
+        if source.count and source.count < spec.replicas:
+            raise too_few(source.count, spec.replicas)
+        if source.on_device and spec.workers:
+            raise SpecError(
+                "what lies on the device already needs no workers, and this run has "
+                f"{spec.workers} per rank",
+                hint="leave workers out",
+            )
         if spec.options:
             _check_options(spec)
         by_blocks = spec.recompute != "none" or spec.compile == "blocks"
-        of_tokens = source.kind in ("tokens", "text")
+        of_tokens = isinstance(source.shape, int)
         split = spec.degrees.degree > 1
         if split or by_blocks or of_tokens or spec.options or spec.sync_batchnorm:
             from scalewise.frameworks.torch.splits import refuse_impossible

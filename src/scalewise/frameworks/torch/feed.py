@@ -6,7 +6,7 @@ accelerator bytes travel out of pinned memory in a queue of their own, and
 become what the model sees over there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -14,13 +14,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from scalewise.frameworks.torch.data import Data, Finish
+from scalewise.frameworks.torch.data import Data
 from scalewise.frameworks.torch.device import module_of
 from scalewise.frameworks.torch.order import Shards
+from scalewise.frameworks.torch.samples import Batch
 from scalewise.spec import RunSpec
-
-Batch = tuple[Tensor, Tensor]
-"""Inputs and their labels."""
 
 
 class Pass(NamedTuple):
@@ -44,7 +42,7 @@ class Order(Sampler[Request]):
 
     def __init__(self, shards: Shards, checks: Sequence[Tensor], spec: RunSpec, total: int) -> None:
         self._shards, self._checks = shards, checks
-        self._micro, self._by_epochs = spec.accumulate, spec.epochs is not None
+        self._micro, self._spec = spec.accumulate, spec
         self._total = total
         """Optimizer steps of the whole training."""
         self.first = Pass(0)
@@ -55,7 +53,8 @@ class Order(Sampler[Request]):
         while True:
             yield now
             done = min((now.epoch + 1) * self._shards.steps, self._total)
-            if not now.checks and (self._by_epochs or done == self._total):
+            due = self._spec.validates(now.epoch) if self._spec.epochs else done == self._total
+            if due and not now.checks:
                 now = Pass(now.epoch, checks=True)
             elif done < self._total:
                 now = Pass(now.epoch + 1)
@@ -82,12 +81,13 @@ class Order(Sampler[Request]):
 class Answers(Dataset[Batch]):
     """The batch of a request, as it travels or as the model sees it."""
 
-    def __init__(self, data: Data, finish: Finish | None) -> None:
-        self._data, self._finish = data, finish
+    def __init__(self, data: Data, *, finished: bool) -> None:
+        self._data = data
+        self._finish = data.finish.on(torch.device("cpu")) if finished else None
 
     def __getitem__(self, request: Request) -> Batch:
         samples = self._data.validation if request.checks else self._data.train
-        inputs, labels = samples[request.indices]
+        inputs, labels = samples.batch(request.indices, request.epoch)
         return (self._finish(inputs) if self._finish else inputs), labels
 
 
@@ -95,14 +95,14 @@ class Feed:
     """The batches of one rank. Whoever asks in the usual order never waits for a new beginning."""
 
     def __init__(self, data: Data, order: Order, spec: RunSpec, device: torch.device) -> None:
-        self._order, self._device, self._finish = order, device, data.finish
-        here = device.type == "cpu"
+        self._order, self._device, self._finish = order, device, data.finish.on(device)
+        travels = device.type == "cuda" and not data.on_device
         self._loader: DataLoader[Batch] = DataLoader(
-            Answers(data, data.finish if here else None),
+            Answers(data, finished=device.type == "cpu"),
             batch_size=None,
             sampler=order,
             num_workers=spec.workers,
-            pin_memory=device.type == "cuda",
+            pin_memory=travels,
             generator=torch.Generator(),  # The training's own chance is not drawn from.
         )
         self._batches: Iterator[Batch] = iter(())
@@ -146,7 +146,9 @@ class Feed:
 class Travels:
     """Batches that travel to an accelerator while it computes, one ahead of its need."""
 
-    def __init__(self, batches: Iterator[Batch], finish: Finish, device: torch.device) -> None:
+    def __init__(
+        self, batches: Iterator[Batch], finish: Callable[[Tensor], Tensor], device: torch.device
+    ) -> None:
         self._batches, self._finish, self._device = batches, finish, device
         self._handle = module_of(device.type)
         self._queue = self._handle.Stream(device)

@@ -10,6 +10,9 @@ from torch.utils.data import Sampler
 from scalewise.frameworks import too_few
 from scalewise.spec import Remainder, RunSpec
 
+IGNORED = -100
+"""The label of a sample that does not count, as PyTorch's losses have it."""
+
 
 class Shards(Sampler[Tensor]):
     """Which samples one replica sees, micro-step by micro-step.

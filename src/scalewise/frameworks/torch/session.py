@@ -16,7 +16,7 @@ from scalewise import plugins
 from scalewise.frameworks import Outline, Quality
 from scalewise.frameworks.learning import Rates
 from scalewise.frameworks.loop import say
-from scalewise.frameworks.torch import checkpoint, options_for, workload
+from scalewise.frameworks.torch import checkpoint, compiled, options_for, workload
 from scalewise.frameworks.torch import device as devices
 from scalewise.frameworks.torch.arrivals import Arrivals
 from scalewise.frameworks.torch.average import Average
@@ -27,7 +27,7 @@ from scalewise.frameworks.torch.clip import clip
 from scalewise.frameworks.torch.data import Data, load
 from scalewise.frameworks.torch.feed import Feed, Order, Pass
 from scalewise.frameworks.torch.mesh import mesh_of, place_in_model, replica
-from scalewise.frameworks.torch.order import Shards, checks, steps_of
+from scalewise.frameworks.torch.order import IGNORED, Shards, checks, steps_of
 from scalewise.frameworks.torch.precision import Scaler, precise
 from scalewise.frameworks.torch.source import Source
 from scalewise.frameworks.torch.state import held, parameters_of
@@ -47,6 +47,8 @@ STACK = 1000
 @contextmanager
 def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TorchSession"]:
     """Set up a training, its spans told to the probe, and take it down again."""
+    if spec.compile:
+        compiled.keep_in(probe.folder.parent)
     device = devices.bind(spec)
     backend, why = devices.backend(spec, device)
     probe.note(device=devices.name(device), backend=backend, threads=torch.get_num_threads())
@@ -56,7 +58,11 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TorchSession"]:
         dist.init_process_group(backend)
         dist.barrier()
     with probe.span("data"):
-        data = _in_turn(lambda: load(Source.of(spec.data, spec.workload)))
+        source = Source.of_run(spec)
+        listed = source.kind == "images"
+        data = load(source, spec, _told) if listed else _in_turn(lambda: load(source, spec))
+        if source.on_device:
+            data = data.on(device)
     with probe.span("build"):
         training = TorchSession(spec, data, device)
         # From here on chance (dropout) is each rank's own.
@@ -64,6 +70,10 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TorchSession"]:
     if spec.compile:
         with probe.span("compile"):
             training.compile()
+        if graphs := compiled.found():
+            probe.note(compiled=graphs)
+            if rank == 0:
+                say(f"compiled       {graphs['made']} graphs anew, {graphs['found']} found")
     if device.type != "cpu":
         probe.use(devices.EventClock(device))
     yield training
@@ -79,6 +89,15 @@ def _in_turn(prepare: Callable[[], Data]) -> Data:
     data = prepare() if first else None
     dist.barrier()
     return data or prepare()
+
+
+def _told(make: Callable[[], bytes]) -> bytes:
+    """Let one rank find something out and tell all: nobody else asks the file system."""
+    box: list[bytes | None] = [make() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(box)
+    found = box[0]
+    assert found is not None
+    return found
 
 
 def model_of(spec: RunSpec, data: Data, device: torch.device) -> nn.Module:
@@ -151,7 +170,8 @@ class TorchSession:
     def compile(self) -> None:
         """Compile forward and backward on one batch that teaches nothing."""
         inputs, labels = self._data.blank(self._spec.batch or 1)
-        inputs, labels = self._data.finish(inputs.to(self._device)), labels.to(self._device)
+        inputs = self._data.finish.on(self._device)(inputs.to(self._device))
+        labels = labels.to(self._device)
         with torch.random.fork_rng():
             self._parallel.forward_backward(inputs, labels, 1.0, Unwatched(), sync=True)
         self._parallel.optimizer.zero_grad()
@@ -404,4 +424,5 @@ def _score(output: Tensor, labels: Tensor) -> Tensor:
     """Return how many places are right, the sum of their losses, and their number."""
     right = (output.argmax(-1) == labels).sum()
     loss = cross_entropy(output.float().flatten(0, -2), labels.flatten(), reduction="sum")
-    return torch.stack([right.double(), loss.double(), loss.new_tensor(labels.numel()).double()])
+    places = (labels != IGNORED).sum()
+    return torch.stack([right.double(), loss.double(), places.double()])

@@ -1,124 +1,138 @@
-"""Where the data comes from, and whether it is there; standard library only."""
+"""Where the data comes from, and whether it is there; no engine."""
 
-import gzip
 import re
-import struct
-import zlib
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 from scalewise.errors import PluginError, SpecError
+from scalewise.spec import RunSpec
 
-IDX = {
-    "train images": "train-images-idx3-ubyte",
-    "train labels": "train-labels-idx1-ubyte",
-    "validation images": "t10k-images-idx3-ubyte",
-    "validation labels": "t10k-labels-idx1-ubyte",
-}
-
-
-OF_WORKLOADS = {"gpt": "tokens:10000"}
+Kind = Literal[
+    "digits", "synthetic", "made-up tokens", "packed", "cifar", "idx", "tokens", "images"
+]
+Shape = tuple[int, int, int] | int
+"""Channels, height and width of an image, or the number of tokens of a sequence."""
 LENGTH = 64
-"""Tokens of one sample of a text, or of made-up ones."""
+"""Tokens of one sample, unless a run says otherwise."""
+EDGE = 224
+"""Pixels of a side that images of any size are brought to, unless a run says otherwise."""
+VOCABULARY = 36
+"""Words of a made-up language: as many as there are digits and letters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The embedded digits, synthetic images or tokens, a text, or a folder of MNIST idx files."""
+    """A data set: the embedded digits, a made-up one, or one of the formats of files."""
 
-    kind: str
-    folder: Path = Path()
-    shape: tuple[int, int, int] = (0, 0, 0)
-    """Samples, height and width of synthetic images; samples, length and 1 of tokens."""
+    kind: Kind
+    path: Path = Path()
+    count: int = 0
+    """Samples of a made-up set."""
+    shape: Shape = 0
+    """What a model sees of one sample."""
+    vocabulary: int = VOCABULARY
+    """Words of a made-up language."""
+    on_device: bool = False
+    """Whether a made-up set lies on the device from the start, and nothing needs to travel."""
 
     @classmethod
-    def of(cls, data: str | None, workload: str | None = None) -> "Source":
-        """Read a run's ``data`` field; refuse what is not there.
+    def of_run(cls, spec: RunSpec) -> "Source":
+        """Read what a run says of its data; refuse what is not there.
 
-        Where the run names none it is the embedded digits, or made-up tokens for a
+        Where it names none it is the embedded digits, or made-up tokens for a
         workload that learns from those.
+        """
+        usual = "tokens:10000" if str(spec.workload).startswith("gpt") else "digits"
+        return cls.of(spec.data or usual, edge=spec.edge, length=spec.length)
+
+    @classmethod
+    def of(cls, data: str, *, edge: int | None = None, length: int | None = None) -> "Source":
+        """Read a run's ``data`` field.
 
         >>> Source.of("synthetic:1000").shape
-        (1000, 28, 28)
+        (1, 28, 28)
         """
-        data = data or OF_WORKLOADS.get(workload or "", "digits")
+        kind = data.partition(":")[0]
         if data == "digits":
-            if find_spec("sklearn") is None:
-                raise PluginError(
-                    "the embedded digits come with scikit-learn, which is not installed",
-                    hint="pip install 'scalewise[digits]', or give data = \"synthetic:10000\"",
-                )
-            return cls("digits")
-        if data.partition(":")[0] == "synthetic":
-            return cls("synthetic", shape=_shape(data))
-        if data.partition(":")[0] == "tokens":
-            return cls("tokens", shape=_tokens(data))
-        folder = Path(data).expanduser()
-        if folder.is_file():
-            return cls("text", folder)
-        if not folder.is_dir():
-            raise SpecError(
-                f"there is no data folder {data}",
-                hint='give a folder of MNIST idx files, a text file, "digits", "synthetic:10000" '
-                'or "tokens:10000"',
-            )
-        found = cls("idx", folder)
-        for name in IDX:
-            found.idx(name)
-        return found
+            _refuse_no_digits()
+            return cls("digits", shape=_square(1, 8, edge))
+        if kind in ("synthetic", "synthetic-on-device"):
+            return _synthetic(data)
+        if kind == "tokens":
+            return _tokens(data)
+        return _files(data, edge, length)
 
-    @property
-    def sample(self) -> tuple[int, int, int] | int:
-        """What one sample looks like: channels, height and width, or a number of tokens."""
-        if self.kind == "text":
-            return LENGTH
-        if self.kind == "tokens":
-            return self.shape[1]
-        if self.kind == "idx":
-            return 1, *_edges(self.idx("train images"))
-        return (1, 8, 8) if self.kind == "digits" else (1, *self.shape[1:])
 
-    def idx(self, name: str) -> Path:
-        """Return the idx file of this name, plain or gzipped."""
-        for suffix in ("", ".gz"):
-            path = self.folder / (IDX[name] + suffix)
-            if path.is_file():
-                return path
-        raise SpecError(
-            f"data folder {self.folder} has no {name}: {IDX[name]} (or .gz)",
-            hint="MNIST and Fashion-MNIST come as four such files",
+def _square(channels: int, usual: int, edge: int | None) -> Shape:
+    return channels, edge or usual, edge or usual
+
+
+def _refuse_no_digits() -> None:
+    if find_spec("sklearn") is None:
+        raise PluginError(
+            "the embedded digits come with scikit-learn, which is not installed",
+            hint="pip install 'scalewise[digits]', or give data = \"synthetic:10000\"",
         )
 
 
-def _edges(images: Path) -> tuple[int, int]:
-    """Return the height and width of images, from the head of their idx file."""
-    try:
-        with gzip.open(images) if images.suffix == ".gz" else images.open("rb") as file:
-            _, _, height, width = struct.unpack(">4i", file.read(16))
-    except (OSError, EOFError, zlib.error, struct.error) as bad:
+def _files(data: str, edge: int | None, length: int | None) -> Source:
+    path = Path(data).expanduser()
+    if not path.exists():
         raise SpecError(
-            f"{images} is not a whole MNIST idx file: {bad}", hint="download it again"
-        ) from bad
-    return height, width
+            f"there is no data {data}",
+            hint="give a folder of images, packed images, CIFAR's batches or MNIST's idx files, a "
+            'text or token file, "digits", "synthetic:10000" or "tokens:10000"',
+        )
+    from scalewise.frameworks.data.kinds import kind_of
+
+    kind = kind_of(path)
+    if kind == "tokens":
+        return Source("tokens", path, shape=length or LENGTH)
+    if kind == "images":
+        return Source("images", path, shape=_square(3, EDGE, edge))
+    if kind == "cifar":
+        return Source("cifar", path, shape=_square(3, 32, edge))
+    if kind == "packed":
+        from scalewise.frameworks.data.packed import Packed
+
+        packed = Packed.of(path)
+        if edge not in (None, packed.edge):
+            raise SpecError(
+                f"{data} is packed at {packed.edge} pixels, and this run says edge {edge}",
+                hint=f"leave edge out, or pack it again with --edge {edge}",
+            )
+        return Source("packed", path, shape=_square(3, packed.edge, None))
+    from scalewise.frameworks.data import idx
+
+    height, width = idx.edges(path)
+    return Source("idx", path, shape=(1, edge or height, edge or width))
 
 
-def _tokens(data: str) -> tuple[int, int, int]:
-    found = re.fullmatch(r"tokens:(\d+)(?:x(\d+))?", data)
+def _synthetic(data: str) -> Source:
+    """Read ``synthetic:SAMPLES``, with a height and a width, with a number of channels."""
+    found = re.fullmatch(r"synthetic(-on-device)?:(\d+)(?:x(\d+)x(\d+)(?:x([13]))?)?", data)
+    if not found or not all(int(part or 1) for part in found.groups()[1:]):
+        raise SpecError(
+            f"not a synthetic data set: {data!r}",
+            hint='write "synthetic:SAMPLES", "synthetic:SAMPLESxHEIGHTxWIDTH", and x3 after that '
+            "for colours",
+        )
+    there, samples, height, width, channels = found.groups()
+    shape = int(channels or 1), int(height or 28), int(width or 28)
+    return Source("synthetic", count=int(samples), shape=shape, on_device=bool(there))
+
+
+def _tokens(data: str) -> Source:
+    found = re.fullmatch(r"tokens:(\d+)(?:x(\d+)(?:x(\d+))?)?", data)
     if not found or not all(int(part or 1) for part in found.groups()):
         raise SpecError(
             f"not a set of made-up tokens: {data!r}",
-            hint='write "tokens:SAMPLES" or "tokens:SAMPLESxLENGTH"',
+            hint='write "tokens:SAMPLES", "tokens:SAMPLESxLENGTH" or '
+            '"tokens:SAMPLESxLENGTHxVOCABULARY"',
         )
-    return int(found[1]), int(found[2] or LENGTH), 1
-
-
-def _shape(data: str) -> tuple[int, int, int]:
-    found = re.fullmatch(r"synthetic:(\d+)(?:x(\d+)x(\d+))?", data)
-    if not found or not all(int(part or 1) for part in found.groups()):
-        raise SpecError(
-            f"not a synthetic data set: {data!r}",
-            hint='write "synthetic:SAMPLES" or "synthetic:SAMPLESxHEIGHTxWIDTH"',
-        )
-    samples, height, width = found.groups()
-    return int(samples), int(height or 28), int(width or 28)
+    samples, length, words = (int(each) if each else None for each in found.groups())
+    return Source(
+        "made-up tokens", count=samples or 0, shape=length or LENGTH, vocabulary=words or VOCABULARY
+    )

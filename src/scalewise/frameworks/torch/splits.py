@@ -32,9 +32,8 @@ def refuse_impossible(spec: RunSpec) -> None:
             hint='write strategy = "fsdp", which shards more and goes with both',
         )
     by_blocks = {"recompute": spec.recompute != "none", "compile": spec.compile == "blocks"}
-    source = Source.of(spec.data, spec.workload)
     with torch.device("meta"):
-        model = build(spec, source.sample, 10)
+        model = build(spec, Source.of_run(spec).shape, 10)
     if spec.sync_batchnorm and not (whole and normalizes(model)):
         lacks = "has no batch normalization" if whole else "is split"
         raise SpecError(

@@ -1,0 +1,95 @@
+"""One stream of batches for training and validation, whatever was asked for before."""
+
+import pytest
+import torch
+
+from builders import a_run
+from scalewise.frameworks.torch.data import load
+from scalewise.frameworks.torch.feed import Feed, Order, Pass
+from scalewise.frameworks.torch.order import Shards, checks, steps_of
+from scalewise.frameworks.torch.source import Source
+
+CPU = torch.device("cpu")
+DATA = load(Source.of("synthetic:50x4x4"))
+
+
+def a_feed(**said):
+    """Return a feed over 50 samples, the order behind it, and how often it began anew."""
+    spec = a_run(framework="torch", workload="mlp", **{"batch": 8, "epochs": 3, **said})
+    shards = Shards(len(DATA.train), spec, 0)
+    total = steps_of(spec, len(DATA.train)) * (spec.epochs or 1)
+    _, batches = checks(len(DATA.validation), spec.batch, 0, spec.replicas)
+    order = Order(shards, batches, spec, total)
+    feed = Feed(DATA, order, spec, CPU)
+    began = []
+    start = feed.start
+    feed.start = lambda first: (began.append(first), start(first))[1]
+    return feed, order, began
+
+
+def taken(feed, order, one):
+    """Return the labels of a whole pass."""
+    feed.begin(one)
+    return [feed.take()[1].tolist() for _ in range(order.size(one))]
+
+
+def test_whoever_asks_in_the_usual_order_never_begins_anew():
+    feed, order, began = a_feed()
+    feed.start(Pass(0))
+    for epoch in range(3):
+        assert len(taken(feed, order, Pass(epoch))) == 6
+        assert len(taken(feed, order, Pass(epoch, checks=True))) == 2
+    assert began == [Pass(0)]
+
+
+def test_a_number_of_steps_passes_several_times_and_is_checked_at_its_end():
+    feed, order, began = a_feed(epochs=None, steps=14)
+    sizes = [order.size(one) for one in order.passes()]
+    assert list(order.passes()) == [Pass(0), Pass(1), Pass(2), Pass(2, checks=True)]
+    assert sizes == [6, 6, 2, 2]
+    for one in list(order.passes()):
+        taken(feed, order, one)
+    assert began == [Pass(0)]
+
+
+def test_a_pass_is_the_same_wherever_one_begins():
+    feed, order, _ = a_feed()
+    whole = taken(feed, order, Pass(1))
+    assert taken(feed, order, Pass(1, place=4)) == whole[4:]
+    assert taken(feed, order, Pass(1)) == whole
+
+
+def test_validation_in_the_midst_of_a_pass_takes_nothing_from_it():
+    feed, order, began = a_feed()
+    feed.begin(Pass(0))
+    first = [feed.take()[1].tolist() for _ in range(2)]
+    shown = taken(feed, order, Pass(0, checks=True))
+    assert first + taken(feed, order, Pass(0, place=2)) == taken(feed, order, Pass(0))
+    assert shown == taken(feed, order, Pass(2, checks=True))
+    assert len(began) > 1
+
+
+def test_a_pass_that_is_done_is_followed_by_what_validates():
+    feed, order, began = a_feed()
+    feed.begin(Pass(0, place=6))
+    assert order.size(Pass(0, place=6)) == 0
+    assert len(taken(feed, order, Pass(0, checks=True))) == 2
+    assert began == [Pass(0, place=6)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_workers_change_nothing(workers):
+    feed, order, _ = a_feed(workers=workers, accumulate=2, batch=4)
+    inline, same, _ = a_feed(accumulate=2, batch=4)
+    for one in (Pass(0), Pass(0, checks=True), Pass(1)):
+        assert taken(feed, order, one) == taken(inline, same, one)
+    feed.close()
+
+
+def test_the_chance_of_the_training_is_left_alone():
+    torch.manual_seed(1)
+    before = torch.random.get_rng_state()
+    feed, order, _ = a_feed(workers=1)
+    taken(feed, order, Pass(0))
+    feed.close()
+    assert torch.equal(torch.random.get_rng_state(), before)
