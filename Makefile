@@ -69,6 +69,7 @@ test-browser: .venv/.browser  ## The report in a real browser; installs Chromium
 bench: $(READY)  ## What we claim about speed: prints its figures.
 	$(BIN)/python benchmarks/fake.py
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/input.py
 
 bench-prediction: $(READY)  ## What we claim about predictions: every law and the default, cross-validated.
 	$(BIN)/python benchmarks/prediction.py --families

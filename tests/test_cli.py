@@ -34,6 +34,7 @@ VERBS = [
     "catalog",
     "plugins",
 ]
+GROUPS = {"data": ["make", "check"]}
 NAME = """a "quoted" student's study"""
 CSV = "devices,throughput,time\n1,240,556\n2,464,439\n4,892,380\n"
 TORCH = {"framework": "torch", "workload": "mnist-cnn"}
@@ -93,14 +94,19 @@ def published(tmp_path):
 
 def test_the_documented_verbs_are_there(scalewise):
     assert [command.callback.__name__ for command in app.registered_commands] == VERBS
+    groups = {each.name: each.typer_instance.registered_commands for each in app.registered_groups}
+    told = {name: [each.callback.__name__ for each in verbs] for name, verbs in groups.items()}
+    assert told == GROUPS
     code, out, _ = scalewise("--help")
     assert code == 0
-    assert all(f"\n  {verb} " in out for verb in VERBS)
+    assert all(f"\n  {verb} " in out for verb in [*VERBS, *GROUPS])
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    "verb", [*VERBS, *(f"{group} {verb}" for group, verbs in GROUPS.items() for verb in verbs)]
+)
 def test_help_gives_examples_each_on_a_line_of_its_own(verb, scalewise):
-    code, out, _ = scalewise(verb, "--help")
+    code, out, _ = scalewise(*verb.split(), "--help")
     lines = [line.strip() for line in out.splitlines()]
     examples = [line for line in lines if line.startswith(f"Example: scalewise {verb}")]
     assert code == 0

@@ -21,7 +21,18 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), ROOT / "studies" / "README.md"]
 CARDS = sorted(set((DOCS / "metrics").glob("*.md")) - {DOCS / "metrics" / "README.md"})
 HEADINGS = ["Question", "Formula", "Code", "Unit", "Example", "How it misleads"]
-COMMANDS = typer.main.get_command(app).commands
+
+
+def commands(group, above=""):
+    """Return every command by the words that give it, those of a group too."""
+    found = {}
+    for name, each in group.commands.items():
+        words = f"{above}{name}"
+        found |= commands(each, f"{words} ") if hasattr(each, "commands") else {words: each}
+    return found
+
+
+COMMANDS = commands(typer.main.get_command(app))
 ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type)]
 
 

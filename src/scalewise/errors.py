@@ -6,7 +6,8 @@ ScalewiseError
 ├── LaunchError      the job could not be started    -> the launcher says why
 │   └── RunFailed    a run started and did not end   -> its cause, rank and host are named
 ├── RecordError      a file cannot be read, written  -> free the disk, or run it again
-│   └── NewerSchema  a later scalewise wrote it      -> upgrade scalewise
+│   ├── NewerSchema  a later scalewise wrote it      -> upgrade scalewise
+│   └── Broken       a file of a data set is broken  -> its path is named
 └── NotEnoughData    the question needs more runs    -> measure more points
 """
 
@@ -45,6 +46,14 @@ class RecordError(ScalewiseError, OSError):
 
 class NewerSchema(RecordError):
     """A file was written by a later version than this one can read."""
+
+
+class Broken(RecordError):
+    """A file of a data set cannot be read as what it should be; ``path`` is the file."""
+
+    def __init__(self, problem: str, *, hint: str = "", path: str = "") -> None:
+        super().__init__(problem, hint=hint)
+        self.path = path
 
 
 class NotEnoughData(ScalewiseError, ValueError):

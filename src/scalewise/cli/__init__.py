@@ -4,6 +4,7 @@ Nothing heavy is imported before a command needs it: help comes in a blink.
 
 studies  carry a study out
 answers  answer from what was measured
+data     make and check data sets
 tools    beside a study
 """
 
@@ -15,7 +16,7 @@ import typer
 from scalewise.cli import studies  # noqa: F401 - its verbs come first in the help
 
 # isort: split
-from scalewise.cli import answers, tools  # noqa: F401 - their verbs follow
+from scalewise.cli import answers, data, tools  # noqa: F401 - their verbs follow
 from scalewise.cli.app import app
 from scalewise.errors import RunFailed, ScalewiseError
 

@@ -5,6 +5,7 @@ close FOLDER   say how the last attempt at it ended
 check FILE     read a JSON list of runs; answer what is wrong with each
 about NAME     answer what an engine sees of this machine
 export FILE    read a JSON request; write a checkpoint's weights as the serial model has them
+data FILE      read a JSON request; make or check a data set, and say how far it is
 collectives FILE   time the exchange between ranks; rank 0 leaves the answer in FILE
 
 Other answers are one line of JSON on stdout. The lab starts these in child processes
@@ -193,6 +194,16 @@ def do_export(argument: str) -> int:
     return 0
 
 
+def do_data(argument: str) -> int:
+    """Make or check a data set; answer what there is of it."""
+    try:
+        from scalewise.frameworks.data.verb import answer
+    except ScalewiseError as missing:
+        print(json.dumps({"answer": {"problem": str(missing), "hint": missing.hint}}))
+        return 0
+    return answer(json.loads(Path(argument).read_text(encoding="utf-8")))
+
+
 def do_about(argument: str) -> int:
     """Answer an engine's version and what it sees of this machine."""
     try:
@@ -232,6 +243,7 @@ VERBS: dict[str, Callable[[str], int]] = {
     "check": do_check,
     "about": do_about,
     "export": do_export,
+    "data": do_data,
     "collectives": do_collectives,
 }
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,10 @@ from scalewise.errors import LaunchError
 TAG = "SCALEWISE_RUN"
 GRACE = 5.0
 """Seconds between asking a process to end and ending it."""
+
+
+TIDY = 60.0
+"""Seconds in which a process may remove what it has half made."""
 
 
 def start(argv: Sequence[str], env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
@@ -136,6 +140,62 @@ def ask(verb: str, argument: str, *, timeout: float = 120.0) -> Any:
     except (subprocess.CalledProcessError, ValueError, IndexError) as bad:
         words = getattr(bad, "stderr", "") or str(bad)
         raise LaunchError(f"{verb} {argument} failed: {words.strip().splitlines()[-1]}") from bad
+
+
+def follow(verb: str, asked: Mapping[str, Any], heard: Callable[[Any], None]) -> Any:
+    """Start a worker's verb with a request; pass on what it says on its way, return its answer.
+
+    It may take as long as it takes. Whatever happens here, Ctrl-C included, it is asked
+    to end and given time to tidy up, and no process is left.
+    """
+    with tempfile.TemporaryDirectory(prefix="scalewise-") as home:
+        request, log = Path(home, "request.json"), Path(home, "log.txt")
+        request.write_text(json.dumps(asked), encoding="utf-8")
+        argv = [sys.executable, "-m", "scalewise.frameworks", verb, str(request)]
+        with log.open("wb") as errors:
+            child = subprocess.Popen(
+                argv,
+                env={**_clean(os.environ), TAG: home},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        try:
+            answer = _heard(child, heard)
+            child.wait()
+            if answer is None:
+                words = _last_words(log) if log.stat().st_size else f"exit code {child.returncode}"
+                raise LaunchError(f"{verb} ended without an answer: {words}")
+            return answer
+        finally:
+            try:
+                if child.poll() is None:
+                    child.terminate()
+                    child.wait(TIDY)
+            except subprocess.TimeoutExpired:
+                pass
+            finally:  # Also when a second Ctrl-C cuts the waiting short.
+                if child.poll() is None:
+                    end(Path(home))
+                    child.wait()
+
+
+def _heard(child: subprocess.Popen[bytes], heard: Callable[[Any], None]) -> Any:
+    """Pass on what a child says, line by line; return its answer, or nothing."""
+    assert child.stdout is not None
+    answer = None
+    with child.stdout as lines:
+        for line in lines:
+            try:
+                said = json.loads(line)
+            except ValueError as bad:
+                raise LaunchError(f"the worker said what cannot be read: {line!r}") from bad
+            if "answer" in said:
+                answer = said["answer"]
+            else:
+                heard(said)
+    return answer
 
 
 def meet(verb: str, file: Path, *, ranks: int, timeout: float = 60.0) -> Any:

@@ -1,0 +1,115 @@
+"""Verbs about data sets: data make, data check."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scalewise.cli.app import app
+from scalewise.cli.options import Json
+
+data = typer.Typer(
+    help="Make a data set, or look at every file of one.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(data, name="data")
+
+QUIET = 2.0
+"""Seconds before a word about how far it is."""
+EVERY = 10.0
+"""Seconds between two lines of a log."""
+
+
+@data.command()
+def make(  # noqa: PLR0913 - each is an option
+    to: Annotated[Path, typer.Argument(metavar="TO", help="The folder to make.")],
+    like: Annotated[
+        str | None, typer.Option(help="As large as micro-224 or tiny-224, in images and classes.")
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FOLDER",
+            help="Tiny ImageNet, or any image folder; without it, images are made up.",
+        ),
+    ] = None,
+    images: Annotated[
+        int | None, typer.Option(help="Training images in all; a tenth as many validate.")
+    ] = None,
+    classes: Annotated[int | None, typer.Option(help="The first so many classes.")] = None,
+    edge: Annotated[int, typer.Option(help="Width and height of every image.")] = 224,
+    seed: Annotated[int, typer.Option(help="Which images are drawn, or made up.")] = 0,
+    packed: Annotated[
+        bool, typer.Option("--packed", help="Decode them: raw pixels in a few large files.")
+    ] = False,
+) -> None:
+    """Make an image folder of one size, or packed images, and print its path.
+
+    Example: scalewise data make datasets/tiny-224 --like tiny-224 --from tiny-imagenet-200
+
+    Example: scalewise data make datasets/packed --packed --from datasets/tiny-224
+    """
+    from scalewise import datasets
+
+    recipe = datasets.Recipe(
+        to=to, like=like, source=source, images=images, classes=classes,
+        edge=edge, seed=seed, packed=packed,
+    )  # fmt: skip
+    with progress("making") as tell:
+        made = datasets.make(recipe, tell)
+    typer.echo(made)
+
+
+@data.command()
+def check(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A data set of any kind.")],
+    as_json: Json = False,
+) -> None:
+    """Look at every file of a data set; end with 1 if something is broken.
+
+    Example: scalewise data check datasets/tiny-224
+    """
+    from scalewise import datasets
+
+    with progress("checking") as tell:
+        found = datasets.check(folder, tell)
+    typer.echo(json.dumps(found.to_dict(), indent=1) if as_json else found)
+    if found.problems:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def progress(doing: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield what is told how far it is: a bar on a terminal, plain lines elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _lines(doing)
+        return
+    count = TextColumn("{task.completed:,.0f} of {task.total:,.0f}")
+    columns = (TextColumn(doing), BarColumn(), count)
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+        task = bar.add_task(doing, total=1)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _lines(doing: str) -> Callable[[int, int], None]:
+    said = time.monotonic() - EVERY + QUIET
+
+    def tell(done: int, total: int) -> None:
+        nonlocal said
+        if time.monotonic() - said > EVERY:
+            said = time.monotonic()
+            with suppress(OSError):  # Nobody listens: the work goes on.
+                print(f"{doing}: {done:,} of {total:,}", file=sys.stderr, flush=True)
+
+    return tell

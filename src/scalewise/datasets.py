@@ -1,0 +1,135 @@
+"""Make a data set, or check one; the worker reads and writes the files."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from scalewise.checks import choice, whole
+from scalewise.errors import SpecError
+from scalewise.launch.processes import follow
+
+LIKE = ("micro-224", "tiny-224")
+Tell = Callable[[int, int], None]
+"""Is told how many samples are done, and of how many."""
+SHOWN = 20
+"""Problems that are printed; ``--json`` has all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What to make of what; nothing means what the likeness says, or all there is."""
+
+    to: Path
+    like: str | None = None
+    source: Path | None = None
+    images: int | None = None
+    classes: int | None = None
+    edge: int = 224
+    seed: int = 0
+    packed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.like is not None:
+            choice("--like", self.like, LIKE)
+        for name in ("images", "classes", "edge"):
+            if (value := getattr(self, name)) is not None:
+                whole(f"--{name}", value, least=1)
+        whole("--seed", self.seed, least=0)
+        if self.images and self.classes and self.images < self.classes:
+            raise SpecError(f"{self.images} images do not reach for {self.classes} classes")
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What was written."""
+
+    path: Path
+    classes: int
+    train: int
+    validation: int
+    edge: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}  ({self.classes} classes, {self.train:,} training and "
+            f"{self.validation:,} validation images of {self.edge} × {self.edge})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was found in a data set; ``problems`` keep it from being used as it should."""
+
+    kind: str
+    folder: str
+    counts: Mapping[str, Mapping[str, int]]
+    sizes: Mapping[str, int]
+    modes: Mapping[str, int]
+    formats: Mapping[str, int]
+    problems: list[Mapping[str, str]]
+    notes: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what other programs read."""
+        return {"schema": 1, **asdict(self)}
+
+    def __str__(self) -> str:
+        lines = [f"{self.folder}: {self.kind}"]
+        lines += [f"  {name}: {_counted(classes)}" for name, classes in self.counts.items()]
+        for what in ("sizes", "modes", "formats"):
+            if often := getattr(self, what):
+                lines.append(f"  {what}: {_most(often)}")
+        lines += [f"  note: {note}" for note in self.notes[:SHOWN]]
+        lines += _more(self.notes, "notes")
+        lines += [f"  problem: {each['problem']}" for each in self.problems[:SHOWN]]
+        lines += _more(self.problems, "problems")
+        if not self.problems:
+            lines.append("  no problems")
+        return "\n".join(lines)
+
+
+def make(recipe: Recipe, tell: Tell) -> Made:
+    """Write a data set; it bears its name only when it is whole."""
+    to, source = recipe.to, recipe.source
+    asked = {
+        "do": "make",
+        **asdict(recipe),
+        "to": str(to.absolute()),
+        "source": str(source.absolute()) if source else None,
+    }
+    answer = _answer(asked, tell)
+    return Made(to, answer["classes"], answer["train"], answer["validation"], answer["edge"])
+
+
+def check(folder: Path, tell: Tell) -> Checked:
+    """Look at every file of a data set."""
+    return Checked(**_answer({"do": "check", "folder": str(folder)}, tell))
+
+
+def _answer(asked: Mapping[str, Any], tell: Tell) -> Any:
+    answer = follow("data", asked, lambda said: tell(said["done"], said["total"]))
+    if "problem" in answer:
+        raise SpecError(answer["problem"], hint=answer["hint"])
+    return answer
+
+
+def _counted(classes: Mapping[str, int]) -> str:
+    """Say how many there are, and whether the classes are alike."""
+    if list(classes) == ["tokens"]:
+        return f"{classes['tokens']:,} tokens"
+    least, most = min(classes, key=classes.__getitem__), max(classes, key=classes.__getitem__)
+    each = f"{classes[least]:,} each"
+    if classes[least] != classes[most]:
+        each = f"from {classes[least]:,} ({least}) to {classes[most]:,} ({most})"
+    return f"{sum(classes.values()):,} images in {len(classes):,} classes, {each}"
+
+
+def _most(often: Mapping[str, int], kept: int = 5) -> str:
+    parts = [f"{name} ({count:,})" for name, count in list(often.items())[:kept]]
+    return ", ".join(parts) + (f" and {len(often) - kept} others" if len(often) > kept else "")
+
+
+def _more(found: list[Any], what: str) -> list[str]:
+    beyond = len(found) - SHOWN
+    return [f"  … and {beyond:,} {what} more; --json has all"] if beyond > 0 else []

@@ -1,0 +1,199 @@
+"""Look at a whole data set: every file is decoded, every checksum compared.
+
+*Problems* keep a set from being trained on as it should; *notes* are worth knowing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scalewise.errors import Broken, ScalewiseError, SpecError
+from scalewise.frameworks.data import Labels, cifar, idx, kinds, shown, tokens
+from scalewise.frameworks.data.folder import Listing, Split, scanned
+from scalewise.frameworks.data.pool import cores, spread
+
+Tell = Callable[[int, int], None]
+PIECE = 128
+"""Files that a process looks at, at a time."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found in a data set."""
+
+    kind: str
+    folder: str
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Samples of each class, by split; tokens have no classes and are counted as one."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """How many images have each size, width x height."""
+    modes: dict[str, int] = field(default_factory=dict)
+    formats: dict[str, int] = field(default_factory=dict)
+    problems: list[dict[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def problem(self, words: str, path: str = "") -> None:
+        """Keep what is wrong, and the file that it is about."""
+        self.problems.append({"path": shown(path), "problem": words})
+
+
+def checked(folder: Path, tell: Tell, processes: int | None = None) -> dict[str, Any]:
+    """Look at a data set of any kind; return what was found, for JSON."""
+    kind = kinds.kind_of(folder)
+    found = Findings(kind, shown(folder))
+    look = {"images": _images, "packed": _packed, "cifar": _cifar, "idx": _idx, "tokens": _tokens}
+    try:
+        look[kind](folder, found, tell, processes or cores())
+    except ScalewiseError as bad:
+        found.problem(str(bad), bad.path if isinstance(bad, Broken) else "")
+    return asdict(found)
+
+
+def _images(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
+    listing = _listed(folder, found)
+    splits = {"train": listing.train, "validation": listing.validation} if listing else {}
+    for name, split in splits.items():
+        found.counts[name] = _counts(listing.classes, split.labels) if listing else {}
+    paths = _paths(folder, splits)
+    heads: Counter[tuple[str, str, tuple[int, int]]] = Counter()
+    done = 0
+    pieces = [paths[start : start + PIECE] for start in range(0, len(paths), PIECE)]
+    broken: list[tuple[str, str]] = []
+    for _, looked in spread(_looked_at, pieces, processes):
+        heads.update(looked[0])
+        broken += looked[1]
+        done += sum(looked[0].values()) + len(looked[1])
+        tell(done, len(paths))
+    for path, words in sorted(broken):
+        found.problem(words, path)
+    found.formats = _tally((form, often) for (form, _, _), often in heads.items())
+    found.modes = _tally((mode, often) for (_, mode, _), often in heads.items())
+    found.sizes = _tally((f"{w}x{h}", often) for (_, _, (w, h)), often in heads.items())
+    if len(found.sizes) > 1:
+        found.notes.append(f"images have {len(found.sizes)} sizes: each is cut to a square")
+    if odd := sum(often for mode, often in found.modes.items() if mode != "RGB"):
+        found.notes.append(f"{odd:,} images are not RGB: they are read as such")
+
+
+def _listed(folder: Path, found: Findings) -> Listing | None:
+    """List a folder, and say everything that is wrong or odd with its classes."""
+    root = str(folder)
+    try:
+        classes, files = scanned(root, "train")
+        empty = [name for name, names in zip(classes, files) if not names]
+        for name in empty:
+            found.problem(f"class {shown(name)} has no image in train", f"{root}/train/{name}")
+        if empty:
+            found.counts["train"] = {shown(n): len(names) for n, names in zip(classes, files)}
+            return None
+        listing = Listing.of(folder)
+    except SpecError as bad:
+        found.problem(str(bad))
+        return None
+    if listing.cut:
+        found.notes.append("there is no val folder: every fifth image of train validates")
+    else:
+        held = np.bincount(listing.validation.labels, minlength=len(classes))
+        for name in (name for name, count in zip(classes, held) if not count):
+            found.notes.append(f"class {shown(name)} has no validation image")
+    return listing
+
+
+def _paths(folder: Path, splits: Mapping[str, Split]) -> list[str]:
+    """Return every image file, also of a folder that cannot be trained on."""
+    names = [split.name(n) for split in splits.values() for n in range(len(split))]
+    if not splits:
+        for part in ("train", "val", "validation"):
+            if (folder / part).is_dir():
+                names += _names(str(folder), part)
+    return [f"{folder}/{name}" for name in names]
+
+
+def _names(root: str, part: str) -> list[str]:
+    try:
+        return [name for names in scanned(root, part)[1] for name in names]
+    except SpecError:  # It was said already.
+        return []
+
+
+def _looked_at(
+    paths: Sequence[str],
+) -> tuple[Counter[tuple[str, str, tuple[int, int]]], list[tuple[str, str]]]:
+    """Decode files whole; return how many are of which kind, and those that are broken."""
+    from scalewise.frameworks.data.pixels import head
+
+    heads: Counter[tuple[str, str, tuple[int, int]]] = Counter()
+    broken = []
+    for path in paths:
+        try:
+            found = head(path, whole=True)
+            heads[found.format, found.mode, found.size] += 1
+        except Broken as bad:
+            broken.append((path, str(bad)))
+    return heads, broken
+
+
+def _packed(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
+    from scalewise.frameworks.data.packed import Packed
+
+    there = Packed.of(folder)
+    total = len(there.train) + len(there.validation)
+    found.sizes = {f"{there.edge}x{there.edge}": total}
+    done = 0
+    for name, rows in there.splits:
+        found.counts[name] = _counts(there.classes, rows.labels)
+        blocks = rows.layout.blocks
+        for number, words in spread(rows.damaged, range(len(blocks)), processes):
+            if words:
+                file, _ = rows.layout.place(blocks[number].start)
+                found.problem(words, f"{folder}/{file}")
+            done += len(blocks[number])
+            tell(done, total)
+
+
+def _cifar(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
+    there = cifar.read(folder)
+    found.counts["train"] = _counts(there.classes, there.train_labels)
+    found.counts["validation"] = _counts(there.classes, there.validation_labels)
+    _one_size(found, 32, 32)
+
+
+def _idx(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
+    for which in ("train", "validation"):
+        images, labels = idx.pair(folder, which)
+        classes = [str(n) for n in range(int(labels.max()) + 1)]
+        found.counts[which] = _counts(classes, labels.astype(np.int32))
+    _one_size(found, images.shape[2], images.shape[1])
+
+
+def _one_size(found: Findings, width: int, height: int) -> None:
+    found.sizes = {f"{width}x{height}": sum(sum(each.values()) for each in found.counts.values())}
+
+
+def _tokens(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
+    there = tokens.read(folder)
+    streams = {"train": there.train, "validation": there.validation}
+    for name, stream in streams.items():
+        if stream is not None:
+            found.counts[name] = {"tokens": len(stream)}
+            words = f"{name}: {stream.dtype.name}, tokens from 0 to {tokens.vocabulary(stream) - 1}"
+            found.notes.append(words)
+
+
+def _counts(classes: Sequence[str], labels: Labels) -> dict[str, int]:
+    often = np.bincount(labels, minlength=len(classes))
+    if len(often) > len(classes):
+        raise SpecError(f"a label is {len(often) - 1}, and there are {len(classes)} classes")
+    return {shown(name): int(count) for name, count in zip(classes, often)}
+
+
+def _tally(often: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Add up, most frequent first."""
+    found: Counter[str] = Counter()
+    for name, count in often:
+        found[name] += count
+    return dict(found.most_common())

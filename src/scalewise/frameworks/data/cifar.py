@@ -1,0 +1,165 @@
+"""CIFAR-10 and CIFAR-100 as their authors publish them: Python pickles of bytes.
+
+A pickle may call anything; these are read by one that lets arrays and plain values
+through and nothing else.
+"""
+
+import io
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scalewise.errors import Broken, SpecError
+from scalewise.frameworks.data import Labels, Pixels, shown
+
+EDGE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The files of one of the two sets, and the words in them."""
+
+    folder: str
+    train: tuple[str, ...]
+    validation: tuple[str, ...]
+    about: str
+    labels: str
+    names: str
+    classes: int
+
+
+VERSIONS = (
+    Version(
+        "cifar-10-batches-py", tuple(f"data_batch_{n}" for n in range(1, 6)), ("test_batch",),
+        "batches.meta", "labels", "label_names", 10,
+    ),
+    Version(
+        "cifar-100-python", ("train",), ("test",), "meta", "fine_labels", "fine_label_names", 100,
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Images in memory, their labels, and the names of their classes."""
+
+    train: Pixels
+    train_labels: Labels
+    validation: Pixels
+    validation_labels: Labels
+    classes: tuple[str, ...]
+
+
+def found(folder: Path) -> tuple[Path, Version] | None:
+    """Return where the files of a CIFAR lie, in the folder or one below, and which it is."""
+    for version in VERSIONS:
+        for place in (folder, folder / version.folder):
+            if (place / version.train[0]).is_file() and (place / version.validation[0]).is_file():
+                return place, version
+    return None
+
+
+def read(folder: Path) -> Images:
+    """Read a CIFAR into memory."""
+    there = found(folder)
+    if there is None:
+        raise SpecError(
+            f"{shown(folder)} has no CIFAR batches",
+            hint="it should hold data_batch_1 … data_batch_5 and test_batch, or train and test",
+        )
+    place, version = there
+    train = [_batch(place / name, version) for name in version.train]
+    held = [_batch(place / name, version) for name in version.validation]
+    return Images(
+        np.concatenate([pixels for pixels, _ in train]),
+        np.concatenate([labels for _, labels in train]),
+        np.concatenate([pixels for pixels, _ in held]),
+        np.concatenate([labels for _, labels in held]),
+        _names(place, version),
+    )
+
+
+def _batch(path: Path, version: Version) -> tuple[Pixels, Labels]:
+    """Return a file's images, as height × width × channels, and their labels."""
+    values = _unpickled(path)
+    try:
+        rows = np.asarray(values["data"])
+        labels = np.asarray(values[version.labels], dtype=np.int32)
+        if rows.dtype != np.uint8 or rows.shape != (len(labels), 3 * EDGE * EDGE):
+            raise ValueError(f"{rows.dtype} of {rows.shape} for {len(labels)} labels")
+        if len(labels) and not 0 <= labels.min() <= labels.max() < version.classes:
+            raise ValueError(f"labels from {labels.min()} to {labels.max()}")
+    except (KeyError, TypeError, ValueError, OverflowError) as bad:
+        raise _not_whole(path, f"{bad}") from bad
+    planes = rows.reshape(-1, 3, EDGE, EDGE)
+    return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels
+
+
+def _names(place: Path, version: Version) -> tuple[str, ...]:
+    """Return the names of the classes, or their numbers where nobody names them."""
+    if not (place / version.about).is_file():
+        return tuple(str(n) for n in range(version.classes))
+    names = _unpickled(place / version.about).get(version.names)
+    if not isinstance(names, list) or len(names) != version.classes:
+        raise _not_whole(place / version.about, f"it has no {version.classes} {version.names}")
+    return tuple(each.decode("latin1") if isinstance(each, bytes) else str(each) for each in names)
+
+
+def _unpickled(path: Path) -> dict[str, Any]:
+    """Return the table in a file, its keys as text, whichever Python wrote it."""
+    try:
+        values = _Plain(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+        if not isinstance(values, dict):
+            raise ValueError(f"a {type(values).__name__} is not a table")
+    except Exception as bad:  # A pickle fails in any way that its bytes choose.
+        raise _not_whole(path, str(bad) or type(bad).__name__) from bad
+    return {
+        key.decode("latin1") if isinstance(key, bytes) else str(key): each
+        for key, each in values.items()
+    }
+
+
+def _not_whole(path: Path, words: str) -> Broken:
+    return Broken(
+        f"{shown(path)} is not a whole CIFAR batch: {words}",
+        hint="download it again",
+        path=str(path),
+    )
+
+
+_reconstruct: Any = np.zeros(0).__reduce__()[0]
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    """Turn text into bytes, as pickles of Python 3 do for the oldest protocols."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"the encoding {encoding} is not allowed")
+    return text.encode("latin1")
+
+
+def _frombuffer(content: bytes, kind: Any, shape: tuple[int, ...], order: Any) -> Any:
+    """Make an array of bytes, as pickles of Python 3 do since their fifth protocol."""
+    return np.frombuffer(content, kind).reshape(shape, order=order)
+
+
+class _Plain(pickle.Unpickler):
+    """An unpickler that makes arrays and plain values, and calls nothing else."""
+
+    ALLOWED: dict[tuple[str, str], Any] = {  # noqa: RUF012 - never changed
+        ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+        ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+        ("numpy.core.numeric", "_frombuffer"): _frombuffer,
+        ("numpy._core.numeric", "_frombuffer"): _frombuffer,
+        ("numpy", "ndarray"): np.ndarray,
+        ("numpy", "dtype"): np.dtype,
+        ("_codecs", "encode"): _encode,
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return self.ALLOWED[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"{module}.{name} is not allowed in it") from None

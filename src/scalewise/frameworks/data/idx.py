@@ -1,0 +1,65 @@
+"""MNIST's own format: a magic number, the sizes, then bytes; plain or gzipped."""
+
+import gzip
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from scalewise.errors import SpecError
+from scalewise.frameworks.data import Pixels, shown
+
+FILES = {
+    "train images": "train-images-idx3-ubyte",
+    "train labels": "train-labels-idx1-ubyte",
+    "validation images": "t10k-images-idx3-ubyte",
+    "validation labels": "t10k-labels-idx1-ubyte",
+}
+
+
+def found(folder: Path, name: str) -> Path | None:
+    """Return the file of this name in ``FILES``, plain or gzipped, if it is there."""
+    for suffix in ("", ".gz"):
+        path = folder / (FILES[name] + suffix)
+        if path.is_file():
+            return path
+    return None
+
+
+def pair(folder: Path, which: str) -> tuple[Pixels, Pixels]:
+    """Return the images (count × height × width) and the labels of ``train`` or ``validation``."""
+    images = array(_there(folder, f"{which} images"), 3)
+    labels = array(_there(folder, f"{which} labels"), 1)
+    if len(images) != len(labels) or not len(labels):
+        raise SpecError(
+            f"{shown(folder)} has {len(images)} {which} images and {len(labels)} labels",
+            hint="download the four files again",
+        )
+    return images, labels
+
+
+def _there(folder: Path, name: str) -> Path:
+    path = found(folder, name)
+    if path is None:
+        raise SpecError(
+            f"data folder {shown(folder)} has no {name}: {FILES[name]} (or .gz)",
+            hint="MNIST and Fashion-MNIST come as four such files",
+        )
+    return path
+
+
+def array(path: Path, dimensions: int) -> Pixels:
+    """Return an idx file of bytes with this many dimensions."""
+    try:
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
+        magic, *sizes = struct.unpack_from(f">{1 + dimensions}I", content)
+        if magic != 0x0800 + dimensions:
+            raise ValueError(f"magic number {magic:#x}")
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(sizes)
+    except (OSError, EOFError, zlib.error, ValueError, struct.error) as bad:
+        raise SpecError(
+            f"{shown(path)} is not a whole MNIST idx file: {bad}", hint="download it again"
+        ) from bad

@@ -1,0 +1,30 @@
+"""Which data set a path is."""
+
+from pathlib import Path
+from typing import Literal
+
+from scalewise.errors import SpecError
+from scalewise.frameworks.data import cifar, idx, shown, tokens
+
+Kind = Literal["packed", "cifar", "idx", "tokens", "images"]
+
+
+def kind_of(path: Path) -> Kind:
+    """Return what a path holds, from the names in it alone; refuse what is none of these."""
+    if not path.exists():
+        raise SpecError(f"there is no data in {shown(path)}", hint="is the path right?")
+    if tokens.found(path):
+        return "tokens"
+    if (path / "index.json").is_file():
+        return "packed"
+    if cifar.found(path):
+        return "cifar"
+    if any(idx.found(path, name) for name in idx.FILES):
+        return "idx"
+    if (path / "train").is_dir():
+        return "images"
+    raise SpecError(
+        f"{shown(path)} is not a data set that scalewise knows",
+        hint="an image folder has train/CLASS/*.jpg; others are packed images, CIFAR's batches, "
+        "MNIST's idx files and token files",
+    )

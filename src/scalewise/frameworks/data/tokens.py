@@ -1,0 +1,83 @@
+"""Streams of tokens: uint16 files as nanoGPT writes them, numpy files, or the bytes of a text.
+
+All are memory-mapped: a rank holds what it reads, not the file.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scalewise.errors import Broken, SpecError
+from scalewise.frameworks.data import shown
+
+Stream = np.ndarray[Any, np.dtype[Any]]
+STRIDE = 2**24
+"""Tokens that are looked at together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What to train on, and what to validate on where that is a file of its own."""
+
+    train: Stream
+    validation: Stream | None
+    vocabulary: int | None
+    """How many tokens there are: 256 of bytes, else unknown before the stream was read."""
+
+
+def found(path: Path) -> tuple[Path, Path | None] | None:
+    """Return the files of a stream: one that is named, or train and val of a folder."""
+    if path.is_file():
+        return path, None
+    for ending in (".bin", ".npy"):
+        if (path / f"train{ending}").is_file():
+            held = path / f"val{ending}"
+            return path / f"train{ending}", held if held.is_file() else None
+    return None
+
+
+def read(path: Path) -> Tokens:
+    """Open a file, or the train.bin and val.bin (or .npy) of a folder."""
+    files = found(path)
+    if files is None:
+        raise SpecError(
+            f"there are no tokens in {shown(path)}",
+            hint="give a .bin of uint16, a .npy of integers, a text, or a folder with train.bin",
+        )
+    train, held = files
+    text = train.suffix not in (".bin", ".npy")
+    return Tokens(stream(train), stream(held) if held else None, 256 if text else None)
+
+
+def stream(path: Path) -> Stream:
+    """Return the tokens of one file, one after another."""
+    try:
+        if path.suffix == ".npy":
+            tokens: Stream = np.load(path, mmap_mode="r", allow_pickle=False)
+            if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
+                raise ValueError(f"{tokens.dtype} of shape {tokens.shape} are no tokens")
+        else:
+            kind = np.uint16 if path.suffix == ".bin" else np.uint8
+            size = path.stat().st_size
+            if not size or size % np.dtype(kind).itemsize:
+                raise ValueError(f"{size} bytes are no {np.dtype(kind).name}")
+            tokens = np.memmap(path, kind, "r")
+    except (OSError, ValueError, EOFError) as bad:
+        raise Broken(
+            f"{shown(path)} cannot be read as tokens: {bad}",
+            hint="a .bin holds uint16, a .npy one row of integers; anything else is read as text",
+            path=str(path),
+        ) from bad
+    if not len(tokens):
+        raise Broken(f"{shown(path)} holds no tokens", path=str(path))
+    return tokens
+
+
+def vocabulary(tokens: Stream) -> int:
+    """Return the largest token and one more; this reads the whole stream."""
+    parts = range(0, len(tokens), STRIDE)
+    if min(int(tokens[n : n + STRIDE].min()) for n in parts) < 0:
+        raise SpecError("a token is below 0", hint="tokens count from 0")
+    return 1 + max(int(tokens[n : n + STRIDE].max()) for n in parts)

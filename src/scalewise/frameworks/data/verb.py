@@ -1,0 +1,55 @@
+"""The worker's verb ``data``: what the lab asks for, and how far it is, line by line."""
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from scalewise.errors import ScalewiseError, SpecError
+
+EVERY = 0.2
+"""Seconds between two lines about how far it is."""
+
+
+def answer(asked: dict[str, Any]) -> int:
+    """Do what is asked; the last line on stdout is the answer, those before say how far it is."""
+    signal.signal(signal.SIGTERM, _leave)  # So that what is half-made is removed.
+    said = 0.0
+
+    def tell(done: int, total: int) -> None:
+        nonlocal said
+        if done == total or time.monotonic() - said > EVERY:
+            said = time.monotonic()
+            _say({"done": done, "total": total})
+
+    try:
+        _say({"answer": _done(asked, tell)})
+    except ScalewiseError as problem:
+        _say({"answer": {"problem": str(problem), "hint": problem.hint}})
+    return 0
+
+
+def _done(asked: dict[str, Any], tell: Any) -> dict[str, Any]:
+    if asked["do"] == "check":
+        from scalewise.frameworks.data.check import checked
+
+        return checked(Path(asked["folder"]), tell)
+    if asked["do"] == "make":
+        from scalewise.frameworks.data.make import Recipe, made
+
+        values = {key: each for key, each in asked.items() if key != "do"}
+        values["to"] = Path(values["to"])
+        values["source"] = Path(values["source"]) if values["source"] else None
+        return made(Recipe(**values), tell)
+    raise SpecError(f"the verb data cannot {asked['do']!r}", hint="it can make and check")
+
+
+def _say(line: dict[str, Any]) -> None:
+    print(json.dumps(line), flush=True)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)

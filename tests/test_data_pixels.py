@@ -1,0 +1,172 @@
+"""One image file: whatever it is, it comes out as a square of RGB, or is said to be broken."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pictures import photograph, picture, scene
+from scalewise.errors import Broken, ScalewiseError
+from scalewise.frameworks.data import pixels
+from scalewise.frameworks.data.pixels import Crop, decoded
+
+
+def jpeg(width, height, seed=0, quality=90):
+    file = io.BytesIO()
+    Image.fromarray(scene(width, height, seed)).save(file, "JPEG", quality=quality)
+    return file.getvalue()
+
+
+def in_full(content, edge):
+    """Decode every pixel, then resize the middle: what ours is held against."""
+    image = Image.open(io.BytesIO(content)).convert("RGB")
+    width, height = image.size
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    box = left, top, left + side, top + side
+    return np.asarray(image.resize((edge, edge), Image.Resampling.BILINEAR, box=box)).astype(int)
+
+
+@pytest.mark.parametrize("size", [(32, 32), (20, 20), (45, 33), (40, 60)])
+def test_an_image_that_is_hardly_shrunk_is_exactly_what_full_decoding_gives(size):
+    content = jpeg(*size)
+    assert (decoded(content, 32) == in_full(content, 32)).all()
+
+
+@pytest.mark.parametrize("size", [(500, 375), (224, 300), (335, 224), (452, 470)])
+@pytest.mark.parametrize("quality", [75, 97])
+def test_a_shrunk_jpeg_is_within_the_stated_tolerance(size, quality):
+    file = io.BytesIO()
+    Image.fromarray(photograph(*size)).save(file, "JPEG", quality=quality)
+    off = np.abs(decoded(file.getvalue(), 112) - in_full(file.getvalue(), 112))
+    assert off.any()
+    assert off.mean() <= 2
+    assert np.percentile(off, 99) <= 8
+
+
+def test_an_image_of_the_right_size_is_returned_untouched():
+    whole = np.asarray(Image.open(io.BytesIO(jpeg(32, 32))))
+    assert (decoded(jpeg(32, 32), 32) == whole).all()
+
+
+def test_pixels_are_written_where_they_are_wanted():
+    batch = np.zeros((3, 32, 32, 3), np.uint8)
+    assert decoded(jpeg(40, 40), 32, out=batch[1]).base is batch
+    assert batch[1].any()
+    assert not batch[0].any() and not batch[2].any()
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp"])
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "CMYK", "P", "1", "LA"])
+def test_every_mode_comes_out_as_rgb(tmp_path, name, mode):
+    if (name, mode) in {("a.jpg", each) for each in ("RGBA", "P", "LA")} | {("a.png", "CMYK")}:
+        pytest.skip("no such files")
+    found = decoded(picture(tmp_path / name, 32, 32, mode=mode), 32)
+    assert found.shape == (32, 32, 3)
+    assert found.dtype == np.uint8
+    wanted = np.asarray(Image.fromarray(scene(32, 32)).convert(mode).convert("RGB"))
+    assert np.abs(found.astype(int) - wanted).mean() < 8
+
+
+def test_a_png_with_another_name_is_known_by_its_bytes(tmp_path):
+    picture(tmp_path / "a.png", 32, 32)
+    (tmp_path / "a.png").rename(tmp_path / "a.jpg")
+    assert (decoded(tmp_path / "a.jpg", 32) == scene(32, 32)).all()
+
+
+def test_a_format_that_is_not_listed_is_read_all_the_same(tmp_path):
+    picture(tmp_path / "a.bmp", 32, 32, mode="RGB")
+    assert (decoded(tmp_path / "a.bmp", 32) == scene(32, 32)).all()
+
+
+def test_transparent_pixels_lie_on_white(tmp_path):
+    clear = np.zeros((8, 8, 4), np.uint8)
+    clear[:4, :, 3] = 255
+    Image.fromarray(clear).save(tmp_path / "a.png")
+    found = decoded(tmp_path / "a.png", 8)
+    assert (found[:4] == 0).all()
+    assert (found[4:] == 255).all()
+
+
+def test_sixteen_bits_become_the_upper_eight(tmp_path):
+    deep = (np.arange(64, dtype=np.uint16) * 1000).reshape(8, 8)
+    Image.fromarray(deep).save(tmp_path / "a.png")
+    assert (decoded(tmp_path / "a.png", 8)[:, :, 0] == deep >> 8).all()
+
+
+def test_the_orientation_that_a_camera_noted_is_ignored():
+    plain, turned = io.BytesIO(), io.BytesIO()
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(scene(32, 32)).save(plain, "JPEG")
+    Image.fromarray(scene(32, 32)).save(turned, "JPEG", exif=exif)
+    assert (decoded(turned.getvalue(), 32) == decoded(plain.getvalue(), 32)).all()
+
+
+BAD = {
+    "truncated": jpeg(200, 200)[:-400],
+    "headless": jpeg(200, 200)[:100],
+    "empty": b"",
+    "no image": b"<html>404 Not Found</html>",
+    "torn": b"\x89PNG\r\n\x1a\n" + bytes(60),
+    "webp": b"RIFF\x10\x00\x00\x00WEBPVP8 " + bytes(9),
+}
+
+
+@pytest.mark.parametrize("content", BAD.values(), ids=BAD)
+def test_a_broken_file_is_one_error_with_its_path(tmp_path, content):
+    path = tmp_path / "bad one.jpg"
+    path.write_bytes(content)
+    with pytest.raises(Broken, match=r"bad one\.jpg cannot be read: \w") as raised:
+        decoded(path, 32)
+    assert raised.value.path == str(path)
+    assert isinstance(raised.value, ScalewiseError) and raised.value.hint
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(pixels, "LARGEST", 1000)
+    with pytest.raises(Broken, match="40 × 30 pixels, as decompression bombs have"):
+        decoded(picture(tmp_path / "a.png"), 8)
+
+
+def test_a_missing_file_is_broken_too(tmp_path):
+    with pytest.raises(Broken, match="No such file"):
+        decoded(tmp_path / "a.jpg", 8)
+
+
+def test_a_name_that_is_no_text_can_be_told():
+    with pytest.raises(Broken, match=r"\\xff\.jpg cannot be read") as raised:
+        decoded("no/\udcff.jpg", 8)
+    str(raised.value).encode("ascii")
+
+
+def test_a_random_crop_depends_on_seed_epoch_and_index_alone():
+    content, crop = jpeg(80, 60), Crop(seed=3)
+
+    def cut(epoch, index, crop=crop):
+        return decoded(content, 24, crop=crop, epoch=epoch, index=index).tobytes()
+
+    assert cut(0, 0) == cut(0, 0)
+    assert len({cut(epoch, index) for epoch in range(4) for index in range(4)}) == 16
+    assert cut(0, 0, Crop(seed=4)) != cut(0, 0)
+
+
+@pytest.mark.parametrize("size", [(300, 200), (7, 900), (1, 1)])
+def test_random_crops_lie_within_the_image_and_have_the_shares_asked_for(size):
+    crop = Crop(seed=0, scale=(0.2, 0.5), ratio=(0.5, 2.0))
+    for index in range(200):
+        (left, top, right, bottom), _ = crop.drawn(1, index, size)
+        assert 0 <= left < right <= size[0] and 0 <= top < bottom <= size[1]
+        if size == (300, 200):
+            wide, high = right - left, bottom - top
+            assert 0.19 < wide * high / 60_000 < 0.51
+            assert 0.48 < wide / high < 2.08
+
+
+def test_half_of_the_crops_are_mirrored():
+    flips = [Crop(seed=0).drawn(0, index, (50, 50))[1] for index in range(1000)]
+    assert 430 < sum(flips) < 570
+    whole = Crop(seed=0, scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=1.0)
+    mirrored = decoded(jpeg(32, 32), 32, crop=whole)
+    assert (mirrored[:, ::-1] == decoded(jpeg(32, 32), 32)).all()
