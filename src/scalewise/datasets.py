@@ -1,10 +1,14 @@
-"""Make a data set, or check one; the worker reads and writes the files."""
+"""Make a data set, check one, or time its loading; the worker reads and writes the files."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from scalewise.analysis.figures import ranged, short
+from scalewise.analysis.measure.estimate import Estimate, within_run
 from scalewise.checks import choice, whole
 from scalewise.errors import SpecError
 from scalewise.launch.processes import follow
@@ -105,6 +109,61 @@ def make(recipe: Recipe, tell: Tell) -> Made:
 def check(folder: Path, tell: Tell) -> Checked:
     """Look at every file of a data set."""
     return Checked(**_answer({"do": "check", "folder": str(folder)}, tell))
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How fast so many workers load."""
+
+    workers: int
+    rate: Estimate
+    """Samples per second."""
+    first: float
+    """Seconds until the first batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Benched:
+    """How fast a data set is loaded for this machine's device."""
+
+    data: str
+    kind: str
+    device: str
+    samples: int
+    shape: tuple[int, ...]
+    batch: int
+    rates: tuple[Rate, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what other programs read."""
+        return {"schema": 1, **asdict(self)}
+
+    def __str__(self) -> str:
+        each = " × ".join(map(str, self.shape[::-1] if len(self.shape) > 1 else self.shape))
+        what = f"images of {each}" if len(self.shape) > 1 else f"sequences of {each} tokens"
+        lines = [
+            f"{self.data}: {self.kind}, {self.samples:,} {what}, batches of {self.batch}",
+            f"loaded for {self.device}, with nobody who trains",
+            "workers  samples/s                each worker  first batch",
+        ]
+        for row in self.rates:
+            share = row.rate.value / max(1, row.workers)
+            lines.append(
+                f"{row.workers:>7}  {ranged(row.rate):<23}  {short(share):>11}  {row.first:>9.2f} s"
+            )
+        return "\n".join(lines)
+
+
+def bench(data: str, asked: Mapping[str, Any], tell: Tell) -> Benched:
+    """Load a data set as a training would, once with each number of workers."""
+    answer = _answer({"do": "bench", "data": data, **asked}, tell)
+    rates = []
+    for row in answer.pop("rows"):
+        seconds = np.array(row["seconds"])
+        value = answer["batch"] / float(seconds.mean())
+        rates.append(Rate(row["workers"], within_run(value, seconds), row["first"]))
+    shape = tuple(answer.pop("shape"))
+    return Benched(data, shape=shape, rates=tuple(rates), **answer)
 
 
 def _answer(asked: Mapping[str, Any], tell: Tell) -> Any:

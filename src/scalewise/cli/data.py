@@ -1,4 +1,4 @@
-"""Verbs about data sets: data make, data check."""
+"""Verbs about data sets: data make, data check, data bench."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from scalewise.cli.app import app
 from scalewise.cli.options import Json
 
 data = typer.Typer(
-    help="Make a data set, or look at every file of one.",
+    help="Make a data set, look at every file of one, or time its loading.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -83,6 +83,53 @@ def check(
     typer.echo(json.dumps(found.to_dict(), indent=1) if as_json else found)
     if found.problems:
         raise typer.Exit(1)
+
+
+@data.command()
+def bench(  # noqa: PLR0913 - each is an option
+    source: Annotated[str, typer.Argument(metavar="DATA", help="What a study says as data.")],
+    workers: Annotated[
+        str, typer.Option(help="Numbers of workers to try, with commas between.")
+    ] = "0,1,2",
+    batch: Annotated[int, typer.Option(help="Samples of a batch.")] = 128,
+    edge: Annotated[int | None, typer.Option(help="As in a study.")] = None,
+    length: Annotated[int | None, typer.Option(help="As in a study.")] = None,
+    augment: Annotated[str, typer.Option(help="As in a study.")] = "none",
+    seconds: Annotated[float, typer.Option(help="How long each number is timed.")] = 5.0,
+    as_json: Json = False,
+) -> None:
+    """Time how fast data is loaded for this machine's device, with nobody who trains on it.
+
+    A training waits for its input wherever it needs more than that.
+
+    Example: scalewise data bench datasets/micro-224 --workers 2,4,8
+    """
+    from scalewise import datasets
+    from scalewise.checks import positive, whole
+
+    numbers = _numbers(workers)
+    whole("--batch", batch, least=1)
+    positive("--seconds", seconds, example=5)
+    asked = {
+        "workers": numbers, "batch": batch, "edge": edge, "length": length,
+        "augment": augment, "seconds": seconds,
+    }  # fmt: skip
+    with progress("loading") as tell:
+        found = datasets.bench(source, asked, tell)
+    typer.echo(json.dumps(found.to_dict(), indent=1) if as_json else found)
+
+
+def _numbers(workers: str) -> list[int]:
+    """Read a list of whole numbers."""
+    from scalewise.errors import SpecError
+
+    words = [word.strip() for word in workers.split(",")]
+    if not all(word.isdecimal() and int(word) < 1000 for word in words):
+        raise SpecError(
+            f"--workers must be whole numbers with commas between, got {workers!r}",
+            hint="for example --workers 2,4,8",
+        )
+    return [int(word) for word in words]
 
 
 @contextmanager

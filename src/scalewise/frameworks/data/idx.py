@@ -49,6 +49,19 @@ def _there(folder: Path, name: str) -> Path:
     return path
 
 
+def edges(folder: Path) -> tuple[int, int]:
+    """Return the height and the width of images; all four files must be there."""
+    for name in FILES:
+        _there(folder, name)
+    images = _there(folder, "train images")
+    try:
+        with gzip.open(images) if images.suffix == ".gz" else images.open("rb") as file:
+            _, _, height, width = struct.unpack(">4I", file.read(16))
+    except (OSError, EOFError, zlib.error, struct.error) as bad:
+        raise _not_whole(images, bad) from bad
+    return height, width
+
+
 def array(path: Path, dimensions: int) -> Pixels:
     """Return an idx file of bytes with this many dimensions."""
     try:
@@ -60,6 +73,10 @@ def array(path: Path, dimensions: int) -> Pixels:
             raise ValueError(f"magic number {magic:#x}")
         return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(sizes)
     except (OSError, EOFError, zlib.error, ValueError, struct.error) as bad:
-        raise SpecError(
-            f"{shown(path)} is not a whole MNIST idx file: {bad}", hint="download it again"
-        ) from bad
+        raise _not_whole(path, bad) from bad
+
+
+def _not_whole(path: Path, why: Exception) -> SpecError:
+    return SpecError(
+        f"{shown(path)} is not a whole MNIST idx file: {why}", hint="download it again"
+    )

@@ -44,7 +44,11 @@ def _done(asked: dict[str, Any], tell: Any) -> dict[str, Any]:
         values["to"] = Path(values["to"])
         values["source"] = Path(values["source"]) if values["source"] else None
         return made(Recipe(**values), tell)
-    raise SpecError(f"the verb data cannot {asked['do']!r}", hint="it can make and check")
+    if asked["do"] == "bench":
+        from scalewise.frameworks.torch.bench import benched
+
+        return benched(asked, tell)
+    raise SpecError(f"the verb data cannot {asked['do']!r}", hint="it can make, check and bench")
 
 
 def _say(line: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 Images are bytes here, height × width × channels, as they lie on disks and travel.
 """
 
+import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -112,7 +113,7 @@ class Pictures:
     def _tell(self, index: int, broken: Broken) -> None:
         if index not in self._told:
             self._told.add(index)
-            print(f"left out: {broken}", flush=True)
+            print(f"left out: {broken}", file=sys.stderr, flush=True)
 
 
 class Windows:
