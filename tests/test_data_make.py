@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -306,6 +307,20 @@ def test_the_command_makes_and_checks(scalewise):
     assert "problem: p/train-00000.bin is not whole: it has 3 bytes instead of 1,536" in out
 
 
+def test_the_command_times_a_loader(scalewise):
+    scalewise("data", "make", "a b", "--images", 8, "--classes", 2, "--edge", 16)
+    next(Path("a b/train").iterdir(), Path()).joinpath("broken.jpg").write_bytes(b"")
+    timed = ("data", "bench", "a b", "--edge", 16, "--batch", 4, "--seconds", 0.1)
+    code, out, err = scalewise(*timed, "--workers", "0,1", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["kind"], found["samples"], found["shape"]) == ("images", 9, [3, 16, 16])
+    assert [row["workers"] for row in found["rates"]] == [0, 1]
+    for row in found["rates"]:
+        rate = row["rate"]
+        assert 0 < rate["low"] <= rate["value"] <= rate["high"] and row["first"] > 0
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -315,6 +330,10 @@ def test_the_command_makes_and_checks(scalewise):
         (["make", "a", "--from", "nowhere"], "nowhere has no folder train"),
         (["make", "a"], "there is nothing to make it of"),
         (["check", "nowhere"], "there is no data in nowhere"),
+        (["bench", "nowhere"], "there is no data nowhere"),
+        (["bench", "digits", "--workers", "1,many"], "--workers must be whole numbers"),
+        (["bench", "digits", "--seconds", "0"], "--seconds must be a number above 0"),
+        (["bench", "digits", "--augment", "turn"], "augment must be one of none, flip, crop"),
     ],
 )
 def test_the_command_refuses_in_a_sentence(scalewise, words, said):
