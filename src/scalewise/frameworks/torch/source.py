@@ -18,7 +18,11 @@ IDX = {
 }
 
 
-OF_WORKLOADS = {"gpt": "tokens:10000"}
+GPTS = (
+    "gpt",
+    *(f"gpt-{size}" for size in ("nano", "micro", "mini", "124m", "350m", "760m", "1.3b")),
+)
+OF_WORKLOADS = dict.fromkeys(GPTS, "tokens:10000")
 LENGTH = 64
 """Tokens of one sample of a text, or of made-up ones."""
 
