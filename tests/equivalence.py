@@ -44,6 +44,17 @@ MODELS: dict[str, dict[str, Any]] = {
         "data": "tokens:80x16",
         "options": {"width": 32, "depth": 4, "heads": 4},
     },
+    "class": {  # Five positions, which no group divides.
+        "workload": "vit",
+        "data": "synthetic:80x8x8",
+        "options": {"patch": 4, "width": 32, "depth": 4, "heads": 4, "class_token": True},
+    },
+    "tied": {
+        "workload": "gpt",
+        "data": "tokens:80x16",
+        "options": {"width": 32, "depth": 4, "heads": 4, "tied": True},
+    },
+    "own": {"workload": "little:residual", "data": "synthetic:80x8x8", "options": {"width": 24}},
 }
 MLP = ("mlp",)
 BUCKETS = {"bucket_mb": 0.01, "first_bucket_mb": 0.002, "bucket_view": False, "static_graph": True}
@@ -57,7 +68,7 @@ class Cell:
     run: dict[str, Any] = field(default_factory=dict)
     topology: str = ""
     """Nodes and devices; unless said, one node."""
-    models: tuple[str, ...] = tuple(MODELS)
+    models: tuple[str, ...] = ("mlp", "vit", "gpt")
 
     def spec(self, model: str, world: int) -> RunSpec:
         """Return the run of this cell."""
@@ -115,6 +126,15 @@ CELLS = {
         Cell("pipeline 1f1b", split("pipeline")),
         Cell("pipeline 1f1b, accumulate 2", {**split("pipeline"), "accumulate": 2}),
         Cell("pipeline interleaved", {**split("pipeline"), "pipeline_schedule": "interleaved"}),
+        *[
+            Cell(f"{name}, {model}", split(name), models=(model,))
+            for model, names in (
+                ("class", ("ddp", "zero1", "fsdp", "tensor", "pipeline")),
+                ("tied", ("ddp", "zero1", "fsdp", "tensor")),
+                ("own", ("ddp", "fsdp")),
+            )
+            for name in names
+        ],
     ],
     4: [
         Cell("ddp", split("ddp")),
@@ -132,6 +152,8 @@ CELLS = {
         Cell("fsdp x tensor", split("fsdp", tensor=2)),
         Cell("fsdp x pipeline", split("fsdp", pipeline=2)),
         Cell("tensor x pipeline", split("tensor", pipeline=2)),
+        Cell("fsdp x tensor, class", split("fsdp", tensor=2), models=("class",)),
+        Cell("fsdp x tensor, tied", split("fsdp", tensor=2), models=("tied",)),
     ],
     8: [
         Cell("fsdp", split("fsdp")),

@@ -13,6 +13,7 @@ from ranks import start
 from scalewise.errors import SpecError
 from scalewise.export import export
 from scalewise.frameworks.torch import Torch
+from scalewise.frameworks.torch.checkpoint import shapes_in
 from scalewise.record import checkpoints
 from scalewise.record.write import write_json
 from scalewise.spec import RunSpec
@@ -135,6 +136,27 @@ def test_weights_are_the_same_on_other_devices_and_in_one_process(tmp_path):
     another = a_training(options={"hidden": [32, 16]}, resume=str(tmp_path / "four"))
     with pytest.raises(SpecError, match=r"is of another model: its hidden is \[32, 16, 16, 16\]"):
         Torch().check(another)
+
+
+def test_weights_that_are_tied_are_saved_once_and_go_on_elsewhere(tmp_path):
+    tied = {
+        "workload": "gpt",
+        "options": {"width": 16, "depth": 2, "heads": 2, "tied": True},
+        "data": "tokens:256x16",
+        "checkpoint_every": 2,
+        "ema": None,
+    }
+    train(a_training(**tied, strategy="fsdp", epochs=1), tmp_path / "two")
+    found = weights(tmp_path / "two")
+    assert [name for name in found if found[name].shape[0] == 36] == ["tokens.weight"]
+    shapes = shapes_in(checkpoints.find(tmp_path / "two"))
+    assert "model.tokens.weight" in shapes and "optimizer.tokens.weight.exp_avg" in shapes
+    assert not [name for name in shapes if "head" in name]
+    one = a_training(**tied, topology="1x1", epochs=1, resume=str(tmp_path / "two"))
+    train(one, tmp_path / "one")
+    assert equal(weights(tmp_path / "one"), found)
+    export(tmp_path / "two", tmp_path / "weights.safetensors")
+    assert equal(load_file(tmp_path / "weights.safetensors"), found)
 
 
 @pytest.mark.soak

@@ -296,7 +296,7 @@ def test_plugins_are_listed_with_their_home(scalewise):
         line.split() for line in out.splitlines()
     ]
     _, out, _ = scalewise("plugins", "--json")
-    assert {"launchers", "frameworks", "strategies", "workloads", "laws"} == {
+    assert {"launchers", "frameworks", "strategies", "workloads", "libraries", "laws"} == {
         part["kind"] for part in json.loads(out)["plugins"]
     }
 

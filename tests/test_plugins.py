@@ -14,12 +14,20 @@ STRATEGIES = ("ddp", "fsdp", "hsdp", "pipeline", "tensor", "zero1")
 LAWS = (
     "amdahl", "communication", "complete", "constant", "gustafson", "pmnf", "power", "universal",
 )  # fmt: skip
-WORKLOADS = ("gpt", "mlp", "mnist-cnn", "vit")
+GPTS = (
+    "gpt",
+    *(f"gpt-{size}" for size in ["1.3b", "124m", "350m", "760m", "micro", "mini", "nano"]),
+)
+RESNETS = ("resnet152v2", "resnet50", "resnet50v2")
+VITS = ("vit", *(f"vit-{size}{patch}" for size in ["b", "h", "l", "s", "ti"] for patch in (14, 16)))
+WORKLOADS = (*GPTS, "mlp", "mnist-cnn", *RESNETS, *VITS)
+LIBRARIES = ("timm", "torchvision", "transformers")
 BUILT_IN = {
     "launchers": {"local", "slurm"},
     "frameworks": {"fake", "torch"},
     "strategies": {f"torch.{name}" for name in STRATEGIES},
     "workloads": {f"torch.{name}" for name in WORKLOADS},
+    "libraries": {f"torch.{name}" for name in LIBRARIES},
     "laws": set(LAWS),
 }
 WITHOUT_TORCH = """
@@ -31,7 +39,7 @@ sys.modules["torch"] = None  # As if it were not installed.
 told = {}
 for kind in plugins.KINDS:
     for name in plugins.available(kind):
-        framework, _, short = name.rpartition(".")
+        framework, _, short = name.partition(".") if "." in name else ("", "", name)
         try:
             plugins.load(kind, short, framework=framework)
             told[name] = "loaded"
@@ -95,6 +103,7 @@ def test_without_torch_only_what_needs_it_is_missing():
         **dict.fromkeys(LAWS, "loaded"),
         **{f"torch.{name}": [needs.format("strategy", name), extra] for name in STRATEGIES},
         **{f"torch.{name}": [needs.format("workload", name), extra] for name in WORKLOADS},
+        **{f"torch.{name}": [needs.format("library", name), extra] for name in LIBRARIES},
     }
 
 
@@ -123,8 +132,15 @@ def test_a_strangers_part_is_loaded_like_ours(registered):
             "mnist-cn",
             "torch",
             "no workload named 'mnist-cn' for framework 'torch'; "
-            "there are: gpt, mlp, mnist-cnn, vit",
+            f"there are: {', '.join(WORKLOADS)}",
             "did you mean 'mnist-cnn'?",
+        ),
+        (
+            "workloads",
+            "vit-h41",
+            "torch",
+            f"no workload named 'vit-h41' for framework 'torch'; there are: {', '.join(WORKLOADS)}",
+            "did you mean 'vit-h14'?",
         ),
         ("frameworks", "zzz", "", "no framework named 'zzz'; there are: fake, torch", ""),
         (

@@ -191,8 +191,13 @@ GPT = {"workload": "gpt", "data": "tokens:100x16", "options": {"heads": 4, "dept
         ({**GPT, "parallelism": {"tensor": 3}}, "3 = 3 does not divide 8 devices|tensor 3"),
         ({**GPT, "strategy": "tensor"}, "gpt has 4 heads, which tensor 8 does not divide"),
         (
-            {**GPT, "data": "tokens:100x18", "parallelism": {"tensor": 4}},
-            "gpt has 18 positions of its sequence, which tensor 4 does not divide",
+            {"workload": "gpt-nano", "parallelism": {"pipeline": 2}},
+            "gpt-nano is tied: its last layer uses the weights of its first",
+        ),
+        ({"workload": "vit-b16"}, "patches of 16 do not fit an image of 8x8"),
+        (
+            {"workload": "resnet50", "parallelism": {"tensor": 2}},
+            "resnet50 does not say how its layers may be split",
         ),
         ({**GPT, "strategy": "pipeline"}, "gpt has 4 blocks, too few for 8 stages"),
         (

@@ -11,9 +11,16 @@ HUGE = 2**31 - 1
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """Return a hint that names the known word closest to ``name``, or nothing."""
-    near = get_close_matches(str(name), list(known), n=1)
-    return f"did you mean {near[0]!r}?" if near else ""
+    """Return a hint that names the known word closest to ``name``, or nothing.
+
+    Among close ones it is rather one with the same letters, which were only mixed up.
+
+    >>> nearest("vit-h41", ["vit-h14", "vit-h16"])
+    "did you mean 'vit-h14'?"
+    """
+    near = get_close_matches(str(name), list(known))
+    mixed = [each for each in near if sorted(each) == sorted(str(name))]
+    return f"did you mean {(mixed or near)[0]!r}?" if near else ""
 
 
 def refuse_unknown(what: str, given: Iterable[str], known: Sequence[str]) -> None:

@@ -12,13 +12,14 @@ from typing import Any, Literal, get_args
 from scalewise.checks import nearest
 from scalewise.errors import PluginError
 
-Kind = Literal["launchers", "frameworks", "strategies", "workloads", "laws"]
+Kind = Literal["launchers", "frameworks", "strategies", "workloads", "libraries", "laws"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 ONE_OF: dict[Kind, str] = {
     "launchers": "launcher",
     "frameworks": "framework",
     "strategies": "strategy",
     "workloads": "workload",
+    "libraries": "library",
     "laws": "law",
 }
 
@@ -59,6 +60,14 @@ def corner(kind: Kind, framework: str) -> dict[str, EntryPoint]:
         for full, point in available(kind).items()
         if full.startswith(prefix)
     }
+
+
+def lies_elsewhere(workload: str, framework: str) -> bool:
+    """Say whether a workload is named by where it lies, as ``library:NAME`` or ``module:factory``.
+
+    Only a framework that has libraries looks there.
+    """
+    return ":" in workload and bool(corner("libraries", framework))
 
 
 def load(kind: Kind, name: str, *, framework: str = "") -> Any:

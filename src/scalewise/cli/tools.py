@@ -173,5 +173,6 @@ def plugins(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps({"schema": 1, "plugins": parts}, indent=1))
         return
+    widest = max(len(name) for kind in KINDS for name in available(kind))
     for part in parts:
-        typer.echo(f"{part['kind']:<11} {part['name']:<16} {part['from']}  {part['value']}")
+        typer.echo(f"{part['kind']:<11} {part['name']:<{widest}}  {part['from']}  {part['value']}")

@@ -89,7 +89,8 @@ def check(runs: Sequence[RunSpec]) -> None:
         if run.program:
             program(run.program)
             continue
-        _check_part("workloads", run.workload, run.framework)
+        if not plugins.lies_elsewhere(run.workload or "", run.framework):
+            _check_part("workloads", run.workload, run.framework)
         _check_part("strategies", run.strategy, run.framework)
     runs = [run for run in runs if not run.program]
     if not runs:

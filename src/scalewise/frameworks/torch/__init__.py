@@ -21,6 +21,8 @@ from scalewise.spec import RunSpec
 
 OLDEST = (2, 4)
 """Of PyTorch's versions that we train with."""
+ANY_SIZE = ("mlp", "mnist-cnn")
+"""Workloads that take every image: a plain run of them is checked without PyTorch."""
 
 
 class Torch:
@@ -64,7 +66,8 @@ class Torch:
         by_blocks = spec.recompute != "none" or spec.compile == "blocks"
         of_tokens = isinstance(source.shape, int)
         split = spec.degrees.degree > 1
-        if split or by_blocks or of_tokens or spec.options or spec.sync_batchnorm:
+        sized = spec.workload not in ANY_SIZE
+        if sized or split or by_blocks or of_tokens or spec.options or spec.sync_batchnorm:
             from scalewise.frameworks.torch.splits import refuse_impossible
 
             refuse_impossible(spec)
@@ -102,13 +105,12 @@ class Torch:
 
 def _check_options(spec: RunSpec) -> None:
     """Refuse options that neither the workload nor the strategy knows, or cannot take."""
-    known: list[str] = []
-    for kind, name in (("workloads", spec.workload), ("strategies", spec.strategy)):
-        part = plugins.load(kind, str(name), framework="torch")  # type: ignore[arg-type]
-        known += options_of(part)
+    model, strategy = workload(spec), _strategy(spec)
+    known = [*options_of(model), *options_of(strategy)]
+    for part in (model, strategy):
         options_for(part, spec)
     for key in spec.options:
-        if key not in known:
+        if key not in known and not _takes_any(model):
             raise SpecError(
                 f"{spec.workload} with {spec.strategy} has no option {key!r}",
                 hint=nearest(key, known) or f"known are: {', '.join(known) or 'none'}",
@@ -116,13 +118,23 @@ def _check_options(spec: RunSpec) -> None:
 
 
 def workload(spec: RunSpec) -> Callable[..., Any]:
-    """Return what makes the run's model."""
-    factory: Callable[..., Any] = plugins.load("workloads", str(spec.workload), framework="torch")
-    return factory
+    """Return what makes the run's model: built in, or lying elsewhere."""
+    name = str(spec.workload)
+    if plugins.lies_elsewhere(name, "torch"):
+        from scalewise.frameworks.torch.libraries import factory
+
+        return factory(name)
+    made: Callable[..., Any] = plugins.load("workloads", name, framework="torch")
+    return made
+
+
+def _strategy(spec: RunSpec) -> Callable[..., Any]:
+    found: Callable[..., Any] = plugins.load("strategies", spec.strategy, framework="torch")
+    return found
 
 
 def options_of(part: Any) -> list[str]:
-    """Return the names of a part's options: its keyword-only arguments.
+    """Return the names of a part's options: its arguments that have a name and a default.
 
     Several that belong together are the fields of one, a dataclass that checks them.
     """
@@ -143,6 +155,9 @@ def options_for(part: Any, spec: RunSpec) -> dict[str, Any]:
         elif name in spec.options:
             _refuse_unlike(name, spec.options[name], default)
             chosen[name] = spec.options[name]
+    if _takes_any(part):
+        others = {*chosen, *options_of(_strategy(spec))}
+        chosen |= {key: value for key, value in spec.options.items() if key not in others}
     return chosen
 
 
@@ -160,7 +175,17 @@ def _refuse_unlike(name: str, value: Any, default: Any) -> None:
 
 def _keywords(part: Any) -> dict[str, Any]:
     every = signature(part).parameters.values()
-    return {each.name: each.default for each in every if each.kind is each.KEYWORD_ONLY}
+    return {
+        each.name: each.default
+        for each in every
+        if each.kind is each.KEYWORD_ONLY
+        or (each.kind is each.POSITIONAL_OR_KEYWORD and each.default is not each.empty)
+    }
+
+
+def _takes_any(part: Any) -> bool:
+    """Say whether a part takes options of any name, as a library's model does."""
+    return any(each.kind is each.VAR_KEYWORD for each in signature(part).parameters.values())
 
 
 def _refuse_older(spec: RunSpec, installed: str) -> None:

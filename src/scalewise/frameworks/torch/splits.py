@@ -6,9 +6,10 @@ from inspect import signature
 import torch
 from torch import nn
 
+from scalewise import plugins
 from scalewise.errors import SpecError
 from scalewise.frameworks.torch.batchnorm import normalizes
-from scalewise.frameworks.torch.models.parts import blocks_of, seams_of
+from scalewise.frameworks.torch.models.parts import Parts, blocks_of, seams_of
 from scalewise.frameworks.torch.source import Source
 from scalewise.frameworks.torch.strategies.ddp import Buckets
 from scalewise.frameworks.torch.task import build
@@ -32,8 +33,7 @@ def refuse_impossible(spec: RunSpec) -> None:
             hint='write strategy = "fsdp", which shards more and goes with both',
         )
     by_blocks = {"recompute": spec.recompute != "none", "compile": spec.compile == "blocks"}
-    with torch.device("meta"):
-        model = build(spec, Source.of_run(spec).shape, 10)
+    model = _outline(spec)
     if spec.sync_batchnorm and not (whole and normalizes(model)):
         lacks = "has no batch normalization" if whole else "is split"
         raise SpecError(
@@ -45,13 +45,25 @@ def refuse_impossible(spec: RunSpec) -> None:
             said = f"{field} = {getattr(spec, field)!r}"
             raise SpecError(
                 f"{spec.workload} has no blocks, and {said} is for them",
-                hint=f"leave {field} out; mlp, vit and gpt have blocks",
+                hint=f"leave {field} out; mlp, vit, gpt and resnet50 have blocks",
             )
     if split.tensor > 1:
         _refuse_tensor(model, spec)
     if split.pipeline > 1:
         _refuse_old_pipeline()
         _refuse_pipeline(model, spec)
+
+
+def _outline(spec: RunSpec) -> nn.Module:
+    """Return the run's model without its weights; with them, where a library's needs numbers."""
+    shape = Source.of_run(spec).shape
+    try:
+        with torch.device("meta"):
+            return build(spec, shape, 10)
+    except SpecError:
+        if not plugins.lies_elsewhere(str(spec.workload), "torch"):
+            raise
+    return build(spec, shape, 10)
 
 
 def _refuse_buckets(spec: RunSpec) -> None:
@@ -76,14 +88,13 @@ def _refuse_tensor(model: nn.Module, spec: RunSpec) -> None:
     if not seams.columns:
         raise SpecError(
             f"{spec.workload} does not say how its layers may be split over devices",
-            hint="tensor parallelism is for mlp, vit and gpt",
+            hint="tensor parallelism is for mlp, and for vit and gpt of all sizes",
         )
-    for what, count in (("heads", seams.heads), ("positions of its sequence", seams.length)):
-        if count is not None and count % degree:
-            raise SpecError(
-                f"{spec.workload} has {count} {what}, which tensor {degree} does not divide",
-                hint=f"choose a tensor degree that divides {count}",
-            )
+    if seams.heads is not None and seams.heads % degree:
+        raise SpecError(
+            f"{spec.workload} has {seams.heads} heads, which tensor {degree} does not divide",
+            hint=f"choose a tensor degree that divides {seams.heads}",
+        )
     layers = [each for block in blocks_of(model) for each in block.named_modules()]
     for name, layer in layers:
         units = getattr(layer, "out_features", 0) if name in seams.columns else 0
@@ -107,6 +118,17 @@ def _refuse_old_pipeline() -> None:
 
 def _refuse_pipeline(model: nn.Module, spec: RunSpec) -> None:
     stages, blocks = spec.degrees.pipeline * spec.rounds, len(blocks_of(model))
+    if seams_of(model).tied:
+        raise SpecError(
+            f"{spec.workload} is tied: its last layer uses the weights of its first, and a "
+            "pipeline puts them on different devices",
+            hint="write options = {tied = false}",
+        )
+    if blocks and not isinstance(model, Parts):
+        raise SpecError(
+            f"{spec.workload} does not say how its blocks follow each other",
+            hint="a pipeline is for the built-in models, and for others that are made of Parts",
+        )
     each = " (two on each device)" if spec.rounds > 1 else ""
     if blocks < stages:
         raise SpecError(

@@ -10,13 +10,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
-from scalewise.errors import SpecError
+from scalewise.errors import ScalewiseError, SpecError
 from scalewise.frameworks.torch import options_for, workload
 from scalewise.frameworks.torch.exchange import Exchange
 from scalewise.probe import Laps
 from scalewise.spec import RunSpec
 
 MOMENTUM = 0.9
+REFUSALS = (TypeError, ValueError, RuntimeError, AssertionError, AttributeError, LookupError)
+"""What a model may say that cannot be made as asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,9 @@ def build(spec: RunSpec, shape: tuple[int, int, int] | int, classes: int) -> nn.
     factory = workload(spec)
     try:
         model: nn.Module = factory(shape, classes, **options_for(factory, spec))
-    except (TypeError, ValueError, RuntimeError) as bad:
+    except ScalewiseError:
+        raise
+    except REFUSALS as bad:
         samples = f"{shape} tokens" if isinstance(shape, int) else f"images of {shape}"
         raise SpecError(
             f"{spec.workload} cannot be built for {samples} "

@@ -20,11 +20,14 @@ def whole_weights(model: nn.Module, mesh: DeviceMesh) -> dict[str, Tensor] | Non
     """Return every weight under the serial model's own name; nothing but on rank 0."""
     first = replica(mesh) == 0 and place(mesh, "tensor") == 0
     mine: dict[str, Tensor] = {}
+    once: dict[int, Tensor] = {}
     for stage in stages_of(model):
-        for name, value in stage.state_dict().items():
-            whole = _whole(value)
+        for name, value in stage.state_dict(keep_vars=True).items():
+            if id(value) not in once:  # A library's model may have two names for one.
+                whole = _whole(value.detach())
+                once[id(value)] = whole.cpu() if first else whole.new_empty(0)
             if first:
-                mine[name] = whole.cpu()
+                mine[name] = once[id(value)]
     if size(mesh, "pipeline") == 1:
         return mine if dist.get_rank() == 0 else None
     found: list[Any] | None = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
@@ -66,7 +69,13 @@ def _write(weights: dict[str, Tensor], path: Path, *, safe: bool) -> None:
             "writing .safetensors needs safetensors, which is not installed",
             hint="pip install safetensors, or write a .pt file",
         ) from missing
-    save_file({name: each.contiguous() for name, each in weights.items()}, path)
+    apart: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, each in weights.items():
+        place = each.untyped_storage().data_ptr()
+        apart[name] = each.clone() if place in seen else each.contiguous()
+        seen.add(place)
+    save_file(apart, path)
 
 
 def stages_of(model: nn.Module) -> Iterable[nn.Module]:

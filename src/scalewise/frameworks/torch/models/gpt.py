@@ -1,21 +1,64 @@
-"""A small decoder: from the tokens so far to the next one."""
+"""Decoders: from the tokens so far to the next one."""
 
-from torch import nn
+from dataclasses import replace
+from functools import partial
+
+from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from scalewise.frameworks.torch.models.parts import Parts
-from scalewise.frameworks.torch.models.transformer import transformer
+from scalewise.frameworks.torch.models.transformer import Size, begin_small, transformer
 
 
-def gpt(length: int, vocabulary: int, *, width: int = 128, depth: int = 4, heads: int = 4) -> Parts:
-    """A plain GPT; its last layer is not tied to its first."""
+class Tied(nn.Module):
+    """A last layer that uses the weights of the first, and has none of its own."""
+
+    def __init__(self, tokens: nn.Embedding) -> None:
+        super().__init__()
+        # Not as a part of this one: the weights are there once, and are saved once.
+        self._tokens = (tokens,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return linear(x, self._tokens[0].weight)
+
+
+def gpt(
+    length: int,
+    vocabulary: int,
+    *,
+    width: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    tied: bool = False,
+) -> Parts:
+    """A plain GPT.
+
+    When ``tied``, its last layer uses the weights of its first, and it begins with the
+    weights of GPT-2 (Radford et al., 2019).
+    """
     if not isinstance(length, int):
         raise ValueError('it learns from tokens, for example data = "tokens:10000"')
-    return transformer(
-        {"tokens": nn.Embedding(vocabulary, width)},
-        {"head": nn.Linear(width, vocabulary, bias=False)},
+    tokens = nn.Embedding(vocabulary, width)
+    head = Tied(tokens) if tied else nn.Linear(width, vocabulary, bias=False)
+    model = transformer(
+        {"tokens": tokens},
+        {"norm": nn.LayerNorm(width), "head": head},
+        Size(width, depth, heads),
         length=length,
-        width=width,
-        depth=depth,
-        heads=heads,
         causal=True,
     )
+    if not tied:
+        return model
+    model.seams = replace(model.seams, tied=True)
+    return begin_small(model, calm=True)
+
+
+def _published(width: int, depth: int, heads: int) -> partial[Parts]:
+    return partial(gpt, width=width, depth=depth, heads=heads, tied=True)
+
+
+gpt_nano, gpt_micro, gpt_mini = _published(48, 3, 3), _published(128, 4, 4), _published(192, 6, 6)
+"""The sizes of minGPT."""
+gpt_124m, gpt_350m = _published(768, 12, 12), _published(1024, 24, 16)
+gpt_760m, gpt_1_3b = _published(1536, 24, 16), _published(2048, 24, 16)
+"""The first sizes of GPT-3 (Brown et al., arXiv:2005.14165); the smallest is GPT-2's."""

@@ -22,6 +22,8 @@ class Seams:
     """What the split of columns must keep whole."""
     length: int | None = None
     """Positions of the sequence, where there is one."""
+    tied: bool = False
+    """Whether the last part uses weights of the first: both must then lie on one device."""
 
 
 class Parts(nn.Sequential):
@@ -55,8 +57,40 @@ class Parts(nn.Sequential):
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """Return a model's repeated parts; none where it names none."""
-    return [model.get_submodule(name) for name in getattr(model, "blocks", ())]
+    """Return a model's repeated parts: those that it names, or else those that are found."""
+    if isinstance(model, Parts):
+        return [model.get_submodule(name) for name in model.blocks]
+    return _alike(model)
+
+
+def _alike(model: nn.Module) -> list[nn.Module]:
+    """Return the members of a model's longest row of one kind, and of all other rows of it."""
+    rows = {each: kind for each in model.modules() if (kind := _kind_of_row(each))}
+    longest = max(rows, key=lambda row: len([*row.children()]), default=None)
+    if longest is None or len([*longest.children()]) == 1:
+        return []
+    found: list[nn.Module] = []
+    inside: set[nn.Module] = set()
+    for row in [each for each, kind in rows.items() if kind == rows[longest]]:
+        if row not in inside:
+            found += row.children()
+            inside.update(row.modules())
+    return found
+
+
+def _kind_of_row(row: nn.Module) -> object:
+    """Return what all members of a row are; nothing where they differ, or are single layers."""
+    members = [*row.children()] if isinstance(row, (nn.ModuleList, nn.Sequential)) else []
+    kinds = {_kind(each) for each in members}
+    made = all(any(True for _ in each.children()) for each in members)
+    return kinds.pop() if made and len(kinds) == 1 else None
+
+
+def _kind(module: nn.Module) -> object:
+    """Return a module's class; a mere row of modules is what they are."""
+    if type(module) in (nn.Sequential, nn.ModuleList):
+        return tuple(type(each) for each in module.children())
+    return type(module)
 
 
 def seams_of(model: nn.Module) -> Seams:

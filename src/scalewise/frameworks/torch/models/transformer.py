@@ -1,12 +1,26 @@
-"""The blocks of a plain transformer, for the ViT and the GPT."""
+"""The blocks of a plain transformer, for the ViTs and the GPTs."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from scalewise.frameworks.torch.models.parts import Parts, Seams
+
+SPREAD = 0.02
+"""Of the weights that published transformers begin with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a transformer is."""
+
+    width: int
+    depth: int
+    heads: int
 
 
 class Attention(nn.Module):
@@ -16,16 +30,16 @@ class Attention(nn.Module):
         super().__init__()
         if width % heads:
             raise ValueError(f"width {width} does not divide over {heads} heads")
-        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        # One product instead of three. Its rows go head by head, query, key and value of each
+        # together: whoever takes a part of them takes whole heads.
+        self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
         self._size, self._causal = width // heads, causal
 
     def forward(self, x: Tensor) -> Tensor:
         # However many heads are here: a device may hold some of them only.
-        query, key, value = (
-            each(x).unflatten(-1, (-1, self._size)).transpose(1, 2)
-            for each in (self.query, self.key, self.value)
-        )
+        heads = self.qkv(x).unflatten(-1, (-1, 3, self._size)).transpose(1, 2)
+        query, key, value = heads.unbind(3)
         seen = scaled_dot_product_attention(query, key, value, is_causal=self._causal)
         out: Tensor = self.out(seen.transpose(1, 2).flatten(2))
         return out
@@ -34,11 +48,11 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """Attention, then a dense network at every position, each added to its input."""
 
-    def __init__(self, width: int, heads: int, *, causal: bool) -> None:
+    def __init__(self, width: int, heads: int, *, causal: bool, epsilon: float) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(width)
+        self.norm = nn.LayerNorm(width, epsilon)
         self.attention = Attention(width, heads, causal=causal)
-        self.norm2 = nn.LayerNorm(width)
+        self.norm2 = nn.LayerNorm(width, epsilon)
         self.dense = nn.Sequential(
             nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
         )
@@ -55,7 +69,7 @@ class Positions(nn.Module):
     def __init__(self, length: int, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(length, width))
-        nn.init.trunc_normal_(self.weight, std=0.02)
+        nn.init.trunc_normal_(self.weight, std=SPREAD)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.weight[: x.shape[1]]
@@ -64,25 +78,47 @@ class Positions(nn.Module):
 def transformer(
     first: Mapping[str, nn.Module],
     last: Mapping[str, nn.Module],
+    size: Size,
     *,
     length: int,
-    width: int,
-    depth: int,
-    heads: int,
     causal: bool,
+    epsilon: float = 1e-5,
 ) -> Parts:
-    """Return a transformer of ``depth`` blocks between its first and its last parts."""
-    blocks = {f"block{n}": Block(width, heads, causal=causal) for n in range(depth)}
+    """Return a transformer's blocks between its first and its last parts.
+
+    ``epsilon`` keeps its norms from dividing by nothing.
+    """
     return Parts(
-        {**first, "positions": Positions(length, width)},
-        blocks,
-        {"norm": nn.LayerNorm(width), **last},
+        {**first, "positions": Positions(length, size.width)},
+        {
+            f"block{n}": Block(size.width, size.heads, causal=causal, epsilon=epsilon)
+            for n in range(size.depth)
+        },
+        last,
         Seams(
-            columns=("attention.query", "attention.key", "attention.value", "dense.0"),
+            columns=("attention.qkv", "dense.0"),
             rows=("attention.out", "dense.2"),
             joined=("attention", "dense"),
             norms=("norm", "norm2"),
-            heads=heads,
+            heads=size.heads,
             length=length,
         ),
     )
+
+
+@torch.no_grad()
+def begin_small(model: Parts, *, calm: bool = False) -> Parts:
+    """Give a transformer the initial weights of the published ones.
+
+    ``calm`` divides what each block adds by the root of how often that is done, as GPT-2 does.
+    """
+    added = sqrt(2 * len(model.blocks)) if calm else 1.0
+    for name, layer in model.named_modules():
+        if isinstance(layer, nn.Linear):
+            row = name.partition(".")[2] in model.seams.rows
+            nn.init.trunc_normal_(layer.weight, std=SPREAD / added if row else SPREAD)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+        elif isinstance(layer, nn.Embedding):
+            nn.init.normal_(layer.weight, std=SPREAD)
+    return model

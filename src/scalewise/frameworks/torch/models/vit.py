@@ -1,9 +1,13 @@
-"""A vision transformer: an image is a sequence of patches."""
+"""Vision transformers: an image is a sequence of patches."""
 
+from functools import partial
+from math import sqrt
+
+import torch
 from torch import Tensor, nn
 
 from scalewise.frameworks.torch.models.parts import Parts
-from scalewise.frameworks.torch.models.transformer import transformer
+from scalewise.frameworks.torch.models.transformer import Size, begin_small, transformer
 
 
 class Mean(nn.Module):
@@ -11,6 +15,24 @@ class Mean(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x.mean(1)
+
+
+class First(nn.Module):
+    """Takes the first position, that of the class token."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, 0]
+
+
+class ClassToken(nn.Module):
+    """Puts a learned position before all others, where the class is gathered."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.weight.expand(len(x), 1, -1).to(x.dtype), x], 1)
 
 
 class Patches(nn.Module):
@@ -34,17 +56,46 @@ def vit(
     width: int = 192,
     depth: int = 6,
     heads: int = 4,
+    class_token: bool = False,
 ) -> Parts:
-    """A plain ViT with the mean of all positions before its classifier."""
+    """A plain ViT with the mean of all positions before its classifier.
+
+    With ``class_token`` it is the published one (Dosovitskiy et al., arXiv:2010.11929), with
+    its initial weights: the classifier sees a position of its own and begins at nothing.
+    """
+    if isinstance(shape, int):
+        raise ValueError('it learns from images, for example data = "synthetic:1000x224x224"')
     channels, height, across = shape
     if height % patch or across % patch:
         raise ValueError(f"patches of {patch} do not fit an image of {height}x{across}")
-    return transformer(
-        {"patches": Patches(channels, patch, width)},
-        {"mean": Mean(), "head": nn.Linear(width, classes)},
-        length=(height // patch) * (across // patch),
-        width=width,
-        depth=depth,
-        heads=heads,
-        causal=False,
-    )
+    size, length = Size(width, depth, heads), (height // patch) * (across // patch)
+    first: dict[str, nn.Module] = {"patches": Patches(channels, patch, width)}
+    head = nn.Linear(width, classes)
+    if not class_token:
+        last = {"norm": nn.LayerNorm(width), "mean": Mean(), "head": head}
+        return transformer(first, last, size, length=length, causal=False)
+    first["token"] = ClassToken(width)
+    last = {"first": First(), "norm": nn.LayerNorm(width, 1e-6), "head": head}
+    model = transformer(first, last, size, length=length + 1, causal=False, epsilon=1e-6)
+    return _begin(begin_small(model))
+
+
+@torch.no_grad()
+def _begin(model: Parts) -> Parts:
+    """Let the classifier begin at nothing, and patches with weights that keep their spread."""
+    nn.init.zeros_(model.get_parameter("head.weight"))
+    project = model.get_parameter("patches.project.weight")
+    nn.init.trunc_normal_(project, std=1 / sqrt(project[0].numel()))
+    nn.init.zeros_(model.get_parameter("patches.project.bias"))
+    return model
+
+
+def _published(width: int, depth: int, heads: int, patch: int) -> partial[Parts]:
+    return partial(vit, patch=patch, width=width, depth=depth, heads=heads, class_token=True)
+
+
+vit_ti14, vit_ti16 = (_published(192, 12, 3, patch) for patch in (14, 16))
+vit_s14, vit_s16 = (_published(384, 12, 6, patch) for patch in (14, 16))
+vit_b14, vit_b16 = (_published(768, 12, 12, patch) for patch in (14, 16))
+vit_l14, vit_l16 = (_published(1024, 24, 16, patch) for patch in (14, 16))
+vit_h14, vit_h16 = (_published(1280, 32, 16, patch) for patch in (14, 16))

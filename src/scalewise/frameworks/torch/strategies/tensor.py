@@ -1,8 +1,10 @@
 """Tensor parallelism: the devices of a group share every layer of a block.
 
 Columns first, rows after them: one exchange for each pair. In between, where a
-block works on each position by itself, the group shares the sequence.
+block works on each position by itself, the group shares the sequence, if it divides.
 """
+
+from dataclasses import replace
 
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -26,6 +28,9 @@ except ImportError:  # Up to version 2.4 they lie elsewhere.
 def split(model: nn.Module, mesh: DeviceMesh) -> None:
     """Split the layers of every block over a group of devices, in place."""
     seams, blocks = seams_of(model), blocks_of(model)
+    if seams.length is not None and seams.length % mesh.size():
+        # As with a class token: 257 positions. Then every device sees all of them.
+        seams = replace(seams, norms=(), joined=())
     whole = Shard(1) if seams.norms else Replicate()
     plan = {
         **{name: ColwiseParallel() for name in seams.columns},

@@ -1,0 +1,135 @@
+"""Models that lie elsewhere, by name: a library's, or what a module of the user's own makes.
+
+A library is registered under ``scalewise.libraries``: a function from a model's name to what
+makes it, called as every workload is, with the shape of a sample, the number of classes and
+options. No weights are fetched: all begin anew.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
+from typing import Any
+
+from torch import Tensor, nn
+
+from scalewise import plugins
+from scalewise.checks import nearest
+from scalewise.errors import PluginError, SpecError
+
+Factory = Callable[..., nn.Module]
+
+
+def factory(workload: str) -> Factory:
+    """Return what makes the model of this name; refuse a name that leads nowhere."""
+    where, _, name = workload.partition(":")
+    known = plugins.corner("libraries", "torch")
+    if where in known:
+        of_library: Callable[[str], Factory] = plugins.load("libraries", where, framework="torch")
+        made = of_library(name)
+    else:
+        made = _own(workload, [*known])
+
+    @wraps(made)
+    def adapted(*words: Any, **options: Any) -> nn.Module:
+        try:
+            return giving_logits(made(*words, **options), workload)
+        except ImportError as missing:
+            raise PluginError(
+                f"workload {workload!r} needs what cannot be imported: {missing}",
+                hint=f"import {where} in Python and make the model there, to see what is missing",
+            ) from missing
+
+    return adapted
+
+
+def _own(workload: str, known: list[str]) -> Factory:
+    """Return a function of somebody's module."""
+    where, _, name = workload.partition(":")
+    try:
+        module = import_module(where)
+        for part in name.split("."):
+            module = getattr(module, part)
+    except ModuleNotFoundError as missing:
+        absent = str(missing.name)
+        if f"{where}.".startswith(f"{absent}."):
+            raise PluginError(
+                f"workload {workload!r}: there is no module {absent!r}",
+                hint=nearest(where, known)
+                or f"put it on PYTHONPATH, or start scalewise in its folder; "
+                f"libraries are: {', '.join(known)}",
+            ) from missing
+        raise PluginError(
+            f"workload {workload!r} needs {absent}, which is not installed",
+            hint=f"pip install {absent.partition('.')[0]}",
+        ) from missing
+    except AttributeError as missing:
+        raise PluginError(
+            f"workload {workload!r}: {where} has no {name!r}", hint=nearest(name, dir(module))
+        ) from missing
+    except Exception as broken:
+        raise PluginError(
+            f"workload {workload!r}: {where} cannot be imported: {broken}",
+            hint="import it in Python to see where",
+        ) from broken
+    if not callable(module):
+        raise PluginError(
+            f"workload {workload!r} is no function",
+            hint="name one that takes (shape, classes, **options) and returns a torch.nn.Module",
+        )
+    return module
+
+
+def library(name: str) -> Any:
+    """Import a library, or say what is missing."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as missing:
+        absent = str(missing.name).partition(".")[0]
+        raise PluginError(
+            f"a workload {name}:NAME needs {absent}, which is not installed",
+            hint=f"pip install {absent}",
+        ) from missing
+    except Exception as broken:
+        raise PluginError(
+            f"{name} is installed and cannot be imported: {broken}",
+            hint=f"pip install --force-reinstall {name}, in the version that fits this torch",
+        ) from broken
+
+
+def unknown(where: str, name: str, known: list[str]) -> PluginError:
+    """Return the answer to a name that a library does not have."""
+    return PluginError(
+        f"{where} has no model {name!r}; it has {len(known):,}",
+        hint=nearest(name, known) or f"for example {where}:{known[0]}",
+    )
+
+
+def image(shape: tuple[int, int, int] | int) -> tuple[int, int, int]:
+    """Return channels, height and width; refuse tokens."""
+    if isinstance(shape, int):
+        raise ValueError("it learns from images, and this data has tokens")
+    return shape
+
+
+def giving_logits(model: nn.Module, workload: str) -> nn.Module:
+    """Have a model give its logits alone, whatever they come in; its parts keep their names."""
+    if not isinstance(model, nn.Module):
+        raise SpecError(
+            f"workload {workload!r} makes {type(model).__name__}, not a torch.nn.Module",
+            hint="return the model from its function",
+        )
+
+    def logits(module: nn.Module, inputs: Any, output: Any) -> Tensor:
+        if isinstance(output, Tensor):
+            return output
+        found = getattr(output, "logits", None)
+        if found is None and isinstance(output, dict):
+            found = output.get("logits")
+        if found is None and isinstance(output, tuple) and output:
+            found = output[0]
+        if not isinstance(found, Tensor):
+            raise SpecError(f"{workload} gives {type(output).__name__}, in which are no logits")
+        return found
+
+    model.register_forward_hook(logits)
+    return model

@@ -1,0 +1,24 @@
+"""Image models of timm, by its names for them."""
+
+from typing import Any
+
+from torch import nn
+
+from scalewise.frameworks.torch.libraries import Factory, image, library, unknown
+
+
+def model(name: str) -> Factory:
+    """Return what makes timm's model of this name."""
+    timm = library("timm")
+    if not timm.is_model(name):
+        raise unknown("timm", name, timm.list_models())
+
+    def build(shape: tuple[int, int, int], classes: int, **options: Any) -> nn.Module:
+        channels, *edges = image(shape)
+        known = timm.get_pretrained_cfg(name, allow_unregistered=True)
+        if getattr(known, "fixed_input_size", False):
+            options = {"img_size": tuple(edges), **options}
+        made: nn.Module = timm.create_model(name, num_classes=classes, in_chans=channels, **options)
+        return made
+
+    return build

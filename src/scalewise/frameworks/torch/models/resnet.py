@@ -1,0 +1,147 @@
+"""Residual networks: ResNet-50 as torchvision has it, and the second form as Keras has it.
+
+Both are made of bottlenecks: a convolution that narrows, one that looks around, one that
+widens again; what comes out is added to what went in.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from torch import Tensor, nn
+
+from scalewise.frameworks.torch.models.parts import Parts
+
+WIDER = 4
+"""How much more channels a bottleneck gives than it works on."""
+
+
+class Bottleneck(nn.Module):
+    """Normalizes after each convolution; the middle one takes the stride (version 1.5)."""
+
+    def __init__(self, channels: int, narrow: int, stride: int) -> None:
+        super().__init__()
+        wide = WIDER * narrow
+        self.narrow = _convolved(channels, narrow, 1)
+        self.look = _convolved(narrow, narrow, 3, stride)
+        self.widen = _convolved(narrow, wide, 1)
+        self.relu = nn.ReLU(inplace=True)
+        same = stride == 1 and channels == wide
+        self.shortcut = nn.Identity() if same else _convolved(channels, wide, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.relu(self.narrow(x))
+        y = self.widen(self.relu(self.look(y)))
+        out: Tensor = self.relu(y + self.shortcut(x))
+        return out
+
+
+class Preactivated(nn.Module):
+    """Normalizes before each convolution (He et al., arXiv:1603.05027)."""
+
+    def __init__(self, channels: int, narrow: int, stride: int, *, first: bool) -> None:
+        super().__init__()
+        wide = WIDER * narrow
+        self.before = _activated(channels)
+        self.narrow = nn.Sequential(nn.Conv2d(channels, narrow, 1, bias=False), _activated(narrow))
+        self.look = nn.Sequential(
+            nn.Conv2d(narrow, narrow, 3, stride, padding=1, bias=False), _activated(narrow)
+        )
+        self.widen = nn.Conv2d(narrow, wide, 1)
+        self.shortcut: nn.Module = nn.Identity()
+        if first:
+            self.shortcut = nn.Conv2d(channels, wide, 1, stride)
+        elif stride > 1:
+            self.shortcut = nn.MaxPool2d(1, stride)
+        self._first = first
+
+    def forward(self, x: Tensor) -> Tensor:
+        ready = self.before(x)
+        y = self.widen(self.look(self.narrow(ready)))
+        out: Tensor = y + self.shortcut(ready if self._first else x)
+        return out
+
+
+def resnet50(shape: tuple[int, int, int], classes: int) -> Parts:
+    """ResNet-50, version 1.5: 25.6 M parameters with 1000 classes."""
+    channels = _channels(shape)
+    stem = nn.Sequential(
+        nn.Conv2d(channels, 64, 7, 2, padding=3, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, 2, padding=1),
+    )
+    blocks: list[nn.Module] = []
+    channels = 64
+    for narrow, depth in zip((64, 128, 256, 512), (3, 4, 6, 3)):
+        for place in range(depth):
+            stride = 2 if place == 0 and narrow > 64 else 1
+            blocks.append(Bottleneck(channels, narrow, stride))
+            channels = WIDER * narrow
+    model = _network(stem, blocks, {}, channels, classes)
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    return model
+
+
+def _second(depths: Sequence[int], shape: tuple[int, int, int], classes: int) -> Parts:
+    """A ResNet of the second form, with as many bottlenecks of each width as ``depths`` says."""
+    channels = _channels(shape)
+    stem = nn.Sequential(nn.Conv2d(channels, 64, 7, 2, padding=3), nn.MaxPool2d(3, 2, padding=1))
+    blocks: list[nn.Module] = []
+    channels = 64
+    for narrow, depth in zip((64, 128, 256, 512), depths):
+        for place in range(depth):
+            stride = 2 if place == depth - 1 and narrow < 512 else 1
+            blocks.append(Preactivated(channels, narrow, stride, first=place == 0))
+            channels = WIDER * narrow
+    model = _network(stem, blocks, {"after": _activated(channels)}, channels, classes)
+    for layer in model.modules():
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return model
+
+
+resnet50v2 = partial(_second, (3, 4, 6, 3))
+"""25.6 M parameters with 1000 classes."""
+resnet152v2 = partial(_second, (3, 8, 36, 3))
+"""60.2 M parameters with 1000 classes."""
+
+
+def _network(
+    stem: nn.Module,
+    blocks: Sequence[nn.Module],
+    after: dict[str, nn.Module],
+    channels: int,
+    classes: int,
+) -> Parts:
+    return Parts(
+        {"stem": stem},
+        {f"block{n}": block for n, block in enumerate(blocks)},
+        {
+            **after,
+            "mean": nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+            "head": nn.Linear(channels, classes),
+        },
+    )
+
+
+def _channels(shape: tuple[int, int, int]) -> int:
+    if isinstance(shape, int):
+        raise ValueError('it learns from images, for example data = "synthetic:1000x224x224"')
+    return shape[0]
+
+
+def _convolved(channels: int, out: int, edge: int, stride: int = 1) -> nn.Sequential:
+    """A convolution that keeps the size but for its stride, then normalized."""
+    return nn.Sequential(
+        nn.Conv2d(channels, out, edge, stride, padding=edge // 2, bias=False), nn.BatchNorm2d(out)
+    )
+
+
+def _activated(channels: int) -> nn.Sequential:
+    """Normalized as Keras does it, then without what is below nothing."""
+    norm = nn.BatchNorm2d(channels, eps=1.001e-5, momentum=0.01)
+    return nn.Sequential(norm, nn.ReLU(inplace=True))

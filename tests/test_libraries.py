@@ -1,0 +1,309 @@
+"""Models that lie elsewhere: of libraries, where they are installed, and of a user's own module."""
+
+import json
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from builders import a_run
+from scalewise.errors import PluginError, SpecError
+from scalewise.frameworks.torch import Torch, workload
+from scalewise.frameworks.torch.blocks import recompute
+from scalewise.frameworks.torch.data import load
+from scalewise.frameworks.torch.libraries import library
+from scalewise.frameworks.torch.models.parts import blocks_of
+from scalewise.frameworks.torch.session import model_of
+from scalewise.frameworks.torch.source import Source
+from scalewise.frameworks.torch.task import Task, build, optimizer
+
+OWN = """
+from torch import nn
+
+
+def needs_numbers(shape, classes):
+    import torch
+    return nn.Sequential(nn.Flatten(), nn.Linear(int(torch.tensor(64).item()), classes))
+
+
+def nothing(shape, classes):
+    return None
+
+
+def silent(shape, classes):
+    class Silent(nn.Linear):
+        def forward(self, x):
+            return None
+    return Silent(4, classes)
+
+
+SIZE = 3
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Put a module of the user's own on the path."""
+    (tmp_path / "little_models.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("little_models", None)
+
+
+@pytest.fixture
+def operators():
+    """Have the operators that a torchvision for other devices lacks, so that it can be imported."""
+    if not hasattr(torch.ops.torchvision, "nms"):
+        shim = torch.library.Library("torchvision", "DEF")
+        for name in ("nms", "qnms"):
+            shim.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        KEPT.append(shim)
+
+
+KEPT: list[torch.library.Library] = []
+
+
+def installed(name):
+    """Skip a test whose library is not here, or cannot be imported."""
+    try:
+        return library(name)
+    except PluginError as missing:
+        pytest.skip(str(missing))
+
+
+def a_model(name, **changes):
+    return a_run(**{"framework": "torch", "workload": name, "batch": 8, "lr": 0.02, **changes})
+
+
+def losses(spec, steps=4):
+    """Check a run, then train its model a few steps on one batch."""
+    Torch().check(spec)
+    data = load(Source.of_run(spec), spec)
+    model = model_of(spec, data)
+    recompute(model, spec)
+    task = Task(model, optimizer(spec))
+    learner = task.optimizer(model.parameters())
+    inputs, labels = data.train[torch.arange(8)]
+    found = []
+    for _ in range(steps):
+        output, loss = task.forward(model, inputs, labels)
+        loss.backward()
+        learner.step()
+        learner.zero_grad()
+        found.append(loss.item())
+    assert output.shape[-1] == data.classes
+    return found
+
+
+def learns(spec):
+    found = losses(spec)
+    return found[-1] < found[0]
+
+
+@pytest.mark.usefixtures("own")
+def test_a_function_of_ones_own_makes_a_workload():
+    spec = a_model("little:residual", options={"width": 24, "depth": 4}, recompute="full")
+    assert learns(spec)
+    model = build(spec, (1, 8, 8), 10)
+    assert [type(each).__name__ for each in blocks_of(model)] == ["Block"] * 4
+    assert "layers.3.dense.0.weight" in model.state_dict(), "names stay what they are"
+
+
+@pytest.mark.usefixtures("own")
+def test_what_needs_numbers_while_it_is_built_is_checked_on_the_cpu():
+    Torch().check(a_model("little_models:needs_numbers"))
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("run", "said", "hint"),
+    [
+        ({"workload": "little:residua"}, "has no 'residua'", "did you mean 'residual'?"),
+        ({"workload": "littel:residual"}, "there is no module 'littel'", "PYTHONPATH"),
+        ({"workload": "tim:resnet18"}, "there is no module 'tim'", "did you mean 'timm'?"),
+        ({"workload": "little_models:SIZE"}, "is no function", "(shape, classes"),
+        ({"workload": "little_models:nothing"}, "makes NoneType, not a torch.nn.Module", "return"),
+        ({"workload": "little:residual", "options": {"widht": 3}}, "no option 'widht'", "width"),
+        (
+            {"workload": "little:residual", "options": {"width": "3"}},
+            "width must be a whole",
+            "",
+        ),
+        ({"workload": "little:residual", "data": "tokens:100"}, "cannot be built for 64", ""),
+        (
+            {"workload": "little:residual", "strategy": "pipeline", "topology": "1x2"},
+            "does not say how its blocks follow each other",
+            "Parts",
+        ),
+        (
+            {"workload": "little:residual", "strategy": "tensor", "topology": "1x2"},
+            "does not say how its layers may be split",
+            "tensor parallelism is for",
+        ),
+        ({"workload": "little_models:"}, "has no ''", ""),
+        ({"workload": ":tiny"}, "cannot be imported", ""),
+    ],
+)
+def test_what_leads_nowhere_is_refused_before_any_rank_starts(run, said, hint):
+    with pytest.raises((PluginError, SpecError)) as told:
+        Torch().check(a_model(**{"name": run["workload"], **without(run, "workload")}))
+    assert said in str(told.value)
+    assert hint in told.value.hint
+
+
+def without(values, name):
+    return {key: value for key, value in values.items() if key != name}
+
+
+@pytest.mark.usefixtures("own")
+def test_a_model_that_gives_no_logits_is_told():
+    model = build(a_model("little_models:silent"), (1, 8, 8), 10)
+    with pytest.raises(SpecError, match="gives NoneType, in which are no logits"):
+        model(torch.zeros(2, 4))
+
+
+def test_a_package_that_is_missing_is_named_with_its_command(monkeypatch):
+    for name in ("timm", "torchvision", "transformers"):
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(PluginError, match=f"needs {name}, which is not installed") as told:
+            Torch().check(a_model(f"{name}:something"))
+        assert told.value.hint == f"pip install {name}"
+
+
+def test_a_package_that_is_broken_is_quoted(tmp_path, monkeypatch):
+    (tmp_path / "broken_zoo.py").write_text('raise RuntimeError("operator does not exist")\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PluginError, match="broken_zoo cannot be imported: operator does not exist"):
+        workload(a_model("broken_zoo:model"))
+    with pytest.raises(PluginError, match="cannot be imported: operator does not exist"):
+        library("broken_zoo")
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ({}, 0),
+        ({"convolutions": nn.Sequential(nn.Conv2d(1, 1, 1), nn.Conv2d(1, 1, 1))}, 0),
+        ({"one": nn.ModuleList([nn.TransformerEncoderLayer(8, 2)])}, 0),
+        # Stages of a network: the longest row decides, all rows of its kind are taken.
+        (
+            {
+                "stem": nn.Sequential(nn.Conv2d(1, 4, 1), nn.ReLU()),
+                "a": nn.Sequential(*[nn.TransformerEncoderLayer(8, 2) for _ in range(3)]),
+                "b": nn.Sequential(nn.TransformerEncoderLayer(8, 2)),
+                "experts": nn.ModuleList([nn.Sequential(nn.Linear(2, 2)) for _ in range(2)]),
+            },
+            4,
+        ),
+    ],
+)
+def test_the_longest_row_of_modules_of_one_kind_is_the_blocks(rows, expected):
+    model = nn.ModuleDict(rows)
+    assert len(blocks_of(model)) == expected
+
+
+TINY = {
+    "vit": {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+            "intermediate_size": 32, "patch_size": 4},
+    "gpt2": {"n_embd": 16, "n_layer": 3, "n_head": 2},
+    "llama": {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+              "num_key_value_heads": 2, "intermediate_size": 32},
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("operators")
+@pytest.mark.parametrize("name", TINY)
+def test_a_type_of_transformers_is_built_for_the_data_and_learns(name):
+    installed("transformers")
+    data = None if name == "vit" else "tokens:100x16"
+    spec = a_model(f"transformers:{name}", options=TINY[name], data=data, recompute="full", lr=0.1)
+    assert learns(spec)
+    depth = TINY[name].get("num_hidden_layers") or TINY[name]["n_layer"]
+    model = build(spec, 16 if data else (1, 8, 8), 10)
+    assert len(blocks_of(model)) == depth
+
+
+@pytest.mark.usefixtures("operators")
+def test_a_configuration_in_a_file_is_a_model(tmp_path):
+    installed("transformers")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", **TINY["gpt2"]}))
+    for path in (tmp_path, tmp_path / "config.json"):
+        assert learns(a_model(f"transformers:{path}", data="tokens:100x16", lr=0.1))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(PluginError, match="configures no model of Transformers"):
+        workload(a_model(f"transformers:{tmp_path}"))
+
+
+@pytest.mark.usefixtures("operators")
+@pytest.mark.parametrize(
+    ("run", "said", "hint"),
+    [
+        ({"name": "transformers:gtp2"}, "transformers has no model 'gtp2'", "did you mean 'gpt2'?"),
+        (
+            {"name": "transformers:gpt2"},
+            "no image classifier of type 'gpt2', and the data is images",
+            "",
+        ),
+        (
+            {"name": "transformers:vit", "data": "tokens:100"},
+            "no decoder of type 'vit', and the data is tokens",
+            "",
+        ),
+        (
+            {"name": "transformers:vit", "options": {"hiden_size": 3}},
+            "its configuration has no 'hiden_size'; did you mean 'hidden_size'?",
+            "",
+        ),
+    ],
+)
+def test_what_transformers_does_not_have_is_refused(run, said, hint):
+    installed("transformers")
+    with pytest.raises((PluginError, SpecError)) as told:
+        Torch().check(a_model(**run))
+    assert said in str(told.value)
+    assert hint in told.value.hint
+
+
+@pytest.mark.usefixtures("operators")
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("torchvision:shufflenet_v2_x0_5", {}),
+        ("timm:test_resnet", {}),
+        ("timm:vit_tiny_patch16_224", {"depth": 2}),
+    ],
+)
+def test_image_models_of_libraries_learn(name, options):
+    installed(name.partition(":")[0])
+    assert learns(a_model(name, data="synthetic:80x32x32", options=options, lr=0.01))
+
+
+@pytest.mark.usefixtures("operators")
+@pytest.mark.parametrize(
+    ("name", "blocks"),
+    [
+        ("torchvision:resnet50", 16),
+        ("torchvision:vit_b_16", 12),
+        ("torchvision:swin_t", 12),
+        ("timm:resnet50", 16),
+        ("timm:convnext_tiny", 18),
+        ("timm:vit_base_patch16_224", 12),
+    ],
+)
+def test_the_blocks_of_libraries_models_are_found(name, blocks):
+    installed(name.partition(":")[0])
+    spec = a_model(name)
+    with torch.device("meta"):
+        model = build(spec, (1, 64, 64), 10)
+        assert model(torch.zeros(2, 1, 64, 64)).shape == (2, 10)
+    assert len(blocks_of(model)) == blocks
+
+
+@pytest.mark.usefixtures("operators")
+@pytest.mark.parametrize("name", ["torchvision:resnet05", "timm:resnet05"])
+def test_a_name_that_a_library_does_not_have_is_answered_with_the_nearest(name):
+    installed(name.partition(":")[0])
+    with pytest.raises(PluginError, match="has no model 'resnet05'") as told:
+        Torch().check(a_model(name))
+    assert told.value.hint == "did you mean 'resnet50'?"
