@@ -80,11 +80,13 @@ def losses(spec, steps=4):
     """Check a run, then train its model a few steps on one batch."""
     Torch().check(spec)
     data = load(Source.of_run(spec), spec)
-    model = model_of(spec, data)
+    here = torch.device("cpu")
+    model = model_of(spec, data, here)
     recompute(model, spec)
     task = Task(model, optimizer(spec))
     learner = task.optimizer(model.parameters())
-    inputs, labels = data.train[torch.arange(8)]
+    inputs, labels = data.train.batch(torch.arange(8), 0)
+    inputs = data.finish.on(here)(inputs)
     found = []
     for _ in range(steps):
         output, loss = task.forward(model, inputs, labels)
