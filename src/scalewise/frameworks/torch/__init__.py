@@ -50,6 +50,11 @@ class Torch:
                 "noise_every compares the gradients of whole replicas, which ddp and zero1 have",
                 hint="leave noise_every out, or strategy and parallelism",
             )
+        if spec.device == "cpu" and spec.backend in ("nccl", "xccl"):
+            raise SpecError(
+                f'{spec.backend} is for accelerators, and this run says device = "cpu"',
+                hint="leave backend out",
+            )
         source = Source.of(spec.data, spec.workload)
         if source.kind == "synthetic" and source.shape[0] < spec.replicas:
             raise too_few(source.shape[0], spec.replicas)

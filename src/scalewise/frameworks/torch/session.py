@@ -24,6 +24,7 @@ from scalewise.frameworks.torch.batchnorm import synchronized
 from scalewise.frameworks.torch.checkpoint import Checkpoints
 from scalewise.frameworks.torch.clip import clip
 from scalewise.frameworks.torch.data import Data, Shards, load
+from scalewise.frameworks.torch.flops import operations
 from scalewise.frameworks.torch.loading import checks, loader, steps_of
 from scalewise.frameworks.torch.mesh import mesh_of, place_in_model, replica
 from scalewise.frameworks.torch.precision import Scaler, precise
@@ -89,7 +90,11 @@ class TorchSession:
 
     def __init__(self, spec: RunSpec, data: Data, device: torch.device) -> None:
         refuse_step(spec, device)
-        model = precise(synchronized(model_of(spec, data).to(device), spec, device), spec)
+        model = model_of(spec, data)
+        flops, uncounted = None, ""
+        if dist.get_rank() == 0 and spec.batch:
+            flops, uncounted = operations(model, data.shape, spec.batch)
+        model = precise(synchronized(model.to(device), spec, device), spec)
         parameters = sum(each.numel() for each in model.parameters())
         self._mesh = mesh = mesh_of(spec, device)
         strategy = plugins.load("strategies", spec.strategy, framework="torch")
@@ -134,6 +139,8 @@ class TorchSession:
             samples=len(data.train),
             seen=sum(self._plan[n % shards.steps][0] for n in range(steps)),
             parameters=parameters,
+            flops=flops,
+            uncounted=uncounted,
             validation=len(data.validation),
             rates=str(self._rates),
         )
