@@ -54,7 +54,8 @@ def test_a_gpu_against_a_cpu_is_accelerated_and_not_efficient(tmp_path, capsys):
     app(["measure", str(folder)], standalone_mode=False)
     printed = capsys.readouterr().out
     assert "acceleration 4 x: 1 x NVIDIA H200 against 1 x cpu, by throughput" in printed
-    for word in ("efficiency", "speedup", "ideal", "weak scaling"):
+    assert "a CPU here has 1 thread\n" in printed
+    for word in ("efficiency", "speedup", "ideal", "scaling", "Scaling"):
         assert word not in printed
     seen = json.loads(formats.as_json([cpu, cuda]))["curves"][1]["points"][0]
     assert seen["acceleration"]["value"] == pytest.approx(4) and seen["efficiency"] is None

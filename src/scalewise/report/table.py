@@ -67,7 +67,7 @@ def sections(curves: Sequence[ScalingCurve]) -> list[Section]:
 def _section(curve: ScalingCurve) -> Section:
     unit = f"{curve.unit}/s"
     tables = (
-        by_devices(curve.points, "Scaling", [
+        by_devices(curve.points, "Scaling" if _judged([curve]) else "Speed", [
             ("nodes", lambda p: whole(p.nodes)),
             ("runs", lambda p: _first_count(p)),
             (unit, lambda p: value(p.throughput)),
@@ -172,7 +172,7 @@ def _lines(curve: ScalingCurve) -> list[str]:
         f"{rule}; work: {work}",
         f"compared with {counted(curve.baseline.devices, 'device')}; intervals are 90 %",
     ]
-    if not any(point.efficiency for point in curve.points):  # Of kinds of devices, not of numbers.
+    if not _judged([curve]):  # It is one of several kinds of devices, and not of numbers of them.
         lines = [f"work: {work}", "intervals are 90 %"]
     if edge := _edge(curve.points):
         lines.append(edge)
@@ -188,6 +188,11 @@ def _lines(curve: ScalingCurve) -> list[str]:
     unknown = dict.fromkeys(p.mfu_unknown for p in curve.points if p.mfu_unknown)
     lines += [f"MFU is not known: {why}" for why in unknown]
     return lines
+
+
+def _judged(curves: Sequence[ScalingCurve]) -> bool:
+    """Say whether any point has an efficiency."""
+    return any(point.efficiency for curve in curves for point in curve.points)
 
 
 def _edge(points: Sequence[Point]) -> str:
@@ -238,8 +243,7 @@ def _side_by_side(curves: Sequence[ScalingCurve]) -> Section:
             if any(text != NONE for text in cells):
                 header.append(f"{curve.name}: {name}")
                 columns.append(cells)
-    judged = any(point.efficiency for curve in curves for point in curve.points)
-    title = "Speed and efficiency" if judged else "Speed"
+    title = "Speed and efficiency" if _judged(curves) else "Speed"
     table = Table(title, tuple(header), tuple(zip(*columns)))
     return Section("Side by side", (), (table, *_exchange(curves)), tuple(unlike(curves)))
 
@@ -268,6 +272,12 @@ def _accelerations(curves: Sequence[ScalingCurve]) -> Section | None:
         for point in faster
         if point.acceleration
     ]
+    threads = {
+        curve.conditions.get("threads")
+        for curve in curves
+        if any(p.device_name == "cpu" and p.named in against for p in curve.points)
+    }
+    lines += [f"a CPU here has {counted(each, 'thread')}" for each in threads if each]
     return Section("Acceleration", tuple(lines), (table,), ()) if faster else None
 
 
