@@ -11,6 +11,7 @@ from scalewise.analysis.measure import scaling_curves
 from scalewise.analysis.measure.operations import peak_of
 from scalewise.catalog.machines import called, devices
 from scalewise.cli import app
+from scalewise.errors import SpecError
 from scalewise.record.write import write_json
 from scalewise.report import explanation, formats
 from simulated import retold
@@ -134,3 +135,19 @@ def test_a_users_row_tells_the_peak_of_a_device_that_is_not_listed(tmp_path, mon
         '[[device]]\nname = "h100-64"\nreported = ["NVIDIA H100 64GB"]\npeak = {bf16 = 800e12}\n'
     )
     assert peak_of("NVIDIA H100 64GB", "bf16") == (800e12, "h100-64 in bf16: your catalog.toml")
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ('reported = "NVIDIA Mine"', "reported must be a list of names"),
+        ("reported = [7]", "each of reported must be text"),
+        ("dies = 0", "dies must be"),
+    ],
+)
+def test_a_users_row_is_refused_where_its_names_are_none(tmp_path, monkeypatch, given, problem):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "scalewise").mkdir()
+    (tmp_path / "scalewise/catalog.toml").write_text(f'[[device]]\nname = "mine"\n{given}\n')
+    with pytest.raises(SpecError, match=problem):
+        devices()
