@@ -158,19 +158,20 @@ def test_counting_takes_nothing_of_chance():
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def outline_of(path):
+    lines = map(json.loads, path.read_text().splitlines())
+    return next(line["outline"] for line in lines if "outline" in line)
+
+
 @pytest.mark.torch
-def test_a_run_records_the_models_work_and_not_what_it_computes_again(tmp_path):
+def test_a_run_records_the_models_work_once_and_not_what_it_computes_again(tmp_path):
     run = a_run(
         framework="torch", workload="gpt", data="tokens:64x32", batch=8, steps=2, device="cpu",
-        options={"width": 32, "depth": 2, "heads": 2}, recompute="full",
+        options={"width": 32, "depth": 2, "heads": 2}, recompute="full", topology="1x2",
     )  # fmt: skip
     write_json(tmp_path / "spec.json", run.to_dict())
-    assert ranks.start(1, "-m", "scalewise.frameworks", "train", tmp_path) == (0, "")
-    (outline,) = [
-        line["outline"]
-        for line in map(json.loads, (tmp_path / "rank-00000.jsonl").read_text().splitlines())
-        if "outline" in line
-    ]
-    vocabulary = (outline["parameters"] - 32 * 32 - 2 * (12 * 32**2 + 13 * 32) - 2 * 32) // 64
-    assert outline["flops"] == 3 * (blocks(32, 2, 32) + 2 * 32 * 32 * vocabulary)
-    assert outline["uncounted"] == ""
+    assert ranks.start(2, "-m", "scalewise.frameworks", "train", tmp_path) == (0, "")
+    first, second = (outline_of(tmp_path / f"rank-0000{rank}.jsonl") for rank in range(2))
+    vocabulary = (first["parameters"] - 32 * 32 - 2 * (12 * 32**2 + 13 * 32) - 2 * 32) // 64
+    assert first["flops"] == 3 * (blocks(32, 2, 32) + 2 * 32 * 32 * vocabulary)
+    assert (first["uncounted"], second["flops"], second["uncounted"]) == ("", None, "")
