@@ -1,10 +1,12 @@
 """Play a fake study inside the test's own process: no process to start, same files."""
 
 import io
+import json
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from scalewise.frameworks.__main__ import do_train
 from scalewise.frameworks.fake import Law
 from scalewise.record.close import close
 from scalewise.record.read import RunRecord, read_run
-from scalewise.record.write import write_json
+from scalewise.record.write import rank_file, write_json
 from scalewise.spec import RunSpec, StudySpec, Topology
 
 PAIR = Topology(1, 2)
@@ -72,3 +74,30 @@ def a_sweep(
         "hosts": [f"node-{place}" for place in range(topology.nodes)], "backend": backend,
         "ranks": topology.world, "ranks_per_node": topology.devices, "rows": rows,
     }  # fmt: skip
+
+
+def retold(run: RunSpec, folder: Path, **told: Any) -> RunRecord:
+    """Play a run that says other things of itself: its ``device``, ``flops``, ``uncounted``.
+
+    ``device`` may be a list, one for each rank. What else is given changes the law.
+    """
+    outline = {name: told.pop(name) for name in ("flops", "uncounted") if name in told}
+    device = told.pop("device", "simulated")
+    world = run.topology.world
+    names = device if isinstance(device, list) else [device] * world
+    home = folder / run.id
+    stand_in = replace(run, device=None, options={**run.options, **told})
+    write_json(home / "spec.json", stand_in.to_dict())
+    with redirect_stdout(io.StringIO()):
+        assert do_train(str(home)) == 0
+    for rank, name in enumerate(names):
+        path = rank_file(home, rank)
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            if "device" in line:
+                line["device"] = name
+            if "outline" in line and rank == 0:
+                line["outline"] |= outline
+        path.write_text("".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines))
+    assert not close(home, attempt=1, world=world, ended=time.time())
+    return read_run(home, run)

@@ -96,7 +96,7 @@ CHANGES = {
     "options": {"noise": 0.1}, "pipeline_schedule": "gpipe", "micro_batches": 3,
     "recompute": "full", "warmup_steps": 5, "warmup_epochs": 0.5, "schedule": "cosine",
     "clip": 1.0, "lr_rule": "sqrt", "base_batch": 2, "checkpoint_every": 5, "checkpoint_keep": 3,
-    "resume": "runs/other/1", "noise_every": 5,
+    "resume": "runs/other/1", "noise_every": 5, "device": "cpu",
     "optimizer_step": "fused", "sync_batchnorm": True, "ema": 0.99,
 }  # fmt: skip
 BASES = {

@@ -23,6 +23,10 @@ class Device:
     """One accelerator as its maker states it; what is not stated is nothing."""
 
     name: str
+    reported: Sequence[str] = ()
+    """What engines call it."""
+    dies: int = 1
+    """How many devices an engine sees in one."""
     vendor: str | None = None
     memory: float | None = None
     """Bytes."""
@@ -121,6 +125,19 @@ def search(kind: str, words: Sequence[str]) -> list[Row]:
     return [row for row in every[kind] if all(word in _told(row) for word in asked)]
 
 
+def called(text: str) -> Device | None:
+    """Return the device that an engine calls so, or nothing: a name that is alike is no proof.
+
+    >>> called("NVIDIA H200").name, called("NVIDIA H200 NVL")
+    ('h200', None)
+    """
+    asked = text.strip().lower()
+    for row in reversed(devices().values()):
+        if asked in (name.lower() for name in (row.name, *row.reported)):
+            return row
+    return None
+
+
 def drawing(text: str) -> Device:
     """Return the device of this name; of several that begin so, the one that may draw most.
 
@@ -205,7 +222,11 @@ def _check_value(name: str, value: Any) -> None:
         typed(name, value, str, "text")
         if not value.strip() or not value.isprintable():
             raise SpecError(f"{name} must be one line of text, got {value!r}")
-    elif name == "devices":
+    elif name == "reported":
+        typed(name, value, list, 'a list of names, such as ["NVIDIA H200"]')
+        for each in value:
+            typed("each of reported", each, str, "text")
+    elif name in ("devices", "dies"):
         whole(name, value, least=1)
     elif name == "peak":
         typed(name, value, dict, "a table, such as {bf16 = 312e12}")

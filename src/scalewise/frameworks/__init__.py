@@ -29,6 +29,10 @@ class Outline:
     """Samples this rank trains on per epoch, or in total."""
     unit: str = "samples"
     parameters: int | None = None
+    flops: int | None = None
+    """Operations of one sample, forward and backward; rank 0 counts them, where it can."""
+    uncounted: str = ""
+    """Why it could not."""
     validation: int = 0
     """Validation samples in the data set."""
     rates: str = ""

@@ -173,6 +173,8 @@ class Fake:
             )
         if spec.checkpoint_every or spec.resume:
             raise SpecError("the fake machine has nothing to keep", hint="leave checkpoints out")
+        if spec.device:
+            raise SpecError("the fake machine has one kind of device", hint="leave device out")
         if spec.started_by != "direct":
             raise SpecError("the fake framework is one process", hint="leave start out")
         if _size(spec) < spec.replicas:

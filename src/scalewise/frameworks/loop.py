@@ -164,6 +164,10 @@ class Log:
         say("configuration  " + "  ".join(f"{key}={value}" for key, value in told.items()))
         if outline.parameters is not None:
             say(f"parameters     {outline.parameters:,}")
+        if outline.flops is not None:
+            say(f"operations     {outline.flops:,} per sample, forward and backward")
+        elif outline.uncounted:
+            say(f"operations     not counted: {outline.uncounted}")
         say(
             f"data           {outline.samples:,} {self._unit} to train on, "
             f"{outline.validation:,} to validate on"

@@ -31,10 +31,11 @@ def sections(explanations: Sequence[Explanation]) -> list[Section]:
 
 def _section(found: Explanation) -> Section:
     last = found.points[-1]
+    judged = any(point.efficiency is not None for point in found.points)
     tables = (
         by_devices(found.points, "Where the efficiency went: factors, relative to the baseline", [
             ("efficiency", lambda p: percent(p.efficiency)),
-            *((cause, _factor(cause)) for cause in CAUSES),
+            *((cause, _factor(cause)) for cause in CAUSES if judged),
         ]),
         by_devices(found.points, "What each cause adds to a step, in milliseconds", [
             ("ideal", lambda p: _ms(p.ideal)),
@@ -50,6 +51,7 @@ def _section(found: Explanation) -> Section:
             ("slowest rank", lambda p: f"{p.slowest.rank}" if p.slowest else NONE),
             ("on", lambda p: p.slowest.host or NONE if p.slowest else NONE),
             ("behind by", lambda p: _ms(p.slowest.behind) if p.slowest else NONE),
+            ("MFU", lambda p: percent(p.mfu)),
         ]),
         by_devices(
             found.points,
@@ -172,6 +174,8 @@ def _lines(found: Explanation) -> list[str]:
         lines.append(last.action)
     if last.exchange:
         lines.append(last.exchange)
+    if last.operations:
+        lines.append(last.operations)
     if found.boundary:
         lines.append(found.boundary.sentence)
     turn = found.left_compute_at

@@ -158,7 +158,7 @@ PLOTS: dict[str, tuple[Callable[[Axes, Curves], None], Value, str]] = {
     "model": (model, lambda p: p.held, "Memory of the model"),
     "sent": (sent, lambda p: p.sent, "Communicated bytes"),
     "exposed": (exposed, lambda p: p.exposed, "Exposed communication"),
-    "both": (both, lambda p: p.throughput, "Throughput and efficiency"),
+    "both": (both, lambda p: p.throughput and p.efficiency, "Throughput and efficiency"),
 }
 """Every plot: how to draw it, what it needs, and its title."""
 OUTSIDE: dict[str, Any] = {

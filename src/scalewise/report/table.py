@@ -5,9 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from scalewise.analysis.figures import counted
+from scalewise.analysis.figures import counted, rough
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve, unlike
-from scalewise.analysis.measure.energy import COVERS, JOULES, unit_of
+from scalewise.analysis.measure.energy import COVERS, JOULES
+from scalewise.analysis.measure.energy import unit_of as energy_unit
+from scalewise.analysis.measure.operations import unit_of
 
 NONE = "–"
 """Stands for what is not known."""
@@ -57,13 +59,15 @@ def sections(curves: Sequence[ScalingCurve]) -> list[Section]:
     found = [_section(curve) for curve in curves]
     if len(curves) > 1:
         found.append(_side_by_side(curves))
+    if told := _accelerations(curves):
+        found.append(told)
     return found
 
 
 def _section(curve: ScalingCurve) -> Section:
     unit = f"{curve.unit}/s"
     tables = (
-        by_devices(curve.points, "Scaling", [
+        by_devices(curve.points, "Scaling" if _judged([curve]) else "Speed", [
             ("nodes", lambda p: whole(p.nodes)),
             ("runs", lambda p: _first_count(p)),
             (unit, lambda p: value(p.throughput)),
@@ -76,6 +80,7 @@ def _section(curve: ScalingCurve) -> Section:
             ("gain per doubling", lambda p: percent(p.gain)),
             ("added", lambda p: number(p.gain_absolute)),
             ("serial fraction", lambda p: percent(p.serial_fraction)),
+            ("acceleration", lambda p: value(p.acceleration)),
         ]),
         by_devices(curve.points, "Time", [
             ("epoch s", lambda p: value(p.epoch_time)),
@@ -92,6 +97,7 @@ def _section(curve: ScalingCurve) -> Section:
         by_devices(curve.points, "Where the complete time went, in seconds", [
             (name, _part(name)) for name in SPANS
         ]),
+        by_devices(curve.points, "Operations of the model", _operations(curve.points)),
         by_devices(curve.points, "Energy", _energy(curve.points)),
         by_devices(curve.points, "Work, memory, quality", [
             ("global batch", lambda p: whole(p.global_batch)),
@@ -117,10 +123,27 @@ def _section(curve: ScalingCurve) -> Section:
     )
 
 
+def _operations(every: Sequence[Point]) -> list[tuple[str, Cell]]:
+    """Return the columns of the operations, in a unit that is not too small for the fastest."""
+    rates = [point.flops_per_second.value for point in every if point.flops_per_second]
+    size, unit = unit_of(max(rates, default=0.0))
+
+    def told(rate: Estimate | None) -> str:
+        return value(rate and rate * (1 / size))
+
+    return [
+        ("GFLOP/sample", lambda p: number(p.flops and p.flops / 1e9)),
+        (f"{unit} per device", lambda p: told(p.flops_per_second)),
+        ("±", lambda p: spread(p.flops_per_second)),
+        ("MFU", lambda p: percent(p.mfu)),
+        ("±", lambda p: points(p.mfu)),
+    ]
+
+
 def _energy(points: Sequence[Point]) -> list[tuple[str, Cell]]:
     """Return the columns of the energy, in a unit that is not too small for the largest."""
     largest = max((p.energy.value for p in points if p.energy), default=0.0)
-    unit = unit_of(largest)
+    unit = energy_unit(largest)
     apart = any(p.energy_covers != "processors" for p in points if p.energy_hosts)
 
     def told(energy: Estimate | None) -> str:
@@ -149,6 +172,8 @@ def _lines(curve: ScalingCurve) -> list[str]:
         f"{rule}; work: {work}",
         f"compared with {counted(curve.baseline.devices, 'device')}; intervals are 90 %",
     ]
+    if not _judged([curve]):  # It is one of several kinds of devices, and not of numbers of them.
+        lines = [f"work: {work}", "intervals are 90 %"]
     if edge := _edge(curve.points):
         lines.append(edge)
     if curve.baseline.overhead is not None:
@@ -158,7 +183,16 @@ def _lines(curve: ScalingCurve) -> list[str]:
         lines.append(f"overhead {where}{approximately}")
     covered = dict.fromkeys(point.energy_covers for point in curve.points if point.energy)
     lines += [COVERS[each] for each in covered if each]
+    peaks = dict.fromkeys((p.peak, p.peak_source) for p in curve.points if p.peak)
+    lines += [f"MFU is of {number(peak / 1e12)} TFLOP/s, {source}" for peak, source in peaks]
+    unknown = dict.fromkeys(p.mfu_unknown for p in curve.points if p.mfu_unknown)
+    lines += [f"MFU is not known: {why}" for why in unknown]
     return lines
+
+
+def _judged(curves: Sequence[ScalingCurve]) -> bool:
+    """Say whether any point has an efficiency."""
+    return any(point.efficiency for curve in curves for point in curve.points)
 
 
 def _edge(points: Sequence[Point]) -> str:
@@ -209,8 +243,42 @@ def _side_by_side(curves: Sequence[ScalingCurve]) -> Section:
             if any(text != NONE for text in cells):
                 header.append(f"{curve.name}: {name}")
                 columns.append(cells)
-    table = Table("Speed and efficiency", tuple(header), tuple(zip(*columns)))
+    title = "Speed and efficiency" if _judged(curves) else "Speed"
+    table = Table(title, tuple(header), tuple(zip(*columns)))
     return Section("Side by side", (), (table, *_exchange(curves)), tuple(unlike(curves)))
+
+
+def _accelerations(curves: Sequence[ScalingCurve]) -> Section | None:
+    """Return how many times faster some devices are than others, if kinds of them were compared."""
+    every = [(curve.name, point) for curve in curves for point in curve.points]
+    faster = [point for _, point in every if point.acceleration]
+    against = {point.accelerated_from for point in faster}
+    shown = [(name, p) for name, p in every if p.acceleration or p.named in against]
+    names = {id(point): name for name, point in shown}
+    table = by_devices([point for _, point in shown], "Kinds of devices", [
+        ("curve", lambda p: names[id(p)] if len(curves) > 1 else NONE),
+        ("device", lambda p: p.device_name or NONE),
+        (f"{curves[0].unit}/s", lambda p: value(p.throughput)),
+        ("first epoch s", lambda p: value(p.first_epoch_time)),
+        ("epoch s", lambda p: value(p.epoch_time)),
+        ("acceleration", lambda p: value(p.acceleration)),
+        ("±", lambda p: spread(p.acceleration)),
+        ("by epoch", lambda p: value(p.acceleration_epoch)),
+        ("by first epoch", lambda p: value(p.acceleration_first)),
+    ])  # fmt: skip
+    lines = [
+        f"acceleration {rough(point.acceleration.value)} x: {point.named} against "
+        f"{point.accelerated_from}, by throughput"
+        for point in faster
+        if point.acceleration
+    ]
+    threads = {
+        curve.conditions.get("threads")
+        for curve in curves
+        if any(p.device_name == "cpu" and p.named in against for p in curve.points)
+    }
+    lines += [f"a CPU here has {counted(each, 'thread')}" for each in threads if each]
+    return Section("Acceleration", tuple(lines), (table,), ()) if faster else None
 
 
 def _exchange(curves: Sequence[ScalingCurve]) -> list[Table]:

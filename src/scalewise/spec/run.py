@@ -16,6 +16,7 @@ LrRule = Literal["none", "linear", "sqrt"]
 Schedule = Literal["constant", "cosine", "linear"]
 Optimizer = Literal["sgd", "adam", "adamw"]
 OptimizerStep = Literal["auto", "loop", "foreach", "fused"]
+DeviceKind = Literal["cpu", "cuda", "xpu"]
 Backend = Literal["auto", "gloo", "nccl", "xccl", "mpi"]
 Start = Literal["torchrun", "srun", "mpirun", "direct", "command"]
 Recompute = Literal["none", "full", "selective"]
@@ -67,6 +68,8 @@ class RunSpec:
     """Processes per rank that load data; 0 loads inside the rank itself."""
     threads: int = 1
     """Threads per rank. One, or scaling on a CPU measures the threads instead."""
+    device: DeviceKind | None = None
+    """The kind of device to compute on; nothing means an accelerator where there is one."""
     backend: Backend | None = None
     """The communication library; auto, or nothing, means the one that fits the device."""
     remainder: Remainder = "drop"
@@ -146,7 +149,7 @@ class RunSpec:
                 if not getattr(self, name).strip():
                     raise SpecError(f"{name} must not be empty", hint=f"leave {name} out")
         for name, allowed in _CHOICES.items():
-            if getattr(self, name) is not None or name not in ("backend", "start"):
+            if getattr(self, name) is not None or name not in ("backend", "start", "device"):
                 choice(name, getattr(self, name), allowed)
         if self.trace and self.stop_after is not None and self.stop_after < self.trace + 3:
             raise SpecError(
@@ -293,7 +296,7 @@ class RunSpec:
         """The run's name for people."""
         words = self.program or (self.workload or self.framework,)
         what = words[1] if words[0] == "-m" else words[0].rpartition("/")[2]
-        telling = [each for each in fields(self) if each.name in ("strategy", "start", "precision")]
+        telling = [each for each in fields(self) if each.name in _TELLING]
         own = [(getattr(self, each.name), _default(each)) for each in telling]
         unusual = [value for value, usual in own if value != usual]
         unusual += [f"{key}={value}" for key, value in self.env.items()]
@@ -375,12 +378,14 @@ def _share(given: dict[str, Any]) -> int:
 _OF_PROGRAMS = ("digest", "stop_after", "samples_per_step", "trace", "loaders_alone")
 _NOT_OF_PROGRAMS = (
     "batch", "workload", "strategy", "parallelism", "data", "edge", "augment", "broken", "length",
-    "workers", "backend", "remainder",
-    "optimizer", "lr", "accumulate", "precision", "compile", "epochs", "steps", "samples", "save",
+    "workers", "device", "backend", "remainder", "optimizer", "lr", "accumulate", "precision",
+    "compile", "epochs", "steps", "samples", "save",
     "pipeline_schedule", "micro_batches", "recompute", "lr_rule", "base_batch", "warmup_steps",
     "warmup_epochs", "schedule", "clip", "checkpoint_every", "checkpoint_keep", "resume",
     "noise_every", "validate_every", "optimizer_step", "sync_batchnorm", "ema", "options",
 )  # fmt: skip
+_TELLING = ("strategy", "start", "device", "precision")
+"""What a run's name tells, where it is not as usual."""
 _COUNTS = (
     "batch", "epochs", "steps", "samples", "micro_batches", "base_batch", "stop_after",
     "samples_per_step", "checkpoint_every", "edge", "length",
@@ -393,6 +398,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "precision": get_args(Precision),
     "optimizer": get_args(Optimizer),
     "optimizer_step": get_args(OptimizerStep),
+    "device": get_args(DeviceKind),
     "backend": get_args(Backend),
     "start": get_args(Start),
     "pipeline_schedule": get_args(PipelineSchedule),

@@ -3,6 +3,7 @@
 chain      from the ideal step to the measured one, cause by cause
 whatif     the recorded steps once more, with one thing changed
 exchange   what devices send each other, and what their strategy makes of it
+operations what a device does of the model's own operations
 breakdown  the causes of one point, and of a whole curve, as values
 watched    what was noted of a run beside its times
 boundary   what leaving the node costs

@@ -29,6 +29,7 @@ from scalewise.analysis.explain.chain import (
 )
 from scalewise.analysis.explain.exchange import sentence, traffic, way
 from scalewise.analysis.explain.guards import guards
+from scalewise.analysis.explain.operations import operations
 from scalewise.analysis.explain.receipt import receipt
 from scalewise.analysis.explain.run import Run, grouped
 from scalewise.analysis.explain.trace import Agreement, agreement
@@ -37,6 +38,7 @@ from scalewise.analysis.explain.watched import Guard, Kind
 from scalewise.analysis.explain.whatif import Replay, what_if
 from scalewise.analysis.explain.words import Balance, Loaders, Story, Told, tell
 from scalewise.analysis.measure import Point, ScalingCurve
+from scalewise.analysis.measure.acceleration import same_kind
 from scalewise.catalog.rates import Rate, price_of
 from scalewise.record.node import NodeRecord
 from scalewise.record.read import RunRecord
@@ -72,7 +74,12 @@ def explain(
     seen = guards(records)
     points = []
     for point, runs in groups:
-        found = _breakdown(point, runs, curve.baseline, base, each_hour)
+        # Against another kind of device, a cause would be what the devices differ in.
+        alike_devices = same_kind(point, curve.baseline)
+        before, origin = (curve.baseline, base) if alike_devices else (point, runs)
+        found = _breakdown(point, runs, before, origin, each_hour)
+        if not alike_devices:
+            found = replace(found, factors=nothing_known())
         busy = _busy(runs, nodes or {})
         warnings = (*found.warnings, *_apart(busy))
         trace = _trace(runs, traces or {})
@@ -198,6 +205,9 @@ def _breakdown(
         ratio=None if exposed is None or not computed else exposed / computed,
         traffic=kinds,
         exchange=sentence(runs[0].record.spec, kinds, exposed and exposed / step),
+        flops_per_second=point.flops_per_second,
+        mfu=point.mfu,
+        operations=operations(point),
         costs=_costs(point.devices, step, runs, added, price),
         ranks=spent,
         slowest=max(spent, key=lambda each: each.behind) if len(spent) > 1 else None,

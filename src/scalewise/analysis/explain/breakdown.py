@@ -80,6 +80,11 @@ class Breakdown:
     """Bytes exchanged in a step by kind of collective, on the device that sends most."""
     exchange: str | None = None
     """The same in a sentence, with the strategy and what waits for it."""
+    flops_per_second: Estimate | None = None
+    """Operations of the model on one device, and which share of its peak they are."""
+    mfu: Estimate | None = None
+    operations: str | None = None
+    """The same in a sentence, or why it is not known."""
     costs: Mapping[str, Cost] = field(default_factory=dict)
     ranks: tuple[Spent, ...] = ()
     slowest: Spent | None = None

@@ -19,6 +19,7 @@ import numpy as np
 from scalewise.analysis.explain.chain import CAUSES, Chain, alike, mean_per_sample, seconds
 from scalewise.analysis.explain.run import Run, grouped
 from scalewise.analysis.measure import Point, ScalingCurve
+from scalewise.analysis.measure.acceleration import same_kind
 from scalewise.analysis.measure.window import life, observed, resumed
 from scalewise.catalog.rates import Rate
 from scalewise.record.read import RunRecord
@@ -87,7 +88,19 @@ def receipt(
     attempts: Mapping[Path, Sequence[Attempt]],
 ) -> Receipt:
     """Return what the runs of one point have bought; ``base`` are the baseline's."""
-    rate = curve.baseline.throughput_per_device
+    if not same_kind(point, curve.baseline):  # Another device's pace says nothing of this one.
+        return _receipt(point, runs, runs, point, attempts)
+    return _receipt(point, runs, base, curve.baseline, attempts)
+
+
+def _receipt(
+    point: Point,
+    runs: Sequence[Run],
+    base: Sequence[Run],
+    baseline: Point,
+    attempts: Mapping[Path, Sequence[Attempt]],
+) -> Receipt:
+    rate = baseline.throughput_per_device
     assert rate is not None  # A curve from records has one.
     found = total(_of_run(run, base, 1 / rate.value, attempts) for run in runs)
     return replace(found, energy=point.energy.value * len(runs) if point.energy else None)

@@ -28,6 +28,19 @@ class Point:
     throughput: Estimate | None = None
     """Samples per second of all devices, in the steady state."""
     throughput_per_device: Estimate | None = None
+    device_name: str | None = None
+    """What an engine calls the devices, all kinds of them."""
+    flops: int | None = None
+    """Operations of one sample, forward and backward."""
+    flops_per_second: Estimate | None = None
+    """Of the model, on one device."""
+    peak: float | None = None
+    """Operations per second that the device has in the run's precision, without sparsity."""
+    peak_source: str | None = None
+    mfu: Estimate | None = None
+    """The share of the peak that the model's own operations reach."""
+    mfu_unknown: str | None = None
+    """Why that is not known."""
     time: Estimate | None = None
     """Seconds of the complete job."""
     epoch_time: Estimate | None = None
@@ -85,6 +98,14 @@ class Point:
     """Throughput added by a doubling, as a share; by time where that is all there is."""
     gain_absolute: float | None = None
     """Samples per second added since the point before."""
+    acceleration: Estimate | None = None
+    """How many times faster than on another kind of device, by throughput."""
+    acceleration_epoch: Estimate | None = None
+    """By epoch time, without the first."""
+    acceleration_first: Estimate | None = None
+    """By the first epoch."""
+    accelerated_from: str | None = None
+    """How many of which devices that is held against."""
     saved_previous: Estimate | None = None
     """Share of the complete time saved against the point before."""
     saved_baseline: Estimate | None = None
@@ -94,6 +115,15 @@ class Point:
     overhead: float | None = None
     """Share of the complete time that is not training steps."""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> str:
+        """How many of which devices.
+
+        >>> Point(devices=4, device_name="NVIDIA H200").named
+        '4 x NVIDIA H200'
+        """
+        return f"{self.devices} x {self.device_name or 'an unknown device'}"
 
     @property
     def regime(self) -> str | None:
@@ -180,7 +210,7 @@ def compare(curve: ScalingCurve) -> ScalingCurve:
 def _by_clock(point: Point, base: Point, previous: Point | None, fixed: float | None) -> Point:
     """Return the point with what its times and its quality say against others."""
     first = point is base
-    equal_work = _alike(point, base)
+    equal_work = same_work(point, base)
     overhead = point.overhead
     if overhead is None and fixed is not None and point.time:
         overhead = fixed / point.time.value
@@ -188,7 +218,7 @@ def _by_clock(point: Point, base: Point, previous: Point | None, fixed: float | 
         point,
         speedup_time=_ratio(base.time, point.time, first) if equal_work else None,
         speedup_epoch=_ratio(base.epoch_time, point.epoch_time, first) if equal_work else None,
-        saved_previous=_saved(previous, point) if previous and _alike(point, previous) else None,
+        saved_previous=_saved(previous, point) if previous and same_work(point, previous) else None,
         saved_baseline=_saved(base, point) if equal_work and not first else None,
         overhead=overhead,
         warnings=(*point.warnings, *_work_warning(point, base), *_quality_warning(point, base)),
@@ -201,7 +231,7 @@ def _by_speed(point: Point, base: Point, previous: Point | None, by_time: bool) 
     def faster(now: Point, then: Point) -> Estimate | None:
         if not by_time:
             return _ratio(now.throughput, then.throughput, now is then)
-        return _ratio(then.time, now.time, now is then) if _alike(now, then) else None
+        return _ratio(then.time, now.time, now is then) if same_work(now, then) else None
 
     growth = point.devices / base.devices
     speedup = faster(point, base)
@@ -242,7 +272,7 @@ def _per_doubling(ratio: Estimate | None, growth: float) -> Estimate | None:
         return None
 
 
-def _alike(point: Point, other: Point) -> bool:
+def same_work(point: Point, other: Point) -> bool:
     """Say whether two points did the same work, but for a ragged batch; both unknown: taken so."""
     if point.samples is None or other.samples is None:
         return point.samples is other.samples
@@ -255,7 +285,7 @@ def _saved(earlier: Point, point: Point) -> Estimate | None:
 
 
 def _work_warning(point: Point, base: Point) -> list[str]:
-    if _alike(point, base):
+    if same_work(point, base):
         return []
     return [
         f"{_count(point.samples)} samples in all, and {_count(base.samples)} at the baseline: "

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from scalewise.analysis.measure.acceleration import across_devices, over_kinds
 from scalewise.analysis.measure.curve import Point, ScalingCurve, compare, differences
 from scalewise.analysis.measure.energy import Sampled, point_energy
 from scalewise.analysis.measure.estimate import Estimate, within_run
 from scalewise.analysis.measure.ledger import ledger
+from scalewise.analysis.measure.operations import device_name, point_operations
 from scalewise.analysis.measure.window import (
     FEW,
     Window,
@@ -42,7 +44,7 @@ def scaling_curves(
         raise NotEnoughData(
             f"{study.name} has no finished run", hint="`scalewise run` starts what is missing"
         )
-    return [_curve(study, found, nodes or {}) for found in by_curve.values()]
+    return over_kinds(study, [_curve(study, found, nodes or {}) for found in by_curve.values()])
 
 
 def _curve(study: StudySpec, records: Sequence[RunRecord], nodes: Sampled) -> ScalingCurve:
@@ -55,7 +57,7 @@ def _curve(study: StudySpec, records: Sequence[RunRecord], nodes: Sampled) -> Sc
     missing = points[0].devices > smallest
     first = ordered[0]
     outline = first.ranks[0].find("outline")
-    return compare(
+    return across_devices(compare(
         ScalingCurve(
             study=study.name,
             points=tuple(points),
@@ -71,7 +73,7 @@ def _curve(study: StudySpec, records: Sequence[RunRecord], nodes: Sampled) -> Sc
                   if missing else []),
             ),
         )
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def _per_node(records: Sequence[RunRecord]) -> int | None:
@@ -146,6 +148,7 @@ def _point(repeats: list[RunRecord], nodes: Sampled) -> Point:
     rate = Estimate.of(rates)
     if len(repeats) == 1:
         rate = within_run(rates[0], windows[0].step_seconds)
+    per_device = rate * (1 / spec.topology.world)
     outline = repeats[0].ranks[0].find("outline")
     passes = outline["epochs"] or 1
     lives = [life(record) for record in repeats]
@@ -165,7 +168,9 @@ def _point(repeats: list[RunRecord], nodes: Sampled) -> Point:
         devices=spec.topology.world,
         nodes=spec.topology.nodes,
         throughput=rate,
-        throughput_per_device=rate * (1 / spec.topology.world),
+        throughput_per_device=per_device,
+        device_name=device_name(repeats),
+        **point_operations(repeats, per_device),
         time=time,
         epoch_time=_mean_of(epochs, slice(1, None)),
         first_epoch_time=_mean_of(epochs, slice(0, 1)),

@@ -76,6 +76,7 @@ class Prediction:
 
 def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
     """Return what to expect of a curve on these numbers of devices."""
+    _refuse_kinds(curve)
     counts = _counts(curve, at)
     wanted = np.array(counts, float)
     rates, times = of_curve(curve, "throughput"), of_curve(curve, "time")
@@ -117,6 +118,16 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
         next=ahead,
         odd=tuple(found for each in told for found in odd(each)),
     )
+
+
+def _refuse_kinds(curve: ScalingCurve) -> None:
+    """Refuse points on several kinds of device: what they differ in is no law of their number."""
+    kinds = list(dict.fromkeys(point.device_name for point in curve.points if point.device_name))
+    if len(kinds) > 1:
+        raise NotEnoughData(
+            f"{curve.name} was measured on several kinds of device: {', '.join(kinds)}",
+            hint="measure every scale on one kind; `scalewise measure` shows the acceleration",
+        )
 
 
 def _refuse_one(curve: ScalingCurve, points: Series) -> None:

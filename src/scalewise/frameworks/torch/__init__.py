@@ -52,6 +52,11 @@ class Torch:
                 "noise_every compares the gradients of whole replicas, which ddp and zero1 have",
                 hint="leave noise_every out, or strategy and parallelism",
             )
+        if spec.device == "cpu" and spec.backend in ("nccl", "xccl"):
+            raise SpecError(
+                f'{spec.backend} is for accelerators, and this run says device = "cpu"',
+                hint="leave backend out",
+            )
         source = Source.of_run(spec)
         if source.count and source.count < spec.replicas:
             raise too_few(source.count, spec.replicas)

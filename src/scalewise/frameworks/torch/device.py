@@ -20,7 +20,7 @@ WORDS = {"cuda": "NVIDIA's and AMD's devices", "xpu": "Intel's devices", "cpu": 
 def bind(spec: RunSpec) -> torch.device:
     """Return the device of this rank, and make it the current one."""
     local = int(os.environ.get("LOCAL_RANK", "0"))
-    kind = _kind()
+    kind = _kind(spec.device)
     if kind == "cpu":
         torch.set_num_threads(spec.threads)
         return torch.device("cpu")
@@ -38,7 +38,15 @@ def bind(spec: RunSpec) -> torch.device:
     return device
 
 
-def _kind() -> str:
+def _kind(asked: str | None = None) -> str:
+    """Return the kind of device that was asked for, or the best that is here."""
+    if asked and asked != "cpu" and not module_of(asked).is_available():
+        raise SpecError(
+            f"the study asks for {asked}, and this PyTorch finds no such device here",
+            hint='`scalewise doctor` shows what is here; device = "cpu" needs none',
+        )
+    if asked:
+        return asked
     for kind in ("cuda", "xpu"):
         if module_of(kind).is_available():
             return kind

@@ -26,6 +26,7 @@ from scalewise.frameworks.torch.checkpoint import Checkpoints
 from scalewise.frameworks.torch.clip import clip
 from scalewise.frameworks.torch.data import Data, load
 from scalewise.frameworks.torch.feed import Feed, Order, Pass
+from scalewise.frameworks.torch.flops import operations
 from scalewise.frameworks.torch.mesh import mesh_of, place_in_model, replica
 from scalewise.frameworks.torch.order import IGNORED, Shards, checks, steps_of
 from scalewise.frameworks.torch.precision import Scaler, precise
@@ -129,7 +130,11 @@ class TorchSession:
         self._checked, batches = checks(len(data.validation), spec.batch, mine, spec.replicas)
         self._feed = Feed(data, Order(shards, batches, spec, total), spec, device)
         self._feed.start(Pass(0))  # While the model is built and compiled.
-        model = precise(synchronized(model_of(spec, data, device), spec, device), spec)
+        model = model_of(spec, data, device)
+        flops, uncounted = None, ""
+        if dist.get_rank() == 0:
+            flops, uncounted = operations(model, data.shape, spec.batch)
+        model = precise(synchronized(model, spec, device), spec)
         parameters = sum(each.numel() for each in model.parameters())
         strategy = plugins.load("strategies", spec.strategy, framework="torch")
         task = Task(model, optimizer(spec))
@@ -163,6 +168,8 @@ class TorchSession:
             samples=len(data.train),
             seen=sum(self._plan[n % shards.steps][0] for n in range(steps)),
             parameters=parameters,
+            flops=flops,
+            uncounted=uncounted,
             validation=len(data.validation),
             rates=str(self._rates),
         )
