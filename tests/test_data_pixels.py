@@ -34,6 +34,13 @@ def test_an_image_that_is_hardly_shrunk_is_exactly_what_full_decoding_gives(size
     assert (decoded(content, 32) == in_full(content, 32)).all()
 
 
+def test_the_middle_is_that_of_resizing_the_whole_and_cutting_it(tmp_path):
+    path = picture(tmp_path / "a.png", 96, 64)
+    small = Image.open(path).resize((48, 32), Image.Resampling.BILINEAR)
+    wanted = np.asarray(small.crop((8, 0, 40, 32))).astype(int)
+    assert np.abs(decoded(path, 32) - wanted).max() <= 1
+
+
 @pytest.mark.parametrize("size", [(500, 375), (224, 300), (335, 224), (452, 470)])
 @pytest.mark.parametrize("quality", [75, 97])
 def test_a_shrunk_jpeg_is_within_the_stated_tolerance(size, quality):

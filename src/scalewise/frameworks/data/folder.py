@@ -183,16 +183,20 @@ def _annotated(root: str, part: str, classes: Sequence[str]) -> Split:
     path = os.path.join(root, part, ANNOTATIONS)
     numbers = {name: label for label, name in enumerate(classes)}
     rows = []
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            name, _, rest = line.rstrip("\n").partition("\t")
-            label = numbers.get(rest.partition("\t")[0])
-            if label is None:
-                raise SpecError(
-                    f"{shown(path)} names a class that train does not have: {line.strip()!r}",
-                    hint="is it Tiny ImageNet's own file?",
-                )
-            rows.append((label, f"{part}/images/{name}"))
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.read().splitlines()
+    except OSError as why:
+        raise SpecError(f"cannot read {shown(path)}: {why.strerror}") from why
+    for line in lines:
+        name, _, rest = line.partition("\t")
+        label = numbers.get(rest.partition("\t")[0])
+        if label is None:
+            raise SpecError(
+                f"{shown(path)} names a class that train does not have: {shown(line)!r}",
+                hint="is it Tiny ImageNet's own file?",
+            )
+        rows.append((label, f"{part}/images/{name}"))
     rows.sort()
     return Split.of((name for _, name in rows), [label for label, _ in rows])
 
