@@ -205,8 +205,8 @@ def test_a_disk_that_is_full_is_said_in_a_sentence(tmp_path, monkeypatch):
 def test_a_disk_that_is_too_small_is_known_before(tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(RecordError, match=r"needs 0\.0 GiB, and the disk has 0\.0 GiB left"):
-        make(tmp_path / "a", images=4, classes=2, packed=True)
+    with pytest.raises(RecordError, match=r"needs 3\.2 MiB, and the disk has 0\.0 MiB left"):
+        make(tmp_path / "a", edge=224, images=20, classes=2, packed=True)
 
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path):
