@@ -64,6 +64,13 @@ def test_pixels_are_written_where_they_are_wanted():
     assert not batch[0].any() and not batch[2].any()
 
 
+@pytest.mark.parametrize("wrong", [np.zeros((8, 9, 3), np.uint8), np.zeros((8, 8, 3))])
+def test_a_place_that_does_not_fit_is_not_blamed_on_the_file(wrong):
+    with pytest.raises(ValueError, match="cannot take an image of edge 8") as raised:
+        decoded(jpeg(8, 8), 8, out=wrong)
+    assert not isinstance(raised.value, ScalewiseError)
+
+
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp"])
 @pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "CMYK", "P", "1", "LA"])
 def test_every_mode_comes_out_as_rgb(tmp_path, name, mode):
