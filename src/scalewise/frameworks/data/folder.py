@@ -74,8 +74,9 @@ class Listing:
             )
         files = Split.of(*_flat(train))
         held = _validation(root, classes)
+        whole = os.path.abspath(root)  # Whoever receives the list may stand elsewhere.
         if held is not None:
-            return cls(root, classes, files, held, cut=False)
+            return cls(whole, classes, files, held, cut=False)
         if len(files) < HELD_OUT:
             raise SpecError(
                 f"{shown(root)} has no val folder, and {len(files)} images are too few to hold "
@@ -84,7 +85,7 @@ class Listing:
             )
         every = np.arange(len(files)) % HELD_OUT == HELD_OUT - 1
         apart = files.some(np.flatnonzero(every).tolist())
-        return cls(root, classes, files.some(np.flatnonzero(~every).tolist()), apart, cut=True)
+        return cls(whole, classes, files.some(np.flatnonzero(~every).tolist()), apart, cut=True)
 
     def path(self, split: Split, index: int) -> str:
         """Return where a file of one of the splits lies."""
