@@ -57,6 +57,13 @@ def test_a_listing_from_bytes_touches_no_file(plain):
     assert len(Listing.from_bytes(content).train) == 5
 
 
+def test_a_listing_can_be_used_from_anywhere(plain, monkeypatch):
+    monkeypatch.chdir(plain.parent)
+    listing = Listing.of(plain.name)
+    monkeypatch.chdir("/")
+    assert os.path.isfile(listing.path(listing.train, 0))
+
+
 def test_spaces_and_names_that_are_no_text_survive(tmp_path):
     root = image_folder(tmp_path / "a folder", classes=("a class", "b"), train=1, val=1)
     odd = os.fsdecode(b"\xff\xfe.jpg")

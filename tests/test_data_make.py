@@ -64,7 +64,10 @@ def test_made_up_images_are_an_image_folder_without_problems(tmp_path):
     assert found["problems"] == []
     assert set(found["counts"]["train"].values()) == {2, 3}
     assert found["sizes"] == {"16x16": 27}
-    assert found["notes"][0] == "class class-0002 has no validation image"
+    assert found["notes"][0] == (
+        "classes without a validation image: class-0002, class-0003, class-0004, class-0005, "
+        "class-0006 … (8)"
+    )
 
 
 def test_made_up_images_can_be_learnt(tmp_path):
@@ -106,6 +109,10 @@ def test_a_likeness_is_as_large_as_what_it_is_like(tmp_path, like, train, held):
     assert len(plan.classes) == 200
     assert len(plan.splits["train"]) == 200 * train
     assert len(plan.splits["validation"]) == 200 * held
+
+
+def test_the_lab_and_the_worker_know_the_same_likenesses():
+    assert sorted(datasets.LIKE) == sorted(making.LIKE)
 
 
 def test_a_part_of_a_folder_is_drawn_by_the_seed(tmp_path):
@@ -199,8 +206,8 @@ def test_a_disk_that_is_full_is_said_in_a_sentence(tmp_path, monkeypatch):
 def test_a_disk_that_is_too_small_is_known_before(tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(RecordError, match=r"needs 0\.0 GiB, and the disk has 0\.0 GiB left"):
-        make(tmp_path / "a", images=4, classes=2, packed=True)
+    with pytest.raises(RecordError, match=r"needs 3\.2 MiB, and the disk has 0\.0 MiB left"):
+        make(tmp_path / "a", edge=224, images=20, classes=2, packed=True)
 
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path):
@@ -233,9 +240,9 @@ def test_check_names_broken_files_and_notes_what_is_odd(odd):
     assert found["formats"] == {"JPEG": 12, "PNG": 2}
     assert found["counts"]["train"] == {"ant": 6, "bee": 3, "cat": 3}
     assert found["notes"] == [
-        "class cat has no validation image",
-        "images have 2 sizes: each is cut to a square",
-        "3 images are not RGB: they are read as such",
+        "classes without a validation image: cat (1)",
+        "there are 2 sizes of images: each is cut to a square",
+        "images that are not RGB, and are read as such: 3",
     ]
 
 
@@ -327,6 +334,7 @@ def test_the_command_times_a_loader(scalewise):
         (["make", "a", "--like", "nano-224"], "--like must be one of micro-224, tiny-224"),
         (["make", "a", "--images", "0", "--classes", "2"], "--images must be a whole number"),
         (["make", "a", "--images", "2", "--classes", "3"], "2 images do not reach for 3 classes"),
+        (["make", "a", "--like", "tiny-224", "--edge", "5000"], "--edge must be at most 4096"),
         (["make", "a", "--from", "nowhere"], "nowhere has no folder train"),
         (["make", "a"], "there is nothing to make it of"),
         (["check", "nowhere"], "there is no data in nowhere"),

@@ -16,6 +16,8 @@ from scalewise.launch.processes import follow
 LIKE = ("micro-224", "tiny-224")
 Tell = Callable[[int, int], None]
 """Is told how many samples are done, and of how many."""
+WIDEST = 4096
+"""Pixels along the largest images that are made."""
 SHOWN = 20
 """Problems that are printed; ``--json`` has all."""
 
@@ -40,6 +42,8 @@ class Recipe:
             if (value := getattr(self, name)) is not None:
                 whole(f"--{name}", value, least=1)
         whole("--seed", self.seed, least=0)
+        if self.edge > WIDEST:
+            raise SpecError(f"--edge must be at most {WIDEST}, got {self.edge}")
         if self.images and self.classes and self.images < self.classes:
             raise SpecError(f"{self.images} images do not reach for {self.classes} classes")
 

@@ -142,11 +142,14 @@ def progress(doing: str) -> Iterator[Callable[[int, int], None]]:
     if not console.is_terminal:
         yield _lines(doing)
         return
-    count = TextColumn("{task.completed:,.0f} of {task.total:,.0f}")
-    columns = (TextColumn(doing), BarColumn(), count)
+    columns = (TextColumn(doing), BarColumn(), TextColumn("{task.fields[far]}"))
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-        task = bar.add_task(doing, total=1)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        task = bar.add_task(doing, total=None, far="")
+
+        def tell(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, far=f"{done:,} of {total:,}")
+
+        yield tell
 
 
 def _lines(doing: str) -> Callable[[int, int], None]:

@@ -17,6 +17,8 @@ from scalewise.frameworks.data.folder import Listing, Split, scanned
 from scalewise.frameworks.data.pool import cores, spread
 
 Tell = Callable[[int, int], None]
+FEW = 5
+"""Names that a note holds."""
 PIECE = 128
 """Files that a process looks at, at a time."""
 
@@ -74,9 +76,9 @@ def _images(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
     found.modes = _tally((mode, often) for (_, mode, _), often in heads.items())
     found.sizes = _tally((f"{w}x{h}", often) for (_, _, (w, h)), often in heads.items())
     if len(found.sizes) > 1:
-        found.notes.append(f"images have {len(found.sizes)} sizes: each is cut to a square")
+        found.notes.append(f"there are {len(found.sizes)} sizes of images: each is cut to a square")
     if odd := sum(often for mode, often in found.modes.items() if mode != "RGB"):
-        found.notes.append(f"{odd:,} images are not RGB: they are read as such")
+        found.notes.append(f"images that are not RGB, and are read as such: {odd:,}")
 
 
 def _listed(folder: Path, found: Findings) -> Listing | None:
@@ -98,8 +100,9 @@ def _listed(folder: Path, found: Findings) -> Listing | None:
         found.notes.append("there is no val folder: every fifth image of train validates")
     else:
         held = np.bincount(listing.validation.labels, minlength=len(classes))
-        for name in (name for name, count in zip(classes, held) if not count):
-            found.notes.append(f"class {shown(name)} has no validation image")
+        if lacking := [shown(name) for name, count in zip(classes, held) if not count]:
+            few = ", ".join(lacking[:FEW]) + (" …" if len(lacking) > FEW else "")
+            found.notes.append(f"classes without a validation image: {few} ({len(lacking)})")
     return listing
 
 

@@ -74,8 +74,9 @@ class Listing:
             )
         files = Split.of(*_flat(train))
         held = _validation(root, classes)
+        whole = os.path.abspath(root)  # Whoever receives the list may stand elsewhere.
         if held is not None:
-            return cls(root, classes, files, held, cut=False)
+            return cls(whole, classes, files, held, cut=False)
         if len(files) < HELD_OUT:
             raise SpecError(
                 f"{shown(root)} has no val folder, and {len(files)} images are too few to hold "
@@ -84,7 +85,7 @@ class Listing:
             )
         every = np.arange(len(files)) % HELD_OUT == HELD_OUT - 1
         apart = files.some(np.flatnonzero(every).tolist())
-        return cls(root, classes, files.some(np.flatnonzero(~every).tolist()), apart, cut=True)
+        return cls(whole, classes, files.some(np.flatnonzero(~every).tolist()), apart, cut=True)
 
     def path(self, split: Split, index: int) -> str:
         """Return where a file of one of the splits lies."""
@@ -183,16 +184,20 @@ def _annotated(root: str, part: str, classes: Sequence[str]) -> Split:
     path = os.path.join(root, part, ANNOTATIONS)
     numbers = {name: label for label, name in enumerate(classes)}
     rows = []
-    with open(path, encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            name, _, rest = line.rstrip("\n").partition("\t")
-            label = numbers.get(rest.partition("\t")[0])
-            if label is None:
-                raise SpecError(
-                    f"{shown(path)} names a class that train does not have: {line.strip()!r}",
-                    hint="is it Tiny ImageNet's own file?",
-                )
-            rows.append((label, f"{part}/images/{name}"))
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.read().splitlines()
+    except OSError as why:
+        raise SpecError(f"cannot read {shown(path)}: {why.strerror}") from why
+    for line in lines:
+        name, _, rest = line.partition("\t")
+        label = numbers.get(rest.partition("\t")[0])
+        if label is None:
+            raise SpecError(
+                f"{shown(path)} names a class that train does not have: {shown(line)!r}",
+                hint="is it Tiny ImageNet's own file?",
+            )
+        rows.append((label, f"{part}/images/{name}"))
     rows.sort()
     return Split.of((name for _, name in rows), [label for label, _ in rows])
 

@@ -227,8 +227,8 @@ def _write_packed(recipe: Recipe, plan: Plan, draft: Path, tell: Tell, processes
     free = shutil.disk_usage(draft).free
     if needed > free:
         raise RecordError(
-            f"{shown(recipe.to)} needs {needed / 2**30:.1f} GiB, and the disk has "
-            f"{free / 2**30:.1f} GiB left",
+            f"{shown(recipe.to)} needs {needed / 2**20:,.1f} MiB, and the disk has "
+            f"{free / 2**20:,.1f} MiB left",
             hint="free some space, or take fewer --images or a smaller --edge",
         )
     labels = {name: label for label, name in enumerate(plan.classes)}

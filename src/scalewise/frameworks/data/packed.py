@@ -7,9 +7,10 @@ gives the same batches from either. A shuffled epoch reads rows of ``edge² × 3
 (147 KiB at 224²) wherever they lie: well on local disks and in memory, slower than
 reading on where a file system answers only in large requests.
 
-Rows are read with ``pread``: measured beside a memory map it is as quick from memory,
-takes one request per row on a network, and shows a truncated file as an error instead
-of ending the process.
+Rows are read with ``pread``. Of files in memory a row of 224² takes 27 µs of a core so,
+21 µs from a memory map that was touched before, and 34 µs from one that was not. On a
+network it is one request per row, and a file that is cut meanwhile is an error instead
+of the end of the process.
 """
 
 import json

@@ -100,9 +100,13 @@ def decoded(
     returned as it is. A file that cannot be decoded raises ``Broken`` with its path.
     """
     found = np.empty((edge, edge, 3), np.uint8) if out is None else out
+    if found.shape != (edge, edge, 3) or found.dtype != np.uint8:
+        raise ValueError(f"{found.dtype} of {found.shape} cannot take an image of edge {edge}")
     try:
         with _opened(source) as image:
             _decode(image, edge, found, crop, (epoch, index))
+    except MemoryError:
+        raise
     except Exception as bad:  # Whatever a decoder stumbles over, the file is at fault.
         raise broken(source, bad) from bad
     return found
@@ -169,7 +173,11 @@ def _opened(source: Origin) -> ImageFile.ImageFile:
 
 
 def _of_kind(head: bytes, file: Any) -> ImageFile.ImageFile:
-    """Skip Pillow's trying of one format after another, most of the cost of opening a file."""
+    """Open the usual formats directly.
+
+    Pillow's own way tries one after another, loads all its plugins for a WebP, and warns
+    of large images on stderr.
+    """
     if head.startswith(b"\xff\xd8\xff"):
         return JpegImageFile(file)
     if head.startswith(b"\x89PNG\r\n\x1a\n"):
