@@ -34,7 +34,7 @@ VERBS = [
     "catalog",
     "plugins",
 ]
-GROUPS = {"data": ["make", "check"]}
+GROUPS = {"data": ["make", "check", "bench"]}
 NAME = """a "quoted" student's study"""
 CSV = "devices,throughput,time\n1,240,556\n2,464,439\n4,892,380\n"
 TORCH = {"framework": "torch", "workload": "mnist-cnn"}
