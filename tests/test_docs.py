@@ -15,6 +15,7 @@ from scalewise.cli import app
 from scalewise.frameworks.fake import Law
 from scalewise.report.plot import PLOTS
 from scalewise.spec import RUN_KEYS, STUDY_KEYS, StudySpec
+from scalewise.study.variant import varied
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -87,7 +88,9 @@ def leads_somewhere(page, link):
 
 @pytest.mark.parametrize("text", shown_studies())
 def test_every_study_that_is_shown_is_accepted(text):
-    assert StudySpec.from_dict(tomllib.loads(text)).runs()
+    said = tomllib.loads(text)
+    for variant in [None, *said.get("variant", {})]:
+        assert StudySpec.from_dict(varied(said, variant)).runs()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

@@ -30,10 +30,17 @@ class _Silent:
 
 
 def run(
-    question: str | Path | StudySpec, folder: str | Path | None = None, *, again: bool = False
+    question: str | Path | StudySpec,
+    folder: str | Path | None = None,
+    *,
+    variant: str | None = None,
+    again: bool = False,
 ) -> Path:
-    """Run a study, given as a file or a value; return its folder."""
-    asked = question if isinstance(question, StudySpec) else study.read(Path(question))
+    """Run a study, given as a file, a variant that the file has of itself, or a value.
+
+    Return its folder.
+    """
+    asked = question if isinstance(question, StudySpec) else study.read(Path(question), variant)
     home = Path(folder) if folder else Path("runs") / asked.name
     study.run(asked, home, _Silent(), again=again)
     return home

@@ -12,6 +12,9 @@ Output = Annotated[
 Launcher = Annotated[
     str | None, typer.Option(help="local or slurm, instead of what the study file says.")
 ]
+Variant = Annotated[
+    str | None, typer.Option(help="A variant that the study file has of itself: [variant.NAME].")
+]
 Again = Annotated[bool, typer.Option("--again", help="Repeat finished runs too.")]
 Sources = Annotated[
     list[Path],

@@ -19,6 +19,7 @@ from scalewise.cli.options import (
     Output,
     Price,
     StudyFile,
+    Variant,
     WhilePaying,
 )
 from scalewise.cli.screen import show
@@ -71,6 +72,7 @@ def init(
 @app.command()
 def plan(
     study_file: StudyFile,
+    variant: Variant = None,
     output: Output = None,
     launcher: Launcher = None,
     write: Annotated[
@@ -90,7 +92,7 @@ def plan(
     from scalewise.cli.costs import quote, rate_of
     from scalewise.record.files import finished
 
-    question = study.launched_by(study.read(study_file), launcher)
+    question = study.launched_by(study.read(study_file, variant), launcher)
     folder = (output or _home(question.name)).absolute()
     study.check(question.runs())
     plans = study.plan(question, folder)
@@ -139,6 +141,7 @@ def run(  # noqa: PLR0913 - each is an option
     loaders_alone: Annotated[
         bool, typer.Option("--loaders-alone", help="Time a program's loader alone, at the end.")
     ] = False,
+    variant: Variant = None,
     output: Output = None,
     launcher: Launcher = None,
     detach: Annotated[
@@ -155,6 +158,8 @@ def run(  # noqa: PLR0913 - each is an option
     With --on, of your own script, unmodified, on each number of devices.
 
     Example: scalewise run study.toml
+
+    Example: scalewise run studies/vit-micro-224.toml --variant cpu
 
     Example: scalewise run --on 1,2,4 --stop-after 300 -- train.py --epochs 3
 
@@ -187,7 +192,7 @@ def run(  # noqa: PLR0913 - each is an option
             hint="scalewise run --on 1,2 -- train.py; a study file says all this itself",
         )
     else:
-        question = study.read(Path(words[0]))
+        question = study.read(Path(words[0]), variant)
     asked = study.launched_by(question, launcher)
     folder = output or _home(asked.name)
     rate = rate_of(price)

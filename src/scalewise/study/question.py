@@ -13,10 +13,11 @@ from scalewise.errors import SpecError
 from scalewise.launch.processes import ask
 from scalewise.launch.program import digest, program
 from scalewise.spec import RunSpec, StudySpec, Topology
+from scalewise.study.variant import varied
 
 
-def read(path: Path) -> StudySpec:
-    """Read a study file."""
+def read(path: Path, variant: str | None = None) -> StudySpec:
+    """Read a study file, or a variant that it has of itself."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as why:
@@ -30,7 +31,7 @@ def read(path: Path) -> StudySpec:
         raise SpecError(f"{path} is not TOML: {why}", hint=hint) from why
     except UnicodeDecodeError as why:
         raise SpecError(f"{path} is not text: {why}", hint="save it as UTF-8") from why
-    return settled(StudySpec.from_dict(values))
+    return settled(StudySpec.from_dict(varied(values, variant)))
 
 
 def of_program(words: Sequence[str], on: str, repeats: int = 1, **fields: Any) -> StudySpec:

@@ -1,0 +1,52 @@
+"""The same question at another size: what a study file says differently of itself.
+
+[variant.cpu.run]
+workload = "vit-ti16"
+
+[variant.cpu.vary]
+topology = ["1x1", "1x2"]
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from scalewise.checks import nearest, refuse_unknown, typed
+from scalewise.errors import SpecError
+
+KEYS = ["run", "vary", "launcher", "scaling", "repeats"]
+"""What a variant may change; its name is the study's and its own."""
+RIVALS = ({"epochs", "steps", "samples"}, {"batch", "global_batch"})
+"""Fields of a run of which it has one: another takes the place of the first."""
+
+
+def varied(values: Mapping[str, Any], name: str | None) -> dict[str, Any]:
+    """Return a study's values, as this variant of it has them if one is named.
+
+    >>> said = {"name": "vit", "run": {"epochs": 5}, "variant": {"short": {"run": {"steps": 9}}}}
+    >>> varied(said, "short")
+    {'name': 'vit-short', 'run': {'steps': 9}}
+    """
+    plain = {key: value for key, value in values.items() if key != "variant"}
+    variants = values.get("variant", {})
+    typed("variant", variants, Mapping, "a table of variants, such as [variant.cpu.run]")
+    for each, changes in variants.items():
+        typed(f"variant.{each}", changes, Mapping, "a table")
+        refuse_unknown(f"[variant.{each}]", changes, KEYS)
+    if name is None:
+        return plain
+    if name not in variants:
+        there = f"there are: {', '.join(variants)}" if variants else "it has none"
+        raise SpecError(
+            f"study {values.get('name')!r} has no variant {name!r}",
+            hint=nearest(name, variants) or there,
+        )
+    for key, change in variants[name].items():
+        plain[key] = _over(plain.get(key, {}), change) if isinstance(change, Mapping) else change
+    return {**plain, "name": f"{plain.get('name')}-{name}"}
+
+
+def _over(before: Any, change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with these changes; one of several rivals drives out the others."""
+    typed("what a variant changes", before, Mapping, "a table")
+    gone = {key for rivals in RIVALS if rivals & change.keys() for key in rivals}
+    return {key: value for key, value in before.items() if key not in gone} | dict(change)
