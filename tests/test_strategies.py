@@ -194,6 +194,10 @@ GPT = {"workload": "gpt", "data": "tokens:100x16", "options": {"heads": 4, "dept
             {"workload": "gpt-nano", "parallelism": {"pipeline": 2}},
             "gpt-nano is tied: its last layer uses the weights of its first",
         ),
+        (
+            {"workload": "resnet50", "parallelism": {"pipeline": 2}, "micro_batches": 8},
+            "resnet50 normalizes over a batch of 1 at once",
+        ),
         ({"workload": "vit-b16"}, "patches of 16 do not fit an image of 8x8"),
         (
             {"workload": "resnet50", "parallelism": {"tensor": 2}},
