@@ -309,7 +309,7 @@ BAD_STUDIES = {
     "no topology": (study_toml(["two"]), "not a topology: 'two'", "for example 2x8"),
     "small topology": (study_toml(["0x2"]), "at least 1x1, got '0x2'", ""),
     "ragged batch": (study_toml(global_batch=10), "10 does not divide", "global_batch = 8"),
-    "no data": (study_toml(**TORCH, data="nowhere"), "no data nowhere", "MNIST idx"),
+    "no data": (study_toml(**TORCH, data="nowhere"), "no data nowhere", "MNIST's idx"),
     "no workload": (study_toml(framework="torch"), "needs a workload", "mlp, mnist-cnn"),
     "framework": (study_toml(framework="fkae"), "no framework named 'fkae'", "'fake'"),
     "option": (study_toml(options={}) + '"options.compte" = [1]', "no key 'compte'", "'compute'"),

@@ -154,6 +154,21 @@ def test_a_seed_gives_the_same_weights():
     assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
 
 
+@pytest.mark.parametrize(
+    ("name", "shape"), [("resnet50", (3, 32, 32)), ("vit-ti16", (3, 32, 32)), ("gpt", 8)]
+)
+def test_stages_one_behind_the_other_are_the_whole_model(name, shape):
+    torch.manual_seed(0)
+    spec = a_run(framework="torch", workload=name)
+    model = workload(spec)(shape, 5).eval()
+    inputs = torch.randint(5, (2, 8)) if name == "gpt" else torch.rand(2, *shape)
+    passed = inputs
+    for number in range(3):
+        passed = model.stage(number, 3)(passed)
+        assert passed.is_contiguous(), "only whole memory can be sent"
+    assert torch.equal(passed, model(inputs))
+
+
 @pytest.mark.parametrize("whole", [resnet50, resnet50v2])
 def test_residual_networks_keep_the_layout_of_memory(whole):
     torch.manual_seed(0)

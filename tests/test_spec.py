@@ -97,6 +97,7 @@ CHANGES = {
     "recompute": "full", "warmup_steps": 5, "warmup_epochs": 0.5, "schedule": "cosine",
     "clip": 1.0, "lr_rule": "sqrt", "base_batch": 2, "checkpoint_every": 5, "checkpoint_keep": 3,
     "resume": "runs/other/1", "noise_every": 5, "device": "cpu",
+    "edge": 32, "augment": "flip", "broken": "refuse", "length": 128, "validate_every": 2,
     "optimizer_step": "fused", "sync_batchnorm": True, "ema": 0.99,
 }  # fmt: skip
 BASES = {

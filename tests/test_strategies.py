@@ -14,9 +14,6 @@ from scalewise import plugins
 from scalewise.errors import SpecError
 from scalewise.frameworks.torch import Torch, options_for
 from scalewise.frameworks.torch.batchnorm import synchronized
-from scalewise.frameworks.torch.data import load
-from scalewise.frameworks.torch.session import TorchSession
-from scalewise.frameworks.torch.source import Source
 from scalewise.frameworks.torch.strategies import ddp, zero1
 from scalewise.frameworks.torch.task import refuse_step
 
@@ -194,6 +191,10 @@ GPT = {"workload": "gpt", "data": "tokens:100x16", "options": {"heads": 4, "dept
             {"workload": "gpt-nano", "parallelism": {"pipeline": 2}},
             "gpt-nano is tied: its last layer uses the weights of its first",
         ),
+        (
+            {"workload": "resnet50", "parallelism": {"pipeline": 2}, "micro_batches": 8},
+            "resnet50 normalizes over a batch of 1 at once",
+        ),
         ({"workload": "vit-b16"}, "patches of 16 do not fit an image of 8x8"),
         (
             {"workload": "resnet50", "parallelism": {"tensor": 2}},
@@ -316,7 +317,7 @@ def test_batch_normalization_takes_all_replicas_together_where_there_are_several
 @pytest.mark.usefixtures("normalizing")
 def test_synchronized_batch_normalization_needs_accelerators():
     with pytest.raises(SpecError, match="sync_batchnorm needs accelerators"):
-        TorchSession(a_synchronized(), load(Source.of("digits")), torch.device("cpu"))
+        synchronized(a_normalizing((1, 8, 8), 10), a_synchronized(), torch.device("cpu"))
 
 
 def test_a_step_that_the_device_does_not_have_is_refused():

@@ -1,5 +1,6 @@
 """What is done to the blocks of a model one by one: compiled, and not remembered."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -29,9 +30,19 @@ def recompute(model: nn.Module, spec: RunSpec) -> None:
     if spec.recompute == "selective":
         choose["context_fn"] = _selective()
     for block in blocks_of(model):
-        setattr(  # noqa: B010 - a method, to the type checker
-            block, "forward", partial(checkpoint, block.forward, use_reentrant=False, **choose)
-        )
+        setattr(block, "forward", _forgetful(block.forward, choose))  # noqa: B010
+
+
+def _forgetful(forward: Callable[..., Any], choose: dict[str, Any]) -> Callable[..., Any]:
+    """Return a forward that is done again in backward.
+
+    A function of its own: into a partial one the compiler does not look.
+    """
+
+    def again(*words: Any, **named: Any) -> Any:
+        return checkpoint(forward, *words, use_reentrant=False, **choose, **named)
+
+    return again
 
 
 def _selective() -> Any:

@@ -56,7 +56,9 @@ class Finish:
                 seen = seen.contiguous(memory_format=torch.contiguous_format)
             seen = seen.to(torch.float32)
             if self.edge and seen.shape[2:] != (self.edge, self.edge):
-                seen = interpolate(seen, (self.edge, self.edge), mode="bilinear", antialias=True)
+                shrinks = self.edge < max(seen.shape[2:])
+                size = (self.edge, self.edge)
+                seen = interpolate(seen, size, mode="bilinear", antialias=shrinks)
             seen = seen.mul_(gain)
             return seen if shift is None else seen.add_(shift)
 

@@ -35,6 +35,8 @@ def bind(spec: RunSpec) -> torch.device:
         local %= count
     device = torch.device(kind, local)
     module.set_device(device)
+    # Batches are alike, so that trying convolutions once pays.
+    torch.backends.cudnn.benchmark = True
     return device
 
 

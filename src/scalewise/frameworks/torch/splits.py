@@ -52,6 +52,8 @@ def refuse_impossible(spec: RunSpec) -> None:
     if split.pipeline > 1:
         _refuse_old_pipeline()
         _refuse_pipeline(model, spec)
+    if isinstance(model, Parts) and normalizes(model):
+        _refuse_lonely(model, spec, source)
 
 
 def _outline(spec: RunSpec) -> nn.Module:
@@ -64,6 +66,24 @@ def _outline(spec: RunSpec) -> nn.Module:
         if not plugins.lies_elsewhere(str(spec.workload), "torch"):
             raise
     return build(spec, shape, 10)
+
+
+def _refuse_lonely(model: Parts, spec: RunSpec, source: Source) -> None:
+    """Refuse so few samples at once that batch normalization has one value, and no spread of it."""
+    assert spec.batch is not None
+    if isinstance(source.sample, int):
+        return
+    together = spec.batch // (spec.small_batches if spec.degrees.pipeline > 1 else 1)
+    try:
+        model(torch.zeros(together, *source.sample, device="meta"))
+    except RuntimeError:
+        return  # What cannot be told without numbers, the run itself will tell.
+    except ValueError as bad:
+        fewer = ", or fewer micro_batches" if spec.degrees.pipeline > 1 else ""
+        raise SpecError(
+            f"{spec.workload} normalizes over a batch of {together} at once: {bad}",
+            hint=f"use a larger batch{fewer}, or larger images",
+        ) from bad
 
 
 def _refuse_buckets(spec: RunSpec) -> None:
