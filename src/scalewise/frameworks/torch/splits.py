@@ -10,7 +10,7 @@ from scalewise import plugins
 from scalewise.errors import SpecError
 from scalewise.frameworks.torch.batchnorm import normalizes
 from scalewise.frameworks.torch.models.parts import Parts, blocks_of, seams_of
-from scalewise.frameworks.torch.source import Source
+from scalewise.frameworks.torch.source import Shape, Source
 from scalewise.frameworks.torch.strategies.ddp import Buckets
 from scalewise.frameworks.torch.task import build
 from scalewise.spec import RunSpec
@@ -33,7 +33,8 @@ def refuse_impossible(spec: RunSpec) -> None:
             hint='write strategy = "fsdp", which shards more and goes with both',
         )
     by_blocks = {"recompute": spec.recompute != "none", "compile": spec.compile == "blocks"}
-    model = _outline(spec)
+    shape = Source.of_run(spec).shape
+    model = _outline(spec, shape)
     if spec.sync_batchnorm and not (whole and normalizes(model)):
         lacks = "has no batch normalization" if whole else "is split"
         raise SpecError(
@@ -53,12 +54,11 @@ def refuse_impossible(spec: RunSpec) -> None:
         _refuse_old_pipeline()
         _refuse_pipeline(model, spec)
     if isinstance(model, Parts) and normalizes(model):
-        _refuse_lonely(model, spec, source)
+        _refuse_lonely(model, spec, shape)
 
 
-def _outline(spec: RunSpec) -> nn.Module:
+def _outline(spec: RunSpec, shape: Shape) -> nn.Module:
     """Return the run's model without its weights; with them, where a library's needs numbers."""
-    shape = Source.of_run(spec).shape
     try:
         with torch.device("meta"):
             return build(spec, shape, 10)
@@ -68,14 +68,14 @@ def _outline(spec: RunSpec) -> nn.Module:
     return build(spec, shape, 10)
 
 
-def _refuse_lonely(model: Parts, spec: RunSpec, source: Source) -> None:
+def _refuse_lonely(model: Parts, spec: RunSpec, shape: Shape) -> None:
     """Refuse so few samples at once that batch normalization has one value, and no spread of it."""
     assert spec.batch is not None
-    if isinstance(source.sample, int):
+    if isinstance(shape, int):
         return
     together = spec.batch // (spec.small_batches if spec.degrees.pipeline > 1 else 1)
     try:
-        model(torch.zeros(together, *source.sample, device="meta"))
+        model(torch.zeros(together, *shape, device="meta"))
     except RuntimeError:
         return  # What cannot be told without numbers, the run itself will tell.
     except ValueError as bad:
