@@ -25,7 +25,11 @@ test: $(READY)  ## Everything that needs pip alone.
 	$(BIN)/python -m pytest $(PAIR) \
 		-m "not browser and not soak and not gpu and not scripts and not slurm and not training"
 
-test-training: $(READY)  ## Every way to split a model, checkpoints, compression: several ranks each.
+.venv/.fashion: $(READY)
+	dpkg -s dataset-fashion-mnist >/dev/null 2>&1 || { apt-get update && apt-get install -y --no-install-recommends dataset-fashion-mnist; }
+	touch .venv/.fashion
+
+test-training: .venv/.fashion  ## Every way to split a model, checkpoints, compression, a real data set: several ranks each.
 	$(BIN)/python -m pytest -m "training and not soak" --durations 12 $(PAIR)
 
 check: $(READY)  ## Lint, format, types, import contracts.
