@@ -23,7 +23,7 @@ demo: $(READY)  ## A whole study on this machine, about two minutes, then the re
 
 test: $(READY)  ## Everything that needs pip alone.
 	$(BIN)/python -m pytest $(PAIR) \
-		-m "not browser and not soak and not gpu and not scripts and not slurm and not training"
+		-m "not browser and not soak and not gpu and not scripts and not libraries and not slurm and not training"
 
 .venv/.fashion: $(READY)
 	dpkg -s dataset-fashion-mnist >/dev/null 2>&1 || { apt-get update && apt-get install -y --no-install-recommends dataset-fashion-mnist; }
@@ -48,9 +48,16 @@ types-of-worker: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[engines]'
 	touch .venv/.engines
 
-test-scripts: .venv/.engines  ## Whole training scripts under the watcher; installs Lightning and its like.
+# Apart from all else: Lightning and Transformers would import a torchvision that they find, and
+# PyPI's is for CUDA.
+.venv/.libraries: .venv/.engines
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps --upgrade --target .venv/libraries timm torchvision
+	touch .venv/.libraries
+
+test-scripts: .venv/.libraries  ## Whole training scripts under the watcher; installs Lightning and its like.
 	$(BIN)/python -m pytest -m "scripts and alone and not soak" --durations 12
 	$(BIN)/python -m pytest -m "scripts and not alone and not soak" --durations 12 -n 2 --dist worksteal
+	PYTHONPATH=.venv/libraries $(BIN)/python -m pytest -m libraries tests/test_libraries.py
 
 SLURM := slurm-wlm munge iproute2 python3-venv openmpi-bin libpmix-dev shellcheck slurmdbd slurm-wlm-mysql-plugin mariadb-server podman runc
 

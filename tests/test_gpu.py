@@ -9,6 +9,7 @@ import torch
 import attached
 from scalewise import collect
 from scalewise.face import run
+from scalewise.frameworks.data.make import Recipe, made
 from scalewise.record.read import read_run
 from scalewise.spec import StudySpec
 from scripts.expected import Script
@@ -74,3 +75,30 @@ def test_a_script_of_others_is_timed_by_the_device_and_not_by_the_host_that_runs
     seconds = ranks[0].column("seconds")[50:]
     pace = 32 / (sum(seconds) / len(seconds))
     assert curve.points[0].throughput.value == pytest.approx(pace, rel=0.1)
+
+
+def losses_of(record):
+    """Return every loss that rank 0 wrote down."""
+    return [loss for line in record.ranks[0].lines if "losses" in line for loss in line["losses"]]
+
+
+def test_images_travel_ahead_and_teach_the_same_whoever_loads_them(tmp_path):
+    made(Recipe(tmp_path / "images", 64, images=256, classes=4), lambda done, total: None)
+    given = {"data": str(tmp_path / "images"), "edge": 48, "augment": "crop", "batch": 32}
+    alone, pool = (
+        a_gpu_run(tmp_path / f"workers-{workers}", workers=workers, **given) for workers in (0, 2)
+    )
+    assert losses_of(alone[0]) == pytest.approx(losses_of(pool[0]), rel=1e-3)
+    assert alone[1].accuracy.value > 0.9
+
+
+def test_what_lies_on_the_device_is_learnt_without_travelling(tmp_path):
+    _, point = a_gpu_run(tmp_path, data="synthetic-on-device:20000x28x28x3")
+    assert point.accuracy.value > 0.9
+
+
+def test_a_second_run_of_a_study_finds_what_the_first_compiled(tmp_path):
+    runs = (a_gpu_run(tmp_path, compile=True, seed=seed) for seed in (0, 1))
+    first, again = (record.ranks[0].find("compiled") for record, _ in runs)
+    assert first["made"] > 0
+    assert again == {"found": first["made"], "made": 0}

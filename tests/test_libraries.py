@@ -64,14 +64,6 @@ def operators():
 KEPT: list[torch.library.Library] = []
 
 
-def installed(name):
-    """Skip a test whose library is not here, or cannot be imported."""
-    try:
-        return library(name)
-    except PluginError as missing:
-        pytest.skip(str(missing))
-
-
 def a_model(name, **changes):
     return a_run(**{"framework": "torch", "workload": name, "batch": 8, "lr": 0.02, **changes})
 
@@ -214,10 +206,10 @@ TINY = {
 }  # fmt: skip
 
 
+@pytest.mark.libraries
 @pytest.mark.usefixtures("operators")
 @pytest.mark.parametrize("name", TINY)
 def test_a_type_of_transformers_is_built_for_the_data_and_learns(name):
-    installed("transformers")
     data = None if name == "vit" else "tokens:100x16"
     spec = a_model(f"transformers:{name}", options=TINY[name], data=data, recompute="full", lr=0.1)
     assert learns(spec)
@@ -226,9 +218,9 @@ def test_a_type_of_transformers_is_built_for_the_data_and_learns(name):
     assert len(blocks_of(model)) == depth
 
 
+@pytest.mark.libraries
 @pytest.mark.usefixtures("operators")
 def test_a_configuration_in_a_file_is_a_model(tmp_path):
-    installed("transformers")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", **TINY["gpt2"]}))
     for path in (tmp_path, tmp_path / "config.json"):
         assert learns(a_model(f"transformers:{path}", data="tokens:100x16", lr=0.1))
@@ -237,6 +229,7 @@ def test_a_configuration_in_a_file_is_a_model(tmp_path):
         workload(a_model(f"transformers:{tmp_path}"))
 
 
+@pytest.mark.libraries
 @pytest.mark.usefixtures("operators")
 @pytest.mark.parametrize(
     ("run", "said", "hint"),
@@ -260,13 +253,13 @@ def test_a_configuration_in_a_file_is_a_model(tmp_path):
     ],
 )
 def test_what_transformers_does_not_have_is_refused(run, said, hint):
-    installed("transformers")
     with pytest.raises((PluginError, SpecError)) as told:
         Torch().check(a_model(**run))
     assert said in str(told.value)
     assert hint in told.value.hint
 
 
+@pytest.mark.libraries
 @pytest.mark.usefixtures("operators")
 @pytest.mark.parametrize(
     ("name", "options"),
@@ -277,10 +270,10 @@ def test_what_transformers_does_not_have_is_refused(run, said, hint):
     ],
 )
 def test_image_models_of_libraries_learn(name, options):
-    installed(name.partition(":")[0])
     assert learns(a_model(name, data="synthetic:80x32x32", options=options, lr=0.01))
 
 
+@pytest.mark.libraries
 @pytest.mark.usefixtures("operators")
 @pytest.mark.parametrize(
     ("name", "blocks"),
@@ -294,7 +287,6 @@ def test_image_models_of_libraries_learn(name, options):
     ],
 )
 def test_the_blocks_of_libraries_models_are_found(name, blocks):
-    installed(name.partition(":")[0])
     spec = a_model(name)
     with torch.device("meta"):
         model = build(spec, (1, 64, 64), 10)
@@ -302,10 +294,10 @@ def test_the_blocks_of_libraries_models_are_found(name, blocks):
     assert len(blocks_of(model)) == blocks
 
 
+@pytest.mark.libraries
 @pytest.mark.usefixtures("operators")
 @pytest.mark.parametrize("name", ["torchvision:resnet05", "timm:resnet05"])
 def test_a_name_that_a_library_does_not_have_is_answered_with_the_nearest(name):
-    installed(name.partition(":")[0])
     with pytest.raises(PluginError, match="has no model 'resnet05'") as told:
         Torch().check(a_model(name))
     assert told.value.hint == "did you mean 'resnet50'?"
