@@ -98,7 +98,11 @@ def test_what_lies_on_the_device_is_learnt_without_travelling(tmp_path):
 
 
 def test_a_second_run_of_a_study_finds_what_the_first_compiled(tmp_path):
-    runs = (a_gpu_run(tmp_path, compile=True, seed=seed) for seed in (0, 1))
-    first, again = (record.ranks[0].find("compiled") for record, _ in runs)
+    base = {"workload": "mnist-cnn", "data": "synthetic:2000", "batch": 256, "epochs": 1}
+    values = {"name": "twice", "run": {**base, "compile": True}, "vary": {"topology": ["1x1"]}}
+    question = StudySpec.from_dict({**values, "repeats": 2})
+    home = run(question, tmp_path)
+    ranks = [read_run(home / spec.id, spec).ranks[0] for spec in question.runs()]
+    first, again = (rank.find("compiled") for rank in ranks)
     assert first["made"] > 0
     assert again == {"found": first["made"], "made": 0}
