@@ -25,11 +25,7 @@ test: $(READY)  ## Everything that needs pip alone.
 	$(BIN)/python -m pytest $(PAIR) \
 		-m "not browser and not soak and not gpu and not scripts and not libraries and not slurm and not training"
 
-.venv/.fashion: $(READY)
-	dpkg -s dataset-fashion-mnist >/dev/null 2>&1 || { apt-get update && apt-get install -y --no-install-recommends dataset-fashion-mnist; }
-	touch .venv/.fashion
-
-test-training: .venv/.fashion  ## Every way to split a model, checkpoints, compression, a real data set: several ranks each.
+test-training: $(READY)  ## Every way to split a model, checkpoints, compression: several ranks each.
 	$(BIN)/python -m pytest -m "training and not soak" --durations 12 $(PAIR)
 
 check: $(READY)  ## Lint, format, types, import contracts.
@@ -86,7 +82,11 @@ bench-prediction: $(READY)  ## What we claim about predictions: every law and th
 	$(BIN)/python benchmarks/prediction.py --families
 	$(BIN)/python benchmarks/chances.py
 
-soak: .venv/.engines .venv/.slurm  ## Long campaigns, by hand.
+.venv/.fashion: $(READY)
+	dpkg -s dataset-fashion-mnist >/dev/null 2>&1 || { apt-get update && apt-get install -y --no-install-recommends dataset-fashion-mnist; }
+	touch .venv/.fashion
+
+soak: .venv/.engines .venv/.slurm .venv/.fashion  ## Long campaigns, by hand.
 	$(BIN)/python tests/user_python.py
 	$(BIN)/python -m pytest -m soak --timeout 3600
 

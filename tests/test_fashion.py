@@ -9,10 +9,10 @@ import scalewise
 STUDY = Path(__file__).parent.parent / "studies" / "mnist.toml"
 
 
-@pytest.mark.training
-@pytest.mark.timeout(900)
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_fashion_mnist_is_learnt_as_well_on_two_devices_as_on_one(tmp_path):
-    """`make test-training` installs the data: Debian's package dataset-fashion-mnist."""
+    """`make soak` installs the data: Debian's package dataset-fashion-mnist."""
     folder = scalewise.run(STUDY, tmp_path / "mnist", variant="cpu")
     one, two = (point.accuracy.value for point in scalewise.measure(folder).points)
     assert min(one, two) >= 0.88
