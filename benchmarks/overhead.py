@@ -74,7 +74,7 @@ def work(rounds: int) -> None:
         torch.manual_seed(0)
         return mnist_cnn(data.shape, data.classes)
 
-    images, labels = data.train.inputs.permute(0, 3, 1, 2).contiguous(), data.train.labels
+    images, labels = data.train.inputs.reshape(-1, 1, 8, 8), data.train.labels
 
     class Batches(Dataset):
         """The same images, for whoever writes the loop by hand."""

@@ -44,6 +44,7 @@ class Finish:
         scale = self.scale
         if scale is None:
             return lambda inputs: inputs
+        layout = torch.contiguous_format if device.type == "cpu" else torch.preserve_format
         gain: float | Tensor = scale
         shift: Tensor | None = None
         if self.colours:
@@ -51,10 +52,11 @@ class Finish:
             gain, shift = scale / spread, -mean / spread
 
         def finish(images: Tensor) -> Tensor:
-            seen = images.permute(0, 3, 1, 2)
-            if device.type == "cpu":
-                seen = seen.contiguous(memory_format=torch.contiguous_format)
-            seen = seen.to(torch.float32)
+            if images.shape[3] == 1:  # Where channels come last or first, nobody could tell.
+                seen = images.reshape(len(images), 1, *images.shape[1:3])
+            else:
+                seen = images.permute(0, 3, 1, 2)
+            seen = seen.to(torch.float32, memory_format=layout)
             if self.edge and seen.shape[2:] != (self.edge, self.edge):
                 shrinks = self.edge < max(seen.shape[2:])
                 size = (self.edge, self.edge)

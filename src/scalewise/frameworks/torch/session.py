@@ -166,13 +166,19 @@ class TorchSession:
             epochs=spec.epochs,
             steps=steps,
             samples=len(data.train),
-            seen=sum(self._plan[n % shards.steps][0] for n in range(steps)),
+            seen=self._seen(steps),
             parameters=parameters,
             flops=flops,
             uncounted=uncounted,
             validation=len(data.validation),
             rates=str(self._rates),
         )
+
+    def _seen(self, steps: int) -> int:
+        """Return the samples of this rank in so many steps: whole passes, and the begin of one."""
+        samples = [each for each, _ in self._plan]
+        passes, rest = divmod(steps, len(samples))
+        return passes * sum(samples) + sum(samples[:rest])
 
     def compile(self) -> None:
         """Compile forward and backward on one batch that teaches nothing."""
