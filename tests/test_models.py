@@ -200,6 +200,7 @@ def test_the_dense_network_halves_from_8192_to_64():
     sizes = [784, *widths, 10]
     expected = sum(a * b + b for a, b in pairwise(sizes))
     assert parameters(mlp((1, 28, 28), 10)) == expected
+    assert parameters(mlp((3, 28, 28), 10)) == expected, "it sees grey pixels"
 
 
 @pytest.mark.parametrize(

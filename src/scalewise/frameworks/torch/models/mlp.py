@@ -2,22 +2,29 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import prod
 
-from torch import nn
+from torch import Tensor, nn
 
 from scalewise.frameworks.torch.models.parts import Parts, Seams
 
 HIDDEN = (8192, 4096, 2048, 1024, 512, 256, 128, 64)
 
 
+class Grey(nn.Module):
+    """Puts an image's colours together, and its pixels into one row."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(1).flatten(1)
+
+
 def mlp(shape: tuple[int, int, int], classes: int, *, hidden: Sequence[int] = HIDDEN) -> Parts:
     """Dense layers that halve from 8192 units to 64: much to send, little to compute."""
-    widths = [prod(shape), *hidden]
+    _, height, width = shape
+    widths = [height * width, *hidden]
     layers = [nn.Sequential(nn.Linear(*each), nn.ReLU()) for each in pairwise(widths)]
     pairs = [nn.Sequential(*layers[n : n + 2]) for n in range(0, len(layers), 2)]
     return Parts(
-        {"flatten": nn.Flatten()},
+        {"grey": Grey()},
         {f"block{n}": pair for n, pair in enumerate(pairs)},
         {"head": nn.Linear(widths[-1], classes)},
         Seams(columns=("0.0",), rows=("1.0",)),
