@@ -346,6 +346,9 @@ def test_the_regime_is_the_largest_share_and_the_curve_says_where_it_turns(tmp_p
     found = explained(a_study(batch=10, options=options, topologies=["1x2", "2x2"]), tmp_path)
     assert [point.regime for point in found.points] == ["compute", "communication"]
     assert found.left_compute_at == 4
+    told = formats.in_words(explanation.sections([found]))
+    assert told.count("largest part of a step") == 1
+    assert "from 4 devices on: communication is" in told
     assert found.points[1].shares["communication"] == pytest.approx(2 / 3, rel=1e-3)
     assert total(found.points[1].shares) == pytest.approx(1, rel=1e-3)
 

@@ -228,6 +228,11 @@ def test_a_learning_rate_that_stays_is_asked_about(optimizer, rate):
     assert found.hint.startswith("Is that your recipe?") and f"here to {rate}," in found.hint
 
 
+def test_a_rate_that_falls_from_the_first_step_on_is_asked_about_too():
+    falling = [a_record(n, facts={"highest_rate": 0.1 * (1 - 0.007 * n)}) for n in (1, 4)]
+    assert the("learning rate", *falling).devices == 4
+
+
 @pytest.mark.parametrize(
     "larger",
     [

@@ -185,10 +185,10 @@ def _lines(found: Explanation) -> list[str]:
             f"computation is not the largest part of a step from {counted(turn, 'device')} on: "
             f"{regime} is"
         )
-    if found.rate and found.rate.name:
-        lines.append(f"a price of {found.rate}")
     elif last.regime:
         lines.append("computation is the largest part of a step everywhere")
+    if found.rate and found.rate.name:
+        lines.append(f"a price of {found.rate}")
     return lines + (_seen("tune", found.tune) if found.tune else [])
 
 

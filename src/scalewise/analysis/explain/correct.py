@@ -1,12 +1,15 @@
 """Is the training right? What makes many devices learn something else than one."""
 
 from collections import Counter
+from math import isclose
 
 from scalewise.analysis.explain.watched import Guard, Watched
 from scalewise.record import replicas
 
 GROWN = 1.5
 """How much larger a global batch is when it has grown."""
+ALIKE = 0.1
+"""How far two rates may be apart that are meant to be the same; rules make them differ by more."""
 ROOT = ("adam", "lamb", "rmsprop", "adagrad", "adafactor")
 """Optimizers whose learning rate goes with the square root of the batch."""
 
@@ -123,8 +126,9 @@ def learning_rate(runs: list[Watched]) -> Guard | None:
     """A learning rate that stays while the global batch grows."""
     known = [run for run in runs if run.first.get("rate") is not None]
     for before, now in ((known[0], each) for each in known[1:]):
-        keys = ("rate", "highest_rate")
-        alike = all(before.first.get(key) == now.first.get(key) for key in keys)
+        # A schedule that falls in every step is a little lower when it is first looked at.
+        highest = [run.first.get("highest_rate") or run.first["rate"] for run in (before, now)]
+        alike = before.first["rate"] == now.first["rate"] and isclose(*highest, rel_tol=ALIKE)
         if alike and before.global_batch and now.global_batch >= GROWN * before.global_batch:
             rate, growth = now.first["rate"], now.global_batch / before.global_batch
             root = any(part in now.first.get("optimizer", "").lower() for part in ROOT)

@@ -190,7 +190,7 @@ def _point(repeats: list[RunRecord], nodes: Sampled) -> Point:
         global_batch=_usual_batch(repeats[0], windows[0].first)
         if spec.program
         else spec.global_batch,
-        batches_per_rank=outline["steps"] * spec.accumulate,
+        batches_per_rank=None if spec.program else outline["steps"] * spec.accumulate,
         samples_per_rank=outline["seen"],
         steps=outline["steps"] * passes,
         samples=sum(rank.find("outline")["seen"] for rank in repeats[0].ranks) * passes,
