@@ -172,7 +172,7 @@ def do_check(argument: str) -> int:
         except ScalewiseError as problem:
             answers.append({"problem": str(problem), "hint": problem.hint})
         except Exception as problem:
-            words = f"{spec.workload} cannot be made of this run: {_sentence(problem)}"
+            words = f"{values.get('workload')} cannot be made of this run: {_sentence(problem)}"
             answers.append({"problem": words, "hint": "look at its options and its data"})
     print(json.dumps(answers))
     return 0
