@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.scripts, pytest.mark.timeout(180)]
 
 SCALEWISE = [str(Path(sys.executable).parent / "scalewise")]
 SEEN = [s for s in SCRIPTS if s.truth(2).recognised or "compiled" in s.name]
-WHOLE = [s for s in SEEN if s.truth(2).exit == 0 and any(s.truth(2).steps)]
+WHOLE = [s for s in SEEN if s.truth(2).exit == 0 and any(s.truth(2).samples)]
 
 
 def named(words: str) -> Script:
@@ -161,6 +161,29 @@ def test_processes_that_train_each_alone_as_one_rank_are_told_apart(devices, pro
     )
     _, cause = run(script, devices, tmp_path, stop_after=20)
     assert "failed: 2 processes trained as rank 0, each alone: they are not distributed" in cause
+
+
+def test_a_loop_that_updates_its_weights_by_hand_stops_and_says_so(tmp_path):
+    ranks, cause = run(named("by_hand.py"), 1, tmp_path, stop_after=12, samples_per_step=200)
+    assert cause == ""
+    assert ranks[0].column("samples") == [200] * 12
+    (curve,) = collect.curves([tmp_path / "study"])
+    assert any("updates its weights by hand" in warning for warning in curve.warnings)
+
+
+def test_gradients_that_no_weight_follows_are_no_training(tmp_path):
+    path = tmp_path / "attack.py"
+    path.write_text(
+        "import torch\n"
+        "model = torch.nn.Linear(8, 4)\n"
+        "for _ in range(5):\n"
+        "    image = torch.randn(16, 8, requires_grad=True)\n"
+        "    model(image).sum().backward()\n"
+        "    model.zero_grad()\n"
+    )
+    ranks, cause = run(Script(path=str(path), truth=PLAIN.truth), 1, tmp_path / "there")
+    assert "took no training step that could be seen" in cause
+    assert ranks[0].column("samples") == []
 
 
 def test_steps_that_nobody_can_see_are_told_in_three_lines(tmp_path):

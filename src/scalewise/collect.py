@@ -293,12 +293,21 @@ def _readable(folder: Path) -> tuple[StudySpec, list[RunRecord], list[str]]:
             "the model takes the sequence first, so its input's first side may not be the batch: "
             "say --samples-per-step"
         )
+    if any(_facts(record).get("optimizer") == "ByHand" for record in records):
+        told.append(
+            "the program updates its weights by hand: its steps are taken from how they change"
+        )
     told += [f"{run.topology}: {cause}" for run, cause in causes if cause]
     return study, records, told
 
 
 def _sequence_first(record: RunRecord) -> bool:
-    return bool((record.ranks[0].find("facts") or {}).get("sequence_first"))
+    return bool(_facts(record).get("sequence_first"))
+
+
+def _facts(record: RunRecord) -> dict[str, Any]:
+    """Return what was learned of a program on its first rank."""
+    return record.ranks[0].find("facts") or {}
 
 
 def _read_csv(path: Path) -> str:

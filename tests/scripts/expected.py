@@ -311,14 +311,34 @@ def in_backward(world: int) -> Truth:
 
 
 def by_hand(world: int) -> Truth:
+    """Neither a model nor a loader: what is seen are the gradients, and that weights change."""
     return run(
         world,
-        [200] * 30,
+        [0] * 30,
         optimizers=((),) * world,
         distributed=False,
-        recognised=False,
-        phases=frozenset({"backward"}),
+        phases=frozenset({"forward", "backward"}),
     )
+
+
+def language(world: int, accumulate: int = 1) -> Truth:
+    sizes, micro = grouped([16] * 12, accumulate)
+    return run(
+        world,
+        sizes * 2,
+        micro=micro * 2,
+        optimizers=((),) * world,
+        validations=2,
+        checkpoints=2,
+        epochs=2,
+        distributed=False,
+        phases=TRAINING,
+    )
+
+
+def agent(world: int) -> Truth:
+    sizes = [5 + episode for episode in range(12)]
+    return run(world, sizes, micro=sizes, distributed=False, phases=TRAINING)
 
 
 def lightning(world: int, accumulate: int = 1) -> Truth:
@@ -442,6 +462,13 @@ SCRIPTS = (
     Script(path="wgan.py", truth=wgan, slow=True),
     Script(path="in_backward.py", truth=in_backward),
     Script(path="by_hand.py", truth=by_hand),
+    Script(path="language.py", truth=language),
+    Script(
+        path="language.py",
+        args=("--accumulate", "3"),
+        truth=lambda world: language(world, accumulate=3),
+    ),
+    Script(path="agent.py", truth=agent),
     Script(
         path="engines/with_lightning.py",
         args=("--devices", "{devices}"),

@@ -83,13 +83,21 @@ def program(words: Sequence[str]) -> Program:
         there = Path(first).exists()
         raise SpecError(
             f"{first} {'cannot be started: it is not a command' if there else 'is not there'}",
-            hint="give a Python file, -m MODULE, or a command that is on the PATH",
+            hint=_where_else(first),
         )
     if Path(first).name not in LAUNCHERS and _is_python(Path(found)):
         return Program(
             _shebang(Path(found)), ("--no-python", found, *rest), whole=False, script=Path(found)
         )
     return Program(sys.executable, tuple(words), whole=True, script=_file_in(words))
+
+
+def _where_else(command: str) -> str:
+    """Say what to give instead of a command that was not found."""
+    beside = Path(sys.executable).parent / command
+    if command == beside.name and beside.is_file():
+        return f"it is in scalewise's own environment: give {beside}, or activate that one"
+    return "give a Python file, -m MODULE, or a command that is on the PATH"
 
 
 def _python(interpreter: str, words: tuple[str, ...]) -> Program:

@@ -79,6 +79,23 @@ def _sizes(part: Any) -> list[int]:
     return [len(part)] if rows or row is None else [row, len(part)][: len(part)]
 
 
+def is_one_sample(model: nn.Module, value: torch.Tensor) -> bool:
+    """Say whether a model is given a single sample, and no batch.
+
+    A list of numbers may be either. It is one sample where the model's first
+    linear layer wants so many numbers of each, as with what an agent sees.
+
+    >>> is_one_sample(nn.Linear(4, 2), torch.zeros(4))
+    True
+    >>> is_one_sample(nn.Linear(1, 2), torch.zeros(4))
+    False
+    """
+    if value.dim() != 1 or not value.is_floating_point():
+        return False
+    first = next((each for each in model.modules() if isinstance(each, nn.Linear)), None)
+    return first is not None and first.in_features == value.shape[0]
+
+
 def when_gone(model: nn.Module, call: Callable[..., Any], *words: Any) -> None:
     """Call a function when a model is no more: what is known of it must not keep it."""
     weakref.finalize(model, call, *words).atexit = False
@@ -103,6 +120,8 @@ class Discovery:
         self._models: set[int] = set()
         self._kinds: set[type] = set()
         self._wrapped: set[type] = set()
+        self._enough = False
+        """Whether to settle as soon as the model that is called just now has answered."""
 
     @property
     def on(self) -> bool:
@@ -129,6 +148,9 @@ class Discovery:
 
     def settle(self) -> None:
         """Watch only the models that were found, by their classes."""
+        if self._inside:
+            self._enough = True
+            return
         self.remove()
         for kind in self._kinds:
             if not issubclass(kind, WRAPPERS):
@@ -148,6 +170,8 @@ class Discovery:
             self._inside.pop()
             if not isinstance(module, WRAPPERS):
                 self._end()
+            if self._enough and not self._inside:
+                self.settle()
 
     def _found(self, model: nn.Module) -> None:
         if id(model) not in self._models:

@@ -101,9 +101,9 @@ class Facts:
         self._weights = None
         self.exchanged = True
 
-    def called(self, model: Any, sample: Any) -> None:
+    def called(self, model: Any, samples: int | None, sample: Any) -> None:
         """A model is called for training."""
-        self._careful(self._note_call, model, sample)
+        self._careful(self._note_call, model, samples, sample)
         self.curious = not self._settled or self._pass is not None
 
     def stepped(self, optimizer: Any) -> None:
@@ -149,12 +149,12 @@ class Facts:
             if len(missing) < 10:
                 missing.append(f"{function.__name__.strip('_')}: {problem!r}")
 
-    def _note_call(self, model: Any, sample: Any) -> None:
+    def _note_call(self, model: Any, samples: int | None, sample: Any) -> None:
         if self._pass is not None:
             self._begin_pass(self._pass)
             self._pass = None
         if len(self._digests) < BATCHES:
-            self._note_batch(sample)
+            self._note_batch(samples, sample)
         if self._settled:
             return
         if self._weights is None:
@@ -177,7 +177,7 @@ class Facts:
             ),
         }
 
-    def _note_batch(self, sample: Any) -> None:
+    def _note_batch(self, samples: int | None, sample: Any) -> None:
         """Note which samples are trained on: the loader's, for noise may be the model's input."""
         found, self._fetched = self._fetched, None
         if found is None:
@@ -185,7 +185,7 @@ class Facts:
                 return
             found = sample
         if "batch" not in self.noted and isinstance(sample, torch.Tensor) and sample.dim():
-            self.noted["batch"] = sample.shape[0]
+            self.noted["batch"] = samples
         self._digests.append(batch_digest(found))
         if self._loads and self.device.type == "cuda" and isinstance(found, torch.Tensor):
             self.noted["handed"] = {

@@ -25,7 +25,13 @@ from torch.utils.data import DataLoader
 
 from scalewise.frameworks.torch import device as devices
 from scalewise.frameworks.torch.attach import private
-from scalewise.frameworks.torch.attach.discovery import Discovery, batch_of, when_gone
+from scalewise.frameworks.torch.attach.by_hand import ByHand
+from scalewise.frameworks.torch.attach.discovery import (
+    Discovery,
+    batch_of,
+    is_one_sample,
+    when_gone,
+)
 from scalewise.frameworks.torch.attach.facts import Facts
 from scalewise.frameworks.torch.attach.loaders import Loaders
 from scalewise.frameworks.torch.attach.quick import Named, Words, quick
@@ -88,6 +94,7 @@ class Hooks:
         self.trace = Trace(guest, self.tape, lambda: place()[0])
         self.wary = self.replicated = self.told_batch = False
         self.model = 0
+        self.by_hand: ByHand | None = ByHand(self._stepped_by_hand, self._drop_by_hand)
         self.quick = quick(guest, self.tape, self)
         self.discovery = Discovery(
             self._safe(self.forward), self._end_forward, self.quick.around_forward
@@ -127,6 +134,7 @@ class Hooks:
         for owner, name in private.buffer_exchange():
             self._wrap(owner, name, self._exchange, self._exchanged)
         self._wrap(torch.optim.Optimizer, "zero_grad", self._zero, None)
+        self._wrap(torch.optim.Optimizer, "__init__", self._new_optimizer, None)
         scaler = torch.amp.GradScaler
         self._wrap(scaler, "step", self._attempt, self._attempted)
         self.wrap_saving(torch, "save")
@@ -235,6 +243,7 @@ class Hooks:
 
     def forward(self, words: Words, named: Named) -> None:
         """Tell that a model is called, and learn from it."""
+        self.begins()
         model, training = words[0], is_grad_enabled()
         known = id(model) == self.model or not training
         if not known:
@@ -242,11 +251,13 @@ class Hooks:
         samples, sample = batch_of(words[1:])
         if sample is None:
             samples, sample = batch_of(named)
+        if sample is not None and is_one_sample(model, sample):
+            samples = 1
         self.told_batch = samples is not None
         syncing = training and self.replicated and model.require_backward_grad_sync
         self.note(("forward", samples, training, syncing))
         if not known:
-            self._wonder(model, sample)
+            self._wonder(model, samples, sample)
 
     def _end_forward(self) -> None:
         if self.guest.on:
@@ -266,11 +277,12 @@ class Hooks:
             last = self.ddp[id(model)] = LastGradient(model, self.quick.last_gradient)
             self.facts.wrapped(model, last.unused)
 
-    def _wonder(self, model: Any, sample: Any) -> None:
+    def _wonder(self, model: Any, samples: int | None, sample: Any) -> None:
         """Note what can be learned from a call of a model, as long as there is something."""
         if self.facts.curious:
-            self.facts.called(model, sample)
-        self.model = 0 if self.facts.curious else id(model)
+            self.facts.called(model, samples, sample)
+        known = not self.facts.curious and self.by_hand is None
+        self.model = id(model) if known else 0
 
     def _meet_anew(self) -> None:
         """There may be something to learn from the next call of a model."""
@@ -342,7 +354,29 @@ class Hooks:
             self._waits -= 1
             self.note(("end",))
 
-    # The optimizer.
+    # The optimizer, or what is in its place.
+
+    def begins(self, *, backward: bool = False) -> None:
+        """Something begins: where weights are updated by hand, maybe after a step."""
+        if self.by_hand is not None:
+            self._safe(self.by_hand.begins)(backward)
+
+    def backwarded(self, loss: Any) -> None:
+        """Gradients are there."""
+        if self.by_hand is not None:
+            self._safe(self.by_hand.backwarded)(loss)
+
+    def _stepped_by_hand(self, by_hand: ByHand) -> None:
+        self.quick.step_ends(by_hand, (), {})
+
+    def _drop_by_hand(self) -> None:
+        """There is an optimizer, or nothing is trained."""
+        self.by_hand = None
+        self._meet_anew()
+
+    def _new_optimizer(self, words: Words, named: Named) -> None:
+        if self.by_hand is not None:
+            self._drop_by_hand()
 
     def step_begins(self, *, nested: bool) -> None:
         """The step of an optimizer begins: whoever tells of it needs not be asked otherwise."""
@@ -441,6 +475,7 @@ class Hooks:
             self._put_last()
 
     def _save(self, words: Words, named: Named) -> None:
+        self.begins()
         self._saves += 1
         self._begun = True
         self.note(("begin", "checkpoint") if self._saves > 1 else ("saving",))
@@ -462,6 +497,7 @@ class Hooks:
 
     def _finish(self) -> dict[str, Any]:
         """Tell what can only be told at the end."""
+        self.begins()
         self.trace.finish()
         loader = self.loaders.at_end()
         self.tape.understand()

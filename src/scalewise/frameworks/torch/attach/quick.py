@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, is_grad_enabled
 
+from scalewise.frameworks.torch.attach.by_hand import ByHand
 from scalewise.frameworks.torch.attach.private import LOADER
 from scalewise.frameworks.torch.attach.tape import Tape
 from scalewise.probe.guest import Guest
@@ -35,6 +36,8 @@ class Owner(Protocol):
     """Whether that model is wrapped in DDP."""
     told_batch: bool
     """Whether its own input tells the batch."""
+    by_hand: ByHand | None
+    """Sees the steps where no optimizer does; nothing once there is one."""
 
     @property
     def curious(self) -> bool:
@@ -45,6 +48,12 @@ class Owner(Protocol):
 
     def look_into(self, batch: Any) -> int | None:
         """Return the samples of a loader's batch."""
+
+    def begins(self, *, backward: bool = False) -> None:
+        """Something begins where no optimizer has told of a step yet."""
+
+    def backwarded(self, loss: Any) -> None:
+        """Gradients are there, and no optimizer has told of a step yet."""
 
     def step_begins(self, *, nested: bool) -> None:
         """The step of an optimizer begins; nested if inside another, or with a closure."""
@@ -75,7 +84,7 @@ def quick(guest: Guest, tape: Tape, owner: Owner) -> Quick:
     tell: Callable[[tuple[Any, float]], None] | None = None
     """Takes a word and the time; nothing while nobody listens."""
     now = tape.now
-    wary = curious = replicated = told_batch = False
+    wary = curious = replicated = told_batch = by_hand = False
     model = 0
     opened = 0
     """How many steps of optimizers lie inside each other just now."""
@@ -85,10 +94,11 @@ def quick(guest: Guest, tape: Tape, owner: Owner) -> Quick:
     """The moment from which steps are no longer kept back."""
 
     def refresh() -> None:
-        nonlocal tell, now, wary, curious, replicated, told_batch, model
+        nonlocal tell, now, wary, curious, replicated, told_batch, by_hand, model
         tell, now = tape.tell if guest.on else None, tape.now
         wary, curious = owner.wary, owner.curious
         model, replicated, told_batch = owner.model, owner.replicated, owner.told_batch
+        by_hand = owner.by_hand is not None
 
     def around_forward(
         original: Callable[..., Any], models: set[int] | None = None
@@ -109,7 +119,7 @@ def quick(guest: Guest, tape: Tape, owner: Owner) -> Quick:
                 and told_batch
                 and len(words) > 1
                 and type(words[1]) is Tensor
-                and (shape := words[1].shape)
+                and len(shape := words[1].shape) > 1
                 and is_grad_enabled()
             ):
                 syncing = replicated and words[0].require_backward_grad_sync
@@ -137,12 +147,16 @@ def quick(guest: Guest, tape: Tape, owner: Owner) -> Quick:
         def watched(*words: Any, **named: Any) -> Any:
             if (wary and compiling()) or tell is None:
                 return original(*words, **named)
+            if by_hand:
+                owner.begins(backward=True)
             tell((("backward",), now()))
             try:
                 return original(*words, **named)
             finally:
                 if tell is not None:
                     tell((("end",), now()))
+                    if by_hand:
+                        owner.backwarded(words[0] if words else None)
 
         return watched
 
@@ -153,6 +167,8 @@ def quick(guest: Guest, tape: Tape, owner: Owner) -> Quick:
         def watched(iterator: Any) -> Any:
             if tell is None:
                 return original(iterator)
+            if by_hand:
+                owner.begins()
             tell((("fetch", getattr(iterator, LOADER, 0)), now()))
             try:
                 batch = original(iterator)
