@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch._dynamo.utils import counters
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -10,7 +9,6 @@ from torch.utils._pytree import tree_leaves
 from builders import a_run
 from scalewise.frameworks.torch.blocks import recompute
 from scalewise.frameworks.torch.models.gpt import gpt
-from scalewise.frameworks.torch.models.parts import blocks_of
 from scalewise.frameworks.torch.task import Task
 
 BATCH, LENGTH, WIDTH, DEPTH, HEADS, WORDS = 8, 32, 64, 6, 4, 50
@@ -80,22 +78,3 @@ def kept(how):
 def test_blocks_keep_what_theory_says(how, each):
     computed = DEPTH * each + OUTSIDE
     assert kept(how) == pytest.approx(computed, rel=0.001)
-
-
-@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # The compiler looks.
-@pytest.mark.parametrize("how", ["full", "selective"])
-def test_blocks_that_keep_less_are_compiled_all_the_same(how):
-    torch._dynamo.reset()
-    counters.clear()
-    torch.manual_seed(0)
-    model = gpt(LENGTH, WORDS, width=WIDTH, depth=2, heads=HEADS)
-    tokens = torch.randint(WORDS, (BATCH, LENGTH))
-    expected = model(tokens)
-    recompute(model, a_run(workload="gpt", data="tokens:100x32", recompute=how))
-    for block in blocks_of(model):
-        block.compile(backend="aot_eager")
-    found = model(tokens)
-    found.sum().backward()
-    assert torch.allclose(found, expected, atol=1e-5)
-    assert counters["stats"]["unique_graphs"] == 1, "alike blocks are compiled once"
-    assert not counters["graph_break"]

@@ -60,9 +60,26 @@ def _selective() -> Any:
 
 
 def compile_model(model: nn.Module, spec: RunSpec) -> None:
-    """Compile a model in place, whole or block by block: alike ones are compiled once."""
-    for each in blocks_of(model) if spec.compile == "blocks" else [model] if spec.compile else []:
-        each.compile()
+    """Compile a model in place, whole or block by block: alike ones are compiled once.
+
+    Its forward and not its call: into the call of an ``nn.Sequential`` the compiler does not look,
+    and a model that is one would not be compiled at all. Batches are of one size, so kernels are
+    made for that size; blocks that differ get theirs, each.
+    """
+    if not spec.compile:
+        return
+    parts = blocks_of(model) if spec.compile == "blocks" else [model]
+    _make_room(len(parts))
+    for each in parts:
+        setattr(each, "forward", torch.compile(each.forward, dynamic=False))  # noqa: B010
+
+
+def _make_room(kinds: int) -> None:
+    """Let so many forms of one function be compiled, where the compiler would give up before."""
+    from torch._dynamo import config  # Takes more than a second.
+
+    name = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"
+    setattr(config, name, max(getattr(config, name), kinds))
 
 
 def as_it_is() -> AbstractContextManager[None]:
