@@ -1,13 +1,13 @@
 """The course's own job, through its own script and through scalewise, on one accelerator.
 
-    python benchmarks/course.py [--pairs 3] [--only ours|theirs] [--keep FOLDER]
+    python benchmarks/course.py [--pairs 3] [--no-others] [--keep FOLDER]
 
 ViT-H/14 on 2,560 JPEGs of 224², batch 128, bf16, SGD, ten workers, four epochs, one validation
-of 512. Pairs of the two are run in turn, each with empty compiler caches; then ours once more
-with a warm cache, and once with made-up images on the device. Shown are the steady throughput
-(the first epoch is left out), the complete time of the command, the memory, the losses, how far
-the step is from the device's own matrix rate, and where the complete time went. Exits with 1
-when a claim does not hold.
+of 512. Pairs of the two are run in turn, each with empty compiler caches; then the others: ours
+once more with a warm cache, and once with made-up images on the device. Shown are the steady
+throughput (the first epoch is left out), the complete time of the command, the memory, the
+losses, how far the step is from the device's own matrix rate, and where the complete time went.
+Exits with 1 when a claim does not hold.
 """
 
 import argparse
@@ -47,6 +47,7 @@ def main() -> None:
     """Run the pairs, compare, and say what holds."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--others", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--keep", type=Path, help="where pairs that were measured stay")
     asked = parser.parse_args()
     home = asked.keep or Path(tempfile.mkdtemp())
@@ -61,10 +62,13 @@ def main() -> None:
     for number in range(asked.pairs):
         pairs.append((theirs(home, data), ours(home, str(data), f"pair-{number}", FOUR)))
         tell_pair(*pairs[-1], matrix)
-    warm = ours(home, str(data), f"pair-{asked.pairs - 1}", FOUR, again=True)
-    made_up = "synthetic-on-device:2560x224x224x3"
-    device = ours(home, made_up, "on-device", FOUR, workers=0)
-    tell(pairs, warm, device)
+    missed = tell(pairs)
+    if asked.others:
+        warm = ours(home, str(data), f"pair-{asked.pairs - 1}", FOUR, again=True)
+        made_up = "synthetic-on-device:2560x224x224x3"
+        device = ours(home, made_up, "on-device", FOUR, workers=0)
+        missed |= tell_others(pairs[-1][1], warm, device)
+    sys.exit("a claim does not hold" if missed else 0)
 
 
 def run(argv: list[str], env: dict[str, str], cwd: Path | None = None) -> float:
@@ -143,23 +147,24 @@ def tell_pair(course: dict, mine: dict, matrix: float) -> None:
         print(f"         {mine['flops'] / 1e12:.0f} TFLOP/s, {share:.0%} of the matrix rate")
 
 
-def tell(pairs: list[tuple[dict, dict]], warm: dict, device: dict) -> None:
-    """Print the ratios and where the time went, and exit with what does not hold."""
+def tell(pairs: list[tuple[dict, dict]]) -> bool:
+    """Print the ratios and where the time went; return whether a claim does not hold."""
     rates = [mine["rate"] / course["rate"] for course, mine in pairs]
     times = [mine["time"] / course["time"] for course, mine in pairs]
-    fed = pairs[-1][1]["rate"] / device["rate"]
     print(f"steady throughput   {min(rates):.3f} to {max(rates):.3f} x, at least 1.25")
     print(f"complete time       {min(times):.3f} to {max(times):.3f} x, at most 0.40")
-    print(f"  with warm caches  {warm['time']:.1f} s")
-    print(f"real JPEGs / made-up images on the device  {fed:.3f}, at least 0.97")
-    last = pairs[-1][1]
-    for span, seconds in last["spans"].items():
-        print(f"  {span:<14} {seconds:7.2f} s")
+    for span, seconds in pairs[-1][1]["spans"].items():
+        print(f"  {span:<14} {seconds:7.2f} s", flush=True)
     more = any(mine["memory"] > course["memory"] for course, mine in pairs)
-    missed = (
-        min(rates) < CLAIMS["throughput"] or max(times) > CLAIMS["time"] or fed < CLAIMS["input"]
-    )
-    sys.exit("a claim does not hold" if missed or more else 0)
+    return more or min(rates) < CLAIMS["throughput"] or max(times) > CLAIMS["time"]
+
+
+def tell_others(cold: dict, warm: dict, device: dict) -> bool:
+    """Print what a warm cache changes, and images that need no loader; return as ``tell``."""
+    fed = cold["rate"] / device["rate"]
+    print(f"with warm caches    {warm['time']:.1f} s, compiling {warm['spans'].get('compile')} s")
+    print(f"real JPEGs / made-up images on the device  {fed:.3f}, at least 0.97")
+    return fed < CLAIMS["input"]
 
 
 if __name__ == "__main__":

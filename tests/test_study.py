@@ -165,6 +165,14 @@ def test_planning_is_pure_and_quotes_every_path(tmp_path):
     assert str(folder / run.id) in shown.stdout.splitlines()
 
 
+@pytest.mark.parametrize(("topology", "agents"), [("1x1", 0), ("1x2", 1), ("2x1", 2)])
+def test_a_single_rank_starts_without_an_agent(topology, agents, tmp_path):
+    run = a_run(framework="torch", workload="mlp", topology=topology)
+    commands = LocalLauncher().plan([run], tmp_path).commands
+    assert sum("torch.distributed.run" in command.argv for command in commands) == agents
+    assert all(("RANK" in command.env) == (agents == 0) for command in commands)
+
+
 def test_a_rank_told_by_the_environment_is_not_believed(tmp_path, monkeypatch):
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT"):
         monkeypatch.setenv(name, "nonsense")

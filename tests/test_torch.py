@@ -172,6 +172,16 @@ def rank_at_work(folder, rank):
     raise AssertionError("no rank came to work")
 
 
+def test_killing_the_only_rank_is_told_as_of_any_other(tmp_path):
+    lab = start(tmp_path, SLOW)
+    pid = rank_at_work(tmp_path, 0)
+    psutil.Process(pid).kill()
+    _, said = lab.communicate(timeout=60)
+    assert lab.returncode == 3
+    words = rf"rank 0 on {_host()} \(process {pid}\) was killed by SIGKILL after step"
+    assert re.search(words, said), said
+
+
 def test_killing_one_rank_ends_the_run_with_its_cause(tmp_path):
     lab = start(tmp_path, SLOW)
     pid = rank_at_work(tmp_path, 1)

@@ -1,8 +1,9 @@
 """Start a run on this machine.
 
 Frameworks that want ranks start under torchrun's agent, one agent per node of
-the topology: a 2x2 run can be rehearsed on one machine. The others start as one
-process. Everything goes into the run's ``log.txt``.
+the topology: a 2x2 run can be rehearsed on one machine. A single rank of ours needs
+no agent, which would take as long to start as the rank does; it and the other
+frameworks start as one process. Everything goes into the run's ``log.txt``.
 """
 
 import os
@@ -36,6 +37,11 @@ LEAVING = 10.0
 """Seconds that processes of a run may outlive the first ones."""
 PORT = "{port}"
 """Stands for where the ranks meet, in a planned command; a free port is found when it starts."""
+ALONE = {
+    **{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"},
+    **{"MASTER_ADDR": "localhost", "MASTER_PORT": PORT},
+}
+"""What torchrun would tell a rank that has no others."""
 
 
 class LocalLauncher:
@@ -82,6 +88,8 @@ class LocalLauncher:
         if run.program:
             paths = [str(folder / parcel.NAME), run.env.get("PYTHONPATH", ""), _python_path()]
             env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+        if _is_alone(run):
+            env |= ALONE
         commands = tuple(Command(argv, env) for argv in _argvs(run, home))
         script = "#!/bin/sh\n" + "".join(f"{command} &\n" for command in commands) + "wait\n"
         return Plan((run,), folder, commands, {f"{run.id}/plan/commands.sh": script})
@@ -107,7 +115,8 @@ class LocalLauncher:
         try:
             for command in plan.commands:
                 argv = [word.replace(PORT, port) for word in command.argv]
-                child = processes.start(argv, {**command.env, **now}, log)
+                env = {name: value.replace(PORT, port) for name, value in command.env.items()}
+                child = processes.start(argv, {**env, **now}, log)
                 self._children[child.pid] = child
                 created = psutil.Process(child.pid).create_time()
                 started.append({"pid": child.pid, "created": created})
@@ -138,7 +147,7 @@ class LocalLauncher:
                 processes.finish(sampler)
             if not exits and self._lingers(job):
                 return State("running")
-            return State("ended", _shot(job, codes), killed, exits)
+            return State("ended", "" if killed else _shot(job, codes), killed, exits)
         if time.monotonic() - self._looked > min(5.0, self._patience):
             self._looked = time.monotonic()
             if silence(job) > self._patience:
@@ -188,10 +197,15 @@ def _argvs(run: RunSpec, home: Path) -> list[tuple[str, ...]]:
             for node in range(topology.nodes)
         ]
     worker = ("-m", "scalewise.frameworks", "train", str(home))
-    if run.started_by == "direct":
+    if run.started_by == "direct" or _is_alone(run):
         return [(sys.executable, *worker)]
     agent = (sys.executable, "-m", "torch.distributed.run", *_agent(run))
     return [(*agent, *worker)] * topology.nodes
+
+
+def _is_alone(run: RunSpec) -> bool:
+    """Say whether a run is one rank of ours, which has nobody to meet."""
+    return run.started_by == "torchrun" and not run.program and run.topology.world == 1
 
 
 def _agent(run: RunSpec) -> tuple[str, ...]:
@@ -260,8 +274,12 @@ def _progress(word: LastWord) -> tuple[int, int]:
 def _ends(job: Job, codes: Sequence[int | None]) -> tuple[dict[int, str], dict[int, int]]:
     """Return the signals and the exit codes that ended processes, by process id.
 
-    The codes of the commands themselves count only where the log tells none.
+    The codes of the commands themselves count only where the log tells none, and their signals
+    where the command is itself a rank.
     """
     killed, exits = ends_in(job.folder / "log.txt", job.name.get("log", 0))
     own = {p["pid"]: code for p, code in zip(job.name["processes"], codes) if code}
+    rank = last_word(job.folder, 0, job.attempt).find("pid")
+    if own.get(rank, 0) < 0:
+        killed = {**killed, rank: signal.Signals(-own[rank]).name}
     return killed, exits or own
