@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from functools import partial
+from math import sqrt
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from scalewise.frameworks.torch.models.parts import Parts
-from scalewise.frameworks.torch.models.transformer import Size, begin_small, transformer
+from scalewise.frameworks.torch.models.transformer import SPREAD, Size, transformer
 
 
 class Tied(nn.Module):
@@ -50,7 +52,22 @@ def gpt(
     if not tied:
         return model
     model.seams = replace(model.seams, tied=True)
-    return begin_small(model, calm=True)
+    return _begin(model)
+
+
+@torch.no_grad()
+def _begin(model: Parts) -> Parts:
+    """Draw the weights that GPT-2 begins with: what blocks add, smaller the more there are."""
+    added = sqrt(2 * len(model.blocks))
+    for name, layer in model.named_modules():
+        if isinstance(layer, nn.Linear):
+            row = name.partition(".")[2] in model.seams.rows
+            nn.init.trunc_normal_(layer.weight, std=SPREAD / added if row else SPREAD)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+        elif isinstance(layer, nn.Embedding):
+            nn.init.normal_(layer.weight, std=SPREAD)
+    return model
 
 
 def _published(width: int, depth: int, heads: int) -> partial[Parts]:

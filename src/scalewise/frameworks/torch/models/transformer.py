@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import sqrt
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +63,11 @@ class Block(nn.Module):
 
 
 class Positions(nn.Module):
-    """Adds to each position what is learned of it."""
+    """Adds to each position what is learned of it.
+
+    What comes in bf16 stays so, and with it all that the blocks add up: half the bytes to move.
+    In fp16 that sum might overflow.
+    """
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__()
@@ -72,7 +75,8 @@ class Positions(nn.Module):
         nn.init.trunc_normal_(self.weight, std=SPREAD)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.weight[: x.shape[1]]
+        mine = self.weight[: x.shape[1]]
+        return x + (mine.to(x.dtype) if x.dtype == torch.bfloat16 else mine)
 
 
 def transformer(
@@ -104,21 +108,3 @@ def transformer(
             length=length,
         ),
     )
-
-
-@torch.no_grad()
-def begin_small(model: Parts, *, calm: bool = False) -> Parts:
-    """Give a transformer the initial weights of the published ones.
-
-    ``calm`` divides what each block adds by the root of how often that is done, as GPT-2 does.
-    """
-    added = sqrt(2 * len(model.blocks)) if calm else 1.0
-    for name, layer in model.named_modules():
-        if isinstance(layer, nn.Linear):
-            row = name.partition(".")[2] in model.seams.rows
-            nn.init.trunc_normal_(layer.weight, std=SPREAD / added if row else SPREAD)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
-        elif isinstance(layer, nn.Embedding):
-            nn.init.normal_(layer.weight, std=SPREAD)
-    return model

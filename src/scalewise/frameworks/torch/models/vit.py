@@ -6,8 +6,8 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from scalewise.frameworks.torch.models.parts import Parts
-from scalewise.frameworks.torch.models.transformer import Size, begin_small, transformer
+from scalewise.frameworks.torch.models.parts import Parts, blocks_of
+from scalewise.frameworks.torch.models.transformer import Size, transformer
 
 
 class Mean(nn.Module):
@@ -60,8 +60,8 @@ def vit(
 ) -> Parts:
     """A plain ViT with the mean of all positions before its classifier.
 
-    With ``class_token`` it is the published one (Dosovitskiy et al., arXiv:2010.11929), with
-    its initial weights: the classifier sees a position of its own and begins at nothing.
+    With ``class_token`` it is the published one (Dosovitskiy et al., arXiv:2010.11929): the
+    classifier sees a position of its own. It begins with weights as torchvision draws them.
     """
     if isinstance(shape, int):
         raise ValueError('it learns from images, for example data = "synthetic:1000x224x224"')
@@ -77,16 +77,21 @@ def vit(
     first["token"] = ClassToken(width)
     last = {"first": First(), "norm": nn.LayerNorm(width, 1e-6), "head": head}
     model = transformer(first, last, size, length=length + 1, causal=False, epsilon=1e-6)
-    return _begin(begin_small(model))
+    return _begin(model)
 
 
 @torch.no_grad()
 def _begin(model: Parts) -> Parts:
-    """Let the classifier begin at nothing, and patches with weights that keep their spread."""
-    nn.init.zeros_(model.get_parameter("head.weight"))
+    """Draw weights that keep the spread of what passes; the classifier begins at nothing."""
     project = model.get_parameter("patches.project.weight")
     nn.init.trunc_normal_(project, std=1 / sqrt(project[0].numel()))
-    nn.init.zeros_(model.get_parameter("patches.project.bias"))
+    for name in ("patches.project.bias", "head.weight", "head.bias"):
+        nn.init.zeros_(model.get_parameter(name))
+    for block in blocks_of(model):
+        for name in ("attention.qkv", "attention.out", "dense.0", "dense.2"):
+            if name != "attention.out":  # Is drawn as any linear layer is.
+                nn.init.xavier_uniform_(block.get_parameter(f"{name}.weight"))
+            nn.init.zeros_(block.get_parameter(f"{name}.bias"))
     return model
 
 
