@@ -80,9 +80,9 @@ def training(width: int, every: int):
     """Return a training of ours that has begun."""
     import torch
 
+    from scalewise.frameworks.source import Source
     from scalewise.frameworks.torch.data import load
     from scalewise.frameworks.torch.session import TorchSession
-    from scalewise.frameworks.torch.source import Source
     from scalewise.spec import RunSpec
 
     spec = RunSpec.from_dict({

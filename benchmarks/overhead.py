@@ -53,10 +53,10 @@ def work(rounds: int) -> None:
     from torch.nn.parallel import DistributedDataParallel
     from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler
 
+    from scalewise.frameworks.source import Source
     from scalewise.frameworks.torch.data import load
     from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
     from scalewise.frameworks.torch.session import TorchSession
-    from scalewise.frameworks.torch.source import Source
     from scalewise.probe import Probe, Unwatched
     from scalewise.probe.watch import Watch
     from scalewise.record.write import RankFile

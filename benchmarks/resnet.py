@@ -96,9 +96,9 @@ def compare(name: str, data: str, edge: int, batch: int, device: torch.device, a
 
 def ours(name: str, data: str, edge: int, batch: int, device: torch.device):
     """Return our training, from the bytes on."""
+    from scalewise.frameworks.source import Source
     from scalewise.frameworks.torch.data import load
     from scalewise.frameworks.torch.session import TorchSession
-    from scalewise.frameworks.torch.source import Source
     from scalewise.probe import Unwatched
     from scalewise.spec import RunSpec
 

@@ -19,10 +19,10 @@ import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 
+from scalewise.frameworks.order import Shards
+from scalewise.frameworks.source import Source
 from scalewise.frameworks.torch.data import Data, load
-from scalewise.frameworks.torch.order import Shards
 from scalewise.frameworks.torch.session import TorchSession, model_of
-from scalewise.frameworks.torch.source import Source
 from scalewise.frameworks.torch.task import optimizer
 from scalewise.spec import RunSpec
 
@@ -184,7 +184,7 @@ def alone(
     learner = optimizer(spec)(net.parameters())
     order, losses = iter(Shards(len(data.train), spec, 0)), []
     for _ in range(STEPS):
-        inputs, labels = data.train.batch(next(order), 0)
+        inputs, labels = data.train.batch(torch.from_numpy(next(order)), 0)
         output = net(data.finish.on(torch.device("cpu"))(inputs))
         loss = cross_entropy(output.flatten(0, -2), labels.flatten())
         loss.backward()

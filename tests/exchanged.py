@@ -16,10 +16,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from scalewise.frameworks.source import Source
 from scalewise.frameworks.torch.data import load
 from scalewise.frameworks.torch.exchange import Exchange
 from scalewise.frameworks.torch.session import TorchSession
-from scalewise.frameworks.torch.source import Source
 from scalewise.probe import Unwatched
 from scalewise.spec import RunSpec
 

@@ -9,11 +9,11 @@ from torch import nn
 
 from builders import a_run
 from scalewise.errors import PluginError, SpecError
+from scalewise.frameworks import source
 from scalewise.frameworks.data import idx
-from scalewise.frameworks.torch import source
+from scalewise.frameworks.order import Shards
+from scalewise.frameworks.source import Source
 from scalewise.frameworks.torch.data import load
-from scalewise.frameworks.torch.order import Shards
-from scalewise.frameworks.torch.source import Source
 
 RULES = ["drop", "pad", "short"]
 

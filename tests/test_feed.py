@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from builders import a_run
+from scalewise.frameworks.order import Shards, checks, steps_of
+from scalewise.frameworks.source import Source
 from scalewise.frameworks.torch.data import load
 from scalewise.frameworks.torch.feed import Feed, Order, Pass
-from scalewise.frameworks.torch.order import Shards, checks, steps_of
-from scalewise.frameworks.torch.source import Source
 
 CPU = torch.device("cpu")
 DATA = load(Source.of("synthetic:50x4x4"))

@@ -10,9 +10,9 @@ from builders import a_run
 from scalewise.errors import Broken, SpecError
 from scalewise.frameworks.data.folder import Listing
 from scalewise.frameworks.data.synthetic import picture
+from scalewise.frameworks.source import Source
 from scalewise.frameworks.torch.data import load
-from scalewise.frameworks.torch.order import IGNORED
-from scalewise.frameworks.torch.source import Source
+from scalewise.frameworks.torch.samples import IGNORED
 
 Image = pytest.importorskip("PIL.Image")  # Comes with the extra `images`, and with dev.
 CPU = torch.device("cpu")

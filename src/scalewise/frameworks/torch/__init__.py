@@ -14,7 +14,7 @@ from scalewise.checks import nearest, typed, whole
 from scalewise.errors import PluginError, SpecError
 from scalewise.frameworks import Session, too_few
 from scalewise.frameworks.place import find_place
-from scalewise.frameworks.torch.source import Source
+from scalewise.frameworks.source import Source
 from scalewise.probe import HostClock, Probe
 from scalewise.record import checkpoints
 from scalewise.spec import RunSpec

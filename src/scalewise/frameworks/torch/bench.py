@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
+from scalewise.frameworks.order import Shards
+from scalewise.frameworks.source import Source
 from scalewise.frameworks.torch import device as devices
 from scalewise.frameworks.torch.data import Data, load
 from scalewise.frameworks.torch.feed import Feed, Order, Pass
-from scalewise.frameworks.torch.order import Shards
-from scalewise.frameworks.torch.source import Source
 from scalewise.spec import RunSpec
 
 LONG = 10**6

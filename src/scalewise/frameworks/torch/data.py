@@ -2,39 +2,24 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
 from scalewise.errors import SpecError
+from scalewise.frameworks.arrays import BYTE, HELD_OUT, PHOTOS, Labelled, Look, read
+from scalewise.frameworks.source import Shape, Source
 from scalewise.frameworks.torch.samples import Batch, Flip, Held, Pictures, Rows, Samples, Windows
-from scalewise.frameworks.torch.source import Shape, Source
 from scalewise.spec import RunSpec
-
-HELD_OUT = 5
-"""Every fifth sample validates, in data sets that come without a split."""
-BYTE = 1 / 255
-PHOTOS = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""Mean and spread of the colours of ImageNet's photos, as everyone takes them for all photos."""
-CIFAR = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
-"""Those of CIFAR-10."""
 
 Share = Callable[[Callable[[], bytes]], bytes]
 """Has one rank find something out, and hands it to all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
-    """What makes of bytes, as they are stored and travel, the numbers that a model sees."""
-
-    scale: float | None = None
-    """What a byte is multiplied by; nothing leaves tokens what they are."""
-    colours: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    """Mean and spread of each channel, which become 0 and 1."""
-    edge: int | None = None
-    """Pixels of a side that images are brought to."""
+class Finish(Look):
+    """What makes of bytes the numbers that a model sees, done by PyTorch."""
 
     def on(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Return what finishes a batch that lies on a device.
@@ -104,10 +89,8 @@ def alone(make: Callable[[], bytes]) -> bytes:
 
 def load(source: Source, spec: RunSpec | None = None, share: Share = alone) -> Data:
     """Read a data set, or learn where its files are; ``share`` has one rank look for all."""
-    if source.kind == "digits":
-        return _digits(source)
-    if source.kind == "synthetic":
-        return _synthetic(source)
+    if source.kind in ("digits", "synthetic"):
+        return _held(source, None)
     if source.kind == "made-up tokens":
         return _language(source)
     if source.kind == "tokens":
@@ -122,80 +105,25 @@ def load(source: Source, spec: RunSpec | None = None, share: Share = alone) -> D
         )
     if source.kind == "packed":
         return _packed(source, flip)
-    return _cifar(source, flip) if source.kind == "cifar" else _idx(source, flip)
+    return _held(source, flip)
 
 
-def _held(pixels: Tensor, labels: Tensor, classes: int, source: Source, finish: Finish) -> Data:
-    """Hold every fifth image back for validation."""
-    held = torch.arange(len(labels)) % HELD_OUT == HELD_OUT - 1
-    return Data(
-        Held(pixels[~held], labels[~held]),
-        Held(pixels[held], labels[held]),
-        classes,
-        source.shape,
-        finish,
-    )
+def _held(source: Source, flip: Flip | None) -> Data:
+    """Hold a data set in memory."""
+    found = read(source)
 
+    def some(part: Labelled, flip: Flip | None) -> Held:
+        return Held(torch.from_numpy(part.images.copy()), torch.from_numpy(part.labels), flip)
 
-def _digits(source: Source) -> Data:
-    """1,797 real handwritten digits of 8x8 pixels (UCI, shipped by scikit-learn)."""
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    images = torch.from_numpy(digits.images).to(torch.uint8).unsqueeze(-1)
-    finish = Finish(1 / 16, edge=_edge(source))
-    return _held(images, torch.from_numpy(digits.target).long(), 10, source, finish)
+    train, held = some(found.train, flip), some(found.validation, None)
+    look = found.look
+    finish = Finish(look.scale, look.colours, look.edge)
+    return Data(train, held, found.classes, found.shape, finish)
 
 
 def _edge(source: Source) -> int:
     assert not isinstance(source.shape, int)
     return source.shape[1]
-
-
-def _synthetic(source: Source) -> Data:
-    """Noisy copies of ten random patterns: the same on every rank, and learnable."""
-    assert not isinstance(source.shape, int)
-    channels, *edges = source.shape
-    chance = torch.Generator().manual_seed(20)
-
-    def some_bytes(count: int) -> Tensor:
-        shape = (count, *edges, channels)
-        return torch.randint(0, 128, shape, generator=chance, dtype=torch.uint8)
-
-    patterns = some_bytes(10)
-
-    def some(count: int) -> Held:
-        labels = torch.randint(0, 10, (count,), generator=chance)
-        return Held(patterns[labels] + some_bytes(count), labels)
-
-    train, held = some(source.count), some(max(1, source.count // HELD_OUT))
-    return Data(train, held, 10, source.shape, Finish(BYTE))
-
-
-def _idx(source: Source, flip: Flip | None) -> Data:
-    from scalewise.frameworks.data import idx
-
-    def some(which: str, flip: Flip | None) -> Held:
-        images, labels = (torch.from_numpy(each.copy()) for each in idx.pair(source.path, which))
-        return Held(images.unsqueeze(-1), labels.long(), flip)
-
-    train, held = some("train", flip), some("validation", None)
-    classes = int(max(train.labels.max(), held.labels.max())) + 1
-    return Data(train, held, classes, source.shape, Finish(BYTE, edge=_edge(source)))
-
-
-def _cifar(source: Source, flip: Flip | None) -> Data:
-    from scalewise.frameworks.data import cifar
-
-    found = cifar.read(source.path)
-
-    def some(pixels: Any, labels: Any, flip: Flip | None) -> Held:
-        return Held(torch.from_numpy(pixels), torch.from_numpy(labels).long(), flip)
-
-    train = some(found.train, found.train_labels, flip)
-    held = some(found.validation, found.validation_labels, None)
-    finish = Finish(BYTE, CIFAR, _edge(source))
-    return Data(train, held, len(found.classes), source.shape, finish)
 
 
 def _packed(source: Source, flip: Flip | None) -> Data:

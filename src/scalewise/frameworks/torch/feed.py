@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from scalewise.frameworks.order import Indices, Shards
 from scalewise.frameworks.torch.data import Data
 from scalewise.frameworks.torch.device import module_of
-from scalewise.frameworks.torch.order import Shards
 from scalewise.frameworks.torch.samples import Batch
 from scalewise.spec import RunSpec
 
@@ -40,7 +40,9 @@ class Request(NamedTuple):
 class Order(Sampler[Request]):
     """What one rank will ask for, pass by pass, from any of them on."""
 
-    def __init__(self, shards: Shards, checks: Sequence[Tensor], spec: RunSpec, total: int) -> None:
+    def __init__(
+        self, shards: Shards, checks: Sequence[Indices], spec: RunSpec, total: int
+    ) -> None:
         self._shards, self._checks = shards, checks
         self._micro, self._spec = spec.accumulate, spec
         self._total = total
@@ -75,7 +77,7 @@ class Order(Sampler[Request]):
                 self._shards.set_epoch(one.epoch, one.place)
             batches = self._checks if one.checks else self._shards
             for indices in islice(batches, self.size(one)):
-                yield Request(one.epoch, one.checks, indices)
+                yield Request(one.epoch, one.checks, torch.from_numpy(indices))
 
 
 class Answers(Dataset[Batch]):

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from scalewise.errors import Broken
-from scalewise.frameworks.torch.order import IGNORED
 
+IGNORED = -100
+"""The label of a sample that does not count, as PyTorch's losses have it."""
 Batch = tuple[Tensor, Tensor]
 """Inputs and their labels."""
 

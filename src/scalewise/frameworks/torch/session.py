@@ -16,6 +16,8 @@ from scalewise import plugins
 from scalewise.frameworks import Outline, Quality
 from scalewise.frameworks.learning import Rates
 from scalewise.frameworks.loop import say
+from scalewise.frameworks.order import Shards, checks, steps_of
+from scalewise.frameworks.source import Source
 from scalewise.frameworks.torch import checkpoint, compiled, options_for, workload
 from scalewise.frameworks.torch import device as devices
 from scalewise.frameworks.torch.arrivals import Arrivals
@@ -28,9 +30,8 @@ from scalewise.frameworks.torch.data import Data, load
 from scalewise.frameworks.torch.feed import Feed, Order, Pass
 from scalewise.frameworks.torch.flops import operations
 from scalewise.frameworks.torch.mesh import mesh_of, place_in_model, replica
-from scalewise.frameworks.torch.order import IGNORED, Shards, checks, steps_of
 from scalewise.frameworks.torch.precision import Scaler, precise
-from scalewise.frameworks.torch.source import Source
+from scalewise.frameworks.torch.samples import IGNORED
 from scalewise.frameworks.torch.state import held, parameters_of
 from scalewise.frameworks.torch.task import Parallel, Task, build, optimizer, refuse_step
 from scalewise.frameworks.torch.traffic import Traffic

@@ -8,9 +8,9 @@ from torch import nn
 
 from scalewise import plugins
 from scalewise.errors import SpecError
+from scalewise.frameworks.source import Shape, Source
 from scalewise.frameworks.torch.batchnorm import normalizes
 from scalewise.frameworks.torch.models.parts import Parts, blocks_of, seams_of
-from scalewise.frameworks.torch.source import Shape, Source
 from scalewise.frameworks.torch.strategies.ddp import Buckets
 from scalewise.frameworks.torch.task import build
 from scalewise.spec import RunSpec

@@ -1,20 +1,19 @@
-"""Which samples one replica sees, and when: in training and in validation."""
+"""Which samples one replica sees, and when: in training and in validation; for every engine."""
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
-import torch
-from torch import Tensor
-from torch.utils.data import Sampler
+import numpy as np
 
 from scalewise.frameworks import too_few
 from scalewise.spec import Remainder, RunSpec
 
-IGNORED = -100
-"""The label of a sample that does not count, as PyTorch's losses have it."""
+Indices = np.ndarray[Any, np.dtype[np.int64]]
+"""The numbers of some samples."""
 
 
-class Shards(Sampler[Tensor]):
+class Shards:
     """Which samples one replica sees, micro-step by micro-step.
 
     An epoch is one permutation, the same on every replica, cut into global
@@ -76,15 +75,14 @@ class Shards(Sampler[Tensor]):
         together = self._whole if step < self._full else self._left
         return [count * self._replicas / together for count in self.counts(step)]
 
-    def __iter__(self) -> Iterator[Tensor]:
+    def __iter__(self) -> Iterator[Indices]:
         return islice(self._micro_steps(), self._place * self._micro, None)
 
-    def _micro_steps(self) -> Iterator[Tensor]:
-        chance = torch.Generator().manual_seed((self._seed << 20) + self._epoch)
-        order = torch.randperm(self._size, generator=chance)
+    def _micro_steps(self) -> Iterator[Indices]:
+        order = np.random.default_rng([self._seed, self._epoch]).permutation(self._size)
         missing = self._full * self._whole - self._size
         if missing > 0:  # remainder = "pad"
-            order = torch.cat([order, order.repeat(-(-missing // self._size))[:missing]])
+            order = np.concatenate([order, np.resize(order, missing)])
         full = order[: self._full * self._whole].reshape(-1, self._replicas)[:, self._replica]
         yield from full.reshape(-1, self._batch)
         if self._left:
@@ -94,17 +92,17 @@ class Shards(Sampler[Tensor]):
                 yield mine[n * self._batch :][:count] if count else order[:1]
 
 
-def checks(size: int, batch: int, replica: int, replicas: int) -> tuple[list[int], list[Tensor]]:
+def checks(size: int, batch: int, replica: int, replicas: int) -> tuple[list[int], list[Indices]]:
     """Return how many samples of each validation batch count, and the batches.
 
     All replicas have as many batches, and all batches are as long: those who
     exchange something while they look at them must do so together.
     """
-    mine = torch.arange(replica, size, replicas)
+    mine = np.arange(replica, size, replicas)
     longest = -(-size // replicas)
     counts = [min(batch, max(0, len(mine) - start)) for start in range(0, longest, batch)]
     batches = [mine[n * batch :][:count] for n, count in enumerate(counts)]
-    return counts, [torch.cat([each, each.new_zeros(batch - len(each))]) for each in batches]
+    return counts, [np.pad(each, (0, batch - len(each))) for each in batches]
 
 
 def steps_of(spec: RunSpec, size: int) -> int:
