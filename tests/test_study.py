@@ -29,6 +29,7 @@ class Told:
 
     def __init__(self):
         self.opening, self.runs, self.causes, self.problems = None, [], [], []
+        self.notes = []
 
     def begin(self, todo, there, asked):
         self.opening = (todo, there)
@@ -44,6 +45,9 @@ class Told:
 
     def said(self, problem):
         self.problems.append(str(problem))
+
+    def noted(self, note):
+        self.notes.append(note)
 
 
 def test_asking_twice_runs_once(tmp_path):

@@ -94,7 +94,7 @@ def plan(
 
     question = study.launched_by(study.read(study_file, variant), launcher)
     folder = (output or _home(question.name)).absolute()
-    study.check(question.runs())
+    study.check(question.runs(), question.engines)
     plans = study.plan(question, folder)
     for each in plans:
         for one in each.runs:

@@ -7,10 +7,11 @@ one loop that drives them. Importing this package imports no engine.
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-from scalewise.errors import SpecError
+from scalewise.errors import NoEngine, SpecError
 from scalewise.probe import Clock, Laps, Probe
 from scalewise.spec import RunSpec
 
@@ -54,6 +55,18 @@ def too_few(samples: int, replicas: int) -> SpecError:
         f"{samples} samples do not reach for {replicas} replicas",
         hint="use more data, or fewer devices",
     )
+
+
+def installed(package: str, *, extra: str) -> str:
+    """Return the version of an engine's package; refuse one that is not there."""
+    try:
+        return version(package)
+    except ModuleNotFoundError as missing:
+        raise NoEngine(
+            f"framework {extra!r} needs {package}, which is not installed",
+            hint=f"pip install 'scalewise[{extra}]', or name the Python that has it: "
+            f'[engines] {extra} = "envs/{extra}/bin/python"',
+        ) from missing
 
 
 class Session(Protocol):

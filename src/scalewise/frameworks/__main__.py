@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise import plugins
-from scalewise.errors import ScalewiseError
+from scalewise.errors import NoEngine, ScalewiseError
 from scalewise.frameworks import Framework
 from scalewise.frameworks.environment import environment
 from scalewise.frameworks.loop import Log, train
@@ -90,7 +90,7 @@ def do_close(argument: str) -> int:
         return 0  # Somebody knew better; or the job goes on when its turn comes again.
     try:
         cause = close(
-            folder, attempt=attempt, world=spec.topology.world, ended=time.time(),
+            folder, attempt=attempt, world=spec.ranks, ended=time.time(),
             why=why, killed=killed, exits=exits,
             launched=float(launched) if launched else None,
         )  # fmt: skip
@@ -112,7 +112,7 @@ def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt, star
     file = attempt.file(rank, hold=clock.simulated)
     wall = attempt.launched + clock.now() if clock.simulated else None
     probe = Probe(file, clock, wall)
-    facts = {"world": spec.topology.world, "started": started, "launched": attempt.launched}
+    facts = {"world": spec.ranks, "started": started, "launched": attempt.launched}
     probe.note(schema=SCHEMA, rank=rank, **facts, **_me())
     began = min(attempt.launched, first_launch(attempt.folder, rank, attempt.first))
     if began < attempt.launched:
@@ -163,17 +163,19 @@ def _account(attempt: Attempt, rank: int, failed: str) -> None:
 
 def do_check(argument: str) -> int:
     """Answer, for each run of a JSON list, nothing or what is wrong with it."""
-    answers: list[dict[str, str] | None] = []
+    answers: list[dict[str, Any] | None] = []
     for values in json.loads(Path(argument).read_text(encoding="utf-8")):
         try:
             spec = RunSpec.from_dict(values)
             plugins.load("frameworks", spec.framework)().check(spec)
             answers.append(None)
         except ScalewiseError as problem:
-            answers.append({"problem": str(problem), "hint": problem.hint})
+            absent = isinstance(problem, NoEngine)
+            answers.append({"problem": str(problem), "hint": problem.hint, "absent": absent})
         except Exception as problem:
             words = f"{values.get('workload')} cannot be made of this run: {_sentence(problem)}"
-            answers.append({"problem": words, "hint": "look at its options and its data"})
+            hint = "look at its options and its data"
+            answers.append({"problem": words, "hint": hint, "absent": False})
     print(json.dumps(answers))
     return 0
 

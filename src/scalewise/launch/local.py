@@ -1,16 +1,15 @@
 """Start a run on this machine.
 
-Frameworks that want ranks start under torchrun's agent, one agent per node of
-the topology: a 2x2 run can be rehearsed on one machine. A single rank of ours needs
-no agent, which would take as long to start as the rank does; it and the other
-frameworks start as one process. Everything goes into the run's ``log.txt``.
+Ranks start under torchrun's agent, one agent per node of the topology, so that a 2x2 run
+can be rehearsed on one machine; under horovodrun; or by themselves, as their framework
+wants it. A single rank needs no agent, which would take as long to start as the rank does.
+Everything goes into the run's ``log.txt``.
 """
 
 import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +22,7 @@ import psutil
 from scalewise.checks import positive, refuse_unknown
 from scalewise.errors import LaunchError
 from scalewise.launch import Command, Job, Plan, State, lay_out, next_attempt, parcel, processes
+from scalewise.launch.engines import Engines
 from scalewise.launch.program import program
 from scalewise.record.close import LastWord, last_word
 from scalewise.record.log import ends_in
@@ -37,11 +37,6 @@ LEAVING = 10.0
 """Seconds that processes of a run may outlive the first ones."""
 PORT = "{port}"
 """Stands for where the ranks meet, in a planned command; a free port is found when it starts."""
-ALONE = {
-    **{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"},
-    **{"MASTER_ADDR": "localhost", "MASTER_PORT": PORT},
-}
-"""What torchrun would tell a rank that has no others."""
 
 
 class LocalLauncher:
@@ -49,8 +44,10 @@ class LocalLauncher:
 
     at_once = 1.0
 
-    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
-        given = settings or {}
+    def __init__(
+        self, settings: Mapping[str, Any] | None = None, engines: Engines | None = None
+    ) -> None:
+        given, self._engines = settings or {}, engines or Engines()
         refuse_unknown("the local [launcher]", given, ["name", "patience"])
         self._patience = given.get("patience", PATIENCE)
         positive("patience", self._patience, example=PATIENCE)
@@ -85,20 +82,29 @@ class LocalLauncher:
             )
         home = folder / run.id
         env = {"OMP_NUM_THREADS": str(run.threads), **run.env, processes.TAG: str(home)}
-        if run.program:
-            paths = [str(folder / parcel.NAME), run.env.get("PYTHONPATH", ""), _python_path()]
+        if parcels := self._parcels(run, folder):
+            paths = [*parcels, run.env.get("PYTHONPATH", ""), _python_path()]
             env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-        if _is_alone(run):
-            env |= ALONE
-        commands = tuple(Command(argv, env) for argv in _argvs(run, home))
+        if parcels and not run.program:
+            env["SCALEWISE_UNWATCHED"] = "1"  # Nobody watches what we run ourselves.
+        python = self._engines.python(run.framework)
+        commands = tuple(
+            Command(argv, {**env, **place}) for argv, place in _processes(run, home, python)
+        )
         script = "#!/bin/sh\n" + "".join(f"{command} &\n" for command in commands) + "wait\n"
         return Plan((run,), folder, commands, {f"{run.id}/plan/commands.sh": script})
 
     def prepare(self, plan: Plan) -> None:
         """Write the run's commands and its spec."""
         lay_out(plan)
-        if any(run.program for run in plan.runs):
+        if any(self._parcels(run, plan.folder) for run in plan.runs):
             parcel.pack(plan.folder)
+
+    def _parcels(self, run: RunSpec, folder: Path) -> list[str]:
+        """Return the parcel that a run needs, if it runs in another environment."""
+        if run.program:
+            return [str(folder / parcel.NAME)]
+        return self._engines.paths(run.framework, folder)
 
     def submit(self, plan: Plan) -> list[Job]:
         """Start the run and return at once."""
@@ -120,11 +126,11 @@ class LocalLauncher:
                 self._children[child.pid] = child
                 created = psutil.Process(child.pid).create_time()
                 started.append({"pid": child.pid, "created": created})
-            if run.program or run.started_by == "torchrun":
+            if run.program or run.started_by != "direct":
                 self._sample(home, int(started[0]["pid"]), {**plan.commands[0].env, **now})
             host = os.uname().nodename
             name = {"launcher": "local", "host": host, "processes": started, "log": earlier}
-            job = Job(home, attempt, run.topology.world, name)
+            job = Job(home, attempt, run.ranks, name)
             write_json(home / "job.json", {"attempt": attempt, "world": job.world, **name})
         except BaseException:
             processes.end(home)  # Nobody could find them again.
@@ -178,7 +184,7 @@ def _refuse_crowd(run: RunSpec) -> None:
     """Refuse more processes than a rehearsal on this machine can make sense of."""
     cores = os.cpu_count() or 1
     most = max(CROWD, 8 * cores)
-    if (run.program or run.started_by == "torchrun") and run.topology.world > most:
+    if (run.program or run.started_by != "direct") and run.topology.world > most:
         raise LaunchError(
             f"{run.topology} asks for {run.topology.world:,} processes on a machine with "
             f"{cores} cores",
@@ -186,26 +192,41 @@ def _refuse_crowd(run: RunSpec) -> None:
         )
 
 
-def _argvs(run: RunSpec, home: Path) -> list[tuple[str, ...]]:
-    """Return the command lines of a run, one per node where ranks are wanted."""
+Process = tuple[tuple[str, ...], dict[str, str]]
+"""A command line, and what tells the process its place."""
+
+
+def _processes(run: RunSpec, home: Path, python: str) -> list[Process]:
+    """Return what is started for a run: its ranks, or those who start them."""
     topology = run.topology
     if run.program:
         taken = program(run.program)
         places = {"devices": topology.devices, "world": topology.world, "nodes": topology.nodes}
         return [
-            taken.argv(_agent(run), {**places, "master": "localhost", "node_rank": node})
+            (taken.argv(_agent(run), {**places, "master": "localhost", "node_rank": node}), {})
             for node in range(topology.nodes)
         ]
-    worker = ("-m", "scalewise.frameworks", "train", str(home))
-    if run.started_by == "direct" or _is_alone(run):
-        return [(sys.executable, *worker)]
-    agent = (sys.executable, "-m", "torch.distributed.run", *_agent(run))
-    return [(*agent, *worker)] * topology.nodes
+    worker = (python, "-m", "scalewise.frameworks", "train", str(home))
+    if run.started_by == "direct":
+        return [(worker, {})]
+    if run.started_by in ("plain", "node") or topology.world == 1:
+        each = 1 if run.started_by == "node" else topology.devices
+        return [(worker, _place(rank, run.ranks, each)) for rank in range(run.ranks)]
+    if run.started_by == "horovodrun":
+        hosts = ("-np", str(topology.world), "-H", f"localhost:{topology.world}")
+        return [((str(Path(python).parent / "horovodrun"), *hosts, "--gloo", *worker), {})]
+    agent = (python, "-m", "torch.distributed.run", *_agent(run))
+    return [((*agent, *worker[1:]), {})] * topology.nodes
 
 
-def _is_alone(run: RunSpec) -> bool:
-    """Say whether a run is one rank of ours, which has nobody to meet."""
-    return run.started_by == "torchrun" and not run.program and run.topology.world == 1
+def _place(rank: int, ranks: int, each: int) -> dict[str, str]:
+    """Return what tells a rank its place, with ``each`` of them on a node, as torchrun would."""
+    told = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank % each, "LOCAL_WORLD_SIZE": each}
+    return {
+        **{name: str(value) for name, value in told.items()},
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": PORT,
+    }
 
 
 def _agent(run: RunSpec) -> tuple[str, ...]:
@@ -279,7 +300,7 @@ def _ends(job: Job, codes: Sequence[int | None]) -> tuple[dict[int, str], dict[i
     """
     killed, exits = ends_in(job.folder / "log.txt", job.name.get("log", 0))
     own = {p["pid"]: code for p, code in zip(job.name["processes"], codes) if code}
-    rank = last_word(job.folder, 0, job.attempt).find("pid")
-    if own.get(rank, 0) < 0:
-        killed = {**killed, rank: signal.Signals(-own[rank]).name}
+    ranks = {last_word(job.folder, rank, job.attempt).find("pid") for rank in range(job.world)}
+    shot = {pid: signal.Signals(-code).name for pid, code in own.items() if code < 0}
+    killed = {**killed, **{pid: name for pid, name in shot.items() if pid in ranks}}
     return killed, exits or own

@@ -127,12 +127,27 @@ def alive(pid: int, created: float) -> bool:
         return False
 
 
-def ask(verb: str, argument: str, *, timeout: float = 120.0) -> Any:
-    """Start one of the worker's verbs in a child process and return its answer."""
-    argv = [sys.executable, "-m", "scalewise.frameworks", verb, argument]
+def ask(
+    verb: str,
+    argument: str,
+    *,
+    timeout: float = 120.0,
+    python: str = sys.executable,
+    paths: Sequence[str] = (),
+) -> Any:
+    """Start one of the worker's verbs in a child process and return its answer.
+
+    Another ``python`` than this one finds the worker on these ``paths``.
+    """
+    argv = [python, "-m", "scalewise.frameworks", verb, argument]
+    env = {**os.environ, "SCALEWISE_UNWATCHED": "1"}
+    if paths:
+        env["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [env.get("PYTHONPATH")])])
     began = time.monotonic()
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=True)
+        done = subprocess.run(
+            argv, env=env, capture_output=True, text=True, timeout=timeout, check=True
+        )
         return json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired as slow:
         waited = time.monotonic() - began

@@ -18,7 +18,7 @@ Optimizer = Literal["sgd", "adam", "adamw"]
 OptimizerStep = Literal["auto", "loop", "foreach", "fused"]
 DeviceKind = Literal["cpu", "cuda", "xpu"]
 Backend = Literal["auto", "gloo", "nccl", "xccl", "mpi"]
-Start = Literal["torchrun", "srun", "mpirun", "direct", "command"]
+Start = Literal["torchrun", "srun", "mpirun", "horovodrun", "plain", "node", "direct", "command"]
 Recompute = Literal["none", "full", "selective"]
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
 Augment = Literal["none", "flip", "crop"]
@@ -125,8 +125,9 @@ class RunSpec:
     """Which repetition this is; it trains from ``seed + repeat``."""
     launcher: str = "local"
     start: Start | None = None
-    """What makes the processes: torchrun, srun or mpirun, one per device; direct, one in all;
-    command, the program's own words, once per node; nothing means what fits."""
+    """What makes the processes: torchrun, srun, mpirun, horovodrun or, without any of them, plain,
+    one per device; node, one per node; direct, one in all; command, the program's own words, once
+    per node; nothing means what fits."""
     env: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     """Settings that only this framework, strategy or workload knows."""
@@ -174,7 +175,7 @@ class RunSpec:
         object.__setattr__(self, "lr", float(self.lr))
         if self.backend == "auto":
             object.__setattr__(self, "backend", None)
-        if self.start == _STARTS.get(self.framework, "direct") and not self.program:
+        if self.start == self._usual_start and not self.program:
             object.__setattr__(self, "start", None)
         self.degrees.replicas(self.topology.world)
 
@@ -306,7 +307,17 @@ class RunSpec:
     @property
     def started_by(self) -> Start:
         """What makes the processes of this run."""
-        return self.start or _STARTS.get(self.framework, "direct")
+        return self.start or self._usual_start
+
+    @property
+    def _usual_start(self) -> Start:
+        own = _STARTS.get(f"{self.framework}.{self.strategy}")
+        return own or _STARTS.get(self.framework, "direct")
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are: one per device, or one per node that has all its devices."""
+        return self.topology.nodes if self.started_by == "node" else self.topology.world
 
     @property
     def id(self) -> str:
@@ -338,6 +349,8 @@ class RunSpec:
         if "topology" not in given:
             raise SpecError("a run needs a topology", hint='for example topology = "1x2"')
         given["topology"] = Topology.parse(given["topology"])
+        if given.get("framework") in _STRATEGIES:
+            given.setdefault("strategy", _STRATEGIES[given["framework"]])
         given["parallelism"] = Parallelism.parse(given.get("parallelism", {}))
         if isinstance(words := given.get("program"), list):
             given["program"] = tuple(words)
@@ -406,8 +419,23 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "lr_rule": get_args(LrRule),
     "schedule": get_args(Schedule),
 }
-_STARTS: dict[str, Start] = {"torch": "torchrun"}
-"""How a framework's processes are made unless the study says otherwise."""
+_STARTS: dict[str, Start] = {
+    "torch": "torchrun",
+    "deepspeed": "torchrun",
+    "horovod": "horovodrun",
+    "tensorflow": "node",
+    "tensorflow.multiworker": "plain",
+    "jax": "node",
+}
+"""How the processes of a framework, or of one of its strategies, are made unless the study says
+otherwise."""
+_STRATEGIES = {
+    "deepspeed": "zero1",
+    "horovod": "allreduce",
+    "tensorflow": "mirrored",
+    "jax": "sharded",
+}
+"""What a framework does unless the study says otherwise, where that is not ddp."""
 
 
 def _canonical(values: Mapping[str, Any]) -> str:

@@ -29,6 +29,8 @@ class StudySpec:
     """How the batch grows with devices; nothing where a program decides, and is observed."""
     repeats: int = 1
     launcher: Mapping[str, Any] = field(default_factory=dict)
+    engines: Mapping[str, str] = field(default_factory=dict)
+    """The Python of each framework that does not run in this one."""
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -38,6 +40,9 @@ class StudySpec:
         typed("run", self.run, Mapping, "a table")
         typed("vary", self.vary, Mapping, "a table of lists")
         typed("launcher", self.launcher, Mapping, "a table")
+        typed("engines", self.engines, Mapping, 'a table, such as {jax = "envs/jax/bin/python"}')
+        for name, python in self.engines.items():
+            typed(f"[engines] {name}", python, str, "the path of a Python")
         keys = [*RUN_KEYS, "options.NAME", "env.NAME"]
         refuse_unknown("[run]", self.run, RUN_KEYS)
         for key in [*self.run, *self.vary]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from scalewise import plugins
 from scalewise.errors import PluginError, SpecError
 from scalewise.launch import Job, Launcher, State
+from scalewise.launch.engines import Engines
 from scalewise.record.close import close, closed, last_word, newest_attempt, rivals
 from scalewise.record.files import read_json
 from scalewise.spec import StudySpec
@@ -18,7 +19,7 @@ def launcher_of(study: StudySpec) -> Launcher:
         kind = plugins.load("launchers", study.launcher_name)
     except PluginError as unknown:
         raise SpecError(str(unknown), hint=unknown.hint) from unknown
-    launcher: Launcher = kind(study.launcher)
+    launcher: Launcher = kind(study.launcher, Engines.of(study.engines))
     return launcher
 
 

@@ -1,15 +1,18 @@
 """Read what a study asks, and refuse what cannot work."""
 
 import json
+import shutil
 import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from scalewise import plugins
 from scalewise.errors import SpecError
+from scalewise.launch import parcel
+from scalewise.launch.engines import Engines
 from scalewise.launch.processes import ask
 from scalewise.launch.program import digest, program
 from scalewise.spec import RunSpec, StudySpec, Topology
@@ -83,8 +86,12 @@ def settled(study: StudySpec) -> StudySpec:
     return replace(study, run={**study.run, "digest": found}) if found else study
 
 
-def check(runs: Sequence[RunSpec]) -> None:
-    """Refuse runs that cannot work, before any rank starts."""
+def check(runs: Sequence[RunSpec], pythons: Mapping[str, str]) -> dict[RunSpec, str]:
+    """Refuse runs that cannot work, before any rank starts.
+
+    Return those whose engine is not installed, each with a sentence; where that is the engine
+    of every run, it is refused too.
+    """
     for run in runs:
         plugins.find("frameworks", run.framework)
         if run.program:
@@ -93,15 +100,33 @@ def check(runs: Sequence[RunSpec]) -> None:
         if not plugins.lies_elsewhere(run.workload or "", run.framework):
             _check_part("workloads", run.workload, run.framework)
         _check_part("strategies", run.strategy, run.framework)
-    runs = [run for run in runs if not run.program]
-    if not runs:
-        return
-    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
-        json.dump([run.to_dict() for run in runs], file)
-        file.flush()
-        for answer in ask("check", file.name):
-            if answer:
+    engines = Engines.of(pythons)
+    ours = [run for run in runs if not run.program]
+    absent: dict[RunSpec, str] = {}
+    for framework in dict.fromkeys(run.framework for run in ours):
+        mine = [run for run in ours if run.framework == framework]
+        for run, answer in zip(mine, _asked(mine, framework, engines)):
+            if answer and (not answer["absent"] or len(absent) + 1 == len(runs)):
                 raise SpecError(answer["problem"], hint=answer["hint"])
+            if answer:
+                absent[run] = f"{answer['problem']}: {answer['hint']}"
+    return absent
+
+
+def _asked(runs: Sequence[RunSpec], framework: str, engines: Engines) -> list[Any]:
+    """Have an engine's own Python look at its runs; nothing for those that can work."""
+    python = engines.python(framework)
+    if shutil.which(python) is None:
+        told = {"problem": f"framework {framework!r} has no Python {python}", "absent": True}
+        return [{**told, "hint": f"see [engines] {framework}"}] * len(runs)
+    with tempfile.TemporaryDirectory(prefix="scalewise-") as home:
+        file = Path(home, "runs.json")
+        file.write_text(json.dumps([run.to_dict() for run in runs]), encoding="utf-8")
+        paths = engines.paths(framework, Path(home))
+        if paths:
+            parcel.pack(Path(home))
+        answers: list[Any] = ask("check", str(file), python=python, paths=paths)
+    return answers
 
 
 def _check_part(kind: plugins.Kind, name: str | None, framework: str) -> None:

@@ -83,14 +83,18 @@ def run(
     folder = folder.absolute()
     runs = study.runs()
     todo = [run for run in runs if again or not finished(folder / run.id)]
-    check(todo)
+    absent = check(todo, study.engines)
+    todo = [run for run in todo if run not in absent]
     asked = launcher.asks(todo)
     if payer and not paying:
         payer.check(detach=detach)
     with _alone(folder):
         _refuse_another(study, folder)
         write_json(folder / "study.json", study.to_dict())
-        watcher.begin(len(todo), len(runs) - len(todo), asked)
+        watcher.begin(len(todo), len(runs) - len(todo) - len(absent), asked)
+        for why in dict.fromkeys(absent.values()):
+            count = sum(each == why for each in absent.values())
+            watcher.noted(f"{count} {'run is' if count == 1 else 'runs are'} left out: {why}")
         tell_of_others(folder, runs, watcher)
         if again:
             for each in todo:

@@ -4,15 +4,14 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields, is_dataclass, replace
-from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from scalewise import plugins
 from scalewise.checks import nearest, typed, whole
-from scalewise.errors import PluginError, SpecError
-from scalewise.frameworks import Session, too_few
+from scalewise.errors import SpecError
+from scalewise.frameworks import Session, installed, too_few
 from scalewise.frameworks.place import find_place
 from scalewise.frameworks.source import Source
 from scalewise.probe import HostClock, Probe
@@ -30,13 +29,7 @@ class Torch:
 
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""
-        try:
-            _refuse_older(spec, version("torch"))
-        except ModuleNotFoundError as missing:
-            raise PluginError(
-                "framework 'torch' needs torch, which is not installed",
-                hint="pip install 'scalewise[torch]'",
-            ) from missing
+        _refuse_older(spec, installed("torch", extra="torch"))
         if spec.started_by not in ("torchrun", "srun", "mpirun"):
             raise SpecError(
                 f"a torch run needs one process per device, and start = {spec.start!r} makes one",

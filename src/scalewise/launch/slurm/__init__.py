@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from scalewise.errors import LaunchError, SpecError
 from scalewise.launch import Command, Job, Plan, State, lay_out, next_attempt, parcel
+from scalewise.launch.engines import Engines
 from scalewise.launch.slurm import here, queue
 from scalewise.launch.slurm.script import Request, array, in_turn, requeues, script
 from scalewise.launch.slurm.settings import Settings, seconds
@@ -38,8 +39,12 @@ class SlurmLauncher:
 
     at_once = math.inf
 
-    def __init__(self, given: Mapping[str, Any] | None = None) -> None:
-        self.settings = Settings.of(given or {})
+    def __init__(
+        self, given: Mapping[str, Any] | None = None, engines: Engines | None = None
+    ) -> None:
+        found = Settings.of(given or {})
+        named = {**found.engines, **(engines.named if engines else {})}
+        self.settings = replace(found, engines=named)
         self._inside = here.allocation()
         self._in_turn = self.settings.jobs == "one" or self._inside is not None
         self._submitted: list[str] = []
@@ -155,7 +160,7 @@ class SlurmLauncher:
             own = {**name, "log": _size(home / "log.txt")}
             if self.settings.jobs == "array" and not self._in_turn:
                 own["place"] = place
-            jobs.append(Job(home, next_attempt(home), run.topology.world, own))
+            jobs.append(Job(home, next_attempt(home), run.ranks, own))
         before = [_content(job.folder / "job.json") for job in jobs]
         # Whatever happens from here on, a job that Slurm has taken can be found again.
         for job in jobs:

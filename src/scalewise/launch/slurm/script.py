@@ -172,7 +172,7 @@ def _warning(settings: Settings) -> int:
 
 def tasks(run: RunSpec) -> int:
     """Return the tasks on each node: an agent, or a rank for each device."""
-    return run.topology.devices if run.started_by in ("srun", "mpirun") else 1
+    return run.topology.devices if run.started_by in ("srun", "mpirun", "plain") else 1
 
 
 def cpus(run: RunSpec, settings: Settings) -> int:
@@ -240,7 +240,7 @@ def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> 
 def _holding(run: RunSpec, attempt: int) -> list[str]:
     """Return the lines that keep a second job out of a run, and let a first one be found."""
     job = '"${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}"'
-    known = f'{{"schema": 1, "attempt": {attempt}, "world": {run.topology.world}, '
+    known = f'{{"schema": 1, "attempt": {attempt}, "world": {run.ranks}, '
     known += '"launcher": "slurm", "log": 0, "job": "%s"}\\n'
     return [
         "# One job at a time has the run; one that was submitted by hand can be asked for, too.",
@@ -316,7 +316,7 @@ def _rank(run: RunSpec, folder: Path, settings: Settings) -> list[str]:
     if run.program:
         return _program(run, settings)
     worker = f"-m scalewise.frameworks train {quote(str(folder / run.id))}"
-    python = quote(settings.interpreter)
+    python = quote(settings.python_of(run.framework))
     if run.started_by != "torchrun":
         return [f"{python} {worker}"]
     agent = _agent(run, settings).replace(" --rdzv-backend", " \\\n        --rdzv-backend")

@@ -51,6 +51,8 @@ class Settings:
     """A virtual environment to activate."""
     python: str | None = None
     """The Python of the ranks; nothing means the environment's, or this one."""
+    engines: Mapping[str, str] = field(default_factory=dict)
+    """The Python of each framework that has one of its own."""
     container: Container | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     interface: str | None = None
@@ -112,6 +114,10 @@ class Settings:
                 raise SpecError(
                     f"[launcher] env cannot hold {key} = {value!r}", hint='write NAME = "text"'
                 )
+        typed("[launcher] engines", self.engines, Mapping, "a table of Pythons by framework")
+        for name, python in self.engines.items():
+            typed(f"[launcher] engines: {name}", python, str, "the path of a Python")
+            refuse_control(f"[launcher] engines: {name}", python)
         if isinstance(self.container, Mapping):
             object.__setattr__(self, "container", _container(self.container))
 
@@ -129,6 +135,10 @@ class Settings:
         if self.python:
             return self.python
         return "python3" if self.container or self.venv else sys.executable
+
+    def python_of(self, framework: str) -> str:
+        """The Python that ranks of a framework start with."""
+        return self.engines.get(framework, self.interpreter)
 
 
 def words(name: str, value: Any) -> tuple[str, ...]:

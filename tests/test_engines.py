@@ -1,0 +1,79 @@
+"""Which Python runs which engine, and what happens where one is not there."""
+
+import sys
+
+import pytest
+
+from builders import a_run
+from scalewise import study
+from scalewise.errors import SpecError
+from scalewise.launch.engines import Engines
+from scalewise.launch.local import LocalLauncher
+from scalewise.spec import StudySpec
+from test_study import Told
+
+
+def test_an_engine_that_is_not_there_is_left_out_and_the_rest_goes_on(tmp_path):
+    told = Told()
+    question = StudySpec.from_dict(
+        {
+            "name": "mixed",
+            "run": {"batch": 8, "steps": 5, "workload": "mnist-cnn"},
+            "vary": {"framework": ["fake", "torch"], "topology": ["1x1"]},
+            "engines": {"torch": "/nowhere/python"},
+        }
+    )
+    study.run(question, tmp_path, told)
+    assert any("1 run is left out" in line and "/nowhere/python" in line for line in told.notes)
+    there = [
+        run.framework for run in question.runs() if (tmp_path / run.id / "outcome.json").exists()
+    ]
+    assert there == ["fake"]
+
+
+def test_a_study_whose_only_engine_is_not_there_is_refused(tmp_path):
+    question = StudySpec.from_dict(
+        {
+            "name": "alone",
+            "run": {"batch": 8, "steps": 5, "workload": "mlp"},
+            "vary": {"topology": ["1x1", "1x2"]},
+            "engines": {"torch": "/nowhere/python"},
+        }
+    )
+    with pytest.raises(SpecError, match="framework 'torch' has no Python /nowhere/python"):
+        study.run(question, tmp_path, Told())
+
+
+def test_another_python_gets_the_worker_as_a_parcel(tmp_path):
+    run = a_run(framework="torch", workload="mlp", topology="1x2")
+    here = LocalLauncher().plan([run], tmp_path).commands[0]
+    assert here.argv[0] == sys.executable and "PYTHONPATH" not in here.env
+    engines = Engines({"torch": "/envs/torch/bin/python"})
+    there = LocalLauncher({}, engines).plan([run], tmp_path).commands[0]
+    assert there.argv[0] == "/envs/torch/bin/python"
+    assert there.env["PYTHONPATH"].startswith(str(tmp_path / "worker.zip"))
+    assert there.env["SCALEWISE_UNWATCHED"] == "1"
+
+
+def test_a_users_own_file_names_pythons_for_all_studies(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scalewise").mkdir()
+    (tmp_path / "scalewise" / "engines.toml").write_text('jax = "envs/jax/bin/python"\n')
+    found = Engines.of({"tensorflow": "python3.11"})
+    assert found.python("jax") == str(tmp_path / "envs/jax/bin/python")
+    assert found.python("tensorflow") == "python3.11"
+    assert found.python("torch") == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("framework", "strategy", "topology", "ranks"),
+    [("jax", None, "1x4", 1), ("jax", None, "2x2", 2), ("tensorflow", "multiworker", "1x3", 3)],
+)
+def test_one_process_may_have_all_devices_of_a_node(framework, strategy, topology, ranks, tmp_path):
+    said = {"strategy": strategy} if strategy else {}
+    run = a_run(framework=framework, workload="mnist-cnn", topology=topology, **said)
+    assert run.ranks == ranks
+    commands = LocalLauncher().plan([run], tmp_path).commands
+    assert [command.env["RANK"] for command in commands] == [str(n) for n in range(ranks)]
+    assert {command.env["WORLD_SIZE"] for command in commands} == {str(ranks)}
