@@ -9,7 +9,7 @@ WORKER := $(addprefix src/scalewise/,errors.py checks.py plugins.py spec record/
 # Two files of tests at a time, in the order of tests/conftest.py.
 PAIR := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test check types types-of-worker test-training test-scripts test-slurm test-browser bench bench-prediction soak clean
+.PHONY: install demo test check types types-of-worker test-training test-scripts test-engines test-slurm test-browser bench bench-prediction soak clean
 
 install: $(READY)
 
@@ -23,7 +23,7 @@ demo: $(READY)  ## A whole study on this machine, about two minutes, then the re
 
 test: $(READY)  ## Everything that needs pip alone.
 	$(BIN)/python -m pytest $(PAIR) \
-		-m "not browser and not soak and not gpu and not scripts and not libraries and not slurm and not training"
+		-m "not browser and not soak and not gpu and not scripts and not libraries and not engines and not slurm and not training"
 
 test-training: $(READY)  ## Every way to split a model, checkpoints, compression: several ranks each.
 	$(BIN)/python -m pytest -m "training and not soak" --durations 12 $(PAIR)
@@ -54,6 +54,18 @@ test-scripts: .venv/.libraries  ## Whole training scripts under the watcher; ins
 	$(BIN)/python -m pytest -m "scripts and alone and not soak" --durations 12
 	$(BIN)/python -m pytest -m "scripts and not alone and not soak" --durations 12 -n 2 --dist worksteal
 	PYTHONPATH=.venv/libraries $(BIN)/python -m pytest -m libraries tests/test_libraries.py
+
+# Engines rarely share an environment. Theirs outlive the checkout: they take minutes to make.
+ENVS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/scalewise/envs
+ENGINES := $(basename $(notdir $(wildcard engines/*.txt)))
+
+$(ENVS)/%/.ready: engines/%.txt
+	test -x $(ENVS)/$*/bin/python || $(PYTHON) -m venv $(ENVS)/$*
+	$(ENVS)/$*/bin/python -m pip install --quiet --disable-pip-version-check -r engines/$*.txt
+	touch $@
+
+test-engines: $(READY) $(ENGINES:%=$(ENVS)/%/.ready)  ## TensorFlow, JAX and their like, each in its own environment.
+	$(BIN)/python -m pytest -m "engines and not soak" --durations 12 $(PAIR)
 
 SLURM := slurm-wlm munge iproute2 python3-venv openmpi-bin libpmix-dev shellcheck slurmdbd slurm-wlm-mysql-plugin mariadb-server podman runc
 
