@@ -98,6 +98,14 @@ def test_a_plain_loop_has_a_row_per_step_and_every_second_has_a_name(tell):
     assert guest.named("train") == 1 and guest.named("shutdown") == 1
 
 
+def test_a_replica_inside_another_model_exchanges_too(tell):
+    inner = [("forward", 16, True, True), ("forwarded",)]
+    model = [("forward", 16, True, False), *inner, ("forwarded",)]
+    guest = tell(*[FETCH + model + [("backward",), ("split", "sync"), ("end",)] + STEP] * 4)
+    assert guest.samples == [16] * 4
+    assert seconds(guest.rows[-1])["sync"] == 1
+
+
 def test_micro_batches_are_one_step_and_their_samples_add_up(tell):
     guest = tell(*[(FETCH + TRAIN) * 4 + STEP] * 3)
     assert guest.samples == [64] * 3

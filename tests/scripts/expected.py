@@ -148,6 +148,10 @@ def ddp(world: int, *, everyone: bool = True) -> Truth:
     )
 
 
+def wrapped(world: int) -> Truth:
+    return run(world, batches(320 // world, 16) * 2, epochs=2, phases=LOADED | {"sync"})
+
+
 def mnist(world: int, *, epochs: int = 3, dry: bool = False, save: bool = False) -> Truth:
     sizes = batches(ceil(600 / world), 32, drop_last=True)
     return run(
@@ -384,6 +388,7 @@ def transformers(world: int) -> Truth:
 SCRIPTS = (
     Script(path="plain.py", truth=plain),
     Script(path="ddp.py", truth=ddp),
+    Script(path="wrapped.py", truth=wrapped),
     Script(
         path="ddp.py",
         args=("--validate-on", "rank0"),

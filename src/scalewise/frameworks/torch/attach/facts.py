@@ -158,11 +158,11 @@ class Facts:
         if self._settled:
             return
         if self._weights is None:
-            self._know(model)
+            self._know(model, sample)
         if not self.noted.get("autocast"):
             self.noted["autocast"] = torch.is_autocast_enabled(self.device.type)
 
-    def _know(self, model: Any) -> None:
+    def _know(self, model: Any, sample: Any) -> None:
         """Take this model as the one that is trained."""
         self._weights = Weights(model)
         learned = [each for each in model.parameters() if each.requires_grad]
@@ -172,9 +172,8 @@ class Facts:
             "data_parallel": isinstance(model, nn.DataParallel),
             "sharded": sharded(model),
             "split": split(model),
-            "sequence_first": any(
-                isinstance(each, nn.RNNBase) and not each.batch_first for each in model.modules()
-            ),
+            "sequence_first": may_be_sequence(sample)
+            and any(getattr(each, "batch_first", True) is False for each in model.modules()),
         }
 
     def _note_batch(self, samples: int | None, sample: Any) -> None:
@@ -307,6 +306,15 @@ class Facts:
             self.noted["capability"] = [said.major, said.minor]
             self.noted["matmul"] = torch.get_float32_matmul_precision()
             self.noted["tf32"] = torch.backends.cuda.matmul.allow_tf32
+
+
+def may_be_sequence(sample: Any) -> bool:
+    """Say whether a model's input may be sequences: of tokens, or of vectors, but no images.
+
+    >>> may_be_sequence(torch.zeros(35, 20)), may_be_sequence(torch.zeros(8, 3, 32, 32))
+    (True, False)
+    """
+    return isinstance(sample, torch.Tensor) and sample.dim() in (2, 3)
 
 
 def _doubled(step: int) -> int:

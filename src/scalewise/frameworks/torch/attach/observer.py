@@ -190,6 +190,7 @@ class Observer:
         One that is called inside another, or once more in backward, is a part of that.
         """
         if self.stack and self.stack[-1] in INSIDE:
+            self._syncing |= syncing  # A model in another that exchanges, such as Fabric's.
             self.begin(self.stack[-1])
         elif training:
             self._syncing = syncing
