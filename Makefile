@@ -51,8 +51,8 @@ types-of-worker: $(READY)
 	touch .venv/.libraries
 
 test-scripts: .venv/.libraries  ## Whole training scripts under the watcher; installs Lightning and its like.
-	$(BIN)/python -m pytest -m "scripts and alone and not soak" --durations 12
-	$(BIN)/python -m pytest -m "scripts and not alone and not soak" --durations 12 -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m "scripts and alone and not soak and not gpu" --durations 12
+	$(BIN)/python -m pytest -m "scripts and not alone and not soak and not gpu" --durations 12 -n 2 --dist worksteal
 	PYTHONPATH=.venv/libraries $(BIN)/python -m pytest -m libraries tests/test_libraries.py
 
 # Engines rarely share an environment. Theirs outlive the checkout: they take minutes to make.
@@ -100,7 +100,7 @@ bench-prediction: $(READY)  ## What we claim about predictions: every law and th
 
 soak: .venv/.engines .venv/.slurm .venv/.fashion  ## Long campaigns, by hand.
 	$(BIN)/python tests/user_python.py
-	$(BIN)/python -m pytest -m soak --timeout 3600
+	$(BIN)/python -m pytest -m "soak and not gpu" --timeout 3600
 
 clean:
 	rm -rf .venv runs

@@ -1,7 +1,6 @@
 """The guards: each fires on its fault, and is silent where all is well."""
 
 import json
-import os
 import sys
 import weakref
 from pathlib import Path
@@ -18,7 +17,7 @@ from scalewise.analysis.explain.guards import guards
 from scalewise.record import replicas
 from scalewise.record.read import RankRecord, RunRecord, Span, Steps
 from scalewise.report import explanation
-from scripts.expected import FAULTS, Fault, Script
+from scripts.expected import FAULTS, Script
 
 STEPS = 40
 
@@ -380,17 +379,22 @@ TOGETHER = {
     ),
 }  # fmt: skip
 """Scripts with many faults, on their devices: these run at every change."""
-APART = ("one_thread", "item_each_step", "same_device", "fp32", "data_parallel")
-"""Faults that go with no other: their own script runs at every change, where it can show them."""
+APART = ("data_parallel",)
+"""Faults that go with no other: their own script runs at every change."""
 MENDED_ON = {**WORLDS, "global_batch": (1, 2)}
 """Where the global batch stays as it is, the learning rate may: two counts of devices show that."""
-ACCELERATED = {"item_each_step": 1, "fp32": 1, "same_device": 2}
+ELSEWHERE = ("item_each_step", "fp32", "same_device", "one_thread")
+"""Faults that show on accelerators, or on four cores and more: `pytest -m gpu` there."""
 
 
-def accelerators() -> int:
-    import torch
-
-    return torch.cuda.device_count()
+def chosen(always: tuple[str, ...]) -> list[Any]:
+    """Return all faults: some at every change, the rest in a long campaign, some elsewhere."""
+    found = []
+    for fault in FAULTS:
+        marks = [] if fault.name in always else [pytest.mark.soak]
+        marks = [pytest.mark.gpu] if fault.name in ELSEWHERE else marks
+        found.append(pytest.param(fault, marks=marks, id=fault.name))
+    return found
 
 
 def seen(script: Script, worlds: tuple[int, ...], folder: Path) -> list[Guard]:
@@ -404,27 +408,13 @@ def seen(script: Script, worlds: tuple[int, ...], folder: Path) -> list[Guard]:
     return list(guards(records) or ())
 
 
-def needs(fault: Fault, *, mended: bool) -> None:
-    """Skip what this machine cannot show."""
-    wanted = ACCELERATED.get(fault.name, 0)
-    if accelerators() < (wanted if mended else min(wanted, 1)):
-        pytest.skip("shows on accelerators only")
-    if fault.name == "one_thread" and len(os.sched_getaffinity(0)) < 4:
-        pytest.skip("shows on four cores or more")
-
-
 def test_every_fault_has_a_guard():
     assert {fault.name for fault in FAULTS} == set(FOUND_BY)
 
 
 @pytest.mark.scripts
-@pytest.mark.parametrize(
-    "fault",
-    [each if each.name in APART else pytest.param(each, marks=pytest.mark.soak) for each in FAULTS],
-    ids=lambda fault: fault.name,
-)
+@pytest.mark.parametrize("fault", chosen(always=APART))
 def test_the_guard_fires_on_a_faulty_script(fault, tmp_path):
-    needs(fault, mended=False)
     found = seen(fault.faulty, WORLDS.get(fault.name, (fault.world,)), tmp_path)
     assert FOUND_BY[fault.name] in [each.name for each in found]
     others = {"learning rate"} if fault.name == "global_batch" else set()
@@ -442,17 +432,12 @@ def test_faults_are_found_together(path, tmp_path):
 
 
 @pytest.mark.scripts
-@pytest.mark.parametrize(
-    "fault",
-    [
-        each if each.name == "global_batch" else pytest.param(each, marks=pytest.mark.soak)
-        for each in FAULTS
-    ],
-    ids=lambda fault: fault.name,
-)
+@pytest.mark.parametrize("fault", chosen(always=("global_batch",)))
 def test_the_guard_is_silent_on_the_mended_script(fault, tmp_path):
     """Those of test_attach.py are without a fault too: there the guards are silent as well."""
-    needs(fault, mended=True)
+    torch = pytest.importorskip("torch")
+    if fault.name == "same_device" and torch.cuda.device_count() < 2:
+        pytest.skip("mended, it wants two accelerators")
     found = seen(fault.mended, MENDED_ON.get(fault.name, (fault.world,)), tmp_path)
     assert FOUND_BY[fault.name] not in [each.name for each in found]
     assert [each.says for each in found if each.kind == "correct"] == []
