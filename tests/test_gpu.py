@@ -5,11 +5,13 @@ Needs a CUDA device; run it with ``pytest -m gpu tests/test_gpu.py``.
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 import attached
 from scalewise import collect
 from scalewise.face import run
 from scalewise.frameworks.data.make import Recipe, made
+from scalewise.frameworks.torch.device import attention
 from scalewise.record.read import read_run
 from scalewise.spec import StudySpec
 from scripts.expected import Script
@@ -95,6 +97,17 @@ def test_images_travel_ahead_and_teach_the_same_whoever_loads_them(tmp_path):
 def test_what_lies_on_the_device_is_learnt_without_travelling(tmp_path):
     _, point = a_gpu_run(tmp_path, data="synthetic-on-device:20000x28x28x3")
     assert point.accuracy.value > 0.9
+
+
+@pytest.mark.skipif(
+    torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0),
+    reason="older devices keep the kernel that PyTorch takes",
+)
+def test_attention_is_computed_by_the_kernel_that_fits():
+    heads = torch.randn(2, 4, 257, 80, device="cuda", dtype=torch.bfloat16)
+    with attention(heads.device), torch.profiler.profile() as seen:
+        scaled_dot_product_attention(heads, heads, heads)
+    assert any("cudnn" in each.key for each in seen.key_averages())
 
 
 def test_a_second_run_of_a_study_finds_what_the_first_compiled(tmp_path):

@@ -5,15 +5,19 @@ import resource
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from scalewise.errors import SpecError
 from scalewise.spec import RunSpec
 
 BACKENDS = {"cuda": "nccl", "xpu": "xccl", "cpu": "gloo"}
+HOPPER = (9, 0)
 WORDS = {"cuda": "NVIDIA's and AMD's devices", "xpu": "Intel's devices", "cpu": "CPUs"}
 
 
@@ -58,6 +62,21 @@ def _kind(asked: str | None = None) -> str:
 def module_of(kind: str) -> Any:
     """Return ``torch.cuda`` or ``torch.xpu``; older versions have no function for it."""
     return getattr(torch, kind)
+
+
+def attention(device: torch.device) -> AbstractContextManager[Any]:
+    """Have attention computed by the kernel that fits: from Hopper on cuDNN's, where it can.
+
+    PyTorch itself (2.11) takes the one that older devices had. Before version 2.6 nobody could
+    say in which order they are tried.
+    """
+    ordered = "set_priority" in signature(sdpa_kernel).parameters
+    if device.type != "cuda" or torch.version.hip or not ordered:
+        return nullcontext()
+    if torch.cuda.get_device_capability(device) < HOPPER:
+        return nullcontext()
+    order = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
+    return sdpa_kernel([getattr(SDPBackend, each) for each in order], set_priority=True)
 
 
 def settle(device: torch.device) -> None:

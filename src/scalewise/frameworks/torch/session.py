@@ -69,16 +69,17 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TorchSession"]:
         training = TorchSession(spec, data, device)
         # From here on chance (dropout) is each rank's own.
         torch.manual_seed((spec.seed + spec.repeat << 20) + rank)
-    if spec.compile:
-        with probe.span("compile"):
-            training.compile()
-        if graphs := compiled.found():
-            probe.note(compiled=graphs)
-            if rank == 0:
-                say(f"compiled       {graphs['made']} graphs anew, {graphs['found']} found")
-    if device.type != "cpu":
-        probe.use(devices.EventClock(device))
-    yield training
+    with devices.attention(device):
+        if spec.compile:
+            with probe.span("compile"):
+                training.compile()
+            if graphs := compiled.found():
+                probe.note(compiled=graphs)
+                if rank == 0:
+                    say(f"compiled       {graphs['made']} graphs anew, {graphs['found']} found")
+        if device.type != "cpu":
+            probe.use(devices.EventClock(device))
+        yield training
     with probe.span("shutdown"):
         training.close()
         dist.barrier()
