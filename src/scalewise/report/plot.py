@@ -120,12 +120,12 @@ def time(axes: Axes, curves: Curves) -> None:
     axes.grid(visible=False, axis="x")
     axes.set_xlabel("devices")
     if len(curves) > 1:
-        for curve in curves:
+        for curve, name in zip(curves, _apart(curves)):
             places = [place for place, (owner, _) in enumerate(bars) if owner is curve]
             axes.axvline(places[-1] + 0.5, color="0.8", linewidth=1)
-            axes.margins(y=0.1)
-            axes.annotate(_label(curve), (float(np.mean(places)), 1.0), fontsize=8, ha="center",
-                          va="bottom", xycoords=axes.get_xaxis_transform())  # fmt: skip
+            axes.annotate(name, (float(np.mean(places)), -0.16), fontsize=8, ha="right", va="top",
+                          rotation=20, rotation_mode="anchor",
+                          xycoords=axes.get_xaxis_transform())  # fmt: skip
     axes.set_ylabel("seconds, complete job")
 
 
@@ -265,11 +265,26 @@ def _devices_axis(axes: Axes, curves: Curves) -> None:
 
 
 def _label(curve: ScalingCurve) -> str:
-    """Return the curve's name as matplotlib shows it literally.
+    """Return the curve's name as matplotlib shows it."""
+    return _literally(curve.name)
+
+
+def _apart(curves: Curves) -> list[str]:
+    """Return what tells curves apart: of one study, without its name."""
+    parts = [curve.name.partition(" (") for curve in curves]
+    one_study = len({study for study, _, _ in parts}) == 1 and all(rest for _, _, rest in parts)
+    return [
+        _literally(rest.removesuffix(")") if one_study else curve.name)
+        for curve, (_, _, rest) in zip(curves, parts)
+    ]
+
+
+def _literally(name: str) -> str:
+    """Return a name of which matplotlib makes nothing else.
 
     It takes ``$`` for mathematics, and leaves a leading ``_`` out of the legend.
     """
-    name = curve.name.replace("$", r"\$")
+    name = name.replace("$", r"\$")
     return f"\u200b{name}" if name.startswith("_") else name
 
 
