@@ -137,6 +137,26 @@ def test_two_files_of_one_name_both_stay(tmp_path):
     assert names == ["ant_0-0.jpg", "ant_0-1.jpg", *(f"ant_{n}.jpg" for n in range(1, 5))]
 
 
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["x-1.jpg", "x.jpg", "x.png"],
+        ["x-0.jpg", "x-0-.jpg", "x-1.jpg", "x.jpg", "x.png", "x.webp"],
+        ["X.jpg", "x.jpg", "X-1.png"],
+        ["a/x.jpg", "b/x.jpg", "b/x-1.jpg", "x.png"],
+    ],
+)
+def test_no_image_is_written_over_another(tmp_path, files):
+    image_folder(tmp_path / "all", train=1)
+    for number, name in enumerate(files):
+        picture(tmp_path / "all/train/ant" / name, seed=number)
+    said = make(tmp_path / "same", source=tmp_path / "all")
+    names = [path.name for path in (tmp_path / "same/train/ant").iterdir()]
+    assert len({name.lower() for name in names}) == len(files) + 1
+    listing = Listing.of(tmp_path / "same")
+    assert (said["train"], said["validation"]) == (len(listing.train), len(listing.validation))
+
+
 def test_a_jpeg_of_the_right_size_is_copied_byte_by_byte(tmp_path):
     image_folder(tmp_path / "all", width=16, height=16)
     make(tmp_path / "same", source=tmp_path / "all")

@@ -193,16 +193,26 @@ def _write_folder(recipe: Recipe, plan: Plan, draft: Path, tell: Tell, processes
 
 
 def _names(items: Sequence[Item]) -> list[str]:
-    """Return a file name for each image, its own where no other of the class has it."""
+    """Return a file name for each image, its own where no other of the class has it.
+
+    None comes twice in a class, also where a file system takes X for x.
+    """
     stems = [
         os.path.splitext(os.path.basename(path))[0] if path else f"{number:06d}"
         for _, number, path in items
     ]
-    often = Counter((item[0], stem) for item, stem in zip(items, stems))
-    return [
-        f"{stem}.jpg" if often[item[0], stem] == 1 else f"{stem}-{item[1]}.jpg"
-        for item, stem in zip(items, stems)
-    ]
+    often = Counter((item[0], stem.lower()) for item, stem in zip(items, stems))
+    taken = {key for key, count in often.items() if count == 1}
+    names = []
+    for (label, number, _), stem in zip(items, stems):
+        name = stem
+        if often[label, stem.lower()] > 1:
+            name = f"{stem}-{number}"
+            while (label, name.lower()) in taken:
+                name += "-"
+            taken.add((label, name.lower()))
+        names.append(f"{name}.jpg")
+    return names
 
 
 def _write_images(
