@@ -162,19 +162,19 @@ def _cifar(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
     there = cifar.read(folder)
     found.counts["train"] = _counts(there.classes, there.train_labels)
     found.counts["validation"] = _counts(there.classes, there.validation_labels)
-    _one_size(found, 32, 32)
+    found.sizes = {"32x32": sum(sum(each.values()) for each in found.counts.values())}
 
 
 def _idx(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
-    for which in ("train", "validation"):
-        images, labels = idx.pair(folder, which)
-        classes = [str(n) for n in range(int(labels.max()) + 1)]
-        found.counts[which] = _counts(classes, labels.astype(np.int32))
-    _one_size(found, images.shape[2], images.shape[1])
-
-
-def _one_size(found: Findings, width: int, height: int) -> None:
-    found.sizes = {f"{width}x{height}": sum(sum(each.values()) for each in found.counts.values())}
+    pairs = {which: idx.pair(folder, which) for which in ("train", "validation")}
+    most = max(int(labels.max()) for _, labels in pairs.values())
+    for which, (_, labels) in pairs.items():
+        found.counts[which] = _counts([str(n) for n in range(most + 1)], labels.astype(np.int32))
+    shapes = {which: images.shape for which, (images, _) in pairs.items()}
+    found.sizes = _tally((f"{width}x{high}", count) for count, high, width in shapes.values())
+    if len(found.sizes) > 1:
+        sizes = " and ".join(f"{which} {shape[2]}x{shape[1]}" for which, shape in shapes.items())
+        found.notes.append(f"images have two sizes, {sizes}: a run brings them to one")
 
 
 def _tokens(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
