@@ -426,3 +426,28 @@ def test_what_is_no_data_set_is_refused_with_what_would_be(tmp_path):
         kinds.kind_of(tmp_path)
     with pytest.raises(SpecError, match="there is no data in"):
         kinds.kind_of(tmp_path / "nowhere")
+
+
+def test_a_token_below_0_is_named_with_its_file(tmp_path):
+    np.save(tmp_path / "t.npy", np.array([3, -2, 5]))
+    with pytest.raises(SpecError, match=r"/t\.npy has a token below 0: -2"):
+        tokens.vocabulary(tokens.stream(tmp_path / "t.npy"))
+    assert "t.npy has a token" in checked(tmp_path / "t.npy", print, 1)["problems"][0]["problem"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "hint"),
+    [
+        ("imags", "did you mean 'images'?"),
+        ("image/train", "did you mean 'images/train'?"),
+        ("digit", "did you mean 'digits'?"),
+        ("far away", "give a folder of images"),
+        ("images/train/x", "give a folder of images"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_answered_with_the_nearest(tmp_path, monkeypatch, asked, hint):
+    monkeypatch.chdir(tmp_path)
+    image_folder(tmp_path / "images")
+    with pytest.raises(SpecError, match="there is no data") as refused:
+        Source.of(asked)
+    assert refused.value.hint.startswith(hint)

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from scalewise.checks import nearest, nearest_path
 from scalewise.errors import PluginError, SpecError
 from scalewise.spec import RunSpec
 
@@ -82,7 +83,9 @@ def _files(data: str, edge: int | None, length: int | None) -> Source:
     if not path.exists():
         raise SpecError(
             f"there is no data {data}",
-            hint="give a folder of images, packed images, CIFAR's batches or MNIST's idx files, a "
+            hint=nearest(data, ["digits"])
+            or nearest_path(path)
+            or "give a folder of images, packed images, CIFAR's batches or MNIST's idx files, a "
             'text or token file, "digits", "synthetic:10000" or "tokens:10000"',
         )
     from scalewise.frameworks.data import cifar, idx

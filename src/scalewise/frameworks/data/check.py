@@ -3,6 +3,7 @@
 *Problems* keep a set from being trained on as it should; *notes* are worth knowing.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,7 +14,14 @@ import numpy as np
 
 from scalewise.errors import Broken, ScalewiseError, SpecError
 from scalewise.frameworks.data import Labels, cifar, idx, kinds, shown, tokens
-from scalewise.frameworks.data.folder import Listing, Split, scanned
+from scalewise.frameworks.data.folder import (
+    ANNOTATIONS,
+    ENDINGS,
+    VALIDATION,
+    Listing,
+    Split,
+    scanned,
+)
 from scalewise.frameworks.data.pool import cores, spread
 
 Tell = Callable[[int, int], None]
@@ -96,6 +104,7 @@ def _listed(folder: Path, found: Findings) -> Listing | None:
     except SpecError as bad:
         found.problem(str(bad))
         return None
+    found.notes += _oddities(root, classes)
     if listing.cut:
         found.notes.append("there is no val folder: every fifth image of train validates")
     else:
@@ -104,6 +113,33 @@ def _listed(folder: Path, found: Findings) -> Listing | None:
             few = ", ".join(lacking[:FEW]) + (" …" if len(lacking) > FEW else "")
             found.notes.append(f"classes without a validation image: {few} ({len(lacking)})")
     return listing
+
+
+def _oddities(root: str, classes: Sequence[str]) -> list[str]:
+    """Say what a reader of an image folder may not expect of it."""
+    notes = []
+    if len(classes) == 1:
+        notes.append("there is 1 class: a model has nothing to tell apart")
+    stray: list[str] = []
+    unread: Counter[str] = Counter()
+    for part in ("train", *VALIDATION):
+        for here, _, names in os.walk(os.path.join(root, part)):
+            for name in names:
+                ending = os.path.splitext(name)[1].lower()
+                if name.startswith(".") or name == ANNOTATIONS:
+                    continue
+                if ending not in ENDINGS:
+                    unread[ending or "none"] += 1
+                elif here == os.path.join(root, part):
+                    stray.append(f"{part}/{name}")
+    if stray:
+        few = ", ".join(shown(name) for name in sorted(stray)[:FEW])
+        few += " …" if len(stray) > FEW else ""
+        notes.append(f"images in no class folder, which are not read: {few} ({len(stray)})")
+    if unread:
+        often = ", ".join(f"{shown(end)} ({count:,})" for end, count in unread.most_common(FEW))
+        notes.append(f"files that are not read, by their ending: {often}")
+    return notes
 
 
 def _paths(folder: Path, splits: Mapping[str, Split]) -> list[str]:
