@@ -12,6 +12,7 @@ from scalewise.analysis.measure.estimate import Estimate, within_run
 from scalewise.checks import choice, whole
 from scalewise.errors import SpecError
 from scalewise.launch.processes import follow
+from scalewise.record.unread import sentence
 
 LIKE = ("micro-224", "tiny-224")
 Tell = Callable[[int, int], None]
@@ -144,6 +145,8 @@ class Benched:
     shape: tuple[int, ...]
     batch: int
     rates: tuple[Rate, ...]
+    left_out: tuple[str, ...] = ()
+    """Files that cannot be read."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return what other programs read."""
@@ -162,6 +165,8 @@ class Benched:
             lines.append(
                 f"{row.workers:>7}  {ranged(row.rate):<23}  {short(share):>11}  {row.first:>9.2f} s"
             )
+        if words := sentence([{"count": len(self.left_out), "paths": self.left_out}]):
+            lines.append(words)
         return "\n".join(lines)
 
 
@@ -173,8 +178,8 @@ def bench(data: str, asked: Mapping[str, Any], tell: Tell) -> Benched:
         seconds = np.array(row["seconds"])
         value = answer["batch"] / float(seconds.mean())
         rates.append(Rate(row["workers"], within_run(value, seconds), row["first"]))
-    shape = tuple(answer.pop("shape"))
-    return Benched(data, shape=shape, rates=tuple(rates), **answer)
+    shape, lost = tuple(answer.pop("shape")), tuple(answer.pop("left_out"))
+    return Benched(data, shape=shape, rates=tuple(rates), left_out=lost, **answer)
 
 
 def _answer(asked: Mapping[str, Any], tell: Tell) -> Any:

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from scalewise.errors import ScalewiseError, SpecError
 from scalewise.frameworks.torch import options_for, workload
 from scalewise.frameworks.torch.exchange import Exchange
+from scalewise.frameworks.torch.samples import IGNORED
 from scalewise.probe import Laps
 from scalewise.spec import RunSpec
 
@@ -28,10 +29,16 @@ class Task:
     model: nn.Module
     optimizer: partial[Optimizer]
     """Makes the run's optimizer of a list of parameters."""
+    skips: bool = False
+    """Whether labels may say that a sample does not count."""
 
     def loss(self, output: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss."""
-        return cross_entropy(output.float().flatten(0, -2), labels.flatten())
+        """Return the mean loss of the samples that count; where none does, it is 0."""
+        logits, truth = output.float().flatten(0, -2), labels.flatten()
+        if not self.skips:  # Counting takes a small step's device some time.
+            return cross_entropy(logits, truth)
+        total = cross_entropy(logits, truth, ignore_index=IGNORED, reduction="sum")
+        return total / (truth != IGNORED).sum().clamp(min=1)
 
     def forward(self, model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the model's output and the mean loss."""
