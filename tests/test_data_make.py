@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from PIL import Image
 
@@ -468,6 +469,22 @@ def test_ctrl_c_leaves_neither_a_folder_nor_a_process(tmp_path):
     assert started.returncode == 130
     assert b"Traceback" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_command_that_is_killed_leaves_no_process_behind(tmp_path, how):
+    code = "from scalewise.cli import main; main()"
+    words = ["data", "make", "big", "--images", "200000", "--classes", "2", "--edge", "16"]
+    started = subprocess.Popen([sys.executable, "-c", code, *words], cwd=tmp_path)
+    waited = time.monotonic()
+    while not list(tmp_path.glob("big.draft/train/*/*.jpg")):
+        assert started.poll() is None and time.monotonic() - waited < 60
+        time.sleep(0.1)
+    (worker,) = psutil.Process(started.pid).children()
+    started.send_signal(how)
+    started.wait(60)
+    psutil.wait_procs([worker], timeout=60)
+    assert not worker.is_running() and list(tmp_path.iterdir()) == []
 
 
 def _halved(number):

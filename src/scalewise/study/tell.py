@@ -60,9 +60,10 @@ def tell_of_unread(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -> N
     """Tell of files that runs could not read, and left out of what they learnt from."""
     for run in runs:
         job = job_of(folder / run.id) if run.data else None
-        ranks = range(job.world) if job else ()
-        told = [last_word(job.folder, n, job.attempt).find("left_out") for n in ranks if job]
-        if words := sentence(told):
+        if job is None:
+            continue
+        ends = [last_word(job.folder, rank, job.attempt) for rank in range(job.world)]
+        if words := sentence([end.find("left_out") for end in ends]):
             hint = f'`scalewise data check {run.data}` names all; broken = "refuse" ends such a run'
             watcher.said(RecordError(f"{run.title}: {words}", hint=hint))
 
