@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
+from scalewise import plugins
 from scalewise.errors import ScalewiseError, SpecError
 from scalewise.frameworks.torch import options_for, workload
 from scalewise.frameworks.torch.exchange import Exchange
@@ -85,9 +86,25 @@ def build(spec: RunSpec, shape: tuple[int, int, int] | int, classes: int) -> nn.
         samples = f"{shape} tokens" if isinstance(shape, int) else f"images of {shape}"
         raise SpecError(
             f"{spec.workload} cannot be built for {samples} "
-            f"with options {dict(spec.options)}: {bad}"
+            f"with options {dict(spec.options)}: {bad}",
+            hint=_way_to_look(str(spec.workload), shape, classes),
         ) from bad
     return model
+
+
+def _way_to_look(workload: str, shape: tuple[int, int, int] | int, classes: int) -> str:
+    """Return how to find out why a model cannot be built.
+
+    >>> _way_to_look("mine:net", 64, 10)
+    'call it in Python to see where: from mine import net; net(64, 10)'
+    """
+    module, colon, name = workload.partition(":")
+    if not colon or module in plugins.corner("libraries", "torch"):
+        return "look at its options, and at the size of what it sees: edge, length or data"
+    first = name.partition(".")[0]
+    return (
+        f"call it in Python to see where: from {module} import {first}; {name}({shape}, {classes})"
+    )
 
 
 STEPS: dict[str, dict[str, bool]] = {
