@@ -222,7 +222,7 @@ def _index(path: Path) -> Mapping[str, Any]:
         raise _damaged(path, str(bad)) from bad
     if not isinstance(told, dict) or told.get("format") != FORMAT:
         raise SpecError(f"{shown(path)} is not an index of packed images", hint=AGAIN)
-    schema = told.get("schema")
+    schema: Any = told.get("schema")
     if not _is_whole(schema) or schema < 1:
         raise _damaged(path, f"schema {schema!r}")
     if schema > SCHEMA:
