@@ -79,7 +79,7 @@ def test_a_batch_of_broken_images_teaches_nothing_and_training_goes_on(trained, 
     assert sum(found["samples"]) == 2 * 8
     assert found["left out"] == ["train 0-0", "train 1-3", "val 0-0"]
     if (ranks, name) == (1, "one at a time"):
-        assert found["losses"].count(0.0) == 4
+        assert found["losses"].count(0.0) >= 4
 
 
 def test_a_broken_sample_that_is_only_taken_along_is_not_subtracted(trained):
