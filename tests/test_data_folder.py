@@ -174,6 +174,28 @@ def test_tiny_imagenet_is_read_as_it_was_downloaded(tmp_path):
     assert listing.validation.labels.tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("left", [False, True])
+def test_tiny_imagenet_sorted_into_classes_needs_no_annotations(tmp_path, left):
+    tiny_imagenet(tmp_path)
+    for number, name in enumerate(("n02", "n01")):
+        (tmp_path / "val" / name).mkdir()
+        (tmp_path / f"val/images/val_{number}.JPEG").rename(
+            tmp_path / f"val/{name}/val_{number}.JPEG"
+        )
+    if not left:
+        (tmp_path / "val" / "images").rmdir()
+    assert names(Listing.of(tmp_path).validation) == ["val/n01/val_1.JPEG", "val/n02/val_0.JPEG"]
+
+
+def test_blank_lines_of_annotations_are_passed_over(tmp_path):
+    path = tiny_imagenet(tmp_path) / "val" / "val_annotations.txt"
+    path.write_text("\n" + path.read_text().replace("\n", "\n \n\n"))
+    assert len(Listing.of(tmp_path).validation) == 2
+    path.write_text("\n")
+    with pytest.raises(SpecError, match="names no image"):
+        Listing.of(tmp_path)
+
+
 def test_an_annotation_of_an_unknown_class_is_refused(tmp_path):
     tiny_imagenet(tmp_path)
     (tmp_path / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn99\t0\t0\t1\t1\n")

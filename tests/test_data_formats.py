@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import math
 import os
 import pickle
 import struct
@@ -10,14 +11,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pictures import image_folder
-from scalewise.errors import Broken, NewerSchema, SpecError
+from scalewise.errors import Broken, NewerSchema, ScalewiseError, SpecError
+from scalewise.frameworks import arrays
 from scalewise.frameworks.data import cifar, idx, kinds, tokens
+from scalewise.frameworks.data.check import checked
 from scalewise.frameworks.data.folder import Listing
 from scalewise.frameworks.data.make import Recipe, made
 from scalewise.frameworks.data.packed import Layout, Packed
 from scalewise.frameworks.data.pixels import decoded
+from scalewise.frameworks.source import Source
 
 
 @pytest.fixture
@@ -63,10 +69,10 @@ def test_large_sets_lie_in_several_files_of_whole_blocks():
     [
         (lambda root: os.truncate(root / "train-00000.bin", 1000), "it has 1,000 bytes instead"),
         (lambda root: (root / "train-00000.bin").unlink(), "train-00000.bin is not whole: No such"),
-        (lambda root: (root / "index.json").write_text("{"), "index.json cannot be read"),
+        (lambda root: (root / "index.json").write_text("{"), "index.json is damaged: Expecting"),
         (
             lambda root: changed(root / "index.json", train={}),
-            "index.json is damaged: KeyError",
+            "index.json is damaged: it has no 'labels'",
         ),
         (
             lambda root: changed(root / "index.json", edge=17),
@@ -83,6 +89,77 @@ def test_packed_images_that_are_not_whole_are_named(packed, damage, words):
 
 def changed(path, **values):
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        *((("schema",), value) for value in ("2", None, 0, -1, True, 1.5, [])),
+        *((("edge",), value) for value in (0, -32, math.inf, math.nan, "16", None, 10**400, 16.0)),
+        *((("classes",), value) for value in (["ant"], [], {}, None, "ants", [1, 2])),
+        *((("train",), value) for value in ([1, 2], None, "x", 7)),
+        *(
+            (("train", "labels"), [value] * 8)
+            for value in (-1, 2, 2**40, 2**70, "x", [1], 0.0, None)
+        ),
+        *((("train", "labels"), value) for value in ([], [0] * 7, None, {}, 5)),
+        *((("train", "files"), value) for value in ([], None, 3, "x", [{}], [None])),
+        *((("train", "checksums"), value) for value in ([], None, [7], 3)),
+        *((("validation", "block"), value) for value in (0, None, "x")),
+    ],
+)
+def test_a_damaged_index_is_always_called_so(packed, place, value):
+    path = packed / "index.json"
+    index = json.loads(path.read_text())
+    table = index
+    for name in place[:-1]:
+        table = table[name]
+    table[place[-1]] = value
+    path.write_text(json.dumps(index))
+    with pytest.raises(Broken, match=r"index\.json is damaged: .") as raised:
+        Packed.of(packed)
+    assert raised.value.path == str(path) and "data make" in raised.value.hint
+    with pytest.raises(Broken, match="is damaged"):
+        Source.of(str(packed))
+    (problem,) = checked(packed, print, 1)["problems"]
+    assert "is damaged" in problem["problem"] and problem["path"] == str(path)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+@given(data=st.data())
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_an_index_with_anything_in_it_is_read_or_refused_in_a_sentence(packed, data):
+    path = packed / "index.json"
+    kept = path.read_text()
+    index = json.loads(kept)
+    table = index[data.draw(st.sampled_from(["train", "validation"]))]
+    table = data.draw(st.sampled_from([index, table]))
+    table[data.draw(st.sampled_from(sorted(table)))] = data.draw(VALUES)
+    path.write_text(json.dumps(index))
+    refused = None
+    try:
+        there = Packed.of(packed)
+    except ScalewiseError as bad:
+        refused = bad
+    path.write_text(kept)
+    if refused:
+        assert str(path) in str(refused) and refused.hint
+    else:
+        assert set(there.train.labels) <= set(range(len(there.classes))) and there.edge == 16
+
+
+def test_an_index_nested_beyond_reading_is_damaged(packed):
+    (packed / "index.json").write_text("[" * 100_000)
+    with pytest.raises(Broken, match="is damaged"):
+        Packed.of(packed)
 
 
 def test_a_file_cut_while_it_is_read_is_an_error_and_no_crash(packed):
@@ -187,10 +264,31 @@ def test_a_folder_without_batches_is_refused(tmp_path):
         cifar.read(tmp_path)
 
 
-def idx_files(root, count=6, *, packed=False):
+@pytest.mark.parametrize("name", ["data_batch_1", "data_batch_3", "test_batch"])
+def test_a_batch_that_is_missing_is_named(tmp_path, name):
+    for each in ("test_batch", *(f"data_batch_{n}" for n in range(1, 6))):
+        if each != name:
+            cifar_batch(tmp_path / each, [1])
+    for read in (cifar.read, lambda path: Source.of(str(path))):
+        with pytest.raises(SpecError, match=f"has no {name}, a part of CIFAR-10"):
+            read(tmp_path)
+    assert f"has no {name}" in checked(tmp_path, print, 1)["problems"][0]["problem"]
+
+
+@pytest.mark.parametrize("empty", ["data_batch_1 to data_batch_5", "test_batch"])
+def test_batches_without_an_image_are_refused_before_any_rank_starts(tmp_path, empty):
+    for each in ("test_batch", *(f"data_batch_{n}" for n in range(1, 6))):
+        cifar_batch(tmp_path / each, [] if each.startswith(empty[:4]) else [1])
+    for read in (cifar.read, lambda path: Source.of(str(path))):
+        with pytest.raises(SpecError, match=f"has no image in {empty}"):
+            read(tmp_path)
+    assert f"no image in {empty}" in checked(tmp_path, print, 1)["problems"][0]["problem"]
+
+
+def idx_files(root, count=6, *, packed=False, height=5, held=None):
     chance = np.random.default_rng(0)
-    for which in ("train", "validation"):
-        images = chance.integers(0, 256, (count, 5, 4), dtype=np.uint8)
+    for which, high in (("train", height), ("validation", held or height)):
+        images = chance.integers(0, 256, (count, high, 4), dtype=np.uint8)
         labels = np.arange(count, dtype=np.uint8) % 3
         for name, values in ((f"{which} images", images), (f"{which} labels", labels)):
             head = struct.pack(f">{1 + values.ndim}I", 0x0800 + values.ndim, *values.shape)
@@ -225,6 +323,54 @@ def test_missing_and_unequal_idx_files_are_refused(tmp_path):
     (tmp_path / idx.FILES["train labels"]).unlink()
     with pytest.raises(SpecError, match="has no train labels: train-labels-idx1-ubyte"):
         idx.pair(tmp_path, "train")
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "words"),
+    [
+        ("train images", (0x0804, 6, 5, 4), "not a whole MNIST idx file: magic number 0x804"),
+        ("validation labels", (0x0803, 6), "not a whole MNIST idx file: magic number 0x803"),
+        ("train images", (0x0803, 6, 0, 4), "not a whole MNIST idx file: images of 4x0"),
+        ("train labels", (0x0801, 0), "6 train images and 0 labels"),
+        ("validation images", (0x0803, 5, 5, 4), "5 validation images and 6 labels"),
+    ],
+)
+def test_the_head_of_an_idx_file_is_looked_at_before_any_rank_starts(tmp_path, name, head, words):
+    idx_files(tmp_path)
+    path = tmp_path / idx.FILES[name]
+    path.write_bytes(struct.pack(f">{len(head)}I", *head) + path.read_bytes()[4 * len(head) :])
+    with pytest.raises(SpecError, match=words):
+        Source.of(str(tmp_path))
+    assert checked(tmp_path, print, 1)["problems"]
+
+
+def test_idx_files_without_an_image_are_refused(tmp_path):
+    idx_files(tmp_path, count=0)
+    with pytest.raises(SpecError, match="0 train images and 0 labels"):
+        Source.of(str(tmp_path))
+    assert "0 train images" in checked(tmp_path, print, 1)["problems"][0]["problem"]
+
+
+def test_idx_images_keep_their_height_and_width_unless_a_run_gives_an_edge(tmp_path):
+    idx_files(tmp_path)
+    source = Source.of(str(tmp_path))
+    assert source.shape == (1, 5, 4) and arrays.read(source).look.edge is None
+    assert arrays.read(Source.of(str(tmp_path), edge=5)).look.edge == 5
+    assert checked(tmp_path, print, 1)["sizes"] == {"4x5": 12}
+
+
+def test_idx_images_of_two_sizes_are_noted_and_brought_to_one(tmp_path):
+    idx_files(tmp_path, height=4, held=7)
+    assert arrays.read(Source.of(str(tmp_path))).look.edge == 4
+    found = checked(tmp_path, print, 1)
+    assert found["sizes"] == {"4x4": 6, "4x7": 6} and found["problems"] == []
+    note = "images have two sizes, train 4x4 and validation 4x7: a run brings them to one"
+    assert found["notes"] == [note]
+    idx_files(tmp_path, height=5, held=7)
+    with pytest.raises(SpecError, match="images of 4x5 and others to validate on, of 4x7") as said:
+        Source.of(str(tmp_path))
+    assert "edge = 5" in said.value.hint
+    assert Source.of(str(tmp_path), edge=6).shape == (1, 6, 6)
 
 
 def test_tokens_are_mapped_and_not_loaded(tmp_path):
@@ -280,3 +426,28 @@ def test_what_is_no_data_set_is_refused_with_what_would_be(tmp_path):
         kinds.kind_of(tmp_path)
     with pytest.raises(SpecError, match="there is no data in"):
         kinds.kind_of(tmp_path / "nowhere")
+
+
+def test_a_token_below_0_is_named_with_its_file(tmp_path):
+    np.save(tmp_path / "t.npy", np.array([3, -2, 5]))
+    with pytest.raises(SpecError, match=r"/t\.npy has a token below 0: -2"):
+        tokens.vocabulary(tokens.stream(tmp_path / "t.npy"))
+    assert "t.npy has a token" in checked(tmp_path / "t.npy", print, 1)["problems"][0]["problem"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "hint"),
+    [
+        ("imags", "did you mean 'images'?"),
+        ("image/train", "did you mean 'images/train'?"),
+        ("digit", "did you mean 'digits'?"),
+        ("far away", "give a folder of images"),
+        ("images/train/x", "give a folder of images"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_answered_with_the_nearest(tmp_path, monkeypatch, asked, hint):
+    monkeypatch.chdir(tmp_path)
+    image_folder(tmp_path / "images")
+    with pytest.raises(SpecError, match="there is no data") as refused:
+        Source.of(asked)
+    assert refused.value.hint.startswith(hint)

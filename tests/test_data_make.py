@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from PIL import Image
 
@@ -137,6 +138,62 @@ def test_two_files_of_one_name_both_stay(tmp_path):
     assert names == ["ant_0-0.jpg", "ant_0-1.jpg", *(f"ant_{n}.jpg" for n in range(1, 5))]
 
 
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["x-1.jpg", "x.jpg", "x.png"],
+        ["x-0.jpg", "x-0-.jpg", "x-1.jpg", "x.jpg", "x.png", "x.webp"],
+        ["X.jpg", "x.jpg", "X-1.png"],
+        ["a/x.jpg", "b/x.jpg", "b/x-1.jpg", "x.png"],
+    ],
+)
+def test_no_image_is_written_over_another(tmp_path, files):
+    image_folder(tmp_path / "all", train=1)
+    for number, name in enumerate(files):
+        picture(tmp_path / "all/train/ant" / name, seed=number)
+    said = make(tmp_path / "same", source=tmp_path / "all")
+    names = [path.name for path in (tmp_path / "same/train/ant").iterdir()]
+    assert len({name.lower() for name in names}) == len(files) + 1
+    listing = Listing.of(tmp_path / "same")
+    assert (said["train"], said["validation"]) == (len(listing.train), len(listing.validation))
+
+
+@pytest.mark.parametrize("how", [{}, {"source": "all"}, {"source": "all", "packed": True}])
+def test_a_set_that_nobody_could_train_on_is_not_made(tmp_path, how):
+    image_folder(tmp_path / "all", ("a", "b", "c"), train=5)
+    values = {**how, "source": tmp_path / how["source"]} if how else {"classes": 3}
+    with pytest.raises(SpecError, match="2 images do not reach for 3 classes") as refused:
+        make(tmp_path / "few", images=2, **values)
+    assert "--images 3" in refused.value.hint
+    assert not (tmp_path / "few").exists()
+    assert make(tmp_path / "few", images=3, **values)["train"] == 3
+
+
+def test_classes_without_a_validation_image_are_not_taken_alone(tmp_path):
+    image_folder(tmp_path / "all", ("a", "b"))
+    shutil.rmtree(tmp_path / "all/val/a")
+    with pytest.raises(SpecError, match="no image validates the first class of"):
+        make(tmp_path / "few", source=tmp_path / "all", classes=1)
+    assert make(tmp_path / "few", source=tmp_path / "all")["validation"] == 2
+
+
+def test_what_a_set_is_made_of_is_there_and_a_folder_of_images(tmp_path):
+    image_folder(tmp_path / "images")
+    make(tmp_path / "packed", source=tmp_path / "images", packed=True)
+    cifar_batch(tmp_path / "cifar" / "data_batch_1", [1])
+    (tmp_path / "text.txt").write_text("words")
+    for name, words in {
+        "packed": "packed is packed images, and a set is made of a folder of images",
+        "cifar": "cifar is CIFAR's batches, and a set is made of a folder of images",
+        "text.txt": "text.txt is tokens, and a set is made of a folder of images",
+        "image": "there is no data in .*/image$",
+    }.items():
+        with pytest.raises(SpecError, match=words) as refused:
+            make(tmp_path / "other", source=tmp_path / name)
+        assert refused.value.hint
+    assert f"did you mean {str(tmp_path / 'images')!r}?" == refused.value.hint
+
+
 def test_a_jpeg_of_the_right_size_is_copied_byte_by_byte(tmp_path):
     image_folder(tmp_path / "all", width=16, height=16)
     make(tmp_path / "same", source=tmp_path / "all")
@@ -180,7 +237,7 @@ def test_nothing_is_written_over(tmp_path):
     [
         ({}, "nothing to make it of"),
         ({"images": 5}, "nothing to make it of"),
-        ({"source": "nowhere"}, "nowhere has no folder train"),
+        ({"source": "nowhere"}, "there is no data in .*/nowhere"),
         ({"source": "all", "classes": 3}, "all has 2 classes, not 3"),
     ],
 )
@@ -282,6 +339,37 @@ def test_packed_images_of_made_up_ones_have_the_labels_of_the_folder(tmp_path):
     assert Packed.of(tmp_path / "a").classes == Listing.of(tmp_path / "b").classes
 
 
+def test_check_notes_what_is_not_read_and_a_single_class(tmp_path):
+    root = image_folder(tmp_path / "a", ("ant",))
+    picture(root / "train/stray.jpg")
+    picture(root / "val/other.png")
+    picture(root / "train/ant/old.bmp")
+    for name in ("train/ant/Thumbs.db", "train/ant/.hidden", "val/ant/notes.TXT", "val/README"):
+        (root / name).write_text("x")
+    found = check(root)
+    assert found["problems"] == [] and found["counts"]["train"] == {"ant": 3}
+    assert found["notes"][0] == "there is 1 class: a model has nothing to tell apart"
+    assert found["notes"][1] == (
+        "images in no class folder, which are not read: train/stray.jpg, val/other.png (2)"
+    )
+    told = found["notes"][2].removeprefix("files that are not read, by their ending: ")
+    assert sorted(told.split(", ")) == [".bmp (1)", ".db (1)", ".txt (1)", "none (1)"]
+
+
+def test_one_is_counted_as_one():
+    found = datasets.Checked("images", "a", {"train": {"ant": 1}}, {}, {}, {}, [], [])
+    assert "  train: 1 image in 1 class, 1 each" in str(found)
+    made = datasets.Made(Path("a"), 1, 3, 1, 8)
+    assert str(made) == "a  (1 class, 3 training and 1 validation image of 8 × 8)"
+
+
+def test_check_reports_a_pipe_and_does_not_wait_for_it(tmp_path):
+    root = image_folder(tmp_path / "a")
+    os.mkfifo(root / "train/ant/d.jpg")
+    (problem,) = check(root)["problems"]
+    assert problem["problem"].endswith("d.jpg cannot be read: it is not a file")
+
+
 def test_check_knows_the_other_kinds(tmp_path):
     (tmp_path / "idx").mkdir()
     idx_files(tmp_path / "idx", packed=True)
@@ -301,7 +389,7 @@ def test_check_knows_the_other_kinds(tmp_path):
 def test_the_command_makes_and_checks(scalewise):
     code, out, _ = scalewise("data", "make", "a b", "--images", 8, "--classes", 2, "--edge", 16)
     assert code == 0
-    assert out == "a b  (2 classes, 8 training and 1 validation images of 16 × 16)\n"
+    assert out == "a b  (2 classes, 8 training and 1 validation image of 16 × 16)\n"
     code, out, _ = scalewise("data", "check", "a b", "--json")
     assert code == 0
     found = json.loads(out)
@@ -335,7 +423,9 @@ def test_the_command_times_a_loader(scalewise):
         (["make", "a", "--images", "0", "--classes", "2"], "--images must be a whole number"),
         (["make", "a", "--images", "2", "--classes", "3"], "2 images do not reach for 3 classes"),
         (["make", "a", "--like", "tiny-224", "--edge", "5000"], "--edge must be at most 4096"),
-        (["make", "a", "--from", "nowhere"], "nowhere has no folder train"),
+        (["make", "a", "--like", "tiny-224", "--images", "100"], "100 images do not reach for 200"),
+        (["make", "a", "--from", "nowhere"], "nowhere"),
+        (["make", "", "--images", "4", "--classes", "2"], "the folder to make needs a name"),
         (["make", "a"], "there is nothing to make it of"),
         (["check", "nowhere"], "there is no data in nowhere"),
         (["bench", "nowhere"], "there is no data nowhere"),
@@ -348,6 +438,20 @@ def test_the_command_refuses_in_a_sentence(scalewise, words, said):
     code, out, err = scalewise("data", *words)
     assert (code, out) == (1, "")
     assert err.startswith("error: ") and said in err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["make", "a", "--images", "0", "--classes", "2"], "for example --images 1\n"),
+        (["make", "a", "--images", "2", "--classes", "3"], "--images 3"),
+        (["bench", "digits", "--augment", "blur"], "for example --augment none\n"),
+        (["bench", "digits", "--seconds", "0"], "for example --seconds 5"),
+    ],
+)
+def test_the_hints_of_the_command_can_be_typed(scalewise, words, hint):
+    _, _, err = scalewise("data", *words)
+    assert "hint: " in err and hint in err
 
 
 def test_ctrl_c_leaves_neither_a_folder_nor_a_process(tmp_path):
@@ -365,6 +469,22 @@ def test_ctrl_c_leaves_neither_a_folder_nor_a_process(tmp_path):
     assert started.returncode == 130
     assert b"Traceback" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_command_that_is_killed_leaves_no_process_behind(tmp_path, how):
+    code = "from scalewise.cli import main; main()"
+    words = ["data", "make", "big", "--images", "200000", "--classes", "2", "--edge", "16"]
+    started = subprocess.Popen([sys.executable, "-c", code, *words], cwd=tmp_path)
+    waited = time.monotonic()
+    while not list(tmp_path.glob("big.draft/train/*/*.jpg")):
+        assert started.poll() is None and time.monotonic() - waited < 60
+        time.sleep(0.1)
+    (worker,) = psutil.Process(started.pid).children()
+    started.send_signal(how)
+    started.wait(60)
+    psutil.wait_procs([worker], timeout=60)
+    assert not worker.is_running() and list(tmp_path.iterdir()) == []
 
 
 def _halved(number):

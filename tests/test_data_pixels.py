@@ -1,6 +1,9 @@
 """One image file: whatever it is, it comes out as a square of RGB, or is said to be broken."""
 
 import io
+import os
+import socket
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,6 +156,27 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
 def test_a_missing_file_is_broken_too(tmp_path):
     with pytest.raises(Broken, match="No such file"):
         decoded(tmp_path / "a.jpg", 8)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "linked pipe", "socket", "folder", "device"])
+def test_what_is_no_file_is_broken_and_nobody_waits_for_it(tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)  # The path of a socket is a short one.
+    path = Path("a.jpg")
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "linked pipe":
+        os.mkfifo("pipe")
+        path.symlink_to("pipe")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(str(path))
+    for look in (lambda: decoded(path, 8), lambda: pixels.head(path, whole=True)):
+        with pytest.raises(Broken, match=r"a\.jpg cannot be read: (it is not a file|No such dev)"):
+            look()
 
 
 def test_a_name_that_is_no_text_can_be_told():

@@ -38,6 +38,14 @@ def silent(shape, classes):
     return Silent(4, classes)
 
 
+def empty(shape, classes):
+    return nn.ReLU()
+
+
+def fails(shape, classes):
+    raise ValueError("boom")
+
+
 SIZE = 3
 """
 
@@ -118,13 +126,25 @@ def test_what_needs_numbers_while_it_is_built_is_checked_on_the_cpu():
         ({"workload": "tim:resnet18"}, "there is no module 'tim'", "did you mean 'timm'?"),
         ({"workload": "little_models:SIZE"}, "is no function", "(shape, classes"),
         ({"workload": "little_models:nothing"}, "makes NoneType, not a torch.nn.Module", "return"),
+        ({"workload": "little_models:empty"}, "makes ReLU, which has no parameters", "return"),
+        (
+            {"workload": "little_models:fails"},
+            "little_models:fails cannot be built",
+            "import fails",
+        ),
+        ({"workload": "little_models:other"}, "has no 'other'", "(shape, classes"),
+        ({"workload": "os:system"}, "os:system cannot be built", "from os import system"),
         ({"workload": "little:residual", "options": {"widht": 3}}, "no option 'widht'", "width"),
         (
             {"workload": "little:residual", "options": {"width": "3"}},
             "width must be a whole",
             "",
         ),
-        ({"workload": "little:residual", "data": "tokens:100"}, "cannot be built for 64", ""),
+        (
+            {"workload": "little:residual", "data": "tokens:100"},
+            "cannot be built for 64",
+            "import residual",
+        ),
         (
             {"workload": "little:residual", "strategy": "pipeline", "topology": "1x2"},
             "does not say how its blocks follow each other",
@@ -135,8 +155,8 @@ def test_what_needs_numbers_while_it_is_built_is_checked_on_the_cpu():
             "does not say how its layers may be split",
             "tensor parallelism is for",
         ),
-        ({"workload": "little_models:"}, "has no ''", ""),
-        ({"workload": ":tiny"}, "cannot be imported", ""),
+        ({"workload": "little_models:"}, "has no ''", "(shape, classes"),
+        ({"workload": ":tiny"}, "says not where 'tiny' lies", "write MODULE:FUNCTION"),
     ],
 )
 def test_what_leads_nowhere_is_refused_before_any_rank_starts(run, said, hint):

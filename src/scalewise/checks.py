@@ -1,7 +1,10 @@
 """Check plain values: a wrong one is refused in a sentence that holds it."""
 
+import json
+import os
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from sys import float_info
 from typing import Any
 
@@ -23,6 +26,20 @@ def nearest(name: object, known: Iterable[str]) -> str:
     return f"did you mean {(mixed or near)[0]!r}?" if near else ""
 
 
+def nearest_path(path: Path) -> str:
+    """Return a hint that names what lies closest to a path that leads to nothing, or nothing."""
+    there = next((each for each in path.parents if each.is_dir()), None)
+    if there is None:
+        return ""
+    missing, *rest = path.parts[len(there.parts) :]
+    try:
+        near = get_close_matches(missing, os.listdir(there))
+    except OSError:
+        return ""
+    whole = [each for each in (there.joinpath(name, *rest) for name in near) if each.exists()]
+    return f"did you mean {str(whole[0])!r}?" if whole else ""
+
+
 def refuse_unknown(what: str, given: Iterable[str], known: Sequence[str]) -> None:
     """Refuse a key that means nothing, and name the nearest that does."""
     for key in given:
@@ -36,7 +53,7 @@ def whole(name: str, value: Any, *, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= HUGE:
         raise SpecError(
             f"{name} must be a whole number from {least} to {HUGE:,}, got {value!r}",
-            hint=f"for example {name.split()[-1]} = {max(least, 1)}",
+            hint=_example(name.split()[-1], max(least, 1)),
         )
 
 
@@ -44,7 +61,7 @@ def positive(name: str, value: Any, *, example: float) -> None:
     """Refuse what is not a finite number above 0."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not 0 < value <= float_info.max:
-        hint = f"for example {name} = {example}"
+        hint = _example(name, example)
         raise SpecError(f"{name} must be a number above 0, got {value!r}", hint=hint)
 
 
@@ -59,5 +76,16 @@ def choice(name: str, value: Any, allowed: Sequence[str]) -> None:
     if value not in allowed:
         raise SpecError(
             f"{name} must be one of {', '.join(allowed)}, got {value!r}",
-            hint=nearest(value, allowed),
+            hint=nearest(value, allowed) or _example(name.split()[-1], allowed[0]),
         )
+
+
+def _example(name: str, value: float | str) -> str:
+    """Return what to type: a setting of a study, or an option of the command line.
+
+    >>> _example("batch", 1), _example("--augment", "none")
+    ('for example batch = 1', 'for example --augment none')
+    """
+    if name.startswith("--"):
+        return f"for example {name} {value}"
+    return f"for example {name} = {json.dumps(value)}"

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from scalewise.analysis.figures import ranged, short
+from scalewise.analysis.figures import counted, ranged, short
 from scalewise.analysis.measure.estimate import Estimate, within_run
 from scalewise.checks import choice, whole
 from scalewise.errors import SpecError
 from scalewise.launch.processes import follow
+from scalewise.record.unread import sentence
 
 LIKE = ("micro-224", "tiny-224")
 Tell = Callable[[int, int], None]
@@ -43,9 +44,16 @@ class Recipe:
                 whole(f"--{name}", value, least=1)
         whole("--seed", self.seed, least=0)
         if self.edge > WIDEST:
-            raise SpecError(f"--edge must be at most {WIDEST}, got {self.edge}")
+            raise SpecError(
+                f"--edge must be at most {WIDEST}, got {self.edge}", hint="for example --edge 224"
+            )
         if self.images and self.classes and self.images < self.classes:
-            raise SpecError(f"{self.images} images do not reach for {self.classes} classes")
+            raise SpecError(
+                f"{self.images} images do not reach for {self.classes} classes",
+                hint=f"give --images {self.classes} or more, or fewer --classes",
+            )
+        if not self.to.name:
+            raise SpecError("the folder to make needs a name", hint="for example datasets/mine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +68,8 @@ class Made:
 
     def __str__(self) -> str:
         return (
-            f"{self.path}  ({self.classes} classes, {self.train:,} training and "
-            f"{self.validation:,} validation images of {self.edge} × {self.edge})"
+            f"{self.path}  ({_classes(self.classes)}, {self.train:,} training and "
+            f"{counted(self.validation, 'validation image')} of {self.edge} × {self.edge})"
         )
 
 
@@ -137,6 +145,8 @@ class Benched:
     shape: tuple[int, ...]
     batch: int
     rates: tuple[Rate, ...]
+    left_out: tuple[str, ...] = ()
+    """Files that cannot be read."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return what other programs read."""
@@ -155,6 +165,8 @@ class Benched:
             lines.append(
                 f"{row.workers:>7}  {ranged(row.rate):<23}  {short(share):>11}  {row.first:>9.2f} s"
             )
+        if words := sentence([{"count": len(self.left_out), "paths": self.left_out}]):
+            lines.append(words)
         return "\n".join(lines)
 
 
@@ -166,8 +178,8 @@ def bench(data: str, asked: Mapping[str, Any], tell: Tell) -> Benched:
         seconds = np.array(row["seconds"])
         value = answer["batch"] / float(seconds.mean())
         rates.append(Rate(row["workers"], within_run(value, seconds), row["first"]))
-    shape = tuple(answer.pop("shape"))
-    return Benched(data, shape=shape, rates=tuple(rates), **answer)
+    shape, lost = tuple(answer.pop("shape")), tuple(answer.pop("left_out"))
+    return Benched(data, shape=shape, rates=tuple(rates), left_out=lost, **answer)
 
 
 def _answer(asked: Mapping[str, Any], tell: Tell) -> Any:
@@ -185,7 +197,11 @@ def _counted(classes: Mapping[str, int]) -> str:
     each = f"{classes[least]:,} each"
     if classes[least] != classes[most]:
         each = f"from {classes[least]:,} ({least}) to {classes[most]:,} ({most})"
-    return f"{sum(classes.values()):,} images in {len(classes):,} classes, {each}"
+    return f"{counted(sum(classes.values()), 'image')} in {_classes(len(classes))}, {each}"
+
+
+def _classes(count: int) -> str:
+    return "1 class" if count == 1 else f"{count:,} classes"
 
 
 def _most(often: Mapping[str, int], kept: int = 5) -> str:

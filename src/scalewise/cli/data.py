@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
@@ -105,9 +105,11 @@ def bench(  # noqa: PLR0913 - each is an option
     Example: scalewise data bench datasets/micro-224 --workers 2,4,8
     """
     from scalewise import datasets
-    from scalewise.checks import positive, whole
+    from scalewise.checks import choice, positive, whole
+    from scalewise.spec.run import Augment
 
     numbers = _numbers(workers)
+    choice("--augment", augment, get_args(Augment))
     whole("--batch", batch, least=1)
     positive("--seconds", seconds, example=5)
     asked = {

@@ -122,7 +122,8 @@ def _idx(source: Source) -> Arrays:
     train, held = some("train"), some("validation")
     classes = int(max(train.labels.max(), held.labels.max())) + 1
     shape = _shape(source)
-    return Arrays(train, held, classes, shape, Look(BYTE, edge=shape[1]))
+    fits = all(each.images.shape[1:3] == shape[1:] for each in (train, held))
+    return Arrays(train, held, classes, shape, Look(BYTE, edge=None if fits else shape[1]))
 
 
 def _cifar(source: Source) -> Arrays:

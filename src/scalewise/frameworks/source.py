@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from scalewise.checks import nearest, nearest_path
 from scalewise.errors import PluginError, SpecError
 from scalewise.spec import RunSpec
 
@@ -82,9 +83,12 @@ def _files(data: str, edge: int | None, length: int | None) -> Source:
     if not path.exists():
         raise SpecError(
             f"there is no data {data}",
-            hint="give a folder of images, packed images, CIFAR's batches or MNIST's idx files, a "
+            hint=nearest(data, ["digits"])
+            or nearest_path(path)
+            or "give a folder of images, packed images, CIFAR's batches or MNIST's idx files, a "
             'text or token file, "digits", "synthetic:10000" or "tokens:10000"',
         )
+    from scalewise.frameworks.data import cifar, idx
     from scalewise.frameworks.data.kinds import kind_of
 
     kind = kind_of(path)
@@ -93,6 +97,7 @@ def _files(data: str, edge: int | None, length: int | None) -> Source:
     if kind == "images":
         return Source("images", path, shape=_square(3, EDGE, edge))
     if kind == "cifar":
+        cifar.refuse_empty(path)
         return Source("cifar", path, shape=_square(3, 32, edge))
     if kind == "packed":
         from scalewise.frameworks.data.packed import Packed
@@ -104,9 +109,13 @@ def _files(data: str, edge: int | None, length: int | None) -> Source:
                 hint=f"leave edge out, or pack it again with --edge {edge}",
             )
         return Source("packed", path, shape=_square(3, packed.edge, None))
-    from scalewise.frameworks.data import idx
-
-    height, width = idx.edges(path)
+    (height, width), held = idx.edges(path, "train"), idx.edges(path, "validation")
+    if edge is None and held != (height, width) and height != width:
+        raise SpecError(
+            f"{data} has training images of {width}x{height} and others to validate on, of "
+            f"{held[1]}x{held[0]}",
+            hint=f"write edge = {height}: all are brought to {height}x{height}",
+        )
     return Source("idx", path, shape=(1, edge or height, edge or width))
 
 

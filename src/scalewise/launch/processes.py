@@ -161,7 +161,8 @@ def follow(verb: str, asked: Mapping[str, Any], heard: Callable[[Any], None]) ->
     """Start a worker's verb with a request; pass on what it says on its way, return its answer.
 
     It may take as long as it takes. Whatever happens here, Ctrl-C included, it is asked
-    to end and given time to tidy up, and no process is left.
+    to end and given time to tidy up, and no process is left; where this process is ended
+    without a chance to ask, the verb sees that by itself.
     """
     with tempfile.TemporaryDirectory(prefix="scalewise-") as home:
         request, log = Path(home, "request.json"), Path(home, "log.txt")
@@ -170,7 +171,7 @@ def follow(verb: str, asked: Mapping[str, Any], heard: Callable[[Any], None]) ->
         with log.open("wb") as errors:
             child = subprocess.Popen(
                 argv,
-                env={**_clean(os.environ), TAG: home},
+                env={**_clean(os.environ), TAG: home, "SCALEWISE_ASKER": str(os.getpid())},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,

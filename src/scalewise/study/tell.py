@@ -11,6 +11,7 @@ from scalewise.record import replicas
 from scalewise.record.close import last_word
 from scalewise.record.files import finished
 from scalewise.record.log import first_traceback, own_lines
+from scalewise.record.unread import sentence
 from scalewise.spec import RunSpec
 from scalewise.study.jobs import alone, job_of
 
@@ -53,6 +54,18 @@ def tell_of_strangers(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -
         if replicas.alone([word.find("facts") or {} for word in words]):
             hint = "is the model wrapped, in DistributedDataParallel or by what it is made with?"
             watcher.said(RecordError(f"{run.title}: {replicas.ALONE}", hint=hint))
+
+
+def tell_of_unread(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -> None:
+    """Tell of files that runs could not read, and left out of what they learnt from."""
+    for run in runs:
+        job = job_of(folder / run.id) if run.data else None
+        if job is None:
+            continue
+        ends = [last_word(job.folder, rank, job.attempt) for rank in range(job.world)]
+        if words := sentence([end.find("left_out") for end in ends]):
+            hint = f'`scalewise data check {run.data}` names all; broken = "refuse" ends such a run'
+            watcher.said(RecordError(f"{run.title}: {words}", hint=hint))
 
 
 def tell_of_others(folder: Path, runs: Sequence[RunSpec], watcher: Watcher) -> None:

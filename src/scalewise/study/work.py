@@ -17,7 +17,13 @@ from scalewise.spec import RunSpec, StudySpec
 from scalewise.study.carry import Payer, carry_out
 from scalewise.study.jobs import launcher_of
 from scalewise.study.question import check
-from scalewise.study.tell import Watcher, tell_failures, tell_of_others, tell_of_strangers
+from scalewise.study.tell import (
+    Watcher,
+    tell_failures,
+    tell_of_others,
+    tell_of_strangers,
+    tell_of_unread,
+)
 
 
 class Paying(Protocol):
@@ -108,7 +114,9 @@ def run(
             failed |= carry_out(launcher, numbered, folder, watcher, detach=detach, payer=payer)
             if failed or (payer and payer.refused):
                 break
-        tell_of_strangers([each for each in todo if each not in failed], folder, watcher)
+        well = [each for each in todo if each not in failed]
+        tell_of_strangers(well, folder, watcher)
+        tell_of_unread(well, folder, watcher)
         tell_failures(failed, runs, folder, watcher)
         if payer:
             payer.complain()

@@ -24,6 +24,7 @@ from scalewise.analysis.measure.window import (
 )
 from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord
+from scalewise.record.unread import sentence
 from scalewise.spec import StudySpec
 
 SAME_BATCH = 0.05
@@ -204,6 +205,7 @@ def _point(repeats: list[RunRecord], nodes: Sampled) -> Point:
         warnings=(
             *_point_warnings(steps_left, outline["steps"], spec.topology.nodes, hosts),
             *_resumed(repeats),
+            *_unread(repeats),
         ),
     )
 
@@ -227,6 +229,12 @@ def _resumed(repeats: list[RunRecord]) -> list[str]:
             times = "its rate is of the last attempt" if whole else "times are of the last attempt"
             found.append(f"resumed after step {step:,}: {times} alone")
     return found
+
+
+def _unread(repeats: list[RunRecord]) -> list[str]:
+    """Say which files could not be read: those of the repeats are the same."""
+    told = [rank.find("left_out") for record in repeats for rank in record.ranks]
+    return [words] if (words := sentence(told)) else []
 
 
 def _plural(count: int, word: str, ending: str = "s") -> str:

@@ -3,6 +3,7 @@
 *Problems* keep a set from being trained on as it should; *notes* are worth knowing.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,7 +14,14 @@ import numpy as np
 
 from scalewise.errors import Broken, ScalewiseError, SpecError
 from scalewise.frameworks.data import Labels, cifar, idx, kinds, shown, tokens
-from scalewise.frameworks.data.folder import Listing, Split, scanned
+from scalewise.frameworks.data.folder import (
+    ANNOTATIONS,
+    ENDINGS,
+    VALIDATION,
+    Listing,
+    Split,
+    scanned,
+)
 from scalewise.frameworks.data.pool import cores, spread
 
 Tell = Callable[[int, int], None]
@@ -96,6 +104,7 @@ def _listed(folder: Path, found: Findings) -> Listing | None:
     except SpecError as bad:
         found.problem(str(bad))
         return None
+    found.notes += _oddities(root, classes)
     if listing.cut:
         found.notes.append("there is no val folder: every fifth image of train validates")
     else:
@@ -104,6 +113,33 @@ def _listed(folder: Path, found: Findings) -> Listing | None:
             few = ", ".join(lacking[:FEW]) + (" …" if len(lacking) > FEW else "")
             found.notes.append(f"classes without a validation image: {few} ({len(lacking)})")
     return listing
+
+
+def _oddities(root: str, classes: Sequence[str]) -> list[str]:
+    """Say what a reader of an image folder may not expect of it."""
+    notes = []
+    if len(classes) == 1:
+        notes.append("there is 1 class: a model has nothing to tell apart")
+    stray: list[str] = []
+    unread: Counter[str] = Counter()
+    for part in ("train", *VALIDATION):
+        for here, _, names in os.walk(os.path.join(root, part)):
+            for name in names:
+                ending = os.path.splitext(name)[1].lower()
+                if name.startswith(".") or name == ANNOTATIONS:
+                    continue
+                if ending not in ENDINGS:
+                    unread[ending or "none"] += 1
+                elif here == os.path.join(root, part):
+                    stray.append(f"{part}/{name}")
+    if stray:
+        few = ", ".join(shown(name) for name in sorted(stray)[:FEW])
+        few += " …" if len(stray) > FEW else ""
+        notes.append(f"images in no class folder, which are not read: {few} ({len(stray)})")
+    if unread:
+        often = ", ".join(f"{shown(end)} ({count:,})" for end, count in unread.most_common(FEW))
+        notes.append(f"files that are not read, by their ending: {often}")
+    return notes
 
 
 def _paths(folder: Path, splits: Mapping[str, Split]) -> list[str]:
@@ -162,19 +198,19 @@ def _cifar(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
     there = cifar.read(folder)
     found.counts["train"] = _counts(there.classes, there.train_labels)
     found.counts["validation"] = _counts(there.classes, there.validation_labels)
-    _one_size(found, 32, 32)
+    found.sizes = {"32x32": sum(sum(each.values()) for each in found.counts.values())}
 
 
 def _idx(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
-    for which in ("train", "validation"):
-        images, labels = idx.pair(folder, which)
-        classes = [str(n) for n in range(int(labels.max()) + 1)]
-        found.counts[which] = _counts(classes, labels.astype(np.int32))
-    _one_size(found, images.shape[2], images.shape[1])
-
-
-def _one_size(found: Findings, width: int, height: int) -> None:
-    found.sizes = {f"{width}x{height}": sum(sum(each.values()) for each in found.counts.values())}
+    pairs = {which: idx.pair(folder, which) for which in ("train", "validation")}
+    most = max(int(labels.max()) for _, labels in pairs.values())
+    for which, (_, labels) in pairs.items():
+        found.counts[which] = _counts([str(n) for n in range(most + 1)], labels.astype(np.int32))
+    shapes = {which: images.shape for which, (images, _) in pairs.items()}
+    found.sizes = _tally((f"{width}x{high}", count) for count, high, width in shapes.values())
+    if len(found.sizes) > 1:
+        sizes = " and ".join(f"{which} {shape[2]}x{shape[1]}" for which, shape in shapes.items())
+        found.notes.append(f"images have two sizes, {sizes}: a run brings them to one")
 
 
 def _tokens(folder: Path, found: Findings, tell: Tell, processes: int) -> None:

@@ -57,13 +57,24 @@ def found(folder: Path) -> tuple[Path, Version] | None:
     """Return where the files of a CIFAR lie, in the folder or one below, and which it is."""
     for version in VERSIONS:
         for place in (folder, folder / version.folder):
-            if (place / version.train[0]).is_file() and (place / version.validation[0]).is_file():
+            names = (*version.train, *version.validation)
+            # One with a name of its own is enough; train and test are names of many things.
+            enough = len(names) if version.train == ("train",) else 1
+            if sum((place / name).is_file() for name in names) >= enough:
                 return place, version
     return None
 
 
-def read(folder: Path) -> Images:
-    """Read a CIFAR into memory."""
+def refuse_empty(folder: Path) -> None:
+    """Refuse batches too small for a single image, without reading them."""
+    place, version = _there(folder)
+    for which in (version.train, version.validation):
+        files = [place / name for name in which]
+        if sum(file.stat().st_size for file in files if file.is_file()) < 3 * EDGE * EDGE:
+            raise _no_images(place, which)
+
+
+def _there(folder: Path) -> tuple[Path, Version]:
     there = found(folder)
     if there is None:
         raise SpecError(
@@ -71,8 +82,28 @@ def read(folder: Path) -> Images:
             hint="it should hold data_batch_1 … data_batch_5 and test_batch, or train and test",
         )
     place, version = there
+    for name in (*version.train, *version.validation):
+        if not (place / name).is_file():
+            raise SpecError(
+                f"{shown(place)} has no {name}, a part of CIFAR-{version.classes}",
+                hint="download it again, or unpack it again",
+            )
+    return there
+
+
+def _no_images(place: Path, files: tuple[str, ...]) -> SpecError:
+    names = files[0] if len(files) == 1 else f"{files[0]} to {files[-1]}"
+    return SpecError(f"{shown(place)} has no image in {names}", hint="download it again")
+
+
+def read(folder: Path) -> Images:
+    """Read a CIFAR into memory."""
+    place, version = _there(folder)
     train = [_batch(place / name, version) for name in version.train]
     held = [_batch(place / name, version) for name in version.validation]
+    for files, batches in ((version.train, train), (version.validation, held)):
+        if not any(len(labels) for _, labels in batches):
+            raise _no_images(place, files)
     return Images(
         np.concatenate([pixels for pixels, _ in train]),
         np.concatenate([labels for _, labels in train]),
@@ -140,6 +171,11 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
+def _no_bytes() -> bytes:
+    """Return what old protocols call ``bytes()`` for: none at all."""
+    return b""
+
+
 def _frombuffer(content: bytes, kind: Any, shape: tuple[int, ...], order: Any) -> Any:
     """Make an array of bytes, as pickles of Python 3 do since their fifth protocol."""
     return np.frombuffer(content, kind).reshape(shape, order=order)
@@ -156,6 +192,7 @@ class _Plain(pickle.Unpickler):
         ("numpy", "ndarray"): np.ndarray,
         ("numpy", "dtype"): np.dtype,
         ("_codecs", "encode"): _encode,
+        ("__builtin__", "bytes"): _no_bytes,
     }
 
     def find_class(self, module: str, name: str) -> Any:

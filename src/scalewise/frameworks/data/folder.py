@@ -160,7 +160,7 @@ def _validation(root: str, classes: Sequence[str]) -> Split | None:
     part = next((name for name in VALIDATION if os.path.isdir(os.path.join(root, name))), None)
     if part is None:
         return None
-    if os.path.isfile(os.path.join(root, part, ANNOTATIONS)):
+    if os.path.isfile(os.path.join(root, part, ANNOTATIONS)) and _holds_any(root, f"{part}/images"):
         return _annotated(root, part, classes)
     own, files = scanned(root, part)
     for name, held in zip(own, files):
@@ -179,6 +179,15 @@ def _validation(root: str, classes: Sequence[str]) -> Split | None:
     return found
 
 
+def _holds_any(root: str, top: str) -> bool:
+    """Say whether a folder is there and not empty: many sort its images by class, and leave it."""
+    try:
+        with os.scandir(os.path.join(root, top)) as entries:
+            return any(entries)
+    except OSError:
+        return False
+
+
 def _annotated(root: str, part: str, classes: Sequence[str]) -> Split:
     """Return Tiny ImageNet's validation images, sorted by class and name."""
     path = os.path.join(root, part, ANNOTATIONS)
@@ -189,7 +198,7 @@ def _annotated(root: str, part: str, classes: Sequence[str]) -> Split:
             lines = file.read().splitlines()
     except OSError as why:
         raise SpecError(f"cannot read {shown(path)}: {why.strerror}") from why
-    for line in lines:
+    for line in filter(str.strip, lines):
         name, _, rest = line.partition("\t")
         label = numbers.get(rest.partition("\t")[0])
         if label is None:
@@ -198,6 +207,11 @@ def _annotated(root: str, part: str, classes: Sequence[str]) -> Split:
                 hint="is it Tiny ImageNet's own file?",
             )
         rows.append((label, f"{part}/images/{name}"))
+    if not rows:
+        raise SpecError(
+            f"{shown(path)} names no image",
+            hint="remove it and sort the images into class folders, or download it again",
+        )
     rows.sort()
     return Split.of((name for _, name in rows), [label for label, _ in rows])
 

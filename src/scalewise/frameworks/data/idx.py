@@ -31,12 +31,17 @@ def pair(folder: Path, which: str) -> tuple[Pixels, Pixels]:
     """Return the images (count × height × width) and the labels of ``train`` or ``validation``."""
     images = array(_there(folder, f"{which} images"), 3)
     labels = array(_there(folder, f"{which} labels"), 1)
-    if len(images) != len(labels) or not len(labels):
+    _refuse_unlike(folder, which, len(images), len(labels))
+    return images, labels
+
+
+def _refuse_unlike(folder: Path, which: str, images: int, labels: int) -> None:
+    """Refuse images without labels, labels without images, and nothing of both."""
+    if images != labels or not labels:
         raise SpecError(
-            f"{shown(folder)} has {len(images)} {which} images and {len(labels)} labels",
+            f"{shown(folder)} has {images} {which} images and {labels} labels",
             hint="download the four files again",
         )
-    return images, labels
 
 
 def _there(folder: Path, name: str) -> Path:
@@ -49,17 +54,34 @@ def _there(folder: Path, name: str) -> Path:
     return path
 
 
-def edges(folder: Path) -> tuple[int, int]:
-    """Return the height and the width of images; all four files must be there."""
+def edges(folder: Path, which: str) -> tuple[int, int]:
+    """Return the height and the width of the ``train`` or ``validation`` images.
+
+    Only the heads of files are read. All four must be there, and tell of as many images as labels.
+    """
     for name in FILES:
         _there(folder, name)
-    images = _there(folder, "train images")
-    try:
-        with gzip.open(images) if images.suffix == ".gz" else images.open("rb") as file:
-            _, _, height, width = struct.unpack(">4I", file.read(16))
-    except (OSError, EOFError, zlib.error, struct.error) as bad:
-        raise _not_whole(images, bad) from bad
+    count, height, width = _sizes(_there(folder, f"{which} images"), 3)
+    _refuse_unlike(folder, which, count, *_sizes(_there(folder, f"{which} labels"), 1))
     return height, width
+
+
+def _sizes(path: Path, dimensions: int) -> list[int]:
+    """Return what the head of a file says of its sizes."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            return _head(file.read(4 + 4 * dimensions), dimensions)
+    except (OSError, EOFError, zlib.error, ValueError, struct.error) as bad:
+        raise _not_whole(path, bad) from bad
+
+
+def _head(content: bytes, dimensions: int) -> list[int]:
+    magic, *sizes = struct.unpack_from(f">{1 + dimensions}I", content)
+    if magic != 0x0800 + dimensions:
+        raise ValueError(f"magic number {magic:#x}")
+    if 0 in sizes[1:]:
+        raise ValueError(f"images of {sizes[2]}x{sizes[1]}")
+    return sizes
 
 
 def array(path: Path, dimensions: int) -> Pixels:
@@ -68,9 +90,7 @@ def array(path: Path, dimensions: int) -> Pixels:
         content = path.read_bytes()
         if path.suffix == ".gz":
             content = gzip.decompress(content)
-        magic, *sizes = struct.unpack_from(f">{1 + dimensions}I", content)
-        if magic != 0x0800 + dimensions:
-            raise ValueError(f"magic number {magic:#x}")
+        sizes = _head(content, dimensions)
         return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(sizes)
     except (OSError, EOFError, zlib.error, ValueError, struct.error) as bad:
         raise _not_whole(path, bad) from bad

@@ -3,16 +3,27 @@
 from pathlib import Path
 from typing import Literal
 
+from scalewise.checks import nearest_path
 from scalewise.errors import SpecError
 from scalewise.frameworks.data import cifar, idx, shown, tokens
 
 Kind = Literal["packed", "cifar", "idx", "tokens", "images"]
+WORDS: dict[Kind, str] = {
+    "packed": "packed images",
+    "cifar": "CIFAR's batches",
+    "idx": "MNIST's idx files",
+    "tokens": "tokens",
+    "images": "a folder of images",
+}
+"""What each is called."""
 
 
 def kind_of(path: Path) -> Kind:
     """Return what a path holds, from the names in it alone; refuse what is none of these."""
     if not path.exists():
-        raise SpecError(f"there is no data in {shown(path)}", hint="is the path right?")
+        raise SpecError(
+            f"there is no data in {shown(path)}", hint=nearest_path(path) or "is the path right?"
+        )
     if tokens.found(path):
         return "tokens"
     if (path / "index.json").is_file():

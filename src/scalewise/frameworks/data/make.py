@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from scalewise.errors import RecordError, SpecError
-from scalewise.frameworks.data import Pixels, packed, shown
+from scalewise.frameworks.data import Pixels, kinds, packed, shown
 from scalewise.frameworks.data.folder import Listing, Split
 from scalewise.frameworks.data.pixels import Head, decoded, head
 from scalewise.frameworks.data.pool import cores, spread
@@ -113,12 +113,14 @@ def planned(recipe: Recipe) -> Plan:
     classes = recipe.classes or (known.classes if known else None)
     images = recipe.images or (known.images if known else None)
     if recipe.source is not None:
+        _refuse_other_kinds(recipe.source)
         return _chosen(Listing.of(recipe.source), classes, images, recipe.seed)
     if classes is None or images is None:
         raise SpecError(
             "there is nothing to make it of",
             hint="give --from FOLDER, --like micro-224, or --images and --classes",
         )
+    _refuse_few(images, classes)
     names = tuple(f"class-{n:04d}" for n in range(classes))
     train, held = _shares(images, classes), _shares(max(1, images // 10), classes)
     splits = {
@@ -127,6 +129,23 @@ def planned(recipe: Recipe) -> Plan:
         "validation": [(names[n], images + k, "") for n in range(classes) for k in range(held[n])],
     }
     return Plan(names, splits)
+
+
+def _refuse_few(images: int, classes: int) -> None:
+    """Refuse to leave a class without an image: nobody could train on that."""
+    if images < classes:
+        raise SpecError(
+            f"{images} images do not reach for {classes} classes",
+            hint=f"give --images {classes} or more, or fewer --classes",
+        )
+
+
+def _refuse_other_kinds(source: Path) -> None:
+    if not (source / "train").is_dir() and (kind := kinds.kind_of(source)) != "images":
+        raise SpecError(
+            f"{shown(source)} is {kinds.WORDS[kind]}, and a set is made of a folder of images",
+            hint="give a folder with train/CLASS/*.jpg",
+        )
 
 
 def _shares(images: int, classes: int) -> list[int]:
@@ -143,15 +162,24 @@ def _chosen(listing: Listing, classes: int | None, images: int | None, seed: int
             hint=f"--classes {len(listing.classes)} takes all",
         )
     names = listing.classes[: classes or len(listing.classes)]
+    if images is not None:
+        _refuse_few(images, len(names))
     held = None if images is None else max(1, images // 10)
     drawn = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1])
-    return Plan(
+    plan = Plan(
         names,
         {
             "train": _some(listing, listing.train, names, images, drawn[0]),
             "validation": _some(listing, listing.validation, names, held, drawn[1]),
         },
     )
+    if not plan.splits["validation"]:
+        first = "first class" if len(names) == 1 else f"first {len(names)} classes"
+        raise SpecError(
+            f"no image validates the {first} of {shown(listing.root)}",
+            hint="take more --classes, or put images into val",
+        )
+    return plan
 
 
 def _some(
@@ -161,12 +189,16 @@ def _some(
     images: int | None,
     chance: np.random.Generator,
 ) -> list[Item]:
-    shares = None if images is None else _shares(images, len(names))
+    """Return images of each class that has any, as evenly as can be; all, if no number is given."""
+    places = [np.flatnonzero(split.labels == label) for label in range(len(names))]
+    holders = [label for label, there in enumerate(places) if len(there)]
+    even = _shares(images, len(holders)) if images is not None and holders else []
+    shares = dict(zip(holders, even))
     found = []
-    for label, name in enumerate(names):
-        there = np.flatnonzero(split.labels == label)
-        if shares is not None and shares[label] < len(there):
-            there = np.sort(chance.choice(there, shares[label], replace=False))
+    for label, (name, there) in enumerate(zip(names, places)):
+        share = shares.get(label, len(there))
+        if share < len(there):
+            there = np.sort(chance.choice(there, share, replace=False))
         paths = [listing.path(split, int(n)) for n in there]
         found += [(name, number, path) for number, path in enumerate(paths)]
     return found
@@ -193,16 +225,26 @@ def _write_folder(recipe: Recipe, plan: Plan, draft: Path, tell: Tell, processes
 
 
 def _names(items: Sequence[Item]) -> list[str]:
-    """Return a file name for each image, its own where no other of the class has it."""
+    """Return a file name for each image, its own where no other of the class has it.
+
+    None comes twice in a class, also where a file system takes X for x.
+    """
     stems = [
         os.path.splitext(os.path.basename(path))[0] if path else f"{number:06d}"
         for _, number, path in items
     ]
-    often = Counter((item[0], stem) for item, stem in zip(items, stems))
-    return [
-        f"{stem}.jpg" if often[item[0], stem] == 1 else f"{stem}-{item[1]}.jpg"
-        for item, stem in zip(items, stems)
-    ]
+    often = Counter((item[0], stem.lower()) for item, stem in zip(items, stems))
+    taken = {key for key, count in often.items() if count == 1}
+    names = []
+    for (label, number, _), stem in zip(items, stems):
+        name = stem
+        if often[label, stem.lower()] > 1:
+            name = f"{stem}-{number}"
+            while (label, name.lower()) in taken:
+                name += "-"
+            taken.add((label, name.lower()))
+        names.append(f"{name}.jpg")
+    return names
 
 
 def _write_images(

@@ -29,6 +29,7 @@ from scalewise.frameworks.data import Labels, Pixels, shown
 INDEX = "index.json"
 FORMAT = "scalewise packed images"
 SCHEMA = 1
+SPLITS = ("train", "validation")
 SHARD = 2**30
 """Bytes of a file, about."""
 BLOCK = 2**25
@@ -187,14 +188,20 @@ class Packed:
     def of(cls, folder: Path | str) -> "Packed":
         """Open a folder; refuse one whose files are not as long as its index says."""
         root = os.fspath(folder)
-        told = _index(Path(root, INDEX))
+        path = Path(root, INDEX)
+        told = _index(path)
         try:
-            classes, edge = tuple(map(str, told["classes"])), int(told["edge"])
-            splits = [_rows(root, edge, name, told[name]) for name in ("train", "validation")]
-        except (KeyError, TypeError, ValueError, AttributeError) as bad:
-            path = os.path.join(root, INDEX)
-            raise Broken(f"{shown(path)} is damaged: {bad!r}", hint=AGAIN, path=path) from bad
-        return cls(root, edge, classes, *splits)
+            edge, classes = told["edge"], told["classes"]
+            if not _is_whole(edge) or edge < 1:
+                raise ValueError(f"edge {edge!r}")
+            if not isinstance(classes, list) or not all(isinstance(each, str) for each in classes):
+                raise ValueError("its classes are no names")
+            splits = [_rows(root, edge, len(classes), name, told[name]) for name in SPLITS]
+        except KeyError as missing:
+            raise _damaged(path, f"it has no {missing}") from missing
+        except (TypeError, ValueError, OverflowError) as bad:
+            raise _damaged(path, str(bad)) from bad
+        return cls(root, edge, tuple(classes), *splits)
 
     @property
     def splits(self) -> Iterator[tuple[str, Rows]]:
@@ -208,25 +215,55 @@ def _index(path: Path) -> Mapping[str, Any]:
         told = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as why:
         raise SpecError(f"{shown(path.parent)} has no {INDEX}", hint=AGAIN) from why
-    except (OSError, ValueError) as bad:
-        raise Broken(f"{shown(path)} cannot be read: {bad}", hint=AGAIN, path=str(path)) from bad
+    except OSError as why:
+        words = f"{shown(path)} cannot be read: {why.strerror}"
+        raise Broken(words, hint=AGAIN, path=str(path)) from why
+    except (ValueError, RecursionError) as bad:
+        raise _damaged(path, str(bad)) from bad
     if not isinstance(told, dict) or told.get("format") != FORMAT:
         raise SpecError(f"{shown(path)} is not an index of packed images", hint=AGAIN)
-    if told.get("schema", 0) > SCHEMA:
+    schema: Any = told.get("schema")
+    if not _is_whole(schema) or schema < 1:
+        raise _damaged(path, f"schema {schema!r}")
+    if schema > SCHEMA:
         raise NewerSchema(
-            f"{shown(path)} has schema {told['schema']}, and this scalewise reads up to {SCHEMA}",
+            f"{shown(path)} has schema {schema}, and this scalewise reads up to {SCHEMA}",
             hint="upgrade scalewise",
         )
     return told
 
 
-def _rows(root: str, edge: int, split: str, told: Mapping[str, Any]) -> Rows:
-    labels = np.asarray(told["labels"], dtype=np.int32)
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _damaged(path: Path, words: str) -> Broken:
+    return Broken(f"{shown(path)} is damaged: {words}", hint=AGAIN, path=str(path))
+
+
+def _labels(split: str, told: Any, classes: int) -> Labels:
+    """Return the labels of a split; refuse what are none of these classes."""
+    numbers = np.asarray(told)
+    if numbers.ndim != 1 or numbers.dtype.kind != "i":
+        raise ValueError(f"the labels of {split} are no row of whole numbers")
+    if not 0 <= numbers.min() <= numbers.max() < classes:
+        least, most = numbers.min(), numbers.max()
+        raise ValueError(f"{split} has labels from {least} to {most}, for {classes} classes")
+    return numbers.astype(np.int32)
+
+
+def _rows(root: str, edge: int, classes: int, split: str, told: Any) -> Rows:
+    if not isinstance(told, dict):
+        raise ValueError(f"{split} is no table")
+    labels = _labels(split, told["labels"], classes)
     layout = Layout(edge, len(labels), split)
     rows = Rows(root, layout, labels, told["checksums"])
     if [(each["name"], each["bytes"]) for each in told["files"]] != layout.files:
         raise ValueError(f"the files of {split} are not those of {len(labels)} images")
-    if len(rows.checksums) != len(layout.blocks) or told["block"] != layout.block:
+    sums = rows.checksums
+    if not isinstance(sums, list) or not all(isinstance(each, str) for each in sums):
+        raise ValueError(f"the checksums of {split} are no text")
+    if len(sums) != len(layout.blocks) or told["block"] != layout.block:
         raise ValueError(f"{split} has {len(rows.checksums)} checksums")
     for name, size in layout.files:
         path = os.path.join(root, name)

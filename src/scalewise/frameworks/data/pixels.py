@@ -10,6 +10,7 @@ that a camera noted is ignored, as torchvision's ImageFolder does.
 import io
 import os
 import random
+import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,7 +154,7 @@ def _opened(source: Origin) -> ImageFile.ImageFile:
     """Open an image by its first bytes, whatever its name says; only its head is read."""
     file: Any
     if isinstance(source, (Path, str)):
-        file = open(source, "rb")  # noqa: SIM115 - the image closes it
+        file = open(source, "rb", opener=_file)  # noqa: SIM115 - the image closes it
     else:
         file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
@@ -170,6 +171,15 @@ def _opened(source: Origin) -> ImageFile.ImageFile:
             file.close()
         raise
     return image
+
+
+def _file(path: str, flags: int) -> int:
+    """Open a file and nothing else: a pipe would have us wait for whoever writes into it."""
+    opened = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise ValueError("it is not a file")
+    return opened
 
 
 def _of_kind(head: bytes, file: Any) -> ImageFile.ImageFile:

@@ -78,6 +78,9 @@ def stream(path: Path) -> Stream:
 def vocabulary(tokens: Stream) -> int:
     """Return the largest token and one more; this reads the whole stream."""
     parts = range(0, len(tokens), STRIDE)
-    if min(int(tokens[n : n + STRIDE].min()) for n in parts) < 0:
-        raise SpecError("a token is below 0", hint="tokens count from 0")
+    least = min(int(tokens[n : n + STRIDE].min()) for n in parts)
+    if least < 0:
+        name = getattr(tokens, "filename", None)
+        where = shown(name) if name else "the stream"
+        raise SpecError(f"{where} has a token below 0: {least}", hint="tokens count from 0")
     return 1 + max(int(tokens[n : n + STRIDE].max()) for n in parts)

@@ -1,10 +1,12 @@
 """The worker's verb ``data``: what the lab asks for, and how far it is, line by line."""
 
 import json
+import os
 import signal
 import sys
 import time
 from pathlib import Path
+from threading import Thread
 from types import FrameType
 from typing import Any
 
@@ -12,11 +14,17 @@ from scalewise.errors import ScalewiseError, SpecError
 
 EVERY = 0.2
 """Seconds between two lines about how far it is."""
+ASKER = "SCALEWISE_ASKER"
+"""The process that wants the answer: without it nobody does."""
+TIDY = 300.0
+"""Seconds in which what is half-made is removed, once nobody wants it: a busy disk takes long."""
 
 
 def answer(asked: dict[str, Any]) -> int:
     """Do what is asked; the last line on stdout is the answer, those before say how far it is."""
     signal.signal(signal.SIGTERM, _leave)  # So that what is half-made is removed.
+    if asker := os.environ.get(ASKER):
+        Thread(target=_outlive_not, args=(int(asker),), daemon=True).start()
     said = 0.0
 
     def tell(done: int, total: int) -> None:
@@ -53,6 +61,15 @@ def _done(asked: dict[str, Any], tell: Any) -> dict[str, Any]:
 
 def _say(line: dict[str, Any]) -> None:
     print(json.dumps(line), flush=True)
+
+
+def _outlive_not(asker: int) -> None:
+    """End this process when the one that asked is gone, however it went."""
+    while os.getppid() == asker:
+        time.sleep(EVERY)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(TIDY)
+    os._exit(128 + signal.SIGTERM)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -26,9 +26,11 @@ def benched(asked: Mapping[str, Any], tell: Callable[[int, int], None]) -> dict[
     device, source = devices.bind(specs[0]), Source.of_run(specs[0])
     data = load(source, specs[0])
     rows: list[dict[str, Any]] = []
+    lost: set[str] = set()
     for spec in specs:
         tell(len(rows), len(specs))
-        first, *seconds = _timed(data, spec, device, asked["seconds"])
+        (first, *seconds), broken = _timed(data, spec, device, asked["seconds"])
+        lost |= broken
         rows.append({"workers": spec.workers, "first": first, "seconds": seconds})
     tell(len(rows), len(specs))
     return {
@@ -38,6 +40,7 @@ def benched(asked: Mapping[str, Any], tell: Callable[[int, int], None]) -> dict[
         "shape": [data.shape] if isinstance(data.shape, int) else list(data.shape),
         "batch": min(asked["batch"], len(data.train)),
         "rows": rows,
+        "left_out": sorted(lost),
     }
 
 
@@ -48,8 +51,13 @@ def _spec(asked: Mapping[str, Any], workers: int) -> RunSpec:
     return RunSpec.from_dict({**said, **rest, "workers": workers})
 
 
-def _timed(data: Data, spec: RunSpec, device: torch.device, most: float) -> list[float]:
-    """Return the seconds of each batch, until they are ``most`` after the first; two at least."""
+def _timed(
+    data: Data, spec: RunSpec, device: torch.device, most: float
+) -> tuple[list[float], set[str]]:
+    """Return the seconds of each batch, and the files that cannot be read.
+
+    It goes on until ``most`` seconds after the first; there are three at least.
+    """
     shards = Shards(len(data.train), spec, 0)
     began = last = time.perf_counter()
     feed = Feed(data, Order(shards, [], spec, shards.steps * LONG), spec, device)
@@ -68,4 +76,4 @@ def _timed(data: Data, spec: RunSpec, device: torch.device, most: float) -> list
         if len(seconds) == 1:
             began = now
     feed.close()
-    return seconds
+    return seconds, feed.broken

@@ -65,6 +65,11 @@ class Data:
     on_device: bool = False
     """Whether samples lie on the device already."""
 
+    @property
+    def skips(self) -> bool:
+        """Whether samples may turn out not to count: files of their own may be broken."""
+        return isinstance(self.train, Pictures)
+
     def blank(self, count: int) -> Batch:
         """Return a batch that teaches nothing, as it would travel."""
         if isinstance(self.shape, int):

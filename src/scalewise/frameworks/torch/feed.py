@@ -6,7 +6,8 @@ accelerator bytes travel out of pinned memory in a queue of their own, and
 become what the model sees over there.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from scalewise.frameworks.order import Indices, Shards
 from scalewise.frameworks.torch.data import Data
 from scalewise.frameworks.torch.device import module_of
-from scalewise.frameworks.torch.samples import Batch
+from scalewise.frameworks.torch.samples import IGNORED, Batch, Pictures
 from scalewise.spec import RunSpec
 
 
@@ -80,17 +81,24 @@ class Order(Sampler[Request]):
                 yield Request(one.epoch, one.checks, torch.from_numpy(indices))
 
 
-class Answers(Dataset[Batch]):
+Answer = tuple[Tensor, Tensor, list[str]]
+"""A batch, and the files that should have been in it and cannot be read."""
+
+
+class Answers(Dataset[Answer]):
     """The batch of a request, as it travels or as the model sees it."""
 
     def __init__(self, data: Data, *, finished: bool) -> None:
         self._data = data
         self._finish = data.finish.on(torch.device("cpu")) if finished else None
 
-    def __getitem__(self, request: Request) -> Batch:
+    def __getitem__(self, request: Request) -> Answer:
         samples = self._data.validation if request.checks else self._data.train
         inputs, labels = samples.batch(request.indices, request.epoch)
-        return (self._finish(inputs) if self._finish else inputs), labels
+        lost: list[str] = []
+        if isinstance(samples, Pictures):
+            lost = [samples.path(n) for n in request.indices[labels == IGNORED].tolist()]
+        return (self._finish(inputs) if self._finish else inputs), labels, lost
 
 
 class Feed:
@@ -99,7 +107,7 @@ class Feed:
     def __init__(self, data: Data, order: Order, spec: RunSpec, device: torch.device) -> None:
         self._order, self._device, self._finish = order, device, data.finish.on(device)
         travels = device.type == "cuda" and not data.on_device
-        self._loader: DataLoader[Batch] = DataLoader(
+        self._loader: DataLoader[Answer] = DataLoader(
             Answers(data, finished=device.type == "cpu"),
             batch_size=None,
             sampler=order,
@@ -113,13 +121,19 @@ class Feed:
         self._next: Pass | None = None
         self._left = 0
         """Batches of this pass that nobody has taken yet."""
+        self._losses: deque[int] = deque()
+        self.lost = 0
+        """Samples of the batch that was taken last which do not count: they cannot be read."""
+        self.broken: set[str] = set()
+        """The files of all such samples so far, and of a batch or two ahead."""
 
     def start(self, first: Pass) -> None:
         """Begin to make batches ready, of this pass at first."""
         self._order.first = first
         self._passes = self._order.passes()
         self._next, self._left = next(self._passes), 0
-        self._batches = iter(self._loader)
+        self._losses.clear()
+        self._batches = _sifted(iter(self._loader), self._losses, self.broken)
         if self._device.type != "cpu":
             self._batches = self._travels = Travels(self._batches, self._finish, self._device)
 
@@ -134,6 +148,7 @@ class Feed:
         """Return the next batch of the pass."""
         self._left -= 1
         inputs, labels = next(self._batches)
+        self.lost = self._losses.popleft()
         return inputs, labels
 
     def close(self) -> None:
@@ -143,6 +158,17 @@ class Feed:
     def ahead(self) -> bool:
         """Send the batch after this one on its way to an accelerator; say if there is one."""
         return self._travels is not None and self._travels.depart()
+
+
+def _sifted(answers: Iterable[Answer], losses: deque[int], broken: set[str]) -> Iterator[Batch]:
+    """Pass batches on, and keep what is said of files that cannot be read.
+
+    It knows nobody's feed: a feed that is let go must let go of its workers.
+    """
+    for inputs, labels, lost in answers:
+        broken.update(lost)
+        losses.append(len(lost))
+        yield inputs, labels
 
 
 class Travels:

@@ -79,7 +79,8 @@ class Rows:
 class Pictures:
     """Images in files of their own, decoded as they are asked for.
 
-    One that is broken is told and left out: its label says that it does not count.
+    One that is broken is told and left out: its label says that it does not count. So it may be
+    with all images of a batch.
     """
 
     def __init__(self, listing: Any, split: Any, edge: int, *, crop: Any, refuse: bool) -> None:
@@ -107,9 +108,13 @@ class Pictures:
                     raise
                 self._tell(index, broken)
                 rows[n], labels[n] = 0, IGNORED
-        if (labels == IGNORED).all():
-            raise Broken(f"all {len(labels)} images of a batch are broken, {path} among them")
         return inputs, labels
+
+    def path(self, index: int) -> str:
+        """Return the file of an image, as any terminal can print it."""
+        from scalewise.frameworks.data import shown
+
+        return shown(self._listing.path(self._split, index))
 
     def _tell(self, index: int, broken: Broken) -> None:
         if index not in self._told:

@@ -44,6 +44,8 @@ from scalewise.spec import RunSpec
 
 STACK = 1000
 """Losses kept one by one, on the device, before they are put together."""
+NAMED = 100
+"""Files that a rank names which it cannot read; its log has all."""
 
 
 @contextmanager
@@ -80,6 +82,8 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TorchSession"]:
         if device.type != "cpu":
             probe.use(devices.EventClock(device))
         yield training
+    if lost := training.left_out():
+        probe.note(left_out={"count": len(lost), "paths": lost[:NAMED]})
     with probe.span("shutdown"):
         training.close()
         dist.barrier()
@@ -139,7 +143,7 @@ class TorchSession:
         model = precise(synchronized(model, spec, device), spec)
         parameters = sum(each.numel() for each in model.parameters())
         strategy = plugins.load("strategies", spec.strategy, framework="torch")
-        task = Task(model, optimizer(spec))
+        task = Task(model, optimizer(spec), data.skips)
         self._parallel: Parallel = strategy(task, mesh, spec, **options_for(strategy, spec))
         self._model = self._parallel.model
         self._copies = spec.replicas * spec.degrees.tensor
@@ -148,13 +152,10 @@ class TorchSession:
         self._epoch, self._step = 0, 0
         self._losses: list[Tensor] = []
         self._stacked: list[Tensor] = []
-        sharers, place = spec.degrees.tensor * spec.degrees.pipeline, place_in_model(mesh)
-        self._plan = [
-            (len(range(place, sum(shards.counts(n)), sharers)), shards.weights(n))
-            for n in range(shards.steps)
-        ]
-        """Samples and weights of each step of an epoch; devices of one replica share its samples,
-        so that each is counted once."""
+        self._place = place_in_model(mesh)
+        self._sharers = spec.degrees.tensor * spec.degrees.pipeline
+        self._plan = [(sum(shards.counts(n)), shards.weights(n)) for n in range(shards.steps)]
+        """Samples of this replica and weights of each step of an epoch."""
         self._rates = Rates.of(spec, shards.steps, total)
         self._scaler = Scaler() if spec.precision == "fp16" else None
         self._taken = 0
@@ -178,9 +179,17 @@ class TorchSession:
 
     def _seen(self, steps: int) -> int:
         """Return the samples of this rank in so many steps: whole passes, and the begin of one."""
-        samples = [each for each, _ in self._plan]
+        samples = [self._counted(each) for each, _ in self._plan]
         passes, rest = divmod(steps, len(samples))
         return passes * sum(samples) + sum(samples[:rest])
+
+    def _counted(self, samples: int) -> int:
+        """Return this rank's part of a replica's samples, so that each is counted once."""
+        return len(range(self._place, samples, self._sharers))
+
+    def left_out(self) -> list[str]:
+        """Return the files that this rank was to learn from, or to validate on, and cannot read."""
+        return sorted(self._feed.broken)
 
     def compile(self) -> None:
         """Compile forward and backward on one batch that teaches nothing."""
@@ -218,6 +227,8 @@ class TorchSession:
             parallel.exchange.begin(whole=self._shards.whole(self._step))
         for micro, weight in enumerate(weights):
             inputs, labels = self._feed.take()
+            if weight:  # Else it is a sample that was only taken along.
+                samples -= self._feed.lost
             probe.lap("input")
             loss = parallel.forward_backward(
                 inputs, labels, weight * scale, probe, sync=micro == last
@@ -235,7 +246,7 @@ class TorchSession:
         if len(self._losses) == STACK:
             self._stack()
         self._step += 1
-        return samples
+        return self._counted(samples)
 
     def _learn(self, optimizer: Optimizer) -> None:
         """Do the optimizer's step, at the rate of this step, if its gradients are numbers."""
@@ -294,9 +305,9 @@ class TorchSession:
         return self._average.in_place() if self._average else nullcontext()
 
     @torch.no_grad()
-    def _validate(self) -> Quality:
+    def _validate(self) -> Quality | None:
         self._model.eval()
-        sums = torch.zeros(3, dtype=torch.float64, device=self._device)
+        sums = torch.zeros(4, dtype=torch.float64, device=self._device)
         evaluate = self._parallel.evaluate or (lambda inputs, labels: self._model(inputs))
         self._feed.begin(Pass(self._epoch, checks=True))
         for count in self._checked:
@@ -305,8 +316,13 @@ class TorchSession:
             if output is not None:
                 sums += _score(output[:count], labels[:count])
         dist.all_reduce(sums)
-        right, loss, places = sums.tolist()
-        return Quality(accuracy=right / places, loss=loss / places, samples=self._validation)
+        right, loss, places, expected = sums.tolist()
+        if not places:
+            if dist.get_rank() == 0:
+                say("validation     says nothing: none of its samples can be read")
+            return None
+        samples = round(self._validation * places / expected)
+        return Quality(accuracy=right / places, loss=loss / places, samples=samples)
 
     def close(self) -> None:
         """Let go of whoever loads data."""
@@ -436,8 +452,9 @@ class TorchSession:
 
 
 def _score(output: Tensor, labels: Tensor) -> Tensor:
-    """Return how many places are right, the sum of their losses, and their number."""
+    """Return how many places are right, the sum of losses, how many places count, and all."""
     right = (output.argmax(-1) == labels).sum()
     loss = cross_entropy(output.float().flatten(0, -2), labels.flatten(), reduction="sum")
     places = (labels != IGNORED).sum()
-    return torch.stack([right.double(), loss.double(), places.double()])
+    every = torch.full_like(places, labels.numel())
+    return torch.stack([each.double() for each in (right, loss, places, every)])

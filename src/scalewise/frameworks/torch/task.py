@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
+from scalewise import plugins
 from scalewise.errors import ScalewiseError, SpecError
 from scalewise.frameworks.torch import options_for, workload
 from scalewise.frameworks.torch.exchange import Exchange
+from scalewise.frameworks.torch.samples import IGNORED
 from scalewise.probe import Laps
 from scalewise.spec import RunSpec
 
@@ -28,10 +30,16 @@ class Task:
     model: nn.Module
     optimizer: partial[Optimizer]
     """Makes the run's optimizer of a list of parameters."""
+    skips: bool = False
+    """Whether labels may say that a sample does not count."""
 
     def loss(self, output: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss."""
-        return cross_entropy(output.float().flatten(0, -2), labels.flatten())
+        """Return the mean loss of the samples that count; where none does, it is 0."""
+        logits, truth = output.float().flatten(0, -2), labels.flatten()
+        if not self.skips:  # Counting takes a small step's device some time.
+            return cross_entropy(logits, truth)
+        total = cross_entropy(logits, truth, ignore_index=IGNORED, reduction="sum")
+        return total / (truth != IGNORED).sum().clamp(min=1)
 
     def forward(self, model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the model's output and the mean loss."""
@@ -78,9 +86,25 @@ def build(spec: RunSpec, shape: tuple[int, int, int] | int, classes: int) -> nn.
         samples = f"{shape} tokens" if isinstance(shape, int) else f"images of {shape}"
         raise SpecError(
             f"{spec.workload} cannot be built for {samples} "
-            f"with options {dict(spec.options)}: {bad}"
+            f"with options {dict(spec.options)}: {bad}",
+            hint=_way_to_look(str(spec.workload), shape, classes),
         ) from bad
     return model
+
+
+def _way_to_look(workload: str, shape: tuple[int, int, int] | int, classes: int) -> str:
+    """Return how to find out why a model cannot be built.
+
+    >>> _way_to_look("mine:net", 64, 10)
+    'call it in Python to see where: from mine import net; net(64, 10)'
+    """
+    module, colon, name = workload.partition(":")
+    if not colon or module in plugins.corner("libraries", "torch"):
+        return "look at its options, and at the size of what it sees: edge, length or data"
+    first = name.partition(".")[0]
+    return (
+        f"call it in Python to see where: from {module} import {first}; {name}({shape}, {classes})"
+    )
 
 
 STEPS: dict[str, dict[str, bool]] = {

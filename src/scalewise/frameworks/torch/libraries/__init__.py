@@ -17,12 +17,18 @@ from scalewise.checks import nearest
 from scalewise.errors import PluginError, SpecError
 
 Factory = Callable[..., nn.Module]
+WANTED = "a function that takes (shape, classes, **options) and returns a torch.nn.Module"
 
 
 def factory(workload: str) -> Factory:
     """Return what makes the model of this name; refuse a name that leads nowhere."""
     where, _, name = workload.partition(":")
     known = plugins.corner("libraries", "torch")
+    if not where:
+        raise PluginError(
+            f"workload {workload!r} says not where {name!r} lies",
+            hint=f"write MODULE:FUNCTION, or LIBRARY:NAME; libraries are: {', '.join(known)}",
+        )
     if where in known:
         of_library: Callable[[str], Factory] = plugins.load("libraries", where, framework="torch")
         made = of_library(name)
@@ -64,7 +70,8 @@ def _own(workload: str, known: list[str]) -> Factory:
         ) from missing
     except AttributeError as missing:
         raise PluginError(
-            f"workload {workload!r}: {where} has no {name!r}", hint=nearest(name, dir(module))
+            f"workload {workload!r}: {where} has no {name!r}",
+            hint=nearest(name, dir(module)) or f"name {WANTED}",
         ) from missing
     except Exception as broken:
         raise PluginError(
@@ -73,8 +80,8 @@ def _own(workload: str, known: list[str]) -> Factory:
         ) from broken
     if not callable(module):
         raise PluginError(
-            f"workload {workload!r} is no function",
-            hint="name one that takes (shape, classes, **options) and returns a torch.nn.Module",
+            f"workload {workload!r} is no function, but {type(module).__name__}: {module!r:.60}",
+            hint=f"name {WANTED}",
         )
     return module
 
@@ -96,11 +103,11 @@ def library(name: str) -> Any:
         ) from broken
 
 
-def unknown(where: str, name: str, known: list[str]) -> PluginError:
-    """Return the answer to a name that a library does not have."""
+def unknown(where: str, name: str, known: list[str], usual: str) -> PluginError:
+    """Return the answer to a name that a library does not have; a ``usual`` one is an example."""
     return PluginError(
         f"{where} has no model {name!r}; it has {len(known):,}",
-        hint=nearest(name, known) or f"for example {where}:{known[0]}",
+        hint=nearest(name, known) or f"for example {where}:{usual}",
     )
 
 
@@ -116,7 +123,12 @@ def giving_logits(model: nn.Module, workload: str) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise SpecError(
             f"workload {workload!r} makes {type(model).__name__}, not a torch.nn.Module",
-            hint="return the model from its function",
+            hint=f"name {WANTED}",
+        )
+    if next(model.parameters(), None) is None:
+        raise SpecError(
+            f"workload {workload!r} makes {type(model).__name__}, which has no parameters to learn",
+            hint=f"name {WANTED}",
         )
 
     def logits(module: nn.Module, inputs: Any, output: Any) -> Tensor:

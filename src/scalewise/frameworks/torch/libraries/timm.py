@@ -11,7 +11,7 @@ def model(name: str) -> Factory:
     """Return what makes timm's model of this name."""
     timm = library("timm")
     if not timm.is_model(name):
-        raise unknown("timm", name, timm.list_models())
+        raise unknown("timm", name, timm.list_models(), "resnet50")
 
     def build(shape: tuple[int, int, int], classes: int, **options: Any) -> nn.Module:
         channels, *edges = image(shape)

@@ -17,7 +17,7 @@ def model(name: str) -> Factory:
     models = library("torchvision").models
     known = models.list_models(module=models)
     if name not in known:
-        raise unknown("torchvision", name, known)
+        raise unknown("torchvision", name, known, "resnet50")
 
     def build(shape: tuple[int, int, int], classes: int, **options: Any) -> nn.Module:
         channels, height, width = image(shape)

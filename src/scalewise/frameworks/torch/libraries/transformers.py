@@ -51,7 +51,7 @@ def _config(transformers: Any, name: str) -> Any:
             ) from bad
     known = sorted(transformers.CONFIG_MAPPING.keys())
     if name not in known:
-        raise unknown("transformers", name, known)
+        raise unknown("transformers", name, known, "gpt2, or transformers:vit for images")
     return transformers.AutoConfig.for_model(name)
 
 
