@@ -50,18 +50,17 @@ class Everyone:
     """All processes of a run; the only one is alone with itself."""
 
     def __init__(self, strategy: Any, count: int) -> None:
-        self._strategy, self._count = strategy, count
-
-    def gather(self, numbers: Any) -> Any:
-        """Return what each process has, a row per process."""
-        mine = np.asarray(numbers)[None]
-        if self._count == 1:
-            return mine
+        self._count = count
 
         def told(row: Any) -> Any:
             return tf.distribute.get_replica_context().all_gather(row, axis=0)
 
-        return self._strategy.run(tf.function(told), args=(tf.constant(mine),)).numpy()
+        self._gather = tf.function(lambda row: strategy.run(told, args=(row,)))
+
+    def gather(self, numbers: Any) -> Any:
+        """Return what each process has, a row per process."""
+        mine = np.asarray(numbers)[None]
+        return mine if self._count == 1 else self._gather(tf.constant(mine)).numpy()
 
 
 def optimizer(spec: RunSpec) -> Any:
@@ -117,12 +116,13 @@ class TensorFlowSession:
             self._model = build(spec, data)
             self._optimizer = optimizer(spec)
             self._optimizer.build(self._model.trainable_variables)
+        _own_chance(self._model, parallel)
         self._one_step = tf.function(self._train)
         self._one_look = tf.function(self._evaluate)
         learnt = tf.function(self._learnt, jit_compile=True) if spec.compile else self._learnt
         self._forward_backward = learnt
         self._step, self._taken = 0, 0
-        self._losses: list[Any] = []
+        self._losses: list[float] = []
         passes, rest = divmod(steps, len(self._plan))
         self.outline = Outline(
             epochs=spec.epochs,
@@ -188,9 +188,7 @@ class TensorFlowSession:
             self._optimizer.learning_rate = self._rates.at(self._taken)
         batches = tuple(next(self._batches) for _ in range(self._spec.accumulate))
         probe.lap("input")
-        self._losses.append(self._one_step(batches))
-        if self._names[0].startswith("GPU"):
-            self.settle()
+        self._losses.append(float(self._one_step(batches)))
         probe.lap("step")
         samples = self._plan[self._step]
         self._step += 1
@@ -198,16 +196,13 @@ class TensorFlowSession:
         return samples
 
     def settle(self) -> None:
-        """Wait until the devices have done what they were asked."""
-        if self._losses:
-            self._losses[-1].numpy()
+        """Wait for nothing: a step ends when its loss is here."""
 
     def losses(self) -> list[float]:
         """Return the loss of each step since ``begin``, over all replicas."""
         if not self._losses:
             return []
-        mine = np.array([float(each) for each in self._losses])
-        return [round(float(loss), 9) for loss in self._everyone.gather(mine).sum(axis=0)]
+        return [round(float(loss), 9) for loss in self._everyone.gather(self._losses).sum(axis=0)]
 
     def validate(self) -> Quality:
         """Return the quality now, each validation sample counted once."""
@@ -249,6 +244,15 @@ class TensorFlowSession:
         """Write the weights once, in Keras's own format."""
         if 0 in self._parallel.replicas:
             self._model.save_weights(path.with_name("model.weights.h5"))
+
+
+def _own_chance(model: Any, parallel: Parallel) -> None:
+    """Have each replica leave out other units than the others: their seeds begin alike."""
+    for layer in model.layers:
+        if hasattr(layer, "seed_generator"):
+            states = parallel.strategy.experimental_local_results(layer.seed_generator.state.value)
+            for replica, own in zip(parallel.replicas, states):
+                own.assign_add(tf.constant([replica, 0], own.dtype))
 
 
 def _each_loss(output: Any, labels: Any) -> Any:
