@@ -53,7 +53,8 @@ class Everyone:
         self._count = count
 
         def told(row: Any) -> Any:
-            return tf.distribute.get_replica_context().all_gather(row, axis=0)
+            here = tf.identity(row)  # On the replica's device, which arguments do not tell.
+            return tf.distribute.get_replica_context().all_gather(here, axis=0)
 
         self._gather = tf.function(lambda row: strategy.run(told, args=(row,)))
 
