@@ -15,6 +15,7 @@ import pytest
 from environments import python_of
 from scalewise import frameworks
 from scalewise.errors import LaunchError, NoEngine, ScalewiseError, SpecError
+from scalewise.face import measure
 from scalewise.face import run as run_study
 from scalewise.frameworks.tensorflow import TensorFlow
 from scalewise.frameworks.tensorflow.meeting import meet
@@ -243,3 +244,40 @@ def test_a_rank_that_does_not_come_is_named():
         meet(0, 2, "localhost", port, patience=0.3)
     with pytest.raises(LaunchError, match="rank 1 found no rank 0"):
         meet(1, 2, "localhost", port, patience=0.3)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_fashion_mnist_is_learnt_as_well_as_with_torch(tmp_path):
+    """`make soak` installs the data: Debian's package dataset-fashion-mnist."""
+    same = {
+        "data": FASHION, "global_batch": 128, "epochs": 3, "optimizer": "adam", "lr": 0.001,
+        "vary": {"topology": ["1x2"]}, "repeats": 3,
+    }  # fmt: skip
+    found = {}
+    for framework, strategy in (
+        ("torch", "ddp"), ("tensorflow", "mirrored"), ("tensorflow", "multiworker"),
+    ):  # fmt: skip
+        question = a_study(**same, framework=framework, strategy=strategy)
+        folder = run_study(question, tmp_path / strategy).absolute()
+        seeds = [accuracy(read_run(folder / run.id, run)) for run in question.runs()]
+        assert [samples for _, samples in seeds] == [10_000] * 3
+        found[strategy] = sum(each for each, _ in seeds) / 3
+    assert min(found.values()) > 0.88
+    assert found["mirrored"] == pytest.approx(found["ddp"], abs=0.015)
+    assert found["multiworker"] == pytest.approx(found["ddp"], abs=0.015)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_resnet50v2_mirrored_on_one_two_and_four_devices_gives_a_table(tmp_path, monkeypatch):
+    own = tmp_path / "scalewise" / "engines.toml"
+    own.parent.mkdir()
+    own.write_text(f'tensorflow = "{python_of("tensorflow")}"\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    study = HERE.parent / "studies" / "cifar-resnet50v2.toml"
+    folder = run_study(study, tmp_path / "resnet", variant="mirrored-cpu")
+    points = measure(folder).points
+    assert [point.devices for point in points] == [1, 2, 4]
+    assert points[0].efficiency.value == 1
+    assert all(point.epoch_time.value > 0 and point.speedup.value > 0 for point in points)
