@@ -132,6 +132,43 @@ def test_weights_are_equal_on_all_replicas(tmp_path, strategy):
         np.testing.assert_array_equal(found[f"0.{name}"], found[f"1.{name}"])
 
 
+def test_other_ways_to_do_the_same_steps_learn_the_same(tmp_path):
+    base = {
+        "framework": "tensorflow", "workload": "mnist-cnn", "topology": "1x2", "epochs": 1,
+        "global_batch": 400, "lr": 0.05, "options": {"dropout": 0.0},
+    }  # fmt: skip
+    ways = [
+        {}, {"accumulate": 2}, {"compile": True}, {"precision": "bf16"},
+        {"options": {"dropout": 0.0, "prefetch": 0}}, {"remainder": "short"},
+        {"schedule": "cosine"},
+    ]  # fmt: skip
+    (tmp_path / "specs.json").write_text(json.dumps([{**base, **way} for way in ways]))
+    words = [str(HERE / "one_process.py"), str(tmp_path / "specs.json"), str(tmp_path / "out.json")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "KERAS_BACKEND": "tensorflow"}
+    subprocess.run([python_of("tensorflow"), *words], env=env, check=True, timeout=500)
+    plain, micro, compiled, rough, unhurried, short, slower = json.loads(
+        (tmp_path / "out.json").read_text()
+    )
+    assert plain["samples"] == [400] * 3
+    for same in (micro, compiled, unhurried):
+        assert same["samples"] == plain["samples"]
+        assert same["losses"] == pytest.approx(plain["losses"], rel=1e-4)
+    assert rough["losses"] == pytest.approx(plain["losses"], rel=1e-2)
+    assert rough["losses"] != pytest.approx(plain["losses"], rel=1e-7)
+    assert short["samples"] == [400, 400, 400, 238]
+    assert short["losses"][:3] == pytest.approx(plain["losses"], rel=1e-4)
+    assert slower["losses"][:2] == pytest.approx(plain["losses"][:2], rel=1e-4)
+    assert slower["losses"][2] != pytest.approx(plain["losses"][2], rel=1e-7)
+
+
+def test_a_kind_of_device_that_is_not_here_is_told(tmp_path):
+    question = a_study(batch=8, steps=1, device="cuda", vary={"topology": ["1x2"]})
+    with pytest.raises(ScalewiseError):
+        run_study(question, tmp_path)
+    (log,) = tmp_path.glob("*/log.txt")
+    assert "the study asks for cuda, and this TensorFlow finds no such device" in log.read_text()
+
+
 REFUSED = {
     "backend": "gloo", "workers": 2, "clip": 1.0, "ema": 0.9, "recompute": "full",
     "checkpoint_every": 5, "augment": "flip", "optimizer_step": "fused", "noise_every": 5,
