@@ -1,5 +1,6 @@
 """A training with TensorFlow, seen from one process: data, model, steps."""
 
+import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +45,7 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TensorFlowSessi
     yield training
     with probe.span("shutdown"):
         everyone.gather(np.zeros(1))  # Who leaves early ends the others.
+        gc.freeze()  # To take the graphs apart at the end would take seconds, for nothing.
 
 
 class Everyone:
