@@ -22,11 +22,15 @@ RESNETS = ("resnet152v2", "resnet50", "resnet50v2")
 VITS = ("vit", *(f"vit-{size}{patch}" for size in ["b", "h", "l", "s", "ti"] for patch in (14, 16)))
 WORKLOADS = (*GPTS, "mlp", "mnist-cnn", *RESNETS, *VITS)
 LIBRARIES = ("timm", "torchvision", "transformers")
+TENSORFLOW = {
+    "strategies": {"tensorflow.mirrored", "tensorflow.multiworker"},
+    "workloads": {"tensorflow.mnist-cnn", "tensorflow.resnet50v2", "tensorflow.resnet152v2"},
+}
 BUILT_IN = {
     "launchers": {"local", "slurm"},
-    "frameworks": {"fake", "torch"},
-    "strategies": {f"torch.{name}" for name in STRATEGIES},
-    "workloads": {f"torch.{name}" for name in WORKLOADS},
+    "frameworks": {"fake", "tensorflow", "torch"},
+    "strategies": {f"torch.{name}" for name in STRATEGIES} | TENSORFLOW["strategies"],
+    "workloads": {f"torch.{name}" for name in WORKLOADS} | TENSORFLOW["workloads"],
     "libraries": {f"torch.{name}" for name in LIBRARIES},
     "laws": set(LAWS),
 }
@@ -100,6 +104,8 @@ def test_without_torch_only_what_needs_it_is_missing():
         "slurm": "loaded",
         "fake": "loaded",
         "torch": "loaded",
+        "tensorflow": "loaded",
+        **{name: "loaded" for names in TENSORFLOW.values() for name in names},
         **dict.fromkeys(LAWS, "loaded"),
         **{f"torch.{name}": [needs.format("strategy", name), extra] for name in STRATEGIES},
         **{f"torch.{name}": [needs.format("workload", name), extra] for name in WORKLOADS},
@@ -142,7 +148,13 @@ def test_a_strangers_part_is_loaded_like_ours(registered):
             f"no workload named 'vit-h41' for framework 'torch'; there are: {', '.join(WORKLOADS)}",
             "did you mean 'vit-h14'?",
         ),
-        ("frameworks", "zzz", "", "no framework named 'zzz'; there are: fake, torch", ""),
+        (
+            "frameworks",
+            "zzz",
+            "",
+            "no framework named 'zzz'; there are: fake, tensorflow, torch",
+            "",
+        ),
         (
             "workloads",
             "mlp",

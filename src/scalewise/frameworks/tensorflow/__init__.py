@@ -1,0 +1,192 @@
+"""TensorFlow with Keras 3. This file imports neither: a run can be checked without them."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from scalewise import plugins
+from scalewise.checks import nearest
+from scalewise.errors import SpecError
+from scalewise.frameworks import Session, installed, too_few
+from scalewise.frameworks.place import find_place
+from scalewise.frameworks.source import Source
+from scalewise.frameworks.torch import options_for, options_of
+from scalewise.probe import HostClock, Probe
+from scalewise.spec import Parallelism, RunSpec
+
+OLDEST = (2, 16)
+"""Of TensorFlow's versions that we train with: the first that brings Keras 3."""
+PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tf-nightly")
+"""What TensorFlow may be installed as."""
+STARTS = {"mirrored": ("node",), "multiworker": ("plain", "srun", "mpirun")}
+"""How a strategy's processes are made: one that has all devices, or one for each."""
+READ = ("digits", "synthetic", "idx", "cifar")
+"""Kinds of data that fit into memory."""
+LEAST = {"resnet50v2": 32, "resnet152v2": 32}
+"""Pixels of a side that a workload needs."""
+
+
+class TensorFlow:
+    """Trains with TensorFlow: one process for a node's devices, or one for each device."""
+
+    def check(self, spec: RunSpec) -> None:
+        """Refuse a run that cannot work, before any rank starts."""
+        _refuse_older()
+        refuse_cluster(os.environ)
+        refuse_cluster(spec.env)
+        _refuse_start(spec)
+        _refuse_fields(spec)
+        _refuse_data(spec)
+        _check_options(spec)
+
+    def ranks(self, spec: RunSpec) -> Sequence[int]:
+        """This process is one rank, and its starter told which."""
+        refuse_cluster(os.environ)
+        place = find_place(os.environ)
+        if place is None or place.world != spec.ranks:
+            there = f"{place.started} started {place.world}" if place else "nobody started them"
+            raise SpecError(
+                f"{spec.topology} with {spec.strategy} needs {spec.ranks} processes, and {there}",
+                hint="`scalewise plan` shows the command that starts each",
+            )
+        return [place.rank]
+
+    def clock(self, spec: RunSpec) -> HostClock:
+        """The host's clock: a step ends when its loss is there."""
+        return HostClock()
+
+    def facts(self) -> dict[str, Any]:
+        """Return TensorFlow's version and devices."""
+        _quietly()
+        from scalewise.frameworks.tensorflow.devices import facts
+
+        return facts()
+
+    def session(self, spec: RunSpec, rank: int, probe: Probe) -> AbstractContextManager[Session]:
+        """Set up a training on this process's devices."""
+        _quietly()
+        from scalewise.frameworks.tensorflow.session import session
+
+        return session(spec, rank, probe)
+
+
+def _quietly() -> None:
+    """Have errors told and nothing else, and Keras compute with TensorFlow."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+
+
+def part(kind: plugins.Kind, name: str) -> Callable[..., Any]:
+    """Return one of this engine's strategies or workloads."""
+    found: Callable[..., Any] = plugins.load(kind, name, framework="tensorflow")
+    return found
+
+
+def refuse_cluster(env: Mapping[str, str]) -> None:
+    """Refuse a cluster that somebody else has described: its workers are not ours."""
+    if "TF_CONFIG" in env:
+        raise SpecError(
+            "TF_CONFIG is set already, and it would tell TensorFlow of other workers",
+            hint="unset TF_CONFIG: scalewise makes it from the ranks of a run",
+        )
+
+
+def _version() -> str:
+    for package in PACKAGES:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            continue
+    return installed(PACKAGES[0], extra="tensorflow")
+
+
+def _refuse_older() -> None:
+    there = _version()
+    if tuple(map(int, there.split(".")[:2])) < OLDEST:
+        raise SpecError(
+            f"training needs TensorFlow {'.'.join(map(str, OLDEST))}, and {there} is installed",
+            hint="pip install --upgrade tensorflow",
+        )
+    keras = installed("keras", extra="tensorflow")
+    if int(keras.split(".")[0]) < 3:
+        raise SpecError(
+            f"training needs Keras 3, and {keras} is installed", hint="pip install --upgrade keras"
+        )
+
+
+def _refuse_start(spec: RunSpec) -> None:
+    plugins.find("strategies", spec.strategy, framework="tensorflow")
+    starts = STARTS.get(spec.strategy, (spec.started_by,))
+    if spec.started_by not in starts:
+        each = "node" if starts[0] == "node" else "device"
+        raise SpecError(
+            f"{spec.strategy} needs one process per {each}, and start = {spec.start!r} makes none",
+            hint=f'leave start out, or write start = "{starts[0]}"',
+        )
+    if spec.strategy == "mirrored" and spec.topology.nodes > 1:
+        raise SpecError(
+            f"mirrored stays within a node, and this run has {spec.topology.nodes} of them",
+            hint='write strategy = "multiworker"',
+        )
+
+
+def _refuse_fields(spec: RunSpec) -> None:
+    """Refuse what a run may say and this engine does not do."""
+    usual = RunSpec(topology=spec.topology, batch=1, steps=1)
+    for name in (
+        "workers", "backend", "augment", "optimizer_step", "clip", "noise_every", "recompute",
+        "ema", "sync_batchnorm", "checkpoint_every", "resume",
+    ):  # fmt: skip
+        if getattr(spec, name) != getattr(usual, name):
+            raise SpecError(
+                f"the tensorflow framework has no {name}, and this run says "
+                f"{getattr(spec, name)!r}",
+                hint=f'leave {name} out, or write framework = "torch"',
+            )
+    if spec.parallelism != Parallelism():
+        raise SpecError("the tensorflow framework splits no model", hint="leave parallelism out")
+    if spec.compile == "blocks":
+        raise SpecError(
+            "TensorFlow compiles a model whole, and this run says blocks",
+            hint="write compile = true",
+        )
+    if spec.device == "xpu":
+        raise SpecError(
+            "the tensorflow framework computes on cpu or cuda, and this run says xpu",
+            hint="leave device out",
+        )
+
+
+def _refuse_data(spec: RunSpec) -> None:
+    source = Source.of_run(spec)
+    if source.kind not in READ or source.on_device:
+        raise SpecError(
+            f"the tensorflow framework does not read {spec.data!r}",
+            hint='give MNIST\'s idx files, CIFAR\'s batches, "digits" or "synthetic:10000"',
+        )
+    if source.count and source.count < spec.replicas:
+        raise too_few(source.count, spec.replicas)
+    assert not isinstance(source.shape, int)
+    least = LEAST.get(str(spec.workload), 1)
+    if min(source.shape[1:]) < least:
+        raise SpecError(
+            f"{spec.workload} needs images of {least} pixels a side, and these have "
+            f"{min(source.shape[1:])}",
+            hint=f"write edge = {least}",
+        )
+
+
+def _check_options(spec: RunSpec) -> None:
+    """Refuse options that neither the workload nor the strategy knows, or cannot take."""
+    parts = part("workloads", str(spec.workload)), part("strategies", spec.strategy)
+    known = [name for each in parts for name in options_of(each)]
+    for each in parts:
+        options_for(each, spec)
+    for key in spec.options:
+        if key not in known:
+            raise SpecError(
+                f"{spec.workload} with {spec.strategy} has no option {key!r}",
+                hint=nearest(key, known) or f"known are: {', '.join(known) or 'none'}",
+            )

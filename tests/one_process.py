@@ -1,0 +1,31 @@
+"""Plays several TensorFlow runs of one process one after the other, and leaves their losses.
+
+python one_process.py SPECS.json OUT.json
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from scalewise.frameworks.arrays import read
+from scalewise.frameworks.source import Source
+from scalewise.frameworks.tensorflow import devices, part
+from scalewise.frameworks.tensorflow.session import Everyone, TensorFlowSession
+from scalewise.frameworks.torch import options_for
+from scalewise.probe import Unwatched
+from scalewise.spec import RunSpec
+
+if __name__ == "__main__":
+    specs = [RunSpec.from_dict(each) for each in json.loads(Path(sys.argv[1]).read_text())]
+    names = devices.bind(specs[0])  # Once in a process.
+    found = []
+    for spec in specs:
+        strategy = part("strategies", spec.strategy)
+        parallel = strategy(spec, 0, names, **options_for(strategy, spec))
+        everyone = Everyone(parallel.strategy, 1)
+        session = TensorFlowSession(spec, read(Source.of_run(spec)), parallel, everyone, names)
+        session.trace()
+        session.begin(0)
+        samples = [session.step(Unwatched()) for _ in range(session.outline.steps)]
+        found.append({"samples": samples, "losses": session.losses()})
+    Path(sys.argv[2]).write_text(json.dumps(found))

@@ -1,0 +1,320 @@
+"""TensorFlow in an environment of its own, through the product's own launcher."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from environments import python_of
+from scalewise import frameworks
+from scalewise.errors import LaunchError, NoEngine, ScalewiseError, SpecError
+from scalewise.face import measure
+from scalewise.face import run as run_study
+from scalewise.frameworks.tensorflow import TensorFlow
+from scalewise.frameworks.tensorflow.meeting import meet
+from scalewise.record.read import read_run
+from scalewise.spec import RunSpec, StudySpec
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
+HERE = Path(__file__).parent
+FASHION = "/usr/share/datasets/fashion-mnist"
+
+
+def a_study(**changes):
+    """Return a study of the small network on the embedded digits, with TensorFlow's Python."""
+    whole = {key: changes.pop(key) for key in ("vary", "repeats") if key in changes}
+    run = {"workload": "mnist-cnn", "framework": "tensorflow", **changes}
+    engines = {"tensorflow": python_of("tensorflow")}
+    return StudySpec.from_dict({"name": "tf", "run": run, "engines": engines, **whole})
+
+
+def records(question, folder):
+    there = run_study(question, folder).absolute()
+    return {
+        (run.framework, run.strategy, run.topology.world): read_run(there / run.id, run)
+        for run in question.runs()
+    }
+
+
+def losses(record):
+    return [loss for line in record.ranks[0].lines for loss in line.get("losses", [])]
+
+
+def accuracy(record):
+    found = [line["validation"] for line in record.ranks[0].lines if "validation" in line]
+    return found[-1]["accuracy"], found[-1]["samples"]
+
+
+def counted(record):
+    """Return the steps of a rank and the samples of all of them."""
+    steps = {len(rank.steps.index) for rank in record.ranks}
+    return steps, sum(int(rank.steps.samples.sum()) for rank in record.ranks)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """The same global batch in torch and in TensorFlow, on one device and on two."""
+    same = {"global_batch": 60, "epochs": 4, "lr": 0.05, "options": {"dropout": 0.0}}
+    vary = {"topology": ["1x1", "1x2"]}
+    folder = tmp_path_factory.mktemp("runs")
+    found = records(a_study(**same, framework="torch", vary=vary), folder / "torch")
+    found |= records(a_study(**same, vary=vary), folder / "mirrored")
+    workers = a_study(**same, strategy="multiworker", vary={"topology": ["1x2"]})
+    return found | records(workers, folder / "multiworker")
+
+
+MIRRORED, TWO, WORKERS = (
+    ("tensorflow", "mirrored", 1),
+    ("tensorflow", "mirrored", 2),
+    ("tensorflow", "multiworker", 2),
+)
+
+
+@pytest.mark.parametrize("which", [MIRRORED, TWO, WORKERS])
+def test_it_takes_the_steps_and_samples_that_torch_takes(digits, which):
+    torch = digits["torch", "ddp", which[2]]
+    assert counted(digits[which]) == counted(torch) == ({4 * 23}, 4 * 23 * 60)
+    mine, theirs = accuracy(digits[which]), accuracy(torch)
+    assert mine[1] == theirs[1] == 359
+    assert mine[0] == pytest.approx(theirs[0], abs=0.03) and mine[0] > 0.9
+
+
+@pytest.mark.parametrize("which", [TWO, WORKERS])
+def test_two_devices_learn_what_one_learns(digits, which):
+    assert losses(digits[which]) == pytest.approx(losses(digits[MIRRORED]), rel=2e-3, abs=2e-4)
+    assert len(losses(digits[which])) == 4 * 23
+
+
+def test_a_fused_step_is_one_phase_and_its_exchange_is_not_known(digits):
+    from scalewise.analysis.measure.ledger import ledger
+
+    assert [*digits[TWO].ranks[0].steps.phases] == ["input", "step"]
+    assert len(digits[TWO].ranks) == 1 and len(digits[WORKERS].ranks) == 2
+    assert ledger(digits[TWO], 1).sync is None
+    assert ledger(digits[WORKERS], 1).sync is None
+    assert ledger(digits[MIRRORED], 1).exposed == 0
+
+
+@pytest.mark.parametrize("strategy", ["mirrored", "multiworker"])
+def test_weights_are_equal_on_all_replicas(tmp_path, strategy):
+    spec = RunSpec.from_dict(
+        {
+            "framework": "tensorflow", "strategy": strategy, "workload": "mnist-cnn",
+            "topology": "1x2", "batch": 20, "steps": 3, "data": "synthetic:100",
+        }
+    )  # fmt: skip
+    (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    env = {
+        **os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "WORLD_SIZE": str(spec.ranks),
+        "MASTER_ADDR": "localhost", "MASTER_PORT": str(port),
+    }  # fmt: skip
+    command = [python_of("tensorflow"), str(HERE / "replicas.py"), str(tmp_path / "spec.json")]
+    out = [tmp_path / f"{rank}.npz" for rank in range(spec.ranks)]
+    playing = [
+        subprocess.Popen([*command, str(each)], env={**env, "RANK": str(n), "LOCAL_RANK": str(n)})
+        for n, each in enumerate(out)
+    ]
+    assert [each.wait(500) for each in playing] == [0] * spec.ranks
+    found = {name: value for each in out for name, value in np.load(each).items()}
+    names = {name.partition(".")[2] for name in found}
+    assert len(names) >= 8 and len(found) == 2 * len(names)
+    for name in names:
+        np.testing.assert_array_equal(found[f"0.{name}"], found[f"1.{name}"])
+
+
+def test_other_ways_to_do_the_same_steps_learn_the_same(tmp_path):
+    base = {
+        "framework": "tensorflow", "workload": "mnist-cnn", "topology": "1x2", "epochs": 1,
+        "global_batch": 400, "lr": 0.05, "options": {"dropout": 0.0},
+    }  # fmt: skip
+    ways = [
+        {}, {"accumulate": 2}, {"compile": True}, {"precision": "bf16"},
+        {"options": {"dropout": 0.0, "prefetch": 0}}, {"remainder": "short"},
+        {"schedule": "cosine"},
+    ]  # fmt: skip
+    (tmp_path / "specs.json").write_text(json.dumps([{**base, **way} for way in ways]))
+    words = [str(HERE / "one_process.py"), str(tmp_path / "specs.json"), str(tmp_path / "out.json")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "KERAS_BACKEND": "tensorflow"}
+    subprocess.run([python_of("tensorflow"), *words], env=env, check=True, timeout=500)
+    plain, micro, compiled, rough, unhurried, short, slower = json.loads(
+        (tmp_path / "out.json").read_text()
+    )
+    assert plain["samples"] == [400] * 3
+    for same in (micro, compiled, unhurried):
+        assert same["samples"] == plain["samples"]
+        assert same["losses"] == pytest.approx(plain["losses"], rel=1e-4)
+    assert rough["losses"] == pytest.approx(plain["losses"], rel=1e-2)
+    assert rough["losses"] != pytest.approx(plain["losses"], rel=1e-7)
+    assert short["samples"] == [400, 400, 400, 238]
+    assert short["losses"][:3] == pytest.approx(plain["losses"], rel=1e-4)
+    assert slower["losses"][:2] == pytest.approx(plain["losses"][:2], rel=1e-4)
+    assert slower["losses"][2] != pytest.approx(plain["losses"][2], rel=1e-7)
+
+
+def test_a_kind_of_device_that_is_not_here_is_told(tmp_path):
+    question = a_study(batch=8, steps=1, device="cuda", vary={"topology": ["1x2"]})
+    with pytest.raises(ScalewiseError):
+        run_study(question, tmp_path)
+    (log,) = tmp_path.glob("*/log.txt")
+    assert "the study asks for cuda, and this TensorFlow finds no such device" in log.read_text()
+
+
+REFUSED = {
+    "backend": "gloo", "workers": 2, "clip": 1.0, "ema": 0.9, "recompute": "full",
+    "checkpoint_every": 5, "augment": "flip", "optimizer_step": "fused", "noise_every": 5,
+    "sync_batchnorm": True, "resume": "runs/other",
+}  # fmt: skip
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """The engine, as if it were installed here."""
+    there = {"tensorflow": "2.21.0", "keras": "3.12.0"}
+    monkeypatch.setattr(frameworks, "version", there.__getitem__)
+    monkeypatch.setattr(frameworks.tensorflow, "version", there.__getitem__)
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    return there
+
+
+def a_tf_run(**changes):
+    values = {"framework": "tensorflow", "workload": "mnist-cnn", "topology": "1x2", "epochs": 1}
+    rest = {} if "global_batch" in changes else {"batch": 8}
+    return RunSpec.from_dict({**values, "data": "synthetic:64", **rest, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        *(({name: value}, f"has no {name}") for name, value in REFUSED.items()),
+        ({"topology": "2x1"}, "mirrored stays within a node"),
+        ({"start": "plain"}, "mirrored needs one process per node"),
+        ({"strategy": "multiworker", "start": "node"}, "multiworker needs one process per device"),
+        ({"parallelism": {"tensor": 2}}, "splits no model"),
+        ({"compile": "blocks"}, "compiles a model whole"),
+        ({"device": "xpu"}, "computes on cpu or cuda"),
+        ({"data": "synthetic-on-device:64"}, "does not read"),
+        ({"data": "tokens:64"}, "does not read"),
+        ({"data": "synthetic:1"}, "1 samples do not reach for 2 replicas"),
+        ({"workload": "resnet50v2"}, "needs images of 32 pixels a side, and these have 28"),
+        ({"options": {"prefetch": -1}}, "prefetch must be a whole number from 0"),
+        ({"options": {"drop": 1}}, "has no option 'drop'"),
+        ({"env": {"TF_CONFIG": "{}"}}, "TF_CONFIG is set already"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_before_anything_starts(engine, changes, words):
+    TensorFlow().check(a_tf_run())
+    with pytest.raises(ScalewiseError, match=words) as refused:
+        TensorFlow().check(a_tf_run(**changes))
+    assert refused.value.hint
+
+
+def test_a_cluster_described_outside_is_refused(engine, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["elsewhere:1"]}}')
+    with pytest.raises(SpecError, match="TF_CONFIG is set already") as refused:
+        TensorFlow().check(a_tf_run(strategy="multiworker"))
+    assert "unset TF_CONFIG" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tensorflow": "2.15.1"}, "needs TensorFlow 2.16, and 2.15.1 is installed"),
+        ({"keras": "2.15.0"}, "needs Keras 3, and 2.15.0 is installed"),
+    ],
+)
+def test_older_versions_are_refused(engine, changes, words):
+    engine.update(changes)
+    with pytest.raises(SpecError, match=words) as refused:
+        TensorFlow().check(a_tf_run())
+    assert "pip install --upgrade" in refused.value.hint
+
+
+def test_a_batch_that_does_not_divide_is_refused():
+    with pytest.raises(SpecError, match="global_batch 65 does not divide over 2 replicas"):
+        a_tf_run(global_batch=65)
+
+
+def test_an_engine_that_is_not_installed_is_told_with_what_to_install(monkeypatch):
+    def nowhere(package):
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setattr(frameworks, "version", nowhere)
+    monkeypatch.setattr(frameworks.tensorflow, "version", nowhere)
+    with pytest.raises(NoEngine, match="needs tensorflow, which is not installed") as refused:
+        TensorFlow().check(a_tf_run())
+    assert "scalewise[tensorflow]" in refused.value.hint
+
+
+def test_processes_learn_each_others_addresses():
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    found = {}
+
+    def come(rank):
+        found[rank] = meet(rank, 3, "localhost", port, patience=20)
+
+    ranks = [threading.Thread(target=come, args=(rank,)) for rank in (2, 1, 0)]
+    for each in ranks:
+        each.start()
+    for each in ranks:
+        each.join()
+    assert found[0] == found[1] == found[2]
+    assert len({*found[0]}) == 3 and all(place.startswith("127.0.0.1:") for place in found[0])
+
+
+def test_a_rank_that_does_not_come_is_named():
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    with pytest.raises(LaunchError, match=r"ranks \[1\] did not come"):
+        meet(0, 2, "localhost", port, patience=0.3)
+    with pytest.raises(LaunchError, match="rank 1 found no rank 0"):
+        meet(1, 2, "localhost", port, patience=0.3)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_fashion_mnist_is_learnt_as_well_as_with_torch(tmp_path):
+    """`make soak` installs the data: Debian's package dataset-fashion-mnist."""
+    same = {
+        "data": FASHION, "global_batch": 128, "epochs": 3, "optimizer": "adam", "lr": 0.001,
+        "vary": {"topology": ["1x2"]}, "repeats": 3,
+    }  # fmt: skip
+    found = {}
+    for framework, strategy in (
+        ("torch", "ddp"), ("tensorflow", "mirrored"), ("tensorflow", "multiworker"),
+    ):  # fmt: skip
+        question = a_study(**same, framework=framework, strategy=strategy)
+        folder = run_study(question, tmp_path / strategy).absolute()
+        seeds = [accuracy(read_run(folder / run.id, run)) for run in question.runs()]
+        assert [samples for _, samples in seeds] == [10_000] * 3
+        found[strategy] = sum(each for each, _ in seeds) / 3
+    assert min(found.values()) > 0.88
+    assert found["mirrored"] == pytest.approx(found["ddp"], abs=0.015)
+    assert found["multiworker"] == pytest.approx(found["ddp"], abs=0.015)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_resnet50v2_mirrored_on_one_two_and_four_devices_gives_a_table(tmp_path, monkeypatch):
+    own = tmp_path / "scalewise" / "engines.toml"
+    own.parent.mkdir()
+    own.write_text(f'tensorflow = "{python_of("tensorflow")}"\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    study = HERE.parent / "studies" / "cifar-resnet50v2.toml"
+    folder = run_study(study, tmp_path / "resnet", variant="mirrored-cpu")
+    points = measure(folder).points
+    assert [point.devices for point in points] == [1, 2, 4]
+    assert points[0].efficiency.value == 1
+    assert all(point.epoch_time.value > 0 and point.speedup.value > 0 for point in points)
