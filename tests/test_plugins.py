@@ -22,12 +22,15 @@ RESNETS = ("resnet152v2", "resnet50", "resnet50v2")
 VITS = ("vit", *(f"vit-{size}{patch}" for size in ["b", "h", "l", "s", "ti"] for patch in (14, 16)))
 WORKLOADS = (*GPTS, "mlp", "mnist-cnn", *RESNETS, *VITS)
 LIBRARIES = ("timm", "torchvision", "transformers")
+ENGINES_OWN = tuple(f"deepspeed.zero{stage}" for stage in range(4))
+TAKEN = ("deepspeed.*",)
+"""Engines that take all parts of torch."""
 BUILT_IN = {
     "launchers": {"local", "slurm"},
-    "frameworks": {"fake", "torch"},
-    "strategies": {f"torch.{name}" for name in STRATEGIES},
-    "workloads": {f"torch.{name}" for name in WORKLOADS},
-    "libraries": {f"torch.{name}" for name in LIBRARIES},
+    "frameworks": {"deepspeed", "fake", "torch"},
+    "strategies": {f"torch.{name}" for name in STRATEGIES} | set(ENGINES_OWN),
+    "workloads": {f"torch.{name}" for name in WORKLOADS} | set(TAKEN),
+    "libraries": {f"torch.{name}" for name in LIBRARIES} | set(TAKEN),
     "laws": set(LAWS),
 }
 WITHOUT_TORCH = """
@@ -40,6 +43,8 @@ told = {}
 for kind in plugins.KINDS:
     for name in plugins.available(kind):
         framework, _, short = name.partition(".") if "." in name else ("", "", name)
+        if short == plugins.ALL:
+            continue
         try:
             plugins.load(kind, short, framework=framework)
             told[name] = "loaded"
@@ -100,6 +105,14 @@ def test_without_torch_only_what_needs_it_is_missing():
         "slurm": "loaded",
         "fake": "loaded",
         "torch": "loaded",
+        "deepspeed": "loaded",
+        **{
+            name: [
+                needs.format("strategy", name.partition(".")[2]),
+                f"pip install 'scalewise[{name.partition('.')[0]}]'",
+            ]
+            for name in ENGINES_OWN
+        },
         **dict.fromkeys(LAWS, "loaded"),
         **{f"torch.{name}": [needs.format("strategy", name), extra] for name in STRATEGIES},
         **{f"torch.{name}": [needs.format("workload", name), extra] for name in WORKLOADS},
@@ -142,7 +155,13 @@ def test_a_strangers_part_is_loaded_like_ours(registered):
             f"no workload named 'vit-h41' for framework 'torch'; there are: {', '.join(WORKLOADS)}",
             "did you mean 'vit-h14'?",
         ),
-        ("frameworks", "zzz", "", "no framework named 'zzz'; there are: fake, torch", ""),
+        (
+            "frameworks",
+            "zzz",
+            "",
+            "no framework named 'zzz'; there are: deepspeed, fake, torch",
+            "",
+        ),
         (
             "workloads",
             "mlp",
@@ -165,6 +184,24 @@ def test_a_part_of_one_framework_is_not_found_in_another(registered):
     registered("strategies", torch__ddp="a:b", jax__ddp="c:d", torchlike__ddp="e:f")
     assert plugins.find("strategies", "ddp", framework="jax").value == "c:d"
     assert plugins.find("strategies", "ddp", framework="torch").value == "a:b"
+
+
+def test_an_engine_may_take_all_parts_of_another(monkeypatch):
+    points = {
+        "frameworks": [("torch", "a:Torch"), ("mine", "b:Mine")],
+        "workloads": [("torch.mlp", "a:mlp"), ("torch.vit", "a:vit"), ("mine.*", "a:Torch"),
+                      ("mine.vit", "b:vit")],
+    }  # fmt: skip
+
+    def entry_points(*, group):
+        kind = group.removeprefix("scalewise.")
+        return [EntryPoint(name, value, group) for name, value in points[kind]]
+
+    monkeypatch.setattr(plugins, "entry_points", entry_points)
+    found = {name: point.value for name, point in plugins.corner("workloads", "mine").items()}
+    assert found == {"mlp": "a:mlp", "vit": "b:vit"}
+    with pytest.raises(PluginError, match="'mine'; there are: mlp, vit"):
+        plugins.find("workloads", "*", framework="mine")
 
 
 def test_two_packages_with_one_name_are_refused(registered):
