@@ -1,6 +1,6 @@
 """Whether engines that train PyTorch's models train the same model as DDP does: one launch.
 
-    torchrun --nproc-per-node=2 tests/alike.py FILE.json
+    torchrun --nproc-per-node=2 tests/alike.py FILE.json    (or horovodrun)
 
 The file names the runs, in rows: ``{"base": {…}, "cells": {NAME: {…}}, "ways": [{…}, …]}``. In
 each cell DDP and then every way train a few steps on the same batches; rank 0 leaves in the file
@@ -8,6 +8,7 @@ how far their losses and weights are from DDP's, and the weights of ranks from e
 """
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from scalewise.frameworks.place import take_place
 from scalewise.frameworks.source import Source
 from scalewise.frameworks.torch.data import load
 from scalewise.frameworks.torch.session import TorchSession
@@ -74,6 +76,7 @@ def main() -> None:
     """Compare all ways in all cells, and leave the answer of rank 0."""
     file = Path(sys.argv[1])
     asked = json.loads(file.read_text())
+    take_place(os.environ)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=120))
     dist.barrier()

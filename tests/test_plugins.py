@@ -22,12 +22,12 @@ RESNETS = ("resnet152v2", "resnet50", "resnet50v2")
 VITS = ("vit", *(f"vit-{size}{patch}" for size in ["b", "h", "l", "s", "ti"] for patch in (14, 16)))
 WORKLOADS = (*GPTS, "mlp", "mnist-cnn", *RESNETS, *VITS)
 LIBRARIES = ("timm", "torchvision", "transformers")
-ENGINES_OWN = tuple(f"deepspeed.zero{stage}" for stage in range(4))
-TAKEN = ("deepspeed.*",)
+ENGINES_OWN = (*(f"deepspeed.zero{stage}" for stage in range(4)), "horovod.allreduce")
+TAKEN = ("deepspeed.*", "horovod.*")
 """Engines that take all parts of torch."""
 BUILT_IN = {
     "launchers": {"local", "slurm"},
-    "frameworks": {"deepspeed", "fake", "torch"},
+    "frameworks": {"deepspeed", "fake", "horovod", "torch"},
     "strategies": {f"torch.{name}" for name in STRATEGIES} | set(ENGINES_OWN),
     "workloads": {f"torch.{name}" for name in WORKLOADS} | set(TAKEN),
     "libraries": {f"torch.{name}" for name in LIBRARIES} | set(TAKEN),
@@ -106,6 +106,7 @@ def test_without_torch_only_what_needs_it_is_missing():
         "fake": "loaded",
         "torch": "loaded",
         "deepspeed": "loaded",
+        "horovod": "loaded",
         **{
             name: [
                 needs.format("strategy", name.partition(".")[2]),
@@ -159,7 +160,7 @@ def test_a_strangers_part_is_loaded_like_ours(registered):
             "frameworks",
             "zzz",
             "",
-            "no framework named 'zzz'; there are: deepspeed, fake, torch",
+            "no framework named 'zzz'; there are: deepspeed, fake, horovod, torch",
             "",
         ),
         (

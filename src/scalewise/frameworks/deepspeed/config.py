@@ -26,6 +26,7 @@ def config(spec: RunSpec) -> dict[str, Any]:
     told: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": spec.batch,
         "gradient_accumulation_steps": spec.accumulate,
+        "gradient_clipping": spec.clip or 0.0,  # Left to itself, it clips to a norm of 1.
         "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,
     }
@@ -39,6 +40,4 @@ def config(spec: RunSpec) -> dict[str, Any]:
         told["zero_force_ds_cpu_optimizer"] = False
     if spec.precision in ("bf16", "fp16"):
         told[spec.precision] = {"enabled": True}
-    if spec.clip is not None:
-        told["gradient_clipping"] = spec.clip
     return told

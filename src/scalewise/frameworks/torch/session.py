@@ -418,7 +418,8 @@ class TorchSession:
 
     def traffic(self) -> dict[str, Any] | None:
         """Return what this rank exchanged in the step that was counted."""
-        return self._traffic.found
+        alone = self._spec.topology.world == 1
+        return self._traffic.found if alone or not self._parallel.unseen else None
 
     def _averaged(self, shapes: Mapping[str, Any]) -> dict[str, Tensor]:
         """Return the average to be filled, if the checkpoint has one; else it begins here."""

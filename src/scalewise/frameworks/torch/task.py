@@ -70,6 +70,8 @@ class Parallel:
     """Whether the optimizer's step also unscales and clips, as the step of an engine does."""
     gathered: Callable[[], AbstractContextManager[None]] = nullcontext
     """Makes ``model`` whole on every rank while it is entered."""
+    unseen: bool = False
+    """Whether ranks exchange past PyTorch's collectives, where nobody counts what they send."""
 
 
 def build(spec: RunSpec, shape: tuple[int, int, int] | int, classes: int) -> nn.Module:
