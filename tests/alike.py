@@ -2,9 +2,10 @@
 
     torchrun --nproc-per-node=2 tests/alike.py FILE.json    (or horovodrun)
 
-The file names the runs, in rows: ``{"base": {…}, "cells": {NAME: {…}}, "ways": [{…}, …]}``. In
-each cell DDP and then every way train a few steps on the same batches; rank 0 leaves in the file
-how far their losses and weights are from DDP's, and the weights of ranks from each other.
+The file names the runs: ``{"base": {…}, "cells": {NAME: {…}}, "ways": [{…}, …]}``. In each cell,
+which may have ``ways`` of its own, DDP and then every way train a few steps on the same batches;
+rank 0 leaves in the file how far their losses and weights are from DDP's, and the weights of ranks
+from each other.
 """
 
 import json
@@ -83,9 +84,12 @@ def main() -> None:
     rows = []
     for cell, changes in asked["cells"].items():
         run = {**asked["base"], **changes}
+        ways = run.pop("ways", asked["ways"])
         like = train(run)
-        for way in asked["ways"]:
-            row = {"cell": cell, **way, **compare(train({**run, **way}), like)}
+        for way in ways:
+            options = {**run["options"], **way.get("options", {})}
+            found = train({**run, **way, "options": options})
+            row = {"cell": cell, **way, **compare(found, like)}
             rows.append(row)
             if dist.get_rank() == 0:
                 print(row, flush=True)

@@ -9,10 +9,19 @@ from typing import Any
 from scalewise.launch import parcel
 
 
+def _environment(engine: str) -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "scalewise" / "envs" / engine
+
+
+def ready(engine: str) -> bool:
+    """Say whether an engine's environment was made to its end."""
+    return (_environment(engine) / ".ready").exists()
+
+
 def python_of(engine: str) -> str:
     """Return the Python of an engine's environment."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    python = cache / "scalewise" / "envs" / engine / "bin" / "python"
+    python = _environment(engine) / "bin" / "python"
     assert python.exists(), f"{engine} has no environment yet: make test-engines builds it"
     return str(python)
 

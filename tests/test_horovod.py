@@ -29,11 +29,10 @@ def of_horovod(**changes):
 
 @pytest.fixture(scope="module")
 def python():
-    """Return Horovod's Python, where its wheel was built."""
-    try:
-        return environments.python_of("horovod")
-    except AssertionError:
+    """Return Horovod's Python, where its wheel was built and installed."""
+    if not environments.ready("horovod"):
         pytest.skip("Horovod has no environment: make horovod builds its wheel")
+    return environments.python_of("horovod")
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +106,7 @@ def test_all_settings_end_with_the_weights_of_ddp(python, tmp_path):
             {"framework": "horovod", "strategy": "allreduce"},
             {
                 "framework": "horovod", "strategy": "allreduce",
-                "options": {"dropout": 0.0, "compression": "fp16"},
+                "options": {"compression": "fp16"},
             },
         ],
     }  # fmt: skip
