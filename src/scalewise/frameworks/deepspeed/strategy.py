@@ -46,7 +46,7 @@ def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec, *, offload: str = "
     def gathered() -> AbstractContextManager[None]:
         if stage_of(spec) < 3:
             return nullcontext()
-        from deepspeed.zero import GatheredParameters
+        from deepspeed.runtime.zero import GatheredParameters
 
         whole: AbstractContextManager[None] = GatheredParameters(list(task.model.parameters()))
         return whole
