@@ -64,7 +64,6 @@ def compare(found: Trained, like: Trained) -> dict[str, Any]:
     """Return how far a training is from another."""
     return {
         "loss": max(abs(a - b) for a, b in zip(found.losses, like.losses, strict=True)),
-        "learned": found.losses[0] - found.losses[-1],
         "weights": (found.weights - like.weights).abs().max().item(),
         "apart": found.apart,
         "accuracy": found.accuracy - like.accuracy,
