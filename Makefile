@@ -9,7 +9,7 @@ WORKER := $(addprefix src/scalewise/,errors.py checks.py plugins.py spec record/
 # Two files of tests at a time, in the order of tests/conftest.py.
 PAIR := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test check types types-of-worker test-training test-scripts test-engines test-slurm test-browser bench bench-prediction soak clean
+.PHONY: install demo test check types types-of-worker test-training test-scripts test-engines horovod test-slurm test-browser bench bench-prediction soak clean
 
 install: $(READY)
 
@@ -57,15 +57,28 @@ test-scripts: .venv/.libraries  ## Whole training scripts under the watcher; ins
 
 # Engines rarely share an environment. Theirs outlive the checkout: they take minutes to make.
 ENVS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/scalewise/envs
-ENGINES := $(basename $(notdir $(wildcard engines/*.txt)))
+WHEELS := $(dir $(ENVS))wheels
+# Its build takes minutes and a compiler, so that it is asked for by name.
+UNBUILT := $(if $(wildcard $(WHEELS)/horovod-*.whl),,horovod)
+ENGINES := $(filter-out $(UNBUILT),$(basename $(notdir $(wildcard engines/*.txt))))
 
-$(ENVS)/%/.ready: engines/%.txt
+# What NAME.late names is built where the rest of its environment is already there.
+.SECONDEXPANSION:
+$(ENVS)/%/.ready: engines/%.txt $$(wildcard engines/$$*.late)
 	test -x $(ENVS)/$*/bin/python || $(PYTHON) -m venv $(ENVS)/$*
 	$(ENVS)/$*/bin/python -m pip install --quiet --disable-pip-version-check -r engines/$*.txt
+	test ! -e engines/$*.late || DS_BUILD_OPS=0 $(ENVS)/$*/bin/python -m pip install --quiet \
+		--disable-pip-version-check --no-build-isolation --find-links $(WHEELS) -r engines/$*.late
 	touch $@
 
 test-engines: $(READY) $(ENGINES:%=$(ENVS)/%/.ready)  ## TensorFlow, JAX and their like, each in its own environment.
 	$(BIN)/python -m pytest -m "engines and not soak" --durations 12 $(PAIR)
+	$(if $(UNBUILT),@echo "Horovod was not run: $(WHEELS) has no wheel of it; make horovod builds one")
+
+horovod:  ## Horovod's wheel, built against today's PyTorch: 5 minutes on a quiet machine.
+	test -x $(ENVS)/horovod/bin/python || $(PYTHON) -m venv $(ENVS)/horovod
+	$(ENVS)/horovod/bin/python -m pip install --quiet --disable-pip-version-check -r engines/horovod.txt
+	engines/horovod.sh $(ENVS)/horovod/bin/python $(WHEELS)
 
 SLURM := slurm-wlm munge iproute2 python3-venv openmpi-bin libpmix-dev shellcheck slurmdbd slurm-wlm-mysql-plugin mariadb-server podman runc
 

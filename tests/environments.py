@@ -1,12 +1,42 @@
 """The environments of engines, which ``make test-engines`` builds outside of the checkout."""
 
+import json
 import os
+import subprocess
 from pathlib import Path
+from typing import Any
+
+from scalewise.launch import parcel
+
+
+def _environment(engine: str) -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "scalewise" / "envs" / engine
+
+
+def ready(engine: str) -> bool:
+    """Say whether an engine's environment was made to its end."""
+    return (_environment(engine) / ".ready").exists()
 
 
 def python_of(engine: str) -> str:
     """Return the Python of an engine's environment."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    python = cache / "scalewise" / "envs" / engine / "bin" / "python"
+    python = _environment(engine) / "bin" / "python"
     assert python.exists(), f"{engine} has no environment yet: make test-engines builds it"
     return str(python)
+
+
+def compare(starter: list[str], asked: dict[str, Any], folder: Path) -> list[Any]:
+    """Hold an engine's ways to train against DDP, in its environment; return the rows."""
+    file = folder / "asked.json"
+    file.write_text(json.dumps(asked))
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "SCALEWISE_UNWATCHED": "1"}
+    env["PYTHONPATH"] = str(parcel.pack(folder))
+    script = str(Path(__file__).parent / "alike.py")
+    done = subprocess.run(
+        [*starter, script, str(file)],
+        env=env, capture_output=True, text=True, timeout=800, check=False,
+    )  # fmt: skip
+    assert not done.returncode, done.stdout + done.stderr
+    rows: list[Any] = json.loads(file.read_text())["rows"]
+    return rows

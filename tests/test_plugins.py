@@ -26,12 +26,17 @@ TENSORFLOW = {
     "strategies": {"tensorflow.mirrored", "tensorflow.multiworker"},
     "workloads": {"tensorflow.mnist-cnn", "tensorflow.resnet50v2", "tensorflow.resnet152v2"},
 }
+ENGINES_OWN = (*(f"deepspeed.zero{stage}" for stage in range(4)), "horovod.allreduce")
+TAKEN = {"deepspeed.*", "horovod.*"}
+"""Engines that take all parts of torch."""
 BUILT_IN = {
     "launchers": {"local", "slurm"},
-    "frameworks": {"fake", "tensorflow", "torch"},
-    "strategies": {f"torch.{name}" for name in STRATEGIES} | TENSORFLOW["strategies"],
-    "workloads": {f"torch.{name}" for name in WORKLOADS} | TENSORFLOW["workloads"],
-    "libraries": {f"torch.{name}" for name in LIBRARIES},
+    "frameworks": {"deepspeed", "fake", "horovod", "tensorflow", "torch"},
+    "strategies": {f"torch.{name}" for name in STRATEGIES}
+    | {*ENGINES_OWN}
+    | TENSORFLOW["strategies"],
+    "workloads": {f"torch.{name}" for name in WORKLOADS} | TAKEN | TENSORFLOW["workloads"],
+    "libraries": {f"torch.{name}" for name in LIBRARIES} | TAKEN,
     "laws": set(LAWS),
 }
 WITHOUT_TORCH = """
@@ -44,6 +49,8 @@ told = {}
 for kind in plugins.KINDS:
     for name in plugins.available(kind):
         framework, _, short = name.partition(".") if "." in name else ("", "", name)
+        if short == plugins.ALL:
+            continue
         try:
             plugins.load(kind, short, framework=framework)
             told[name] = "loaded"
@@ -106,6 +113,15 @@ def test_without_torch_only_what_needs_it_is_missing():
         "torch": "loaded",
         "tensorflow": "loaded",
         **{name: "loaded" for names in TENSORFLOW.values() for name in names},
+        "deepspeed": "loaded",
+        "horovod": "loaded",
+        **{
+            name: [
+                needs.format("strategy", name.partition(".")[2]),
+                f"pip install 'scalewise[{name.partition('.')[0]}]'",
+            ]
+            for name in ENGINES_OWN
+        },
         **dict.fromkeys(LAWS, "loaded"),
         **{f"torch.{name}": [needs.format("strategy", name), extra] for name in STRATEGIES},
         **{f"torch.{name}": [needs.format("workload", name), extra] for name in WORKLOADS},
@@ -153,6 +169,7 @@ def test_a_strangers_part_is_loaded_like_ours(registered):
             "zzz",
             "",
             "no framework named 'zzz'; there are: fake, tensorflow, torch",
+            "no framework named 'zzz'; there are: deepspeed, fake, horovod, tensorflow, torch",
             "",
         ),
         (
@@ -177,6 +194,24 @@ def test_a_part_of_one_framework_is_not_found_in_another(registered):
     registered("strategies", torch__ddp="a:b", jax__ddp="c:d", torchlike__ddp="e:f")
     assert plugins.find("strategies", "ddp", framework="jax").value == "c:d"
     assert plugins.find("strategies", "ddp", framework="torch").value == "a:b"
+
+
+def test_an_engine_may_take_all_parts_of_another(monkeypatch):
+    points = {
+        "frameworks": [("torch", "a:Torch"), ("mine", "b:Mine")],
+        "workloads": [("torch.mlp", "a:mlp"), ("torch.vit", "a:vit"), ("mine.*", "a:Torch"),
+                      ("mine.vit", "b:vit")],
+    }  # fmt: skip
+
+    def entry_points(*, group):
+        kind = group.removeprefix("scalewise.")
+        return [EntryPoint(name, value, group) for name, value in points[kind]]
+
+    monkeypatch.setattr(plugins, "entry_points", entry_points)
+    found = {name: point.value for name, point in plugins.corner("workloads", "mine").items()}
+    assert found == {"mlp": "a:mlp", "vit": "b:vit"}
+    with pytest.raises(PluginError, match="'mine'; there are: mlp, vit"):
+        plugins.find("workloads", "*", framework="mine")
 
 
 def test_two_packages_with_one_name_are_refused(registered):

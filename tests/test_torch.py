@@ -253,7 +253,7 @@ def _host():
 def test_what_an_older_pytorch_has_not_is_refused_before_any_rank_starts(
     changes, installed, said, monkeypatch
 ):
-    monkeypatch.setattr("scalewise.frameworks.torch.version", lambda name: installed)
+    monkeypatch.setattr("scalewise.frameworks.version", lambda name: installed)
     usual = {"workload": "gpt", "data": "tokens:100x16", "batch": 8, "steps": 5, "topology": "1x1"}
     run = RunSpec.from_dict({**usual, **changes})
     with pytest.raises(SpecError, match=said):

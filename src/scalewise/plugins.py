@@ -2,7 +2,9 @@
 
 Built-in parts register as entry points in ``pyproject.toml``, exactly as a
 stranger's do. A part that belongs to one framework is registered under
-``<framework>.<name>`` (``torch.ddp``); users write the short name.
+``<framework>.<name>`` (``torch.ddp``); users write the short name. An engine
+that trains the models of another takes all of its parts of a kind at once, by
+its name: ``"deepspeed.*" = "scalewise.frameworks.torch:Torch"``.
 """
 
 from functools import cache
@@ -22,6 +24,8 @@ ONE_OF: dict[Kind, str] = {
     "libraries": "library",
     "laws": "law",
 }
+ALL = "*"
+"""Stands for all parts of the framework that such an entry names."""
 
 
 @cache
@@ -55,11 +59,16 @@ def find(kind: Kind, name: str, *, framework: str = "") -> EntryPoint:
 def corner(kind: Kind, framework: str) -> dict[str, EntryPoint]:
     """Return the parts of one framework by their short names; all parts, if none is given."""
     prefix = f"{framework}." if framework else ""
-    return {
+    own = {
         full.removeprefix(prefix): point
         for full, point in available(kind).items()
         if full.startswith(prefix)
     }
+    if not framework or ALL not in own:
+        return own
+    whole = own.pop(ALL).value
+    there = [name for name, point in available("frameworks").items() if point.value == whole]
+    return {part: point for name in there for part, point in corner(kind, name).items()} | own
 
 
 def lies_elsewhere(workload: str, framework: str) -> bool:

@@ -214,7 +214,8 @@ def _processes(run: RunSpec, home: Path, python: str) -> list[Process]:
         return [(worker, _place(rank, run.ranks, each)) for rank in range(run.ranks)]
     if run.started_by == "horovodrun":
         hosts = ("-np", str(topology.world), "-H", f"localhost:{topology.world}")
-        return [((str(Path(python).parent / "horovodrun"), *hosts, "--gloo", *worker), {})]
+        starter = str(Path(python).parent / "horovodrun")
+        return [((starter, *hosts, "--gloo", *worker), _meeting())]
     agent = (python, "-m", "torch.distributed.run", *_agent(run))
     return [((*agent, *worker[1:]), {})] * topology.nodes
 
@@ -224,9 +225,13 @@ def _place(rank: int, ranks: int, each: int) -> dict[str, str]:
     told = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank % each, "LOCAL_WORLD_SIZE": each}
     return {
         **{name: str(value) for name, value in told.items()},
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": PORT,
+        **_meeting(),
     }
+
+
+def _meeting() -> dict[str, str]:
+    """Return where the ranks meet."""
+    return {"MASTER_ADDR": "localhost", "MASTER_PORT": PORT}
 
 
 def _agent(run: RunSpec) -> tuple[str, ...]:

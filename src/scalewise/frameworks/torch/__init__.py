@@ -22,6 +22,8 @@ OLDEST = (2, 4)
 """Of PyTorch's versions that we train with."""
 ANY_SIZE = ("mlp", "mnist-cnn")
 """Workloads that take every image: a plain run of them is checked without PyTorch."""
+STARTS = ("torchrun", "srun", "mpirun")
+"""What makes one process per device; the first does unless the study says otherwise."""
 
 
 class Torch:
@@ -29,12 +31,7 @@ class Torch:
 
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""
-        _refuse_older(spec, installed("torch", extra="torch"))
-        if spec.started_by not in ("torchrun", "srun", "mpirun"):
-            raise SpecError(
-                f"a torch run needs one process per device, and start = {spec.start!r} makes one",
-                hint='leave start out, or write start = "torchrun"',
-            )
+        refuse_start(spec)
         if spec.parallelism.shard > 1 and spec.strategy not in ("fsdp", "hsdp"):
             raise SpecError(
                 f"{spec.strategy} shards nothing, and this run says shard {spec.parallelism.shard}",
@@ -45,33 +42,7 @@ class Torch:
                 "noise_every compares the gradients of whole replicas, which ddp and zero1 have",
                 hint="leave noise_every out, or strategy and parallelism",
             )
-        if spec.device == "cpu" and spec.backend in ("nccl", "xccl"):
-            raise SpecError(
-                f'{spec.backend} is for accelerators, and this run says device = "cpu"',
-                hint="leave backend out",
-            )
-        source = Source.of_run(spec)
-        if source.count and source.count < spec.replicas:
-            raise too_few(source.count, spec.replicas)
-        if source.on_device and spec.workers:
-            raise SpecError(
-                "what lies on the device already needs no workers, and this run has "
-                f"{spec.workers} per rank",
-                hint="leave workers out",
-            )
-        if spec.options:
-            _check_options(spec)
-        by_blocks = spec.recompute != "none" or spec.compile == "blocks"
-        of_tokens = isinstance(source.shape, int)
-        split = spec.degrees.degree > 1
-        sized = spec.workload not in ANY_SIZE
-        if sized or split or by_blocks or of_tokens or spec.options or spec.sync_batchnorm:
-            from scalewise.frameworks.torch.splits import refuse_impossible
-
-            refuse_impossible(spec)
-        if spec.resume:
-            there = checkpoints.find(Path(spec.resume).expanduser())
-            checkpoints.refuse_another_model(there, spec, options_for(workload(spec), spec))
+        refuse_unfit(spec)
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         """This process is one rank, and its starter told which."""
@@ -101,6 +72,48 @@ class Torch:
         return session(spec, rank, probe)
 
 
+def refuse_start(spec: RunSpec, starts: Sequence[str] = STARTS) -> None:
+    """Refuse a PyTorch that is not there or too old, and starts but of one process per device."""
+    _refuse_older(spec, installed("torch", extra="torch"))
+    if spec.started_by not in starts:
+        raise SpecError(
+            f"a {spec.framework} run needs one process per device, and start = {spec.start!r} "
+            "makes one",
+            hint=f'leave start out, or write start = "{starts[0]}"',
+        )
+
+
+def refuse_unfit(spec: RunSpec) -> None:
+    """Refuse what no training of PyTorch's models can do, whoever does its steps."""
+    if spec.device == "cpu" and spec.backend in ("nccl", "xccl"):
+        raise SpecError(
+            f'{spec.backend} is for accelerators, and this run says device = "cpu"',
+            hint="leave backend out",
+        )
+    source = Source.of_run(spec)
+    if source.count and source.count < spec.replicas:
+        raise too_few(source.count, spec.replicas)
+    if source.on_device and spec.workers:
+        raise SpecError(
+            "what lies on the device already needs no workers, and this run has "
+            f"{spec.workers} per rank",
+            hint="leave workers out",
+        )
+    if spec.options:
+        _check_options(spec)
+    by_blocks = spec.recompute != "none" or spec.compile == "blocks"
+    of_tokens = isinstance(source.shape, int)
+    split = spec.degrees.degree > 1
+    sized = spec.workload not in ANY_SIZE
+    if sized or split or by_blocks or of_tokens or spec.options or spec.sync_batchnorm:
+        from scalewise.frameworks.torch.splits import refuse_impossible
+
+        refuse_impossible(spec)
+    if spec.resume:
+        there = checkpoints.find(Path(spec.resume).expanduser())
+        checkpoints.refuse_another_model(there, spec, options_for(workload(spec), spec))
+
+
 def _check_options(spec: RunSpec) -> None:
     """Refuse options that neither the workload nor the strategy knows, or cannot take."""
     model, strategy = workload(spec), _strategy(spec)
@@ -127,7 +140,7 @@ def workload(spec: RunSpec) -> Callable[..., Any]:
 
 
 def _strategy(spec: RunSpec) -> Callable[..., Any]:
-    found: Callable[..., Any] = plugins.load("strategies", spec.strategy, framework="torch")
+    found: Callable[..., Any] = plugins.load("strategies", spec.strategy, framework=spec.framework)
     return found
 
 

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from scalewise.frameworks.torch.device import EventClock
@@ -25,9 +25,9 @@ class Arrivals:
 
     def __init__(self, spec: RunSpec, model: nn.Module, device: torch.device) -> None:
         self._clock: Clock = HostClock() if device.type == "cpu" else EventClock(device)
-        # What is split comes in other ways, and in pieces.
-        self._wanted = spec.degrees.degree == 1
         self._parameters = [each for each in model.parameters() if each.requires_grad]
+        # What is split comes in other ways, and in pieces; what an engine shares out is empty.
+        self._wanted = spec.degrees.degree == 1 and all(map(Tensor.numel, self._parameters))
         self._kept: list[Any] = []
         """Handles of the hooks, and the nodes of the graph that hold them."""
         self._step = -1

@@ -142,7 +142,7 @@ class TorchSession:
             flops, uncounted = operations(model, data.shape, spec.batch)
         model = precise(synchronized(model, spec, device), spec)
         parameters = sum(each.numel() for each in model.parameters())
-        strategy = plugins.load("strategies", spec.strategy, framework="torch")
+        strategy = plugins.load("strategies", spec.strategy, framework=spec.framework)
         task = Task(model, optimizer(spec), data.skips)
         self._parallel: Parallel = strategy(task, mesh, spec, **options_for(strategy, spec))
         self._model = self._parallel.model
@@ -157,7 +157,9 @@ class TorchSession:
         self._plan = [(sum(shards.counts(n)), shards.weights(n)) for n in range(shards.steps)]
         """Samples of this replica and weights of each step of an epoch."""
         self._rates = Rates.of(spec, shards.steps, total)
-        self._scaler = Scaler() if spec.precision == "fp16" else None
+        ours = not self._parallel.complete
+        self._scaler = Scaler() if spec.precision == "fp16" and ours else None
+        self._clip = spec.clip if ours else None
         self._taken = 0
         self._held: dict[str, int] | None = None
         self._average = Average(self._model, spec.ema) if spec.ema else None
@@ -262,8 +264,8 @@ class TorchSession:
                 scale = f"the scale is now {self._scaler.scale:g}"
                 say(f"step {self._taken} is left out: its gradients overflowed; {scale}")
         if fine:
-            if self._spec.clip is not None:
-                clip(parameters_of(optimizer), self._spec.clip, self._mesh)
+            if self._clip is not None:
+                clip(parameters_of(optimizer), self._clip, self._mesh)
             optimizer.step()
             if self._average:
                 self._average.update()
@@ -433,7 +435,8 @@ class TorchSession:
 
     def traffic(self) -> dict[str, Any] | None:
         """Return what this rank exchanged in the step that was counted."""
-        return self._traffic.found
+        alone = self._spec.topology.world == 1
+        return self._traffic.found if alone or not self._parallel.unseen else None
 
     def _averaged(self, shapes: Mapping[str, Any]) -> dict[str, Tensor]:
         """Return the average to be filled, if the checkpoint has one; else it begins here."""
@@ -442,7 +445,7 @@ class TorchSession:
 
     def save(self, path: Path) -> None:
         """Write the weights once, under the serial model's own names."""
-        with self._to_show():
+        with self._to_show(), self._parallel.gathered():
             weights = whole_weights(self._model, self._mesh)
             if weights is not None:
                 draft = path.with_suffix(".part")

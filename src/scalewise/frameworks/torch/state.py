@@ -20,6 +20,9 @@ def parameters_of(optimizer: Optimizer) -> list[Tensor]:
 
 def held(optimizer: Optimizer) -> dict[str, int]:
     """Return the bytes of parameters, of their gradients, and of what the optimizer remembers."""
+    if hasattr(optimizer, "held"):  # An engine's own: it knows where they lie.
+        own: dict[str, int] = optimizer.held()
+        return own
     parameters = parameters_of(optimizer)
     inner: Any = getattr(optimizer, "optim", optimizer)  # ZeRO keeps its part in another one.
     remembered = [value for each in inner.state.values() for value in each.values()]

@@ -1,6 +1,7 @@
 """What a workload gives to training, and what a strategy makes of it."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -73,6 +74,12 @@ class Parallel:
     where there is none, ``model`` itself does."""
     exchange: Exchange | None = None
     """What stands between replicas, where they exchange whole gradients."""
+    complete: bool = False
+    """Whether the optimizer's step also unscales and clips, as the step of an engine does."""
+    gathered: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Makes ``model`` whole on every rank while it is entered."""
+    unseen: bool = False
+    """Whether ranks exchange past PyTorch's collectives, where nobody counts what they send."""
 
 
 def build(spec: RunSpec, shape: tuple[int, int, int] | int, classes: int) -> nn.Module:

@@ -1,0 +1,108 @@
+"""Horovod: PyTorch's models, their gradients averaged by Horovod's own ring.
+
+The real package and this one have the same name; imports are absolute, so they never meet. This
+file imports neither torch nor it: a run can be checked without them.
+"""
+
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+from scalewise.errors import NoEngine, SpecError
+from scalewise.frameworks import Session, installed
+from scalewise.frameworks.torch import Torch, refuse_start, refuse_unfit
+from scalewise.probe import HostClock, Probe
+from scalewise.spec import RunSpec
+
+OLDEST = (0, 28)
+"""Of Horovod's versions that we train with."""
+STARTS = ("horovodrun",)
+EXTENSION = "mpi_lib*.so"
+"""What Horovod compiles for PyTorch, where it is built with it."""
+
+
+class Horovod:
+    """Trains PyTorch's workloads with Horovod's optimizer, one process per device."""
+
+    def __init__(self) -> None:
+        self._torch = Torch()
+
+    def check(self, spec: RunSpec) -> None:
+        """Refuse a run that cannot work, before any rank starts."""
+        _refuse_older(installed("horovod", extra="horovod"))
+        _refuse_unbuilt()
+        refuse_start(spec, STARTS)
+        _refuse_unstarted(spec)
+        _refuse_unknown(spec)
+        refuse_unfit(spec)
+
+    def ranks(self, spec: RunSpec) -> Sequence[int]:
+        """This process is one rank, and its starter told which."""
+        return self._torch.ranks(spec)
+
+    def clock(self, spec: RunSpec) -> HostClock:
+        """The host's clock; the session changes to the device's where there is one."""
+        return self._torch.clock(spec)
+
+    def facts(self) -> dict[str, Any]:
+        """Return Horovod's version, and what PyTorch sees of this machine."""
+        version = installed("horovod", extra="horovod")
+        facts = self._torch.facts()
+        return {**facts, "name": "horovod", "version": version, "torch": facts["version"]}
+
+    def session(self, spec: RunSpec, rank: int, probe: Probe) -> AbstractContextManager[Session]:
+        """Set up a training on this rank's device."""
+        return self._torch.session(spec, rank, probe)
+
+
+def _refuse_older(version: str) -> None:
+    if tuple(map(int, version.split(".")[:2])) < OLDEST:
+        least = ".".join(map(str, OLDEST))
+        raise SpecError(
+            f"training needs Horovod {least}, and {version} is installed",
+            hint="make horovod, in a checkout of scalewise, builds one",
+        )
+
+
+def _refuse_unbuilt() -> None:
+    """Refuse a Horovod that was built before PyTorch was there, or without it."""
+    home = find_spec("horovod")
+    places = home.submodule_search_locations if home else None
+    if not any(next(Path(place, "torch").glob(EXTENSION), None) for place in places or ()):
+        raise NoEngine(
+            "this Horovod was built without its PyTorch extension",
+            hint="build it where PyTorch is installed, with HOROVOD_WITH_PYTORCH=1: "
+            "make horovod, in a checkout of scalewise, does",
+        )
+
+
+def _refuse_unstarted(spec: RunSpec) -> None:
+    """Refuse a run whose ranks nobody can start: one alone needs no starter."""
+    beside = Path(sys.executable).with_name("horovodrun")
+    if spec.topology.world > 1 and not which(beside):
+        raise SpecError(
+            f"there is no horovodrun beside {sys.executable}",
+            hint="pip install --force-reinstall horovod there, or name another Python: "
+            '[engines] horovod = "envs/horovod/bin/python"',
+        )
+
+
+def _refuse_unknown(spec: RunSpec) -> None:
+    """Refuse what Horovod is not asked for here."""
+    asked = {
+        "parallelism": spec.degrees.degree > 1,
+        "compile": bool(spec.compile),
+        "noise_every": bool(spec.noise_every),
+        "checkpoint_every": spec.checkpoint_every is not None,
+        "resume": spec.resume is not None,
+    }
+    for field, wanted in asked.items():
+        if wanted:
+            raise SpecError(
+                f"{field} does not go together with horovod yet",
+                hint=f'leave {field} out, or write framework = "torch"',
+            )

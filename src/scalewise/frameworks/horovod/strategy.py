@@ -1,0 +1,86 @@
+"""Horovod's all-reduce: gradients are averaged one by one, as backward brings them.
+
+What is left of the exchange when backward ends is waited for, and told as ``sync``. Horovod
+exchanges in a thread of its own and past PyTorch's collectives, so that its bytes are not counted.
+PyTorch's ranks meet as well, beside Horovod's: losses and validation are put together there.
+"""
+
+import os
+from typing import Any, cast
+
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.optim import Optimizer
+
+from scalewise.errors import PluginError
+from scalewise.frameworks.horovod.settings import AS_HOROVOD_DOES, Settings
+from scalewise.frameworks.torch.blocks import recompute
+from scalewise.frameworks.torch.task import Parallel, Task
+from scalewise.probe import Laps
+from scalewise.spec import RunSpec
+
+
+def parallelize(
+    task: Task, mesh: DeviceMesh, spec: RunSpec, *, settings: Settings = AS_HOROVOD_DOES
+) -> Parallel:
+    """Replicate the model; Horovod's optimizer averages the gradients of the replicas."""
+    recompute(task.model, spec)
+    hvd = _joined(settings)
+    hvd.broadcast_parameters(task.model.state_dict(), root_rank=0)
+    optimizer = hvd.DistributedOptimizer(
+        task.optimizer(task.model.parameters()),
+        named_parameters=task.model.named_parameters(),
+        compression=getattr(hvd.Compression, settings.compression),
+        backward_passes_per_step=spec.accumulate,
+    )
+
+    def forward_backward(
+        inputs: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
+    ) -> Tensor:
+        _, loss = task.forward(task.model, inputs, labels)
+        if weight != 1.0:
+            loss = loss * weight
+        probe.lap("forward")
+        loss.backward()  # type: ignore[no-untyped-call]
+        probe.lap("backward")
+        if sync and mesh.size() > 1:
+            optimizer.synchronize()
+            probe.lap("sync")
+        return loss.detach()
+
+    learner = cast(Optimizer, Synchronized(optimizer))
+    return Parallel(task.model, learner, forward_backward, unseen=True)
+
+
+def _joined(settings: Settings) -> Any:
+    """Return Horovod, joined with the other ranks."""
+    os.environ.update(settings.variables())
+    try:
+        import horovod.torch as hvd
+    except ImportError as missing:
+        raise PluginError(
+            f"Horovod cannot be used with this PyTorch: {missing}",
+            hint="it must be built anew for each version of PyTorch: make horovod, in a "
+            "checkout of scalewise, does",
+        ) from missing
+    if not hvd.is_initialized():
+        hvd.init()
+    return hvd
+
+
+class Synchronized:
+    """Horovod's optimizer, whose gradients were put together before its step."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+        self.param_groups = optimizer.param_groups
+        self.state = optimizer.state
+
+    def step(self) -> None:
+        """Update the weights without another exchange."""
+        with self._optimizer.skip_synchronize():
+            self._optimizer.step()
+
+    def zero_grad(self) -> None:
+        """Let the gradients go."""
+        self._optimizer.zero_grad()
