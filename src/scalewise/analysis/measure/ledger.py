@@ -75,7 +75,7 @@ def ledger(record: RunRecord, first: int) -> Ledger | None:
     }
     absent = np.full((len(steps), len(shared)), np.nan)
     columns = {"sync": absent, "hidden": absent, **columns}
-    if len(steps) == 1:  # Alone, a rank waits for nobody.
+    if record.spec.topology.world == 1:  # Alone, a device waits for nobody.
         columns["sync"] = np.nan_to_num(columns["sync"])
     sync_known = not np.isnan(columns["sync"]).any(axis=0).all()
     needed = [name for name in columns if name != "hidden" and (sync_known or name != "sync")]
