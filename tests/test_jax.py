@@ -13,7 +13,8 @@ import torch
 import environments
 from builders import a_run
 from scalewise import face
-from scalewise.errors import SpecError
+from scalewise.errors import LaunchError, SpecError
+from scalewise.frameworks.jax import COUNT, Jax, variables
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
 from scalewise.frameworks.torch.models.vit import vit
 from scalewise.launch import parcel
@@ -220,7 +221,8 @@ def test_what_cannot_work_is_refused_in_a_sentence(python, tmp_path):
         assert (answer is None) == (problem is None), (said, answer)
         if problem:
             assert problem in answer["problem"] and "Traceback" not in answer["problem"], said
-            assert answer["hint"] or "cannot be built" in answer["problem"], said
+            told = ("there are: ", "cannot be built")  # What there is, or what does not fit.
+            assert answer["hint"] or any(each in answer["problem"] for each in told), said
 
 
 def test_a_batch_that_does_not_divide_is_refused_before():
@@ -234,3 +236,99 @@ def test_without_jax_its_runs_are_left_out_with_the_line_that_installs_it(tmp_pa
     (answer,) = ask("check", str(tmp_path / "runs.json"))
     assert answer["absent"] and "needs jax, which is not installed" in answer["problem"]
     assert "pip install 'scalewise[jax]'" in answer["hint"]
+
+
+def test_a_kind_of_device_that_is_not_here_ends_the_run_with_a_sentence(python, tmp_path):
+    question = a_study(python, batch=8, steps=3, device="cuda", vary={"topology": ["1x1"]})
+    with pytest.raises(LaunchError, match="the study asks for cuda, and this JAX finds no such"):
+        face.run(question, tmp_path)
+
+
+FEWER = """
+import os
+from scalewise.frameworks.jax import variables
+from scalewise.frameworks.jax.device import find
+from scalewise.spec import RunSpec
+
+said = {"framework": "jax", "workload": "mnist-cnn", "batch": 8, "steps": 3}
+os.environ.update(variables(RunSpec.from_dict({**said, "topology": "1x2"}), {"XLA_FLAGS": ""}))
+assert len(find(RunSpec.from_dict({**said, "topology": "1x2"}))) == 2
+assert len(find(RunSpec.from_dict({**said, "topology": "1x1"}))) == 1
+try:
+    find(RunSpec.from_dict({**said, "topology": "1x4"}))
+except ValueError as problem:
+    print(problem, "|", problem.hint)
+"""
+
+
+def test_more_replicas_than_devices_are_refused(python, tmp_path):
+    said, _ = alone(python, tmp_path, "-c", FEWER, JAX_PLATFORMS="cpu").communicate(timeout=200)
+    problem, _, hint = said.strip().splitlines()[-1].partition(" | ")
+    assert problem == "1x4 needs 4 devices in each process, and JAX finds 2 cpu there"
+    assert hint.startswith("use fewer devices per node")
+
+
+def test_flags_from_outside_stay_and_the_number_of_devices_is_ours():
+    run = a_run(framework="jax", workload="mnist-cnn", topology="1x2", device="cpu")
+    env = {"XLA_FLAGS": f"--xla_a=1 {COUNT}=8 --xla_b=2"}
+    assert variables(run, env) == {
+        "XLA_FLAGS": f"--xla_a=1 --xla_b=2 {COUNT}=2 --xla_cpu_multi_thread_eigen=false",
+        "NPROC": "2",
+        "JAX_PLATFORMS": "cpu",
+    }
+
+
+def test_an_older_jax_is_refused(monkeypatch):
+    monkeypatch.setattr("scalewise.frameworks.jax.installed", lambda package, *, extra: "0.4.30")
+    with pytest.raises(SpecError, match=r"training needs JAX 0\.6, and 0\.4\.30 is installed"):
+        Jax().check(a_run(framework="jax", workload="mnist-cnn"))
+
+
+def test_what_torch_offers_of_a_step_is_here_too(python, tmp_path):
+    """Ragged ends, micro-steps, clipping, warm-up and a schedule."""
+    same = {
+        "global_batch": 64, "epochs": 3, "lr": 0.3, "remainder": "short", "clip": 1.0,
+        "warmup_steps": 5, "schedule": "cosine", "data": "synthetic:500x8x8",
+        "options": {"dropout": 0.0},
+    }  # fmt: skip
+    small = a_study(python, **same, vary={"topology": ["1x2"], "accumulate": [1, 2]})
+    face.run(small, tmp_path / "small")
+    one, two = (read_run(tmp_path / "small" / run.id, run) for run in small.runs())
+    assert losses(two) == pytest.approx(losses(one), rel=2e-3, abs=2e-4)
+    assert losses(one)[-1] < losses(one)[0] - 0.05
+    beside = a_study(python, **same, framework="torch", accumulate=2, vary={"topology": ["1x2"]})
+    (torchs,) = records(beside, tmp_path / "torch").values()
+    assert trained(one) == trained(two) == trained(torchs) == (1500, {24})
+    rates = [record.ranks[0].find("outline")["rates"] for record in (two, torchs)]
+    assert rates[0] == rates[1] and "warm-up" in rates[0]
+
+
+def test_bf16_computes_with_fewer_bits_and_learns(python, tmp_path):
+    same = {"batch": 16, "steps": 60, "lr": 0.05, "workload": "vit", "optimizer": "adamw"}
+    size = {"options": {"depth": 1, "width": 32}, "lr": 0.003}
+    vary = {"topology": ["1x1"], "precision": ["bf16", "fp32"]}
+    question = a_study(python, **{**same, **size}, vary=vary)
+    face.run(question, tmp_path)
+    half, whole = (losses(read_run(tmp_path / run.id, run)) for run in question.runs())
+    assert half != whole and half == pytest.approx(whole, abs=0.15)
+    assert half[-1] < half[0] - 0.3
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_fashion_mnist_is_learnt_as_well_as_by_torch(python, tmp_path):
+    """`make soak` installs the data: Debian's package dataset-fashion-mnist."""
+    question = a_study(
+        python, data=str(FASHION), batch=128, epochs=3, optimizer="adam", lr=0.001,
+        vary={"framework": ["jax", "torch"], "topology": ["1x2"], "seed": [0, 1, 2]},
+    )  # fmt: skip
+    face.run(question, tmp_path)
+    final = {"jax": [], "torch": []}
+    for run in question.runs():
+        record = read_run(tmp_path / run.id, run)
+        check = [line["validation"] for line in record.ranks[0].lines if "validation" in line][-1]
+        assert check["samples"] == 10_000
+        final[run.framework].append(check["accuracy"])
+    means = {name: sum(each) / 3 for name, each in final.items()}
+    assert abs(means["jax"] - means["torch"]) < 0.015, final
+    assert min(means.values()) > 0.87

@@ -42,9 +42,10 @@ def find(spec: RunSpec) -> list[Any]:
     kind = KINDS.get(str(spec.device), spec.device)
     try:
         found = jax.devices(kind)
-    except RuntimeError as none:
+    except (RuntimeError, AssertionError) as none:  # The latter without a word.
+        words = f": {none}" if str(none) else ""
         raise SpecError(
-            f"the study asks for {spec.device}, and this JAX finds no such device here: {none}",
+            f"the study asks for {spec.device}, and this JAX finds no such device here{words}",
             hint='`scalewise doctor` shows what is here; device = "cpu" needs none',
         ) from none
     each = spec.topology.world // spec.ranks
@@ -82,11 +83,10 @@ def peak_memory(devices: list[Any]) -> int | None:
 
 
 def facts() -> dict[str, Any]:
-    """Return JAX's version and devices; not these while several processes are yet to meet."""
-    alone = os.environ.get("WORLD_SIZE", "1") == "1"
-    return {
-        "name": "jax",
-        "version": jax.__version__,
-        "jaxlib": jaxlib.__version__,
-        "devices": [name(each) for each in jax.local_devices()] if alone else None,
-    }
+    """Return JAX's version and devices.
+
+    A rank notes its own: nobody may look for devices before all ranks have met.
+    """
+    versions = {"version": jax.__version__, "jaxlib": jaxlib.__version__}
+    found = None if "RANK" in os.environ else [name(each) for each in jax.local_devices()]
+    return {"name": "jax", **versions, "devices": found}

@@ -53,7 +53,9 @@ def one_step(spec: RunSpec, model: Model, look: Look) -> Callable[..., tuple[Sta
         else:
             nothing = jnp.zeros(()), jax.tree.map(jnp.zeros_like, state.weights)
             every = jnp.arange(spec.accumulate), images, labels
-            (value, gradients), _ = jax.lax.scan(micro, nothing, every)
+            # In a loop of XLA's, CPUs convolve many times slower.
+            on_cpu = jax.default_backend() == "cpu"
+            (value, gradients), _ = jax.lax.scan(micro, nothing, every, unroll=on_cpu)
         if spec.clip is not None:
             gradients = _clipped(gradients, spec.clip)
         weights, kept = rule.learn(state.weights, gradients, state.kept, rate, state.done)
