@@ -1,6 +1,7 @@
 """JAX beside PyTorch: the same study, the same samples, the same table."""
 
 import json
+import math
 import os
 import socket
 import subprocess
@@ -115,6 +116,14 @@ def test_a_fused_step_tells_input_from_the_step_and_no_more(digits):
             assert rank.find("memory") > 2**20 and rank.find("device") == "cpu"
 
 
+def test_what_was_not_measured_of_a_fused_step_is_not_told(digits):
+    folder = digits[NODE].folder.parent
+    one, two = face.explain(folder, where={"framework": "jax"}).points
+    assert one.factors["transfer"] is not None and two.factors["transfer"] is None
+    known = [factor for factor in two.factors.values() if factor is not None]
+    assert math.prod(known) == pytest.approx(two.efficiency, rel=1e-3)
+
+
 def test_saved_weights_are_those_of_the_serial_model_in_torch(digits):
     for record in (digits[ONE], digits[PLAIN]):
         found = np.load(record.folder / "weights.npz")
@@ -135,7 +144,7 @@ def alone(python, folder, *words, **env):
 def test_every_replica_ends_with_the_same_weights(python, tmp_path, start, ranks):
     run = a_run(
         framework="jax", workload="mnist-cnn", topology="1x2", start=start, batch=8, steps=6,
-        data="synthetic:500", optimizer="adam",
+        data="synthetic:500x8x8", optimizer="adam",
     )  # fmt: skip
     (tmp_path / "spec.json").write_text(json.dumps(run.to_dict()))
     script = str(Path(__file__).parent / "replicas.py")
