@@ -213,6 +213,7 @@ REFUSED = [
     ({"options": {"dropout": 2.0}}, "dropout is a share from 0 to 1"),
     ({"data": "synthetic:3", "topology": "1x4"}, "3 samples do not reach for 4 replicas"),
     ({"data": "tokens:100"}, "the data are tokens"),
+    ({"data": "synthetic-on-device:100"}, "the data lie there already"),
     ({"data": "synthetic:100x4x4"}, "need 6 pixels a side"),
     ({}, None),
 ]

@@ -64,6 +64,11 @@ class Jax:
         source = Source.of_run(spec)
         if source.count and source.count < spec.replicas:
             raise too_few(source.count, spec.replicas)
+        if source.on_device:
+            raise SpecError(
+                "this engine sends every batch to its devices, and the data lie there already",
+                hint='write data = "synthetic:…"',
+            )
         if isinstance(source.shape, int):
             raise SpecError(
                 f"{spec.workload} learns from images here, and the data are tokens",
