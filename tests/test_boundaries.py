@@ -40,7 +40,7 @@ def test_importing_the_package_does_nothing():
 def test_the_worker_needs_the_standard_library_alone():
     loaded = modules_after(
         "import scalewise.frameworks.__main__, scalewise.frameworks.torch, "
-        "scalewise.frameworks.fake, scalewise.record.close"
+        "scalewise.frameworks.fake, scalewise.frameworks.jax, scalewise.record.close"
     )
     third_party = loaded - set(sys.stdlib_module_names) - {"scalewise", "__main__"}
     assert not {name for name in third_party if not name.startswith(("_", "sitecustomize"))}

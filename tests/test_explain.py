@@ -639,8 +639,8 @@ def a_window(found, step):
 @settings(deadline=None)
 @given(some.lists(ledgers(), min_size=1, max_size=3), ledgers(), some.floats(1e-3, 50))
 def test_lines_sum_to_the_whole_whatever_was_recorded(repeats, base, step):
-    chains = [chain(each, a_window(each, step)) for each in repeats]
-    origin = [chain(base, a_window(base, 1.0))]
+    chains = [chain(each, a_window(each, step), len(each.compute)) for each in repeats]
+    origin = [chain(base, a_window(base, 1.0), len(base.compute))]
     per_sample = mean_per_sample(origin)
     added = seconds(chains, per_sample)
     ideal = np.mean([per_sample * each.samples for each in chains])

@@ -21,6 +21,7 @@ GPTS = (
 RESNETS = ("resnet152v2", "resnet50", "resnet50v2")
 VITS = ("vit", *(f"vit-{size}{patch}" for size in ["b", "h", "l", "s", "ti"] for patch in (14, 16)))
 WORKLOADS = (*GPTS, "mlp", "mnist-cnn", *RESNETS, *VITS)
+JAXES = ("mnist-cnn", "vit")
 LIBRARIES = ("timm", "torchvision", "transformers")
 TENSORFLOW = {
     "strategies": {"tensorflow.mirrored", "tensorflow.multiworker"},
@@ -31,20 +32,23 @@ TAKEN = {"deepspeed.*", "horovod.*"}
 """Engines that take all parts of torch."""
 BUILT_IN = {
     "launchers": {"local", "slurm"},
-    "frameworks": {"deepspeed", "fake", "horovod", "tensorflow", "torch"},
+    "frameworks": {"deepspeed", "fake", "horovod", "jax", "tensorflow", "torch"},
     "strategies": {f"torch.{name}" for name in STRATEGIES}
-    | {*ENGINES_OWN}
+    | {"jax.sharded", *ENGINES_OWN}
     | TENSORFLOW["strategies"],
-    "workloads": {f"torch.{name}" for name in WORKLOADS} | TAKEN | TENSORFLOW["workloads"],
+    "workloads": {f"torch.{name}" for name in WORKLOADS}
+    | {f"jax.{name}" for name in JAXES}
+    | TAKEN
+    | TENSORFLOW["workloads"],
     "libraries": {f"torch.{name}" for name in LIBRARIES} | TAKEN,
     "laws": set(LAWS),
 }
-WITHOUT_TORCH = """
+WITHOUT_ENGINES = """
 import json, sys
 from scalewise import plugins
 from scalewise.errors import PluginError
 
-sys.modules["torch"] = None  # As if it were not installed.
+sys.modules["torch"] = sys.modules["jax"] = None  # As if they were not installed.
 told = {}
 for kind in plugins.KINDS:
     for name in plugins.available(kind):
@@ -100,12 +104,14 @@ def test_a_built_in_is_loaded_by_its_name(kind, name):
     assert f"{part.__module__}:{part.__qualname__}" == plugins.available(kind)[name].value
 
 
-def test_without_torch_only_what_needs_it_is_missing():
+def test_without_engines_only_what_needs_them_is_missing():
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=True
+        [sys.executable, "-c", WITHOUT_ENGINES], capture_output=True, text=True, check=True
     )
     needs = "{} '{}' needs torch, which is not installed"
     extra = "pip install 'scalewise[torch]'"
+    no_jax = "{} '{}' needs jax, which is not installed"
+    jax = "pip install 'scalewise[jax]'"
     assert json.loads(done.stdout) == {
         "local": "loaded",
         "slurm": "loaded",
@@ -122,6 +128,9 @@ def test_without_torch_only_what_needs_it_is_missing():
             ]
             for name in ENGINES_OWN
         },
+        "jax": "loaded",
+        "jax.sharded": [no_jax.format("strategy", "sharded"), jax],
+        **{f"jax.{name}": [no_jax.format("workload", name), jax] for name in JAXES},
         **dict.fromkeys(LAWS, "loaded"),
         **{f"torch.{name}": [needs.format("strategy", name), extra] for name in STRATEGIES},
         **{f"torch.{name}": [needs.format("workload", name), extra] for name in WORKLOADS},
@@ -168,8 +177,7 @@ def test_a_strangers_part_is_loaded_like_ours(registered):
             "frameworks",
             "zzz",
             "",
-            "no framework named 'zzz'; there are: fake, tensorflow, torch",
-            "no framework named 'zzz'; there are: deepspeed, fake, horovod, tensorflow, torch",
+            "no framework named 'zzz'; there are: deepspeed, fake, horovod, jax, tensorflow, torch",
             "",
         ),
         (

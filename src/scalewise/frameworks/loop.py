@@ -159,7 +159,7 @@ class Log:
     def outline(self, spec: RunSpec, session: Session, done: int) -> None:
         """Tell what is about to happen."""
         outline = session.outline
-        self._world, self._unit = spec.ranks, outline.unit
+        self._world, self._unit = min(spec.replicas, spec.ranks), outline.unit
         told = {key: value for key, value in spec.to_dict().items() if value not in (None, {})}
         say("configuration  " + "  ".join(f"{key}={value}" for key, value in told.items()))
         if outline.parameters is not None:

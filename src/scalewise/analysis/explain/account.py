@@ -302,7 +302,7 @@ def _told(
             ideal=expected,
             added=added,
             added_before=added_before,
-            devices_before=len(base[0].record.ranks),
+            devices_before=base[0].record.spec.topology.world,
             phases_known=all(chains),
             transfer_known=all(each is None or each.transfer_known for each in chains),
             way=way(runs[0].record.spec),
@@ -322,10 +322,12 @@ def _told(
 
 
 def _samples(runs: Sequence[Run]) -> float:
-    """Return the samples of a rank and step."""
-    return float(
-        np.mean([run.window.samples / run.window.steps / len(run.record.ranks) for run in runs])
-    )
+    """Return the samples of a device and step."""
+
+    def of(run: Run) -> float:
+        return run.window.samples / run.window.steps / run.record.spec.topology.world
+
+    return float(np.mean([of(run) for run in runs]))
 
 
 def _loaders(record: RunRecord, step: float, samples: float) -> Loaders | None:

@@ -1,6 +1,6 @@
 """From the ideal step to the measured one, cause by cause.
 
-    T0  compute per sample on the baseline, times the samples of a rank and step
+    T0  compute per sample on the baseline, times the samples of a device and step
     T1  the typical rank's compute                       computation   = T0/T1
     T2  + how much longer the slowest rank took          balance       = T1/T2
     T3  + how much later its input made it               input         = T2/T3
@@ -32,7 +32,7 @@ class Chain:
     moved: float
     measured: float
     samples: float
-    """Of one rank in one step."""
+    """Of one device in one step; a rank may have several devices."""
     transfer_known: bool = True
     """If not, communication is somewhere in computation and balance."""
 
@@ -47,8 +47,8 @@ class Chain:
         return (ideal, self.computed, self.balanced, self.fed, self.moved, self.measured)
 
 
-def chain(ledger: Ledger, window: Window) -> Chain | None:
-    """Return the lines of one run; nothing where no computation was recorded."""
+def chain(ledger: Ledger, window: Window, devices: int) -> Chain | None:
+    """Return the lines of a run on so many devices; nothing where no computation was recorded."""
     typical = ledger.typical
     own = ledger.own
     longest, latest = own.max(axis=0), (own + ledger.input).max(axis=0)
@@ -64,7 +64,7 @@ def chain(ledger: Ledger, window: Window) -> Chain | None:
         fed=fed,
         moved=moved,
         measured=window.seconds / window.steps,
-        samples=window.samples / (window.steps * len(own)),
+        samples=window.samples / (window.steps * devices),
         transfer_known=ledger.sync is not None,
     )
 

@@ -24,7 +24,8 @@ class Run:
         """Look at a record."""
         window = steady(record)
         found = ledger(record, window.first)
-        return cls(record, window, found, chain(found, window) if found else None)
+        world = record.spec.topology.world
+        return cls(record, window, found, chain(found, window, world) if found else None)
 
     @property
     def step(self) -> float:
@@ -33,8 +34,8 @@ class Run:
 
     @property
     def pace(self) -> float:
-        """Seconds of a step per sample of a rank."""
-        return self.window.seconds * len(self.record.ranks) / self.window.samples
+        """Seconds of a step per sample of a device."""
+        return self.window.seconds * self.record.spec.topology.world / self.window.samples
 
 
 def grouped(curve: ScalingCurve, records: Sequence[RunRecord]) -> Iterator[tuple[Point, list[Run]]]:

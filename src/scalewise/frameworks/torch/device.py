@@ -1,19 +1,17 @@
 """This rank's device, its clock and its memory."""
 
 import os
-import resource
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from inspect import signature
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from scalewise.errors import SpecError
+from scalewise.frameworks.memory import peak_resident
 from scalewise.spec import RunSpec
 
 BACKENDS = {"cuda": "nccl", "xpu": "xccl", "cpu": "gloo"}
@@ -103,12 +101,7 @@ def peak_memory(device: torch.device) -> int:
     """Return the peak bytes: reserved on an accelerator, resident on a CPU."""
     if device.type != "cpu":
         return int(module_of(device.type).max_memory_reserved(device))
-    try:
-        status = Path("/proc/self/status").read_text(encoding="utf-8")
-        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
-    except (OSError, IndexError):
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
+    return peak_resident()
 
 
 class EventClock:

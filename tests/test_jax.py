@@ -1,0 +1,344 @@
+"""JAX beside PyTorch: the same study, the same samples, the same table."""
+
+import json
+import math
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import environments
+from builders import a_run
+from scalewise import face
+from scalewise.errors import LaunchError, SpecError
+from scalewise.frameworks.jax import COUNT, Jax, variables
+from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
+from scalewise.frameworks.torch.models.vit import vit
+from scalewise.launch import parcel
+from scalewise.launch.processes import ask
+from scalewise.record.read import read_run
+from scalewise.spec import StudySpec
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
+FASHION = Path("/usr/share/datasets/fashion-mnist")
+
+
+@pytest.fixture(scope="module")
+def python():
+    return environments.python_of("jax")
+
+
+def losses(record):
+    return [loss for line in record.ranks[0].lines for loss in line.get("losses", [])]
+
+
+def accuracies(record):
+    checks = [line["validation"] for line in record.ranks[0].lines if "validation" in line]
+    assert {check["samples"] for check in checks} == {359}  # Each of the digits held out, once.
+    return [check["accuracy"] for check in checks]
+
+
+def trained(record):
+    """Return the samples and the steps that all ranks together recorded."""
+    samples = sum(int(rank.steps.samples.sum()) for rank in record.ranks)
+    return samples, {len(rank.steps.index) for rank in record.ranks}
+
+
+def a_study(python, **changes):
+    """Return a study of the small network on the digits; ``vary`` is its own."""
+    vary = changes.pop("vary", {})
+    run = {"framework": "jax", "workload": "mnist-cnn", **changes}
+    said = {"name": "jax", "run": run, "vary": vary, "engines": {"jax": python}}
+    return StudySpec.from_dict(said)
+
+
+def records(question, folder):
+    """Run a study; return its records by framework, start and devices."""
+    face.run(question, folder)
+    return {
+        (run.framework, run.started_by, run.topology.world): read_run(folder / run.id, run)
+        for run in question.runs()
+    }
+
+
+@pytest.fixture(scope="module")
+def digits(python, tmp_path_factory):
+    """The digits, learnt by both engines with the same global batch and without dropout."""
+    same = {
+        "global_batch": 60, "epochs": 4, "lr": 0.05, "save": True, "options": {"dropout": 0.0},
+    }  # fmt: skip
+    both = a_study(python, **same, vary={"framework": ["jax", "torch"], "topology": ["1x1", "1x2"]})
+    plain = a_study(python, **same, start="plain", vary={"topology": ["1x2"]})
+    folder = tmp_path_factory.mktemp("runs")
+    return {**records(both, folder / "both"), **records(plain, folder / "plain")}
+
+
+ONE, NODE, PLAIN = ("jax", "node", 1), ("jax", "node", 2), ("jax", "plain", 2)
+
+
+def test_both_engines_record_the_same_samples_and_steps(digits):
+    assert {trained(record)[0] for record in digits.values()} == {4 * 23 * 60}
+    assert all(trained(record)[1] == {4 * 23} for record in digits.values())
+    assert {name: len(record.ranks) for name, record in digits.items()} == {
+        ONE: 1, NODE: 1, PLAIN: 2, ("torch", "torchrun", 1): 1, ("torch", "torchrun", 2): 2,
+    }  # fmt: skip
+    outlines = [record.ranks[0].find("outline") for record in digits.values()]
+    assert len({outline["parameters"] for outline in outlines}) == 1
+    assert len({outline["steps"] for outline in outlines}) == 1
+
+
+def test_one_and_two_devices_learn_the_same(digits):
+    one = losses(digits[ONE])
+    assert len(one) == 4 * 23 and one[-1] < one[0] / 3
+    for name in (NODE, PLAIN):
+        assert losses(digits[name]) == pytest.approx(one, rel=2e-3, abs=2e-4)
+
+
+def test_both_engines_learn_as_well(digits):
+    final = {name: accuracies(record)[-1] for name, record in digits.items()}
+    assert min(final.values()) > 0.9
+    assert max(final.values()) - min(final.values()) < 0.04, final
+
+
+def test_a_fused_step_tells_input_from_the_step_and_no_more(digits):
+    for name in (NODE, PLAIN):
+        for rank in digits[name].ranks:
+            assert set(rank.steps.phases) == {"input", "step"}
+            parts = rank.steps.phases["input"] + rank.steps.phases["step"]
+            assert np.allclose(parts, rank.steps.seconds, atol=1e-6)
+            assert {"rendezvous", "data", "build", "compile", "train"} <= {
+                span.name for span in rank.spans
+            }
+            assert rank.find("memory") > 2**20 and rank.find("device") == "cpu"
+
+
+def test_what_was_not_measured_of_a_fused_step_is_not_told(digits):
+    folder = digits[NODE].folder.parent
+    one, two = face.explain(folder, where={"framework": "jax"}).points
+    assert one.factors["transfer"] is not None and two.factors["transfer"] is None
+    known = [factor for factor in two.factors.values() if factor is not None]
+    assert math.prod(known) == pytest.approx(two.efficiency, rel=1e-3)
+
+
+def test_saved_weights_are_those_of_the_serial_model_in_torch(digits):
+    for record in (digits[ONE], digits[PLAIN]):
+        found = np.load(record.folder / "weights.npz")
+        model = mnist_cnn((1, 8, 8), 10)
+        model.load_state_dict({name: torch.from_numpy(found[name]) for name in found})
+
+
+def alone(python, folder, *words, **env):
+    """Start a script of this folder in the engine's environment; return the process."""
+    paths = [str(parcel.pack(folder)), str(Path(__file__).parent)]
+    told = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SCALEWISE_UNWATCHED": "1", **env}
+    return subprocess.Popen(
+        [python, *words], env=told, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+@pytest.mark.parametrize(("start", "ranks"), [("node", 1), ("plain", 2)])
+def test_every_replica_ends_with_the_same_weights(python, tmp_path, start, ranks):
+    run = a_run(
+        framework="jax", workload="mnist-cnn", topology="1x2", start=start, batch=8, steps=6,
+        data="synthetic:500x8x8", optimizer="adam",
+    )  # fmt: skip
+    (tmp_path / "spec.json").write_text(json.dumps(run.to_dict()))
+    script = str(Path(__file__).parent / "devices_alike.py")
+    place = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "localhost", "MASTER_PORT": free_port()}
+    started = [
+        alone(python, tmp_path, script, str(tmp_path), RANK=str(n), LOCAL_RANK=str(n), **place)
+        for n in range(ranks)
+    ]
+    for each in started:
+        said, _ = each.communicate(timeout=200)
+        assert each.returncode == 0, said
+    names = {path.name.partition("-")[0] for path in tmp_path.glob("*.npy")}
+    assert len(names) == 8
+    for name in names:
+        one, two = (np.load(path) for path in sorted(tmp_path.glob(f"{name}-*.npy")))
+        assert np.array_equal(one, two) and np.isfinite(one).all()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return str(probe.getsockname()[1])
+
+
+LOOK_ALIKE = """
+import json, sys
+import numpy as np
+from scalewise.frameworks.jax.models.mnist_cnn import mnist_cnn
+from scalewise.frameworks.jax.models.vit import vit
+
+chance = np.random.default_rng(0)
+for name, make, shape in [("cnn", mnist_cnn, (1, 12, 12)), ("vit", vit, (3, 12, 8))]:
+    model = make(shape, 7)
+    weights = model.begin(chance)
+    images = chance.random((5, *shape[1:], shape[0]), dtype=np.float32)
+    logits = np.asarray(model.output(weights, images, None))
+    np.savez(f"{sys.argv[1]}/{name}.npz", images=images, logits=logits)
+    np.savez(f"{sys.argv[1]}/{name}-weights.npz", **weights)
+"""
+
+
+def test_models_are_those_of_torch(python, tmp_path):
+    done = alone(python, tmp_path, "-c", LOOK_ALIKE, str(tmp_path), JAX_PLATFORMS="cpu")
+    said, _ = done.communicate(timeout=200)
+    assert done.returncode == 0, said
+    for name, model in [("cnn", mnist_cnn((1, 12, 12), 7)), ("vit", vit((3, 12, 8), 7))]:
+        weights, found = (np.load(tmp_path / f"{name}{end}.npz") for end in ("-weights", ""))
+        model.load_state_dict({each: torch.from_numpy(weights[each]) for each in weights})
+        images = torch.from_numpy(found["images"]).permute(0, 3, 1, 2)
+        with torch.no_grad():
+            logits = model.eval()(images).numpy()
+        assert np.allclose(found["logits"], logits, atol=1e-5)
+
+
+REFUSED = [
+    ({"compile": "blocks"}, "JAX compiles the whole step, always: compile = 'blocks'"),
+    ({"precision": "fp16"}, "precision = 'fp16'"),
+    ({"checkpoint_every": 5}, "checkpoint_every = 5"),
+    ({"workers": 2}, "needs no workers"),
+    ({"parallelism": {"tensor": 2}, "topology": "1x2"}, "splits the batch alone"),
+    ({"start": "torchrun"}, "start = 'torchrun' makes others"),
+    ({"strategy": "ddp"}, "no strategy named 'ddp' for framework 'jax'; there are: sharded"),
+    ({"workload": "resnet50"}, "no workload named 'resnet50' for framework 'jax'"),
+    ({"workload": "vit", "options": {"patch": 3}}, "patches of 3 do not fit an image of 8x8"),
+    ({"options": {"dropuot": 0.1}}, "has no option 'dropuot'"),
+    ({"options": {"dropout": 2.0}}, "dropout is a share from 0 to 1"),
+    ({"data": "synthetic:3", "topology": "1x4"}, "3 samples do not reach for 4 replicas"),
+    ({"data": "tokens:100"}, "the data are tokens"),
+    ({"data": "synthetic-on-device:100"}, "the data lie there already"),
+    ({"data": "synthetic:100x4x4"}, "need 6 pixels a side"),
+    ({}, None),
+]
+
+
+def test_what_cannot_work_is_refused_in_a_sentence(python, tmp_path):
+    runs = [
+        a_run(**{"framework": "jax", "workload": "mnist-cnn", **said}).to_dict()
+        for said, _ in REFUSED
+    ]
+    file = tmp_path / "runs.json"
+    file.write_text(json.dumps(runs))
+    answers = ask("check", str(file), python=python, paths=[str(parcel.pack(tmp_path))])
+    for (said, problem), answer in zip(REFUSED, answers, strict=True):
+        assert (answer is None) == (problem is None), (said, answer)
+        if problem:
+            assert problem in answer["problem"] and "Traceback" not in answer["problem"], said
+            told = ("there are: ", "cannot be built")  # What there is, or what does not fit.
+            assert answer["hint"] or any(each in answer["problem"] for each in told), said
+
+
+def test_a_batch_that_does_not_divide_is_refused_before():
+    with pytest.raises(SpecError, match="global_batch 9 does not divide over 2 replicas"):
+        a_run(framework="jax", workload="mnist-cnn", topology="1x2", global_batch=9)
+
+
+def test_without_jax_its_runs_are_left_out_with_the_line_that_installs_it(tmp_path):
+    run = a_run(framework="jax", workload="mnist-cnn").to_dict()
+    (tmp_path / "runs.json").write_text(json.dumps([run]))
+    (answer,) = ask("check", str(tmp_path / "runs.json"))
+    assert answer["absent"] and "needs jax, which is not installed" in answer["problem"]
+    assert "pip install 'scalewise[jax]'" in answer["hint"]
+
+
+def test_a_kind_of_device_that_is_not_here_ends_the_run_with_a_sentence(python, tmp_path):
+    question = a_study(python, batch=8, steps=3, device="cuda", vary={"topology": ["1x1"]})
+    with pytest.raises(LaunchError, match="the study asks for cuda, and this JAX finds no such"):
+        face.run(question, tmp_path)
+
+
+FEWER = """
+import os
+from scalewise.frameworks.jax import variables
+from scalewise.frameworks.jax.device import find
+from scalewise.spec import RunSpec
+
+said = {"framework": "jax", "workload": "mnist-cnn", "batch": 8, "steps": 3}
+os.environ.update(variables(RunSpec.from_dict({**said, "topology": "1x2"}), {"XLA_FLAGS": ""}))
+assert len(find(RunSpec.from_dict({**said, "topology": "1x2"}))) == 2
+assert len(find(RunSpec.from_dict({**said, "topology": "1x1"}))) == 1
+try:
+    find(RunSpec.from_dict({**said, "topology": "1x4"}))
+except ValueError as problem:
+    print(problem, "|", problem.hint)
+"""
+
+
+def test_more_replicas_than_devices_are_refused(python, tmp_path):
+    said, _ = alone(python, tmp_path, "-c", FEWER, JAX_PLATFORMS="cpu").communicate(timeout=200)
+    problem, _, hint = said.strip().splitlines()[-1].partition(" | ")
+    assert problem == "1x4 needs 4 devices in each process, and JAX finds 2 cpu there"
+    assert hint.startswith("use fewer devices per node")
+
+
+def test_flags_from_outside_stay_and_the_number_of_devices_is_ours():
+    run = a_run(framework="jax", workload="mnist-cnn", topology="1x2", device="cpu")
+    env = {"XLA_FLAGS": f"--xla_a=1 {COUNT}=8 --xla_b=2"}
+    assert variables(run, env) == {
+        "XLA_FLAGS": f"--xla_a=1 --xla_b=2 {COUNT}=2 --xla_cpu_multi_thread_eigen=false",
+        "NPROC": "2",
+        "JAX_PLATFORMS": "cpu",
+    }
+
+
+def test_an_older_jax_is_refused(monkeypatch):
+    monkeypatch.setattr("scalewise.frameworks.jax.installed", lambda package, *, extra: "0.4.30")
+    with pytest.raises(SpecError, match=r"training needs JAX 0\.6, and 0\.4\.30 is installed"):
+        Jax().check(a_run(framework="jax", workload="mnist-cnn"))
+
+
+def test_what_torch_offers_of_a_step_is_here_too(python, tmp_path):
+    """Ragged ends, micro-steps, clipping, warm-up and a schedule."""
+    same = {
+        "global_batch": 64, "epochs": 3, "lr": 0.3, "remainder": "short", "clip": 1.0,
+        "warmup_steps": 5, "schedule": "cosine", "data": "synthetic:500x8x8",
+        "options": {"dropout": 0.0},
+    }  # fmt: skip
+    small = a_study(python, **same, vary={"topology": ["1x2"], "accumulate": [1, 2]})
+    face.run(small, tmp_path / "small")
+    one, two = (read_run(tmp_path / "small" / run.id, run) for run in small.runs())
+    assert losses(two) == pytest.approx(losses(one), rel=2e-3, abs=2e-4)
+    assert losses(one)[-1] < losses(one)[0] - 0.05
+    beside = a_study(python, **same, framework="torch", accumulate=2, vary={"topology": ["1x2"]})
+    (torchs,) = records(beside, tmp_path / "torch").values()
+    assert trained(one) == trained(two) == trained(torchs) == (1500, {24})
+    rates = [record.ranks[0].find("outline")["rates"] for record in (two, torchs)]
+    assert rates[0] == rates[1] and "warm-up" in rates[0]
+
+
+def test_bf16_computes_with_fewer_bits_and_learns(python, tmp_path):
+    same = {"batch": 16, "steps": 60, "lr": 0.05, "workload": "vit", "optimizer": "adamw"}
+    size = {"options": {"depth": 1, "width": 32}, "lr": 0.003}
+    vary = {"topology": ["1x1"], "precision": ["bf16", "fp32"]}
+    question = a_study(python, **{**same, **size}, vary=vary)
+    face.run(question, tmp_path)
+    half, whole = (losses(read_run(tmp_path / run.id, run)) for run in question.runs())
+    assert half != whole and half == pytest.approx(whole, abs=0.15)
+    assert half[-1] < half[0] - 0.3
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_fashion_mnist_is_learnt_as_well_as_by_torch(python, tmp_path):
+    """`make soak` installs the data: Debian's package dataset-fashion-mnist."""
+    question = a_study(
+        python, data=str(FASHION), batch=128, epochs=3, optimizer="adam", lr=0.001,
+        vary={"framework": ["jax", "torch"], "topology": ["1x2"], "seed": [0, 1, 2]},
+    )  # fmt: skip
+    face.run(question, tmp_path)
+    final = {"jax": [], "torch": []}
+    for run in question.runs():
+        record = read_run(tmp_path / run.id, run)
+        check = [line["validation"] for line in record.ranks[0].lines if "validation" in line][-1]
+        assert check["samples"] == 10_000
+        final[run.framework].append(check["accuracy"])
+    means = {name: sum(each) / 3 for name, each in final.items()}
+    assert abs(means["jax"] - means["torch"]) < 0.015, final
+    assert min(means.values()) > 0.87
