@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from scalewise.frameworks.arrays import read
+from scalewise.frameworks.options import options_for
 from scalewise.frameworks.source import Source
 from scalewise.frameworks.tensorflow import devices, part
 from scalewise.frameworks.tensorflow.session import Everyone, TensorFlowSession
-from scalewise.frameworks.torch import options_for
 from scalewise.probe import Unwatched
 from scalewise.spec import RunSpec
 

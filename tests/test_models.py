@@ -9,7 +9,8 @@ from torch import nn
 
 from builders import a_run
 from scalewise import plugins
-from scalewise.frameworks.torch import options_for, workload
+from scalewise.frameworks.options import options_for
+from scalewise.frameworks.torch import workload
 from scalewise.frameworks.torch.models.gpt import gpt
 from scalewise.frameworks.torch.models.mlp import mlp
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn

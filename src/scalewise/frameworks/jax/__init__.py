@@ -7,12 +7,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from scalewise import plugins
-from scalewise.checks import nearest
 from scalewise.errors import PluginError, ScalewiseError, SpecError
 from scalewise.frameworks import Session, installed, too_few
+from scalewise.frameworks.options import check_options, options_for
 from scalewise.frameworks.place import find_place
 from scalewise.frameworks.source import Source
-from scalewise.frameworks.torch import options_for, options_of
 from scalewise.probe import HostClock, Probe
 from scalewise.spec import Parallelism, RunSpec
 
@@ -144,10 +143,7 @@ def build(spec: RunSpec, shape: tuple[int, int, int], classes: int) -> Any:
 def _check_options(spec: RunSpec) -> None:
     """Refuse options that neither the workload nor the strategy knows, or cannot take."""
     try:
-        parts = [
-            plugins.load("workloads", str(spec.workload), framework="jax"),
-            plugins.load("strategies", spec.strategy, framework="jax"),
-        ]
+        check_options(spec, plugins.load("workloads", str(spec.workload), framework="jax"))
     except ScalewiseError:
         raise
     except Exception as broken:  # JAX says in words of its own that it does not fit its jaxlib.
@@ -155,15 +151,6 @@ def _check_options(spec: RunSpec) -> None:
             f"JAX is installed and cannot be imported: {broken}",
             hint="pip install --upgrade jax jaxlib",
         ) from broken
-    known = [name for part in parts for name in options_of(part)]
-    for part in parts:
-        options_for(part, spec)
-    for key in spec.options:
-        if key not in known:
-            raise SpecError(
-                f"{spec.workload} with {spec.strategy} has no option {key!r}",
-                hint=nearest(key, known) or f"known are: {', '.join(known) or 'none'}",
-            )
 
 
 def _refused(spec: RunSpec, field: str) -> SpecError:

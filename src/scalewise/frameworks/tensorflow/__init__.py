@@ -7,12 +7,11 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from scalewise import plugins
-from scalewise.checks import nearest
 from scalewise.errors import SpecError
 from scalewise.frameworks import Session, installed, too_few
+from scalewise.frameworks.options import check_options
 from scalewise.frameworks.place import find_place
 from scalewise.frameworks.source import Source
-from scalewise.frameworks.torch import options_for, options_of
 from scalewise.probe import HostClock, Probe
 from scalewise.spec import Parallelism, RunSpec
 
@@ -39,7 +38,7 @@ class TensorFlow:
         _refuse_start(spec)
         _refuse_fields(spec)
         _refuse_data(spec)
-        _check_options(spec)
+        check_options(spec, part("workloads", str(spec.workload)))
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         """This process is one rank, and its starter told which."""
@@ -176,17 +175,3 @@ def _refuse_data(spec: RunSpec) -> None:
             f"{min(source.shape[1:])}",
             hint=f"write edge = {least}",
         )
-
-
-def _check_options(spec: RunSpec) -> None:
-    """Refuse options that neither the workload nor the strategy knows, or cannot take."""
-    parts = part("workloads", str(spec.workload)), part("strategies", spec.strategy)
-    known = [name for each in parts for name in options_of(each)]
-    for each in parts:
-        options_for(each, spec)
-    for key in spec.options:
-        if key not in known:
-            raise SpecError(
-                f"{spec.workload} with {spec.strategy} has no option {key!r}",
-                hint=nearest(key, known) or f"known are: {', '.join(known) or 'none'}",
-            )

@@ -14,11 +14,11 @@ from scalewise.errors import SpecError
 from scalewise.frameworks import Outline, Quality
 from scalewise.frameworks.arrays import Arrays, read
 from scalewise.frameworks.learning import Rates
+from scalewise.frameworks.options import options_for
 from scalewise.frameworks.order import Shards, steps_of
 from scalewise.frameworks.source import Source
 from scalewise.frameworks.tensorflow import devices, feed, part
 from scalewise.frameworks.tensorflow.strategies import Parallel
-from scalewise.frameworks.torch import options_for
 from scalewise.probe import Laps, Probe
 from scalewise.spec import RunSpec
 

@@ -3,15 +3,13 @@
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import fields, is_dataclass, replace
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from scalewise import plugins
-from scalewise.checks import nearest, typed, whole
 from scalewise.errors import SpecError
 from scalewise.frameworks import Session, installed, too_few
+from scalewise.frameworks.options import check_options, options_for
 from scalewise.frameworks.place import find_place
 from scalewise.frameworks.source import Source
 from scalewise.probe import HostClock, Probe
@@ -100,7 +98,7 @@ def refuse_unfit(spec: RunSpec) -> None:
             hint="leave workers out",
         )
     if spec.options:
-        _check_options(spec)
+        check_options(spec, workload(spec))
     by_blocks = spec.recompute != "none" or spec.compile == "blocks"
     of_tokens = isinstance(source.shape, int)
     split = spec.degrees.degree > 1
@@ -114,20 +112,6 @@ def refuse_unfit(spec: RunSpec) -> None:
         checkpoints.refuse_another_model(there, spec, options_for(workload(spec), spec))
 
 
-def _check_options(spec: RunSpec) -> None:
-    """Refuse options that neither the workload nor the strategy knows, or cannot take."""
-    model, strategy = workload(spec), _strategy(spec)
-    known = [*options_of(model), *options_of(strategy)]
-    for part in (model, strategy):
-        options_for(part, spec)
-    for key in spec.options:
-        if key not in known and not _takes_any(model):
-            raise SpecError(
-                f"{spec.workload} with {spec.strategy} has no option {key!r}",
-                hint=nearest(key, known) or f"known are: {', '.join(known) or 'none'}",
-            )
-
-
 def workload(spec: RunSpec) -> Callable[..., Any]:
     """Return what makes the run's model: built in, or lying elsewhere."""
     name = str(spec.workload)
@@ -137,66 +121,6 @@ def workload(spec: RunSpec) -> Callable[..., Any]:
         return factory(name)
     made: Callable[..., Any] = plugins.load("workloads", name, framework="torch")
     return made
-
-
-def _strategy(spec: RunSpec) -> Callable[..., Any]:
-    found: Callable[..., Any] = plugins.load("strategies", spec.strategy, framework=spec.framework)
-    return found
-
-
-def options_of(part: Any) -> list[str]:
-    """Return the names of a part's options: its arguments that have a name and a default.
-
-    Several that belong together are the fields of one, a dataclass that checks them.
-    """
-    found: list[str] = []
-    for name, default in _keywords(part).items():
-        found += [each.name for each in fields(default)] if is_dataclass(default) else [name]
-    return found
-
-
-def options_for(part: Any, spec: RunSpec) -> dict[str, Any]:
-    """Return those of the run's options that are for this part, as its arguments."""
-    chosen: dict[str, Any] = {}
-    for name, default in _keywords(part).items():
-        if is_dataclass(default):
-            names = {each.name for each in fields(default)}
-            given = {key: value for key, value in spec.options.items() if key in names}
-            chosen[name] = replace(default, **given)  # type: ignore[type-var]
-        elif name in spec.options:
-            _refuse_unlike(name, spec.options[name], default)
-            chosen[name] = spec.options[name]
-    if _takes_any(part):
-        others = {*chosen, *options_of(_strategy(spec))}
-        chosen |= {key: value for key, value in spec.options.items() if key not in others}
-    return chosen
-
-
-def _refuse_unlike(name: str, value: Any, default: Any) -> None:
-    """Refuse a value of another kind than the option's default, and sizes below 1."""
-    if isinstance(default, bool):
-        typed(name, value, bool, "true or false")
-    elif isinstance(default, int):
-        whole(name, value, least=min(1, default))
-    elif isinstance(default, Sequence) and not isinstance(default, str):
-        typed(name, value, (list, tuple), f"a list, such as {[*default]}")
-        for each in value if all(isinstance(usual, int) for usual in default) else ():
-            whole(f"each of {name}", each, least=1)
-
-
-def _keywords(part: Any) -> dict[str, Any]:
-    every = signature(part).parameters.values()
-    return {
-        each.name: each.default
-        for each in every
-        if each.kind is each.KEYWORD_ONLY
-        or (each.kind is each.POSITIONAL_OR_KEYWORD and each.default is not each.empty)
-    }
-
-
-def _takes_any(part: Any) -> bool:
-    """Say whether a part takes options of any name, as a library's model does."""
-    return any(each.kind is each.VAR_KEYWORD for each in signature(part).parameters.values())
 
 
 def _refuse_older(spec: RunSpec, installed: str) -> None:

@@ -16,9 +16,10 @@ from scalewise import plugins
 from scalewise.frameworks import Outline, Quality
 from scalewise.frameworks.learning import Rates
 from scalewise.frameworks.loop import say
+from scalewise.frameworks.options import options_for
 from scalewise.frameworks.order import Shards, checks, steps_of
 from scalewise.frameworks.source import Source
-from scalewise.frameworks.torch import checkpoint, compiled, options_for, workload
+from scalewise.frameworks.torch import checkpoint, compiled, workload
 from scalewise.frameworks.torch import device as devices
 from scalewise.frameworks.torch.arrivals import Arrivals
 from scalewise.frameworks.torch.average import Average

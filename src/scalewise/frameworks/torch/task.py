@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 
 from scalewise import plugins
 from scalewise.errors import ScalewiseError, SpecError
-from scalewise.frameworks.torch import options_for, workload
+from scalewise.frameworks.options import options_for
+from scalewise.frameworks.torch import workload
 from scalewise.frameworks.torch.exchange import Exchange
 from scalewise.frameworks.torch.samples import IGNORED
 from scalewise.probe import Laps
