@@ -293,7 +293,7 @@ def _readable(folder: Path) -> tuple[StudySpec, list[RunRecord], list[str]]:
             "the model takes the sequence first, so its input's first side may not be the batch: "
             "say --samples-per-step"
         )
-    if any(_facts(record).get("optimizer") == "ByHand" for record in records):
+    if any(_facts(record).get("by_hand") for record in records):
         told.append(
             "the program updates its weights by hand: its steps are taken from how they change"
         )

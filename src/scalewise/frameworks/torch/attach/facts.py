@@ -19,6 +19,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from scalewise.frameworks.environment import environment
 from scalewise.frameworks.torch import device as devices
+from scalewise.frameworks.torch.attach.by_hand import ByHand
 from scalewise.frameworks.torch.attach.calls import Calls
 from scalewise.frameworks.torch.attach.digests import Weights, batch_digest, sharded, split
 from scalewise.frameworks.torch.attach.frames import meant_batches
@@ -238,6 +239,7 @@ class Facts:
     def _note_optimizer(self, optimizer: Any) -> None:
         group = optimizer.param_groups[0]
         self.noted["optimizer"] = type(optimizer).__name__
+        self.noted["by_hand"] = isinstance(optimizer, ByHand)
         self.noted["rate"] = _plain(group.get("initial_lr", optimizer.defaults.get("lr")))
         self._first = id(optimizer)
 
