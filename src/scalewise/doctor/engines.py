@@ -9,8 +9,9 @@ from typing import Any
 
 from scalewise.doctor.finding import Finding, Remark, finding, reply
 from scalewise.doctor.network import VARIABLES
-from scalewise.errors import LaunchError
-from scalewise.launch.processes import ask, meet
+from scalewise.errors import LaunchError, NoEngine
+from scalewise.launch.engines import Engines
+from scalewise.launch.processes import meet
 
 QUICK = {"operations": ["all-reduce"], "sizes": [4, 16 * 2**20], "patience": 20}
 """Two messages: one shows the latency, one the bandwidth."""
@@ -19,9 +20,14 @@ HARD_LIMIT = 45.0
 
 
 def about(name: str) -> dict[str, Any]:
-    """Return what an engine says of this machine, or its problem."""
+    """Return what an engine says of this machine, that it is absent, or its problem.
+
+    Its own Python is asked, where the user has named one for all studies.
+    """
     try:
-        facts: dict[str, Any] = ask("about", name, timeout=60.0)
+        facts: dict[str, Any] = Engines.of({}).ask(name, "about", name)
+    except NoEngine as why:
+        facts = {"absent": str(why), "hint": why.hint}
     except LaunchError as why:
         facts = {"problem": str(why)}
     return facts
@@ -31,6 +37,8 @@ def engine(name: str, facts: Mapping[str, Any]) -> Finding:
     """Say what an engine answered."""
     if problem := facts.get("problem"):
         return Finding(name, problem, level="fault")
+    if absent := facts.get("absent"):
+        return Finding(name, absent, facts["hint"], "note")
     told = [f"{key} {_words(value)}" for key, value in facts.items() if key != "name" and value]
     return Finding(name, ", ".join(told), evidence=facts)
 

@@ -210,6 +210,8 @@ def do_about(argument: str) -> int:
     """Answer an engine's version and what it sees of this machine."""
     try:
         facts: dict[str, Any] = plugins.load("frameworks", argument)().facts()
+    except NoEngine as absent:
+        facts = {"absent": str(absent), "hint": absent.hint}
     except Exception as problem:
         facts = {"problem": _sentence(problem)}
     print(json.dumps(facts))

@@ -5,12 +5,17 @@ Where it is another than this one, the worker's half travels there as a parcel.
 """
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from scalewise.errors import NoEngine
 from scalewise.launch import parcel
+from scalewise.launch.processes import ask
 from scalewise.own import own_file, own_table
 
 FILE = "engines.toml"
@@ -35,6 +40,19 @@ class Engines:
     def paths(self, framework: str, folder: Path) -> list[str]:
         """Return what must be on that Python's path, if anything: the parcel in ``folder``."""
         return [str(folder / parcel.NAME)] if framework in self.named else []
+
+    def ask(self, framework: str, verb: str, argument: str) -> Any:
+        """Have a framework's own Python answer one of the worker's verbs."""
+        python = self.python(framework)
+        if shutil.which(python) is None:
+            raise NoEngine(
+                f"framework {framework!r} has no Python {python}", hint=f"see [engines] {framework}"
+            )
+        with tempfile.TemporaryDirectory(prefix="scalewise-") as home:
+            paths = self.paths(framework, Path(home))
+            if paths:
+                parcel.pack(Path(home))
+            return ask(verb, argument, python=python, paths=paths)
 
 
 def _absolute(python: str) -> str:

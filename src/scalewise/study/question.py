@@ -1,7 +1,6 @@
 """Read what a study asks, and refuse what cannot work."""
 
 import json
-import shutil
 import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -10,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from scalewise import plugins
-from scalewise.errors import SpecError
-from scalewise.launch import parcel
+from scalewise.errors import NoEngine, SpecError
 from scalewise.launch.engines import Engines
-from scalewise.launch.processes import ask
 from scalewise.launch.program import digest, program
 from scalewise.spec import RunSpec, StudySpec, Topology
 from scalewise.study.variant import varied
@@ -115,17 +112,13 @@ def check(runs: Sequence[RunSpec], pythons: Mapping[str, str]) -> dict[RunSpec, 
 
 def _asked(runs: Sequence[RunSpec], framework: str, engines: Engines) -> list[Any]:
     """Have an engine's own Python look at its runs; nothing for those that can work."""
-    python = engines.python(framework)
-    if shutil.which(python) is None:
-        told = {"problem": f"framework {framework!r} has no Python {python}", "absent": True}
-        return [{**told, "hint": f"see [engines] {framework}"}] * len(runs)
-    with tempfile.TemporaryDirectory(prefix="scalewise-") as home:
-        file = Path(home, "runs.json")
-        file.write_text(json.dumps([run.to_dict() for run in runs]), encoding="utf-8")
-        paths = engines.paths(framework, Path(home))
-        if paths:
-            parcel.pack(Path(home))
-        answers: list[Any] = ask("check", str(file), python=python, paths=paths)
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        json.dump([run.to_dict() for run in runs], file)
+        file.flush()
+        try:
+            answers: list[Any] = engines.ask(framework, "check", file.name)
+        except NoEngine as why:
+            return [{"problem": str(why), "hint": why.hint, "absent": True}] * len(runs)
     return answers
 
 

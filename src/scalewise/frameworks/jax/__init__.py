@@ -99,6 +99,7 @@ class Jax:
 
     def facts(self) -> dict[str, Any]:
         """Return JAX's version and devices."""
+        installed("jax", extra="jax")
         from scalewise.frameworks.jax.device import facts
 
         return facts()

@@ -58,6 +58,7 @@ class TensorFlow:
 
     def facts(self) -> dict[str, Any]:
         """Return TensorFlow's version and devices."""
+        _version()
         _quietly()
         from scalewise.frameworks.tensorflow.devices import facts
 
