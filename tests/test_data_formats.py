@@ -381,7 +381,7 @@ def test_tokens_are_mapped_and_not_loaded(tmp_path):
     assert isinstance(there.train, np.memmap)
     assert there.train.tolist() == [5, 60_000, 7]
     assert there.validation.tolist() == [5, 60_000]
-    assert (there.vocabulary, tokens.vocabulary(there.train)) == (None, 60_001)
+    assert (there.vocabulary, tokens.span(there.train)) == (None, (5, 60_000))
     assert kinds.kind_of(tmp_path) == kinds.kind_of(tmp_path / "val.bin") == "tokens"
 
 
@@ -416,9 +416,31 @@ def test_files_that_hold_no_tokens_are_refused(tmp_path, name, values, words):
 
 def test_tokens_below_0_and_folders_without_tokens_are_refused(tmp_path):
     with pytest.raises(SpecError, match="below 0"):
-        tokens.vocabulary(np.array([-1, 2]))
+        tokens.span(np.array([-1, 2]))
+    with pytest.raises(SpecError, match=r"1,099,511,627,776, more than any vocabulary has"):
+        tokens.span(np.array([0, 2**40]))
     with pytest.raises(SpecError, match="there are no tokens in"):
         tokens.read(tmp_path)
+
+
+def test_the_file_that_is_too_short_for_a_sequence_is_named_before_anything_starts(tmp_path):
+    for name, count in (("train.bin", 5000), ("val.bin", 10)):
+        np.arange(1, count + 1, dtype=np.uint16).tofile(tmp_path / name)
+    with pytest.raises(SpecError, match=r"val\.bin has 10 tokens, too few for sequences of 64"):
+        Source.of(str(tmp_path))
+    notes = checked(tmp_path, print, 1)["notes"]
+    assert notes[:2] == [
+        "train: uint16, tokens from 1 to 5000",
+        "validation: uint16, tokens from 1 to 10",
+    ]
+    assert notes[2].endswith("val.bin has 10 tokens, too few for sequences of 64, the usual length")
+
+
+@pytest.mark.parametrize("beside", ["index.json", "train.bin", "data_batch_1"])
+def test_a_folder_with_train_has_images_whatever_lies_beside_it(tmp_path, beside):
+    (tmp_path / "train" / "a").mkdir(parents=True)
+    (tmp_path / beside).write_text('{"a": 1}')
+    assert kinds.kind_of(tmp_path) == "images"
 
 
 def test_what_is_no_data_set_is_refused_with_what_would_be(tmp_path):
@@ -430,8 +452,8 @@ def test_what_is_no_data_set_is_refused_with_what_would_be(tmp_path):
 
 def test_a_token_below_0_is_named_with_its_file(tmp_path):
     np.save(tmp_path / "t.npy", np.array([3, -2, 5]))
-    with pytest.raises(SpecError, match=r"/t\.npy has a token below 0: -2"):
-        tokens.vocabulary(tokens.stream(tmp_path / "t.npy"))
+    with pytest.raises(SpecError, match=r"/t\.npy has a token -2, below 0"):
+        tokens.span(tokens.stream(tmp_path / "t.npy"))
     assert "t.npy has a token" in checked(tmp_path / "t.npy", print, 1)["problems"][0]["problem"]
 
 

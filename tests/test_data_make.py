@@ -339,6 +339,13 @@ def test_packed_images_of_made_up_ones_have_the_labels_of_the_folder(tmp_path):
     assert Packed.of(tmp_path / "a").classes == Listing.of(tmp_path / "b").classes
 
 
+def test_check_says_which_of_two_validation_folders_is_read(tmp_path):
+    root = image_folder(tmp_path / "a", ("ant", "bee"))
+    (root / "validation" / "ant").mkdir(parents=True)
+    (root / "validation" / "notes.txt").write_text("x")
+    assert check(root)["notes"] == ["val is read to validate, and validation is not"]
+
+
 def test_check_notes_what_is_not_read_and_a_single_class(tmp_path):
     root = image_folder(tmp_path / "a", ("ant",))
     picture(root / "train/stray.jpg")
@@ -383,7 +390,7 @@ def test_check_knows_the_other_kinds(tmp_path):
     np.array([1, 9], np.uint16).tofile(tmp_path / "t.bin")
     found = check(tmp_path / "t.bin")
     assert found["counts"] == {"train": {"tokens": 2}}
-    assert found["notes"] == ["train: uint16, tokens from 0 to 9"]
+    assert found["notes"][0] == "train: uint16, tokens from 1 to 9"
 
 
 def test_the_command_makes_and_checks(scalewise):

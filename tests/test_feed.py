@@ -1,9 +1,12 @@
 """One stream of batches for training and validation, whatever was asked for before."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from builders import a_run
+from scalewise.errors import Broken
 from scalewise.frameworks.order import Shards, checks, steps_of
 from scalewise.frameworks.source import Source
 from scalewise.frameworks.torch.data import load
@@ -13,14 +16,14 @@ CPU = torch.device("cpu")
 DATA = load(Source.of("synthetic:50x4x4"))
 
 
-def a_feed(**said):
+def a_feed(data=DATA, **said):
     """Return a feed over 50 samples, the order behind it, and how often it began anew."""
     spec = a_run(framework="torch", workload="mlp", **{"batch": 8, "epochs": 3, **said})
-    shards = Shards(len(DATA.train), spec, 0)
-    total = steps_of(spec, len(DATA.train)) * (spec.epochs or 1)
-    _, batches = checks(len(DATA.validation), spec.batch, 0, spec.replicas)
+    shards = Shards(len(data.train), spec, 0)
+    total = steps_of(spec, len(data.train)) * (spec.epochs or 1)
+    _, batches = checks(len(data.validation), spec.batch, 0, spec.replicas)
     order = Order(shards, batches, spec, total)
-    feed = Feed(DATA, order, spec, CPU)
+    feed = Feed(data, order, spec, CPU)
     began = []
     start = feed.start
     feed.start = lambda first: (began.append(first), start(first))[1]
@@ -40,6 +43,26 @@ def test_whoever_asks_in_the_usual_order_never_begins_anew():
         assert len(taken(feed, order, Pass(epoch))) == 6
         assert len(taken(feed, order, Pass(epoch, checks=True))) == 2
     assert began == [Pass(0)]
+
+
+class Torn:
+    """Samples in a file that somebody has cut."""
+
+    def __len__(self):
+        return 50
+
+    def batch(self, indices, epoch):
+        raise Broken("x.bin is cut", hint="make it again", path="x.bin")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_file_that_cannot_be_read_is_told_in_one_sentence_by_a_worker_too(workers):
+    feed, _, _ = a_feed(replace(DATA, train=Torn()), workers=workers)
+    feed.begin(Pass(0))
+    with pytest.raises(Broken) as told:
+        feed.take()
+    assert (str(told.value), told.value.hint) == ("x.bin is cut", "make it again")
+    assert told.value.path == "x.bin"
 
 
 def test_a_number_of_steps_passes_several_times_and_is_checked_at_its_end():

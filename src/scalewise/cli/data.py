@@ -155,12 +155,12 @@ def progress(doing: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _lines(doing: str) -> Callable[[int, int], None]:
-    said = time.monotonic() - EVERY + QUIET
+    said, silent = time.monotonic() - EVERY + QUIET, True
 
     def tell(done: int, total: int) -> None:
-        nonlocal said
-        if time.monotonic() - said > EVERY:
-            said = time.monotonic()
+        nonlocal said, silent
+        if time.monotonic() - said > EVERY or (done == total and not silent):
+            said, silent = time.monotonic(), False
             with suppress(OSError):  # Nobody listens: the work goes on.
                 print(f"{doing}: {done:,} of {total:,}", file=sys.stderr, flush=True)
 

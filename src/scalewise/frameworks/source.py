@@ -88,11 +88,12 @@ def _files(data: str, edge: int | None, length: int | None) -> Source:
             or "give a folder of images, packed images, CIFAR's batches or MNIST's idx files, a "
             'text or token file, "digits", "synthetic:10000" or "tokens:10000"',
         )
-    from scalewise.frameworks.data import cifar, idx
+    from scalewise.frameworks.data import cifar, idx, tokens
     from scalewise.frameworks.data.kinds import kind_of
 
     kind = kind_of(path)
     if kind == "tokens":
+        tokens.refuse_short(path, length or LENGTH)
         return Source("tokens", path, shape=length or LENGTH)
     if kind == "images":
         return Source("images", path, shape=_square(3, EDGE, edge))

@@ -23,6 +23,7 @@ from scalewise.frameworks.data.folder import (
     scanned,
 )
 from scalewise.frameworks.data.pool import cores, spread
+from scalewise.frameworks.source import LENGTH
 
 Tell = Callable[[int, int], None]
 FEW = 5
@@ -122,8 +123,12 @@ def _oddities(root: str, classes: Sequence[str]) -> list[str]:
         notes.append("there is 1 class: a model has nothing to tell apart")
     stray: list[str] = []
     unread: Counter[str] = Counter()
-    for part in ("train", *VALIDATION):
-        for here, _, names in os.walk(os.path.join(root, part)):
+    held = [name for name in VALIDATION if os.path.isdir(os.path.join(root, name))]
+    if len(held) > 1:
+        notes.append(f"{held[0]} is read to validate, and {held[1]} is not")
+    for part in ("train", *held[:1]):
+        for here, folders, names in os.walk(os.path.join(root, part)):
+            folders[:] = [name for name in folders if not name.startswith(".")]
             for name in names:
                 ending = os.path.splitext(name)[1].lower()
                 if name.startswith(".") or name == ANNOTATIONS:
@@ -219,8 +224,12 @@ def _tokens(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
     for name, stream in streams.items():
         if stream is not None:
             found.counts[name] = {"tokens": len(stream)}
-            words = f"{name}: {stream.dtype.name}, tokens from 0 to {tokens.vocabulary(stream) - 1}"
-            found.notes.append(words)
+            least, most = tokens.span(stream)
+            found.notes.append(f"{name}: {stream.dtype.name}, tokens from {least} to {most}")
+    try:
+        tokens.refuse_short(folder, LENGTH)
+    except SpecError as short:
+        found.notes.append(f"{short}, the usual length")
 
 
 def _counts(classes: Sequence[str], labels: Labels) -> dict[str, int]:

@@ -19,11 +19,16 @@ WORDS: dict[Kind, str] = {
 
 
 def kind_of(path: Path) -> Kind:
-    """Return what a path holds, from the names in it alone; refuse what is none of these."""
+    """Return what a path holds, from the names in it alone; refuse what is none of these.
+
+    Whoever has a folder named train has images, whatever else lies beside it.
+    """
     if not path.exists():
         raise SpecError(
             f"there is no data in {shown(path)}", hint=nearest_path(path) or "is the path right?"
         )
+    if (path / "train").is_dir():
+        return "images"
     if tokens.found(path):
         return "tokens"
     if (path / "index.json").is_file():
@@ -32,8 +37,6 @@ def kind_of(path: Path) -> Kind:
         return "cifar"
     if any(idx.found(path, name) for name in idx.FILES):
         return "idx"
-    if (path / "train").is_dir():
-        return "images"
     raise SpecError(
         f"{shown(path)} is not a data set that scalewise knows",
         hint="an image folder has train/CLASS/*.jpg; others are packed images, CIFAR's batches, "

@@ -141,7 +141,7 @@ def _refuse_few(images: int, classes: int) -> None:
 
 
 def _refuse_other_kinds(source: Path) -> None:
-    if not (source / "train").is_dir() and (kind := kinds.kind_of(source)) != "images":
+    if (kind := kinds.kind_of(source)) != "images":
         raise SpecError(
             f"{shown(source)} is {kinds.WORDS[kind]}, and a set is made of a folder of images",
             hint="give a folder with train/CLASS/*.jpg",

@@ -15,6 +15,8 @@ from scalewise.frameworks.data import shown
 Stream = np.ndarray[Any, np.dtype[Any]]
 STRIDE = 2**24
 """Tokens that are looked at together."""
+MOST = 2**24
+"""Words of a vocabulary: some sixty times those of the largest that are in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +77,24 @@ def stream(path: Path) -> Stream:
     return tokens
 
 
-def vocabulary(tokens: Stream) -> int:
-    """Return the largest token and one more; this reads the whole stream."""
-    parts = range(0, len(tokens), STRIDE)
-    least = min(int(tokens[n : n + STRIDE].min()) for n in parts)
-    if least < 0:
+def refuse_short(path: Path, length: int) -> None:
+    """Refuse a file that has no sequence of this length, or none to train on and one to hold."""
+    train, held = found(path) or (path, None)
+    for file, least in ((train, 1 if held else 2), (held, 1)):
+        if file and (there := len(stream(file))) < least * length + 1:
+            raise SpecError(
+                f"{shown(file)} has {there:,} tokens, too few for sequences of {length}",
+                hint="a smaller length, or more text",
+            )
+
+
+def span(tokens: Stream) -> tuple[int, int]:
+    """Return the smallest token and the largest; this reads the whole stream."""
+    parts = [tokens[n : n + STRIDE] for n in range(0, len(tokens), STRIDE)]
+    least, most = min(int(part.min()) for part in parts), max(int(part.max()) for part in parts)
+    if least < 0 or most >= MOST:
         name = getattr(tokens, "filename", None)
         where = shown(name) if name else "the stream"
-        raise SpecError(f"{where} has a token below 0: {least}", hint="tokens count from 0")
-    return 1 + max(int(tokens[n : n + STRIDE].max()) for n in parts)
+        odd = f"{least:,}, below 0" if least < 0 else f"{most:,}, more than any vocabulary has"
+        raise SpecError(f"{where} has a token {odd}", hint="tokens count from 0")
+    return least, most

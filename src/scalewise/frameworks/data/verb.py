@@ -31,7 +31,10 @@ def answer(asked: dict[str, Any]) -> int:
         nonlocal said
         if done == total or time.monotonic() - said > EVERY:
             said = time.monotonic()
-            _say({"done": done, "total": total})
+            try:
+                _say({"done": done, "total": total})
+            except BrokenPipeError:  # Nobody listens any more.
+                _leave(signal.SIGTERM)
 
     try:
         _say({"answer": _done(asked, tell)})
@@ -72,5 +75,7 @@ def _outlive_not(asker: int) -> None:
     os._exit(128 + signal.SIGTERM)
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
+def _leave(number: int, frame: FrameType | None = None) -> None:
+    """End, but for what is half-made: that is removed, and nobody can disturb it."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(128 + number)

@@ -164,20 +164,14 @@ def _stream(source: Source) -> Data:
     found = tokens.read(source.path)
     length = source.shape
     assert isinstance(length, int)
-    words = found.vocabulary or max(
-        tokens.vocabulary(each) for each in (found.train, found.validation) if each is not None
+    words = found.vocabulary or 1 + max(
+        tokens.span(each)[1] for each in (found.train, found.validation) if each is not None
     )
     train = Windows(found.train, length)
     if found.validation is None:
         train, validation = train.apart(HELD_OUT + 1)
     else:
         validation = Windows(found.validation, length)
-    for each in (train, validation):
-        if not len(each):
-            raise SpecError(
-                f"{source.path} has {len(found.train)} tokens, too few for sequences of {length}",
-                hint="a smaller length, or more text",
-            )
     return Data(train, validation, words, length, Finish())
 
 

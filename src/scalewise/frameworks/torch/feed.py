@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from scalewise.errors import ScalewiseError
 from scalewise.frameworks.order import Indices, Shards
 from scalewise.frameworks.torch.data import Data
 from scalewise.frameworks.torch.device import module_of
@@ -81,8 +82,11 @@ class Order(Sampler[Request]):
                 yield Request(one.epoch, one.checks, torch.from_numpy(indices))
 
 
-Answer = tuple[Tensor, Tensor, list[str]]
-"""A batch, and the files that should have been in it and cannot be read."""
+Answer = tuple[Tensor, Tensor, list[str]] | ScalewiseError
+"""A batch, and the files that should have been in it and cannot be read; or why there is none.
+
+That is handed over, not raised: a loader would make a traceback of it on its way from a worker.
+"""
 
 
 class Answers(Dataset[Answer]):
@@ -94,7 +98,10 @@ class Answers(Dataset[Answer]):
 
     def __getitem__(self, request: Request) -> Answer:
         samples = self._data.validation if request.checks else self._data.train
-        inputs, labels = samples.batch(request.indices, request.epoch)
+        try:
+            inputs, labels = samples.batch(request.indices, request.epoch)
+        except ScalewiseError as problem:
+            return problem
         lost: list[str] = []
         if isinstance(samples, Pictures):
             lost = [samples.path(n) for n in request.indices[labels == IGNORED].tolist()]
@@ -165,7 +172,10 @@ def _sifted(answers: Iterable[Answer], losses: deque[int], broken: set[str]) -> 
 
     It knows nobody's feed: a feed that is let go must let go of its workers.
     """
-    for inputs, labels, lost in answers:
+    for answer in answers:
+        if isinstance(answer, ScalewiseError):
+            raise answer
+        inputs, labels, lost = answer
         broken.update(lost)
         losses.append(len(lost))
         yield inputs, labels
