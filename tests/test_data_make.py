@@ -462,7 +462,8 @@ def test_the_hints_of_the_command_can_be_typed(scalewise, words, hint):
 
 
 def test_ctrl_c_leaves_neither_a_folder_nor_a_process(tmp_path):
-    code = "from scalewise.cli import main; main()"
+    heeds = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heeds}; from scalewise.cli import main; main()"  # Also in a shell's background.
     words = ["data", "make", "big", "--images", "200000", "--classes", "2", "--edge", "16"]
     started = subprocess.Popen(
         [sys.executable, "-c", code, *words], cwd=tmp_path, stderr=subprocess.PIPE
