@@ -309,3 +309,17 @@ IMAGES = [torch.zeros(3, 9, 9), torch.zeros(3, 7, 7), torch.zeros(3, 8, 8), torc
 )
 def test_samples_are_counted_however_a_batch_is_packed(batch, samples):
     assert batch_of(batch)[0] == samples
+
+
+@pytest.mark.parametrize("optimizers", [("sgd",), ("sgd", "adam")])
+def test_a_step_without_anything_to_learn_from_makes_room_for_a_checkpoint(tell, optimizers):
+    steps = [word for each in optimizers for word in (("begin", "optimizer"), ("stepped", each))]
+    once = [*FETCH, *TRAIN, *steps]
+    guest = tell(steps, once * 3)
+    assert guest.samples == [16, 16, 16]
+    assert guest.named("checkpoint") == 1
+    assert tell(steps).samples == []
+
+
+def test_steps_of_which_nothing_else_is_seen_are_steps(tell):
+    assert tell(STEP * 3).samples == [0, 0, 0]

@@ -1,4 +1,4 @@
-"""FSDP2: fully_shard by block, AdamW, a DCP checkpoint of model and optimizer at the end."""
+"""FSDP2: fully_shard by block, AdamW, room for a DCP checkpoint's state, and one at the end."""
 
 import os
 import tempfile
@@ -35,6 +35,8 @@ def main():
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    get_state_dict(model, optimizer)  # What is to be filled where a script goes on from another.
 
     torch.manual_seed(rank)
     for step in range(12):

@@ -107,6 +107,8 @@ class Observer:
         self._closer: Hashable = None
         self._stepped: list[tuple[Hashable, int, int, int]] = []
         """While the closer is not known: who stepped, at which mark, after how many samples."""
+        self._trained = False
+        """Whether any of those had something to learn from."""
         self._others: dict[Hashable, int] = {}
         self._train: list[float] = []
         """When the current stretch of training began and its last step ended."""
@@ -298,7 +300,7 @@ class Observer:
         """The program ends: tell of what came after the last step."""
         while self.stack:
             self.end()
-        if self._stepped and self._closer is None:
+        if self._trained and self._closer is None:
             self._close(*self._stepped[-1][1:])
         if not self.in_row:
             self._settle(len(self._names))
@@ -430,6 +432,9 @@ class Observer:
 
     def _learn(self, optimizer: Hashable) -> None:
         """Find the optimizer that closes a step: the last before one comes again."""
+        if self.in_row and self._stepped and not self._trained:
+            self._prepared()
+        self._trained |= self.in_row
         here = len(self._names)
         if not any(optimizer == each for each, *_ in self._stepped):
             self._stepped.append((optimizer, here, self._samples, self._again))
@@ -441,6 +446,15 @@ class Observer:
         self._close(*where)
         if optimizer == self._closer:
             self._close(len(self._names), self._samples, self._again)
+
+    def _prepared(self) -> None:
+        """What stepped without a gradient made room for the state of a checkpoint.
+
+        PyTorch has an optimizer do such a step before it loads what the state was.
+        """
+        place, self._stepped = self._stepped[-1][1], []
+        self._rename(0, place, "checkpoint")
+        self._pause("checkpoint", 0, place)
 
     def _pass(self) -> None:
         """What was fetched for this step was for training."""
