@@ -349,6 +349,7 @@ class RunSpec:
         if "topology" not in given:
             raise SpecError("a run needs a topology", hint='for example topology = "1x2"')
         given["topology"] = Topology.parse(given["topology"])
+        _name_framework(given)
         if given.get("framework") in _STRATEGIES:
             given.setdefault("strategy", _STRATEGIES[given["framework"]])
         given["parallelism"] = Parallelism.parse(given.get("parallelism", {}))
@@ -357,6 +358,19 @@ class RunSpec:
         if words is None or "global_batch" in given:
             _share_batch(given)
         return cls(**given)
+
+
+def _name_framework(given: dict[str, Any]) -> None:
+    """Read ``tensorflow.mirrored``: a strategy by its whole name says whose it is."""
+    framework, dot, strategy = str(given.get("strategy", "")).partition(".")
+    if not dot:
+        return
+    if given.setdefault("framework", framework) != framework:
+        raise SpecError(
+            f"strategy {given['strategy']!r} is not one of framework {given['framework']!r}",
+            hint="leave framework out: such a name says both",
+        )
+    given["strategy"] = strategy
 
 
 def _share_batch(given: dict[str, Any]) -> None:

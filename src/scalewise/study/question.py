@@ -118,7 +118,8 @@ def _asked(runs: Sequence[RunSpec], framework: str, engines: Engines) -> list[An
     python = engines.python(framework)
     if shutil.which(python) is None:
         told = {"problem": f"framework {framework!r} has no Python {python}", "absent": True}
-        return [{**told, "hint": f"see [engines] {framework}"}] * len(runs)
+        hint = f"pip install 'scalewise[{framework}]' into an environment, and name its Python: "
+        return [{**told, "hint": f'{hint}[engines] {framework} = "…"'}] * len(runs)
     with tempfile.TemporaryDirectory(prefix="scalewise-") as home:
         file = Path(home, "runs.json")
         file.write_text(json.dumps([run.to_dict() for run in runs]), encoding="utf-8")
