@@ -399,6 +399,7 @@ def test_a_strategy_by_its_whole_name_says_its_framework():
     whole = RunSpec.from_dict({**said, "strategy": "tensorflow.multiworker"})
     apart = RunSpec.from_dict({**said, "framework": "tensorflow", "strategy": "multiworker"})
     assert whole == apart and whole.id == apart.id and whole.started_by == "plain"
+    assert "(mnist-cnn on 1x2, tensorflow, multiworker, repeat 1)" in whole.title
 
 
 @pytest.mark.parametrize(
