@@ -286,6 +286,16 @@ def test_every_plot_is_written(name, ending, tmp_path):
     assert path.read_bytes().startswith(begins)
 
 
+def test_many_curves_look_unlike_each_other_and_their_names_stand_beside_them():
+    many = [a_whole_curve(f"curve {number}") for number in range(9)]
+    (axes,) = plot.figure(many, ["efficiency"]).axes
+    lines = [each for each in axes.get_lines() if each.get_marker() not in ("None", "_", "|")]
+    assert len({(each.get_color(), each.get_marker()) for each in lines}) == len(many)
+    legend = axes.get_legend()
+    assert legend.get_bbox_to_anchor().x0 >= axes.bbox.x1
+    assert len(legend.get_texts()) == len(many) + 1
+
+
 def test_two_curves_share_the_axes_of_a_plot():
     axes, *_ = plot.figure([a_whole_curve("one"), a_whole_curve("two")], ["efficiency"]).axes
     assert {each.get_text() for each in axes.get_legend().get_texts()} == {"one", "two", "ideal"}
