@@ -127,7 +127,7 @@ def time(axes: Axes, curves: Curves) -> None:
             places = [place for place, (owner, _) in enumerate(bars) if owner is curve]
             axes.axvline(places[-1] + 0.5, color="0.8", linewidth=1)
             axes.annotate(name, (float(np.mean(places)), -0.16), fontsize=8, ha="right", va="top",
-                          rotation=20, rotation_mode="anchor",
+                          rotation=20 if len(curves) <= ROOM else 50, rotation_mode="anchor",
                           xycoords=axes.get_xaxis_transform())  # fmt: skip
     axes.set_ylabel("seconds, complete job")
 
