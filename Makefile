@@ -9,7 +9,7 @@ WORKER := $(addprefix src/scalewise/,errors.py checks.py plugins.py spec record/
 # Two files of tests at a time, in the order of tests/conftest.py.
 PAIR := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test check types types-of-worker test-training test-scripts test-engines horovod test-slurm test-browser bench bench-prediction soak clean
+.PHONY: install demo test check types types-of-worker test-training test-scripts engines test-engines horovod test-slurm test-browser bench bench-prediction soak clean
 
 install: $(READY)
 
@@ -70,6 +70,15 @@ $(ENVS)/%/.ready: engines/%.txt $$(wildcard engines/$$*.late)
 	test ! -e engines/$*.late || DS_BUILD_OPS=0 $(ENVS)/$*/bin/python -m pip install --quiet \
 		--disable-pip-version-check --no-build-isolation --find-links $(WHEELS) -r engines/$*.late
 	touch $@
+
+OWN := $(or $(XDG_CONFIG_HOME),$(HOME)/.config)/scalewise/engines.toml
+
+engines: $(ENGINES:%=$(ENVS)/%/.ready)  ## An environment for each engine, named for all studies in your own engines.toml.
+	mkdir -p $(dir $(OWN))
+	touch $(OWN)
+	@for each in $(ENGINES); do \
+		grep -q "^$$each *=" $(OWN) || echo "$$each = \"$(ENVS)/$$each/bin/python\"" >> $(OWN); done
+	cat $(OWN)
 
 test-engines: $(READY) $(ENGINES:%=$(ENVS)/%/.ready)  ## TensorFlow, JAX and their like, each in its own environment.
 	$(BIN)/python -m pytest -m "engines and not soak" --durations 12 $(PAIR)
