@@ -14,13 +14,14 @@ import pytest
 
 from environments import python_of
 from scalewise import frameworks
-from scalewise.errors import LaunchError, NoEngine, ScalewiseError, SpecError
+from scalewise.errors import LaunchError, NoEngine, RunFailed, ScalewiseError, SpecError
 from scalewise.face import measure
 from scalewise.face import run as run_study
 from scalewise.frameworks.tensorflow import TensorFlow
 from scalewise.frameworks.tensorflow.meeting import meet
 from scalewise.record.read import read_run
 from scalewise.spec import RunSpec, StudySpec
+from scalewise.study import of_program
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 HERE = Path(__file__).parent
@@ -100,6 +101,47 @@ def test_a_fused_step_is_one_phase_and_its_exchange_is_not_known(digits):
     assert ledger(digits[TWO], 1).sync is None
     assert ledger(digits[WORKERS], 1).sync is None
     assert ledger(digits[MIRRORED], 1).exposed == 0
+
+
+KERAS = str(HERE / "scripts" / "engines" / "with_keras.py")
+RAGGED = [16] * 6 + [8]
+"""Samples of the steps of one pass over its 104 images."""
+
+
+def test_a_script_that_fits_is_watched_unmodified_and_learns_the_same(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    python = python_of("tensorflow")
+    question = of_program([python, KERAS, "watched.json"], "2")
+    folder = run_study(question, tmp_path / "study").absolute()
+    (run,) = question.runs()
+    record = read_run(folder / run.id, run)
+    (rank,) = record.ranks
+    steps = rank.steps
+    assert steps.samples.tolist() == RAGGED * 6
+    assert steps.seconds[15:17].tolist() == [steps.seconds[15]] * 2  # Executed together.
+    assert {*steps.phases} == {"step", "other"}
+    spans = [span.name for span in rank.spans]
+    once = ["train", "validate", "checkpoint"]
+    assert spans == ["launch", "build", *once, *once, "train", "validate", "shutdown"]
+    assert rank.find("memory") > 2**20 and rank.find("threads") == 1
+    assert record.environment["engine"]["name"] == "tensorflow"
+    (point,) = measure(folder).points
+    assert point.devices == 2 and point.steps == 42 and point.samples == 624
+
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    words = [python, KERAS, "plain.json", "--cpus", "2"]
+    subprocess.run(words, env=env, check=True, timeout=500)
+    plain, watched = (json.loads(Path(f"{each}.json").read_text()) for each in ("plain", "watched"))
+    assert plain == watched and plain["replicas"] == 2
+
+
+def test_a_script_that_fits_on_one_of_two_devices_is_told_how_to_use_both(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    question = of_program([python_of("tensorflow"), KERAS, "serial.json", "--serial"], "2")
+    with pytest.raises(RunFailed, match="not distributed: every process trains alone") as failed:
+        run_study(question, tmp_path / "study")
+    assert "in the scope of a tf.distribute.MirroredStrategy()" in failed.value.hint
+    assert not Path("serial.json").exists()  # It left after its first step.
 
 
 @pytest.mark.parametrize("strategy", ["mirrored", "multiworker"])
