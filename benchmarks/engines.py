@@ -1,6 +1,7 @@
 """What recording costs in engines that have an environment of their own.
 
     PYTHONPATH=src envs/jax/bin/python benchmarks/engines.py jax [ROUNDS]
+    PYTHONPATH=src envs/tensorflow/bin/python benchmarks/engines.py tensorflow [ROUNDS]
 
 In one process, stretches of steps with recording and without it alternate in seeded order, on
 the same session, each until its devices are done: inside of a stretch the host runs ahead of
@@ -19,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from scalewise.frameworks.jax import Jax
+from scalewise.frameworks.tensorflow import TensorFlow
 from scalewise.probe import Probe, Unwatched
 from scalewise.record.write import RankFile
 from scalewise.spec import RunSpec
@@ -28,7 +30,7 @@ ROUNDS = 100
 WARM = 2
 STRETCH = 20
 """Steps in a row."""
-ENGINES = {"jax": Jax}
+ENGINES = {"jax": Jax, "tensorflow": TensorFlow}
 
 
 def main() -> None:
@@ -67,19 +69,27 @@ def alternate(session, probe, rounds: int) -> dict[str, list[float]]:
 
 def alone(probe, steps: int = 2000) -> float:
     """Return the seconds that recording one step takes when there is nothing to wait for."""
-    import jax.numpy as jnp
-
-    there = jnp.zeros(()).block_until_ready()
+    waits = hasattr(probe.clock, "about")
+    there = _there() if waits else None
     probe.start()
     began = time.perf_counter()
     for _ in range(steps):
         for phase in ("input", "step"):
-            probe.clock.about(there)
+            if waits:
+                probe.clock.about(there)
             probe.lap(phase)
         probe.step(64)
-    probe.clock.settle()
+    if waits:
+        probe.clock.settle()
     probe.flush()
     return (time.perf_counter() - began) / steps
+
+
+def _there():
+    """Return an array of JAX's that is there already."""
+    import jax.numpy as jnp
+
+    return jnp.zeros(()).block_until_ready()
 
 
 def tell(name: str, seconds: dict[str, list[float]], own: float) -> int:

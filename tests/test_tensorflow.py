@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from scalewise.frameworks.tensorflow import TensorFlow
 from scalewise.frameworks.tensorflow.meeting import meet
 from scalewise.record.read import read_run
 from scalewise.spec import RunSpec, StudySpec
-from scalewise.study import of_program
+from scalewise.study import of_program, read
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 HERE = Path(__file__).parent
@@ -203,6 +204,27 @@ def test_other_ways_to_do_the_same_steps_learn_the_same(tmp_path):
     assert slower["losses"][2] != pytest.approx(plain["losses"][2], rel=1e-7)
 
 
+def test_the_log_has_the_lines_that_keras_prints(tmp_path):
+    """The same job, by our loop on two devices and by ``fit`` on one."""
+    spec = {
+        "framework": "tensorflow", "workload": "mnist-cnn", "topology": "1x2", "epochs": 2,
+        "global_batch": 200, "lr": 0.05, "options": {"dropout": 0.0}, "remainder": "short",
+    }  # fmt: skip
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "KERAS_BACKEND": "tensorflow"}
+    words = [python_of("tensorflow"), str(HERE / "keras_lines.py"), str(tmp_path / "spec.json")]
+    done = subprocess.run(words, env=env, check=True, timeout=500, stdout=subprocess.PIPE)
+    ours, theirs = done.stdout.decode().split("-----\n")
+    line = re.compile(r"8/8 - \d+s - \d+(?:s|ms)/step((?: - \w+: \d\.\d{4})+)")
+    for each in (ours, theirs):
+        assert [*each.splitlines()[::2]] == ["Epoch 1/2", "Epoch 2/2"]
+    for mine, keras in zip(ours.splitlines()[1::2], theirs.splitlines()[1::2], strict=True):
+        found = [line.fullmatch(each)[1].split(" - ")[1:] for each in (mine, keras)]
+        names, figures = zip(*(zip(*(each.split(": ") for each in line)) for line in found))
+        assert names[0] == names[1] == ("accuracy", "loss", "val_accuracy", "val_loss")
+        assert [*map(float, figures[0])] == pytest.approx([*map(float, figures[1])], abs=1e-3)
+
+
 def test_a_kind_of_device_that_is_not_here_is_told(tmp_path):
     question = a_study(batch=8, steps=1, device="cuda", vary={"topology": ["1x2"]})
     with pytest.raises(ScalewiseError):
@@ -360,3 +382,6 @@ def test_resnet50v2_mirrored_on_one_two_and_four_devices_gives_a_table(tmp_path,
     assert [point.devices for point in points] == [1, 2, 4]
     assert points[0].efficiency.value == 1
     assert all(point.epoch_time.value > 0 and point.speedup.value > 0 for point in points)
+    for run, steps in zip(read(study, "mirrored-cpu").runs(), (8, 4, 2), strict=True):
+        log = (folder / run.id / "log.txt").read_text()
+        assert re.search(rf"^Epoch 2/2\n{steps}/{steps} - \d+s - \S+/step - accuracy: ", log, re.M)
