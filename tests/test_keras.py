@@ -1,5 +1,9 @@
 """From what Keras tells to steps and samples, without Keras; and how its scripts are started."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from scalewise.errors import SpecError
@@ -7,7 +11,7 @@ from scalewise.frameworks.tensorflow.steps import Execution, Steps, shares
 from scalewise.launch.local import LocalLauncher
 from scalewise.launch.program import trained_with
 from scalewise.record.close import close
-from scalewise.record.write import RankFile
+from scalewise.record.write import RankFile, write_json
 from scalewise.spec import RunSpec
 from scalewise.study import of_program
 from scalewise.study.question import check
@@ -269,6 +273,38 @@ def test_more_devices_than_were_asked_for_are_told(tmp_path):
     file.line({**end, "devices": 4, "asked": 2})
     cause = close(tmp_path, attempt=1, world=1, ended=3.0)
     assert cause == "the program took 4 devices of its own where 2 were asked for"
+
+
+BROKEN = """
+from types import SimpleNamespace
+from scalewise.frameworks.tensorflow import attach
+
+class Model:
+    def fit(self, x, callbacks=None):
+        return x, callbacks
+    def evaluate(self, x):
+        return x
+    def save(self, path):
+        return path
+    save_weights = save
+
+backend = SimpleNamespace(backend=lambda: "tensorflow")
+attach.imported("keras", SimpleNamespace(Model=Model, backend=backend))
+model = Model()
+assert [model.fit(3), model.fit(x=4, callbacks=[5]), model.save("there"), model.evaluate(7)] == [
+    (3, None), (4, [5]), "there", 7
+]
+"""
+
+
+def test_where_watching_fails_training_goes_on_and_it_is_told_once(tmp_path):
+    """Here is no Keras for the callback to be made of."""
+    write_json(tmp_path / "spec.json", {"topology": "1x1", "program": ["train.py"]})
+    env = {**os.environ, "SCALEWISE_RUN": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", BROKEN], env=env, check=True, capture_output=True, text=True
+    )
+    assert done.stderr.count("scalewise: watching stopped: ModuleNotFoundError") == 1
 
 
 def test_the_callback_is_looked_for_only_when_it_is_asked_for():

@@ -75,44 +75,65 @@ def _with_callback(
     original: Callable[..., Any], signature: inspect.Signature, words: Words, named: Named
 ) -> Any:
     """Call ``fit`` or ``evaluate`` with our callback before the program's own."""
-    from keras.callbacks import CallbackList
-
-    from scalewise.frameworks.tensorflow.watch import Watch, the_steps
-
-    steps = the_steps()
-    if steps is None or not steps.guest.on:
+    if _steps() is None:
         return original(*words, **named)
     try:
-        call = signature.bind(*words, **named)
-        given = call.arguments.get("callbacks") or []
-        own = list(given) if isinstance(given, (list, tuple)) else [given]
-        # A whole CallbackList is another fit's own, or the program's: it is left as it is.
-        if not any(isinstance(each, (Watch, CallbackList)) for each in own):
-            call.arguments["callbacks"] = [Watch(), *own]
+        call = _watched_call(signature.bind(*words, **named))
     except Exception as problem:
-        steps.guest.switch_off(problem)
+        _give_up(problem)
         return original(*words, **named)
     return original(*call.args, **call.kwargs)
+
+
+def _watched_call(call: inspect.BoundArguments) -> inspect.BoundArguments:
+    from keras.callbacks import CallbackList
+
+    from scalewise.frameworks.tensorflow.watch import Watch
+
+    given = call.arguments.get("callbacks") or []
+    own = list(given) if isinstance(given, (list, tuple)) else [given]
+    # A whole CallbackList is another fit's own, or the program's: it is left as it is.
+    if not any(isinstance(each, (Watch, CallbackList)) for each in own):
+        call.arguments["callbacks"] = [Watch(), *own]
+    return call
 
 
 def _as_checkpoint(
     original: Callable[..., Any], signature: inspect.Signature, words: Words, named: Named
 ) -> Any:
     """Call what writes a checkpoint: its time is no time of a step."""
-    from scalewise.frameworks.tensorflow.watch import the_steps
-
-    steps = the_steps()
-    if steps is None or not steps.guest.on:
-        return original(*words, **named)
-    try:
-        steps.pause()
-    except Exception as problem:
-        steps.guest.switch_off(problem)
+    _safely("pause")
     try:
         return original(*words, **named)
     finally:
-        if steps.guest.on:
-            try:
-                steps.resume("checkpoint")
-            except Exception as problem:
-                steps.guest.switch_off(problem)
+        _safely("resume", "checkpoint")
+
+
+def _safely(verb: str, *words: str) -> None:
+    """Tell whoever counts the steps, if anybody does."""
+    if (steps := _steps()) is not None:
+        try:
+            getattr(steps, verb)(*words)
+        except Exception as problem:
+            _give_up(problem)
+
+
+_given_up = False
+
+
+def _steps() -> Any:
+    """Return who is told of the steps, while somebody watches."""
+    try:
+        from scalewise.frameworks.tensorflow.watch import the_steps
+
+        steps = None if _given_up else the_steps()
+        return steps if steps is not None and steps.guest.on else None
+    except Exception as problem:
+        return _give_up(problem)
+
+
+def _give_up(problem: Exception) -> None:
+    """Watch no more; the program goes on."""
+    global _given_up
+    _given_up = True
+    the_guest(Path(os.environ["SCALEWISE_RUN"])).switch_off(problem)
