@@ -10,6 +10,8 @@ from scalewise.errors import SpecError
 from scalewise.frameworks.tensorflow.steps import Execution, Steps, shares
 from scalewise.launch.local import LocalLauncher
 from scalewise.launch.program import trained_with
+from scalewise.launch.slurm.script import script
+from scalewise.launch.slurm.settings import Settings
 from scalewise.record.close import close
 from scalewise.record.write import RankFile, write_json
 from scalewise.spec import RunSpec
@@ -219,10 +221,10 @@ def test_shares_lose_nothing(total):
     ],
 )
 def test_what_a_script_trains_with_is_what_it_imports(text, found, tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text(text + "\n")
-    assert trained_with([str(script)]) == found
-    question = of_program([str(script)], "2")
+    path = tmp_path / "train.py"
+    path.write_text(text + "\n")
+    assert trained_with([str(path)]) == found
+    question = of_program([str(path)], "2")
     assert question.runs()[0].framework == (found or "torch")
 
 
@@ -235,20 +237,29 @@ def commands(words, folder, on="1x2", **engines):
 
 def test_a_keras_script_starts_once_per_node_in_its_own_python(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    script = tmp_path / "train.py"
-    script.write_text("import keras\n")
-    run, (command,) = commands(
-        [str(script), "--epochs", "3"], tmp_path, tensorflow="/envs/tf/python"
-    )
+    path = tmp_path / "train.py"
+    path.write_text("import keras\n")
+    run, (command,) = commands([str(path), "--epochs", "3"], tmp_path, tensorflow="/envs/tf/python")
     assert run.ranks == 1
-    assert command.argv == ("/envs/tf/python", str(script), "--epochs", "3")
+    assert command.argv == ("/envs/tf/python", str(path), "--epochs", "3")
     assert command.env["RANK"] == "0" and command.env["WORLD_SIZE"] == "1"
     _, (command,) = commands(
-        [str(script), "--gpus", "{devices}"], tmp_path, tensorflow="/envs/tf/python"
+        [str(path), "--gpus", "{devices}"], tmp_path, tensorflow="/envs/tf/python"
     )
-    assert command.argv == ("/envs/tf/python", str(script), "--gpus", "2")
-    run, both = commands([str(script)], tmp_path, on="2x2", tensorflow="/envs/tf/python")
+    assert command.argv == ("/envs/tf/python", str(path), "--gpus", "2")
+    run, both = commands([str(path)], tmp_path, on="2x2", tensorflow="/envs/tf/python")
     assert run.ranks == 2 and [each.env["RANK"] for each in both] == ["0", "1"]
+
+
+def test_in_a_slurm_job_a_task_per_node_starts_it(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("import keras\n")
+    (run,) = of_program([str(path), "--epochs", "3"], "2x4").runs()
+    settings = Settings(engines={"tensorflow": "/envs/tf/python"})
+    lines = script(run, tmp_path, settings, attempt=1).splitlines()
+    assert "#SBATCH --ntasks-per-node=1" in lines
+    assert any(line.strip().startswith(f"/envs/tf/python {path} --epochs 3") for line in lines)
+    assert not any("torch.distributed.run" in line for line in lines)
 
 
 def test_a_strategy_cannot_be_said_of_a_program():
