@@ -202,10 +202,16 @@ def _processes(run: RunSpec, home: Path, python: str) -> list[Process]:
     if run.program:
         taken = program(run.program)
         places = {"devices": topology.devices, "world": topology.world, "nodes": topology.nodes}
-        return [
-            (taken.argv(_agent(run), {**places, "master": "localhost", "node_rank": node}), {})
-            for node in range(topology.nodes)
+        there = [
+            {**places, "master": "localhost", "node_rank": node} for node in range(topology.nodes)
         ]
+        if run.started_by == "node":
+            own = taken.by(python)
+            return [
+                (tuple(own.direct(each)), _place(node, run.ranks, 1))
+                for node, each in enumerate(there)
+            ]
+        return [(taken.argv(_agent(run), each), {}) for each in there]
     worker = (python, "-m", "scalewise.frameworks", "train", str(home))
     if run.started_by == "direct":
         return [(worker, {})]

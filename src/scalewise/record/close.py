@@ -226,6 +226,9 @@ def _guest_fault(words: list[LastWord], world: int, exits: Mapping[int, int]) ->
     made = max(end["world"] for end in ends)
     if made > world:
         return f"the program made {made} ranks of its own where {world} were asked for"
+    used = ends[0].get("devices") or 0
+    if used > ends[0].get("asked", used):
+        return f"the program took {used} devices of its own where {ends[0]['asked']} were asked for"
     if any(end["alone"] for end in ends):
         return "the program is not distributed: every process trains alone"
     if exits:

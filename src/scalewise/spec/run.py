@@ -350,7 +350,7 @@ class RunSpec:
             raise SpecError("a run needs a topology", hint='for example topology = "1x2"')
         given["topology"] = Topology.parse(given["topology"])
         _name_framework(given)
-        if given.get("framework") in _STRATEGIES:
+        if given.get("framework") in _STRATEGIES and not given.get("program"):
             given.setdefault("strategy", _STRATEGIES[given["framework"]])
         given["parallelism"] = Parallelism.parse(given.get("parallelism", {}))
         if isinstance(words := given.get("program"), list):

@@ -1,4 +1,7 @@
-"""TensorFlow with Keras 3. This file imports neither: a run can be checked without them."""
+"""TensorFlow with Keras 3. This file imports neither: a run can be checked without them.
+
+``Watch`` is the callback for a script of a user's own; who asks for it has Keras imported.
+"""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -70,6 +73,15 @@ class TensorFlow:
         from scalewise.frameworks.tensorflow.session import session
 
         return session(spec, rank, probe)
+
+
+def __getattr__(name: str) -> Any:
+    """Return the callback: it is made of Keras's own."""
+    if name == "Watch":
+        from scalewise.frameworks.tensorflow.watch import Watch
+
+        return Watch
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _quietly() -> None:
