@@ -2,19 +2,21 @@
 
 import sys
 from pathlib import Path
+from shutil import which
 
 import pytest
 import torch
 
 import environments
 from builders import a_run
-from scalewise.errors import NoEngine, SpecError
+from scalewise.errors import LaunchError, NoEngine, SpecError
 from scalewise.face import run as run_study
 from scalewise.frameworks import horovod
 from scalewise.frameworks.horovod import Horovod
 from scalewise.frameworks.horovod.settings import Settings
 from scalewise.launch.engines import Engines
 from scalewise.launch.local import LocalLauncher
+from scalewise.launch.slurm import SlurmLauncher
 from scalewise.record.read import read_run
 from scalewise.spec import StudySpec
 
@@ -134,6 +136,43 @@ def test_horovodrun_lies_beside_its_python(tmp_path):
     assert alone.argv[0] == "/envs/horovod/bin/python"
 
 
+def test_mpirun_starts_all_ranks_of_this_machine(tmp_path):
+    run = of_horovod(topology="2x2", start="mpirun")
+    (command,) = LocalLauncher().plan([run], tmp_path).commands
+    assert command.argv[0] == "mpirun"
+    assert command.argv[command.argv.index("-np") + 1] == "4"
+    assert command.env["MASTER_ADDR"] == "localhost"
+
+
+def test_in_a_job_horovodrun_is_refused_as_it_would_need_ssh(tmp_path):
+    with pytest.raises(LaunchError, match="by ssh") as told:
+        SlurmLauncher({}).plan([of_horovod(topology="2x1")], tmp_path)
+    assert 'start = "srun"' in told.value.hint
+    assert SlurmLauncher({}).plan([of_horovod(topology="2x1", start="srun")], tmp_path).files
+
+
+@pytest.mark.engines
+@pytest.mark.timeout(900)
+def test_ranks_find_each_other_without_horovodrun(python, tmp_path):
+    starts = ["plain", "mpirun"] if which("mpirun") else ["plain"]
+    question = StudySpec.from_dict(
+        {
+            "name": "starts",
+            "run": {
+                "framework": "horovod", "workload": "mlp", "data": "synthetic:512x8x8",
+                "topology": "1x2", "batch": 16, "steps": 20, "options": {"hidden": [32]},
+            },
+            "vary": {"start": starts},
+            "engines": {"horovod": python},
+        }
+    )  # fmt: skip
+    folder = run_study(question, tmp_path)
+    records = [read_run(folder.absolute() / run.id, run) for run in question.runs()]
+    starters = [record.ranks[1].find("started") for record in records]
+    assert starters == ["environment", "mpirun (Open MPI)"][: len(starts)]
+    assert all(told(each, "losses") == told(records[0], "losses") for each in records)
+
+
 @pytest.fixture
 def there(monkeypatch):
     """Have Horovod there, with its extension and its starter."""
@@ -154,7 +193,7 @@ def there(monkeypatch):
         ({"options": {"fusion_threshold": 0}}, "fusion_threshold must be"),
         ({"options": {"autotune": "yes"}}, "autotune must be true or false"),
         ({"options": {"fusion": 1}}, "has no option 'fusion'"),
-        ({"start": "torchrun"}, "a horovod run needs"),
+        ({"start": "node"}, "a horovod run needs"),
     ],
 )
 def test_what_cannot_work_is_refused_before_any_rank_starts(changes, said):
@@ -166,6 +205,7 @@ def test_what_cannot_work_is_refused_before_any_rank_starts(changes, said):
 def test_without_horovodrun_several_ranks_are_refused(monkeypatch):
     monkeypatch.setattr(horovod, "which", lambda path: None)
     Horovod().check(of_horovod())
+    Horovod().check(of_horovod(topology="1x2", start="plain"))
     with pytest.raises(SpecError, match=f"no horovodrun beside {sys.executable}") as told:
         Horovod().check(of_horovod(topology="1x2"))
     assert "[engines] horovod" in told.value.hint

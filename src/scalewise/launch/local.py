@@ -1,9 +1,9 @@
 """Start a run on this machine.
 
 Ranks start under torchrun's agent, one agent per node of the topology, so that a 2x2 run
-can be rehearsed on one machine; under horovodrun; or by themselves, as their framework
-wants it. A single rank needs no agent, which would take as long to start as the rank does.
-Everything goes into the run's ``log.txt``.
+can be rehearsed on one machine; under horovodrun or mpirun; or by themselves, as their
+framework wants it. A single rank needs no agent, which would take as long to start as the
+rank does. Everything goes into the run's ``log.txt``.
 """
 
 import os
@@ -76,7 +76,7 @@ class LocalLauncher:
         """Say what would be executed."""
         (run,) = runs
         _refuse_crowd(run)
-        if run.started_by in ("srun", "mpirun"):
+        if run.started_by == "srun" or (run.program and run.started_by == "mpirun"):
             raise LaunchError(
                 f"start = {run.start!r} needs a Slurm job", hint="--launcher slurm, or leave it out"
             )
@@ -216,6 +216,8 @@ def _processes(run: RunSpec, home: Path, python: str) -> list[Process]:
         hosts = ("-np", str(topology.world), "-H", f"localhost:{topology.world}")
         starter = str(Path(python).parent / "horovodrun")
         return [((starter, *hosts, "--gloo", *worker), _meeting())]
+    if run.started_by == "mpirun":
+        return [((*_mpirun(topology.world), *worker), _meeting())]
     agent = (python, "-m", "torch.distributed.run", *_agent(run))
     return [((*agent, *worker[1:]), {})] * topology.nodes
 
@@ -243,6 +245,12 @@ def _agent(run: RunSpec) -> tuple[str, ...]:
         *here, f"--nnodes={run.topology.nodes}", "--rdzv-backend=c10d",
         f"--rdzv-endpoint=localhost:{PORT}", f"--rdzv-id={run.id}",
     )  # fmt: skip
+
+
+def _mpirun(world: int) -> tuple[str, ...]:
+    """Return mpirun, which would not start more ranks than there are cores, nor any for root."""
+    for_root = () if os.geteuid() else ("--allow-run-as-root",)
+    return ("mpirun", *for_root, "--oversubscribe", "--bind-to", "none", "-np", str(world))
 
 
 def _python_path() -> str:

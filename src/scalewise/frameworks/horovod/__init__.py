@@ -20,7 +20,8 @@ from scalewise.spec import RunSpec
 
 OLDEST = (0, 28)
 """Of Horovod's versions that we train with."""
-STARTS = ("horovodrun",)
+STARTS = ("horovodrun", "srun", "mpirun", "torchrun", "plain")
+"""What makes one process per device; but for the first, the ranks find each other by themselves."""
 EXTENSION = "mpi_lib*.so"
 """What Horovod compiles for PyTorch, where it is built with it."""
 
@@ -83,10 +84,10 @@ def _refuse_unbuilt() -> None:
 def _refuse_unstarted(spec: RunSpec) -> None:
     """Refuse a run whose ranks nobody can start: one alone needs no starter."""
     beside = Path(sys.executable).with_name("horovodrun")
-    if spec.topology.world > 1 and not which(beside):
+    if spec.topology.world > 1 and spec.started_by == "horovodrun" and not which(beside):
         raise SpecError(
             f"there is no horovodrun beside {sys.executable}",
-            hint="pip install --force-reinstall horovod there, or name another Python: "
+            hint='write start = "plain", which does without, or name another Python: '
             '[engines] horovod = "envs/horovod/bin/python"',
         )
 

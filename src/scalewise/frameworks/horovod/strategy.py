@@ -57,6 +57,8 @@ def _joined(settings: Settings) -> Any:
     os.environ.update(settings.variables())
     try:
         import horovod.torch as hvd
+
+        from scalewise.frameworks.horovod import meeting
     except ImportError as missing:
         raise PluginError(
             f"Horovod cannot be used with this PyTorch: {missing}",
@@ -64,6 +66,8 @@ def _joined(settings: Settings) -> Any:
             "checkout of scalewise, does",
         ) from missing
     if not hvd.is_initialized():
+        if "HOROVOD_RANK" not in os.environ:
+            os.environ.update(meeting.told(os.environ))
         hvd.init()
     return hvd
 
