@@ -213,9 +213,10 @@ def _processes(run: RunSpec, home: Path, python: str) -> list[Process]:
         each = 1 if run.started_by == "node" else topology.devices
         return [(worker, _place(rank, run.ranks, each)) for rank in range(run.ranks)]
     if run.started_by == "horovodrun":
-        hosts = ("-np", str(topology.world), "-H", f"localhost:{topology.world}")
         starter = str(Path(python).parent / "horovodrun")
-        return [((starter, *hosts, "--gloo", *worker), _meeting())]
+        return [
+            ((starter, "-np", str(topology.world), *_hosts(run), "--gloo", *worker), _meeting())
+        ]
     if run.started_by == "mpirun":
         return [((*_mpirun(topology.world), *worker), _meeting())]
     agent = (python, "-m", "torch.distributed.run", *_agent(run))
@@ -245,6 +246,32 @@ def _agent(run: RunSpec) -> tuple[str, ...]:
         *here, f"--nnodes={run.topology.nodes}", "--rdzv-backend=c10d",
         f"--rdzv-endpoint=localhost:{PORT}", f"--rdzv-id={run.id}",
     )  # fmt: skip
+
+
+def _hosts(run: RunSpec) -> tuple[str, ...]:
+    """Return where horovodrun has its ranks: all here.
+
+    It gives up a whole machine for one rank that is lost. So in an elastic run each has a
+    machine of its own, which is this one, its name spelt in another way.
+    """
+    world, least = run.topology.world, run.options.get("min_np")
+    if not least:
+        return ("-H", f"localhost:{world}")
+    names = "".join(f"{_spelt(rank)}:1\\n" for rank in range(world))
+    return (
+        "--min-np", str(least), "--max-np", str(world), "--network-interface", "lo",
+        "--elastic-timeout", "60", "--host-discovery-script", f"printf '{names}'",
+    )  # fmt: skip
+
+
+def _spelt(number: int) -> str:
+    """Return a name of this machine; every number has a spelling of its own.
+
+    >>> _spelt(0), _spelt(1), _spelt(6)
+    ('localhost', 'Localhost', 'lOCalhost')
+    """
+    letters = enumerate("localhost")
+    return "".join(each.upper() if number >> place & 1 else each for place, each in letters)
 
 
 def _mpirun(world: int) -> tuple[str, ...]:
