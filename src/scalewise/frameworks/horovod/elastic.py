@@ -46,21 +46,21 @@ class Elastic:
         """Do one step, with fewer ranks if some are lost on the way; return this rank's samples."""
         from horovod.common.exceptions import HorovodInternalError
 
-        before = self._current.taken
+        former = self._current
         try:
-            return self._current.step(probe)
+            return former.step(probe)
         except HorovodInternalError:
-            samples = self._go_on()
+            self._go_on()
         probe.lap("sync")
         # Another one may have got this step's gradients to the end: then it is done.
-        return samples if self._current.taken > before else self.step(probe)
+        return former.due if self._current.taken > former.taken else self.step(probe)
 
     def exchanged(self) -> dict[str, Any]:
         """Return what was seen of gradients, and who was lost."""
         return {**self._current.exchanged(), **({"lost": self._lost} if self._lost else {})}
 
-    def _go_on(self) -> int:
-        """Take the training up with those who are left; return the samples of a step before."""
+    def _go_on(self) -> None:
+        """Take the training up with those who are left."""
         import horovod.torch as hvd
 
         former = self._current
@@ -80,11 +80,8 @@ class Elastic:
         self._probe.note(lost=self._lost, after=self._current.taken, left_with=len(left))
         if hvd.rank() == 0:
             gone = ", ".join(map(str, self._lost))
-            say(
-                f"lost           rank {gone} by step {self._current.taken + 1:,}; {len(left)} go on"
-            )
-        assert spec.batch is not None
-        return spec.batch * spec.accumulate
+            step = self._current.taken + 1
+            say(f"lost           rank {gone} by step {step:,}; {len(left)} go on")
 
 
 def _meet_again(hvd: Any) -> None:

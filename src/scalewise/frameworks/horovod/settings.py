@@ -20,7 +20,6 @@ class Settings:
     """Whether Horovod tries other settings while it trains, and keeps the best."""
     adasum: bool = False
     """Whether the steps of ranks are put together by Adasum, in place of a mean of gradients."""
-
     min_np: int | None = None
     """With how many ranks a run goes on at least, if it may lose any."""
 

@@ -444,6 +444,11 @@ class TorchSession:
         """How many optimizer steps are done."""
         return self._taken
 
+    @property
+    def due(self) -> int:
+        """This rank's samples in the step that it is in, or that comes next."""
+        return self._counted(self._plan[self._step % len(self._plan)][0])
+
     def on(self, spec: RunSpec) -> "TorchSession":
         """Return a session on the same data for other ranks, which has yet to take over."""
         return TorchSession(spec, self._data, self._device)
