@@ -247,19 +247,17 @@ def test_an_elastic_run_has_a_machine_for_each_rank(tmp_path):
 
 @pytest.mark.engines
 @pytest.mark.timeout(900)
-def test_adasum_learns_and_is_not_a_mean(digits, python, tmp_path):
+def test_adasum_learns_and_is_not_a_mean(python, tmp_path):
     if "[X] MPI" not in subprocess.run(
         [str(Path(python).parent / "horovodrun"), "--check-build"],
         capture_output=True, text=True, check=True,
     ).stdout:  # fmt: skip
         pytest.skip("this Horovod was built without MPI")
-    mean = digits["horovod", "1x2"]
-    same = {**mean.spec.to_dict(), "start": "mpirun"}
-    options = {**mean.spec.options, "adasum": True}
-    question = StudySpec.from_dict(
-        {"name": "adasum", "run": {**same, "options": options}, "engines": {"horovod": python}}
+    like = {"workload": "mnist-cnn", "data": None, "lr": 0.05, "start": "mpirun"}
+    ways = ({"dropout": 0.0, "adasum": True}, {"dropout": 0.0})
+    record, mean = (
+        trained(small(python, **like, options=way), tmp_path / str(len(way))) for way in ways
     )
-    record = trained(question, tmp_path)
     losses, others = (np.concatenate(told(each, "losses")) for each in (record, mean))
     assert losses[0] == pytest.approx(others[0], abs=NEAR)
     assert losses[-1] < 0.5 * losses[0] and abs(losses[5] - others[5]) > 100 * NEAR
