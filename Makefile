@@ -60,6 +60,7 @@ ENVS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/scalewise/envs
 WHEELS := $(dir $(ENVS))wheels
 # Its build takes minutes and a compiler, so that it is asked for by name.
 UNBUILT := $(if $(wildcard $(WHEELS)/horovod-*.whl),,horovod)
+NOT_RUN := $(if $(UNBUILT),@echo "Horovod was not run: $(WHEELS) has no wheel of it; make horovod builds one")
 ENGINES := $(filter-out $(UNBUILT),$(basename $(notdir $(wildcard engines/*.txt))))
 
 # What NAME.late names is built where the rest of its environment is already there.
@@ -82,7 +83,7 @@ engines: $(ENGINES:%=$(ENVS)/%/.ready)  ## An environment for each engine, named
 
 test-engines: $(READY) $(ENGINES:%=$(ENVS)/%/.ready)  ## TensorFlow, JAX and their like, each in its own environment.
 	$(BIN)/python -m pytest -m "engines and not soak" --durations 12 $(PAIR)
-	$(if $(UNBUILT),@echo "Horovod was not run: $(WHEELS) has no wheel of it; make horovod builds one")
+	$(NOT_RUN)
 
 horovod:  ## Horovod's wheel, built against today's PyTorch: 5 minutes on a quiet machine.
 	test -x $(ENVS)/horovod/bin/python || $(PYTHON) -m venv $(ENVS)/horovod
@@ -98,6 +99,7 @@ SLURM := slurm-wlm munge iproute2 python3-venv openmpi-bin libpmix-dev shellchec
 test-slurm: .venv/.slurm  ## A real Slurm of three nodes, as root; installs Slurm and MariaDB.
 	$(BIN)/python tests/user_python.py
 	$(BIN)/python -m pytest -m "slurm and not soak" --durations 12
+	$(NOT_RUN)
 
 .venv/.browser: $(READY)
 	command -v chromium >/dev/null || { apt-get update && apt-get install -y --no-install-recommends chromium; }
