@@ -63,13 +63,17 @@ UNBUILT := $(if $(wildcard $(WHEELS)/horovod-*.whl),,horovod)
 NOT_RUN := $(if $(UNBUILT),@echo "Horovod was not run: $(WHEELS) has no wheel of it; make horovod builds one")
 ENGINES := $(filter-out $(UNBUILT),$(basename $(notdir $(wildcard engines/*.txt))))
 
-# What NAME.late names is built where the rest of its environment is already there.
+# What NAME.late names is built where the rest of its environment is already there. A new checkout
+# asks for nothing that was asked for already.
+PIP := -m pip install --quiet --disable-pip-version-check
 .SECONDEXPANSION:
 $(ENVS)/%/.ready: engines/%.txt $$(wildcard engines/$$*.late)
 	test -x $(ENVS)/$*/bin/python || $(PYTHON) -m venv $(ENVS)/$*
-	$(ENVS)/$*/bin/python -m pip install --quiet --disable-pip-version-check -r engines/$*.txt
-	test ! -e engines/$*.late || DS_BUILD_OPS=0 $(ENVS)/$*/bin/python -m pip install --quiet \
-		--disable-pip-version-check --no-build-isolation --find-links $(WHEELS) -r engines/$*.late
+	cat $^ | cmp --quiet - $(ENVS)/$*/.asked || { \
+		$(ENVS)/$*/bin/python $(PIP) -r engines/$*.txt && \
+		{ test ! -e engines/$*.late || DS_BUILD_OPS=0 $(ENVS)/$*/bin/python $(PIP) \
+			--no-build-isolation --find-links $(WHEELS) -r engines/$*.late; } && \
+		cat $^ > $(ENVS)/$*/.asked; }
 	touch $@
 
 OWN := $(or $(XDG_CONFIG_HOME),$(HOME)/.config)/scalewise/engines.toml

@@ -26,7 +26,6 @@ from scalewise.study import of_program, read
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 HERE = Path(__file__).parent
-FASHION = "/usr/share/datasets/fashion-mnist"
 
 
 def a_study(**changes):
@@ -345,28 +344,6 @@ def test_a_rank_that_does_not_come_is_named():
         meet(0, 2, "localhost", port, patience=0.3)
     with pytest.raises(LaunchError, match="rank 1 found no rank 0"):
         meet(1, 2, "localhost", port, patience=0.3)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(7200)
-def test_fashion_mnist_is_learnt_as_well_as_with_torch(tmp_path):
-    """`make soak` installs the data: Debian's package dataset-fashion-mnist."""
-    same = {
-        "data": FASHION, "global_batch": 128, "epochs": 3, "optimizer": "adam", "lr": 0.001,
-        "vary": {"topology": ["1x2"]}, "repeats": 3,
-    }  # fmt: skip
-    found = {}
-    for framework, strategy in (
-        ("torch", "ddp"), ("tensorflow", "mirrored"), ("tensorflow", "multiworker"),
-    ):  # fmt: skip
-        question = a_study(**same, framework=framework, strategy=strategy)
-        folder = run_study(question, tmp_path / strategy).absolute()
-        seeds = [accuracy(read_run(folder / run.id, run)) for run in question.runs()]
-        assert [samples for _, samples in seeds] == [10_000] * 3
-        found[strategy] = sum(each for each, _ in seeds) / 3
-    assert min(found.values()) > 0.88
-    assert found["mirrored"] == pytest.approx(found["ddp"], abs=0.015)
-    assert found["multiworker"] == pytest.approx(found["ddp"], abs=0.015)
 
 
 @pytest.mark.soak

@@ -14,7 +14,7 @@ from shutil import which
 from typing import Any
 
 from scalewise.errors import NoEngine, SpecError
-from scalewise.frameworks import Session, installed
+from scalewise.frameworks import Session, installed, release
 from scalewise.frameworks.horovod.unfit import refuse_adasum, refuse_elastic
 from scalewise.frameworks.torch import Torch, refuse_start, refuse_unfit
 from scalewise.probe import HostClock, Probe
@@ -78,7 +78,7 @@ def is_elastic(spec: RunSpec) -> bool:
 
 
 def _refuse_older(version: str) -> None:
-    if tuple(map(int, version.split(".")[:2])) < OLDEST:
+    if release(version) < OLDEST:
         least = ".".join(map(str, OLDEST))
         raise SpecError(
             f"training needs Horovod {least}, and {version} is installed",

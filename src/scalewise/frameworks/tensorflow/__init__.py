@@ -11,7 +11,7 @@ from typing import Any
 
 from scalewise import plugins
 from scalewise.errors import SpecError
-from scalewise.frameworks import Session, installed, too_few
+from scalewise.frameworks import Session, installed, release, too_few
 from scalewise.frameworks.options import check_options
 from scalewise.frameworks.place import find_place
 from scalewise.frameworks.source import Source
@@ -116,13 +116,13 @@ def _version() -> str:
 
 def _refuse_older() -> None:
     there = _version()
-    if tuple(map(int, there.split(".")[:2])) < OLDEST:
+    if release(there) < OLDEST:
         raise SpecError(
             f"training needs TensorFlow {'.'.join(map(str, OLDEST))}, and {there} is installed",
             hint="pip install --upgrade tensorflow",
         )
     keras = installed("keras", extra="tensorflow")
-    if int(keras.split(".")[0]) < 3:
+    if release(keras) < (3,):
         raise SpecError(
             f"training needs Keras 3, and {keras} is installed", hint="pip install --upgrade keras"
         )

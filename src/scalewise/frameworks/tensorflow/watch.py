@@ -15,6 +15,7 @@ import keras
 import tensorflow as tf
 from keras.callbacks import Callback
 
+from scalewise.frameworks import release
 from scalewise.frameworks.environment import environment
 from scalewise.frameworks.tensorflow import devices
 from scalewise.frameworks.tensorflow.steps import Execution, Steps
@@ -100,7 +101,7 @@ class Watch(Callback):  # type: ignore[misc]
 def samples_of(model: Any) -> int | None:
     """Return how many samples a pass has had so far, by all replicas; nothing if not counted."""
     tracker = getattr(model, "_loss_tracker", None)
-    if tracker is None or tuple(map(int, keras.__version__.split(".")[:2])) < COUNTS:
+    if tracker is None or release(keras.__version__) < COUNTS:
         return None
     return int(keras.ops.convert_to_numpy(tracker.count))
 
