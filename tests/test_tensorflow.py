@@ -118,7 +118,7 @@ def test_a_script_that_fits_is_watched_unmodified_and_learns_the_same(tmp_path, 
     (rank,) = record.ranks
     steps = rank.steps
     assert steps.samples.tolist() == RAGGED * 6
-    assert steps.seconds[15:17].tolist() == [steps.seconds[15]] * 2  # Executed together.
+    assert steps.seconds[15] == pytest.approx(steps.seconds[16], abs=1e-6)  # Executed together.
     assert {*steps.phases} == {"step", "other"}
     spans = [span.name for span in rank.spans]
     once = ["train", "validate", "checkpoint"]
