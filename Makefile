@@ -9,7 +9,7 @@ WORKER := $(addprefix src/scalewise/,errors.py checks.py plugins.py spec record/
 # Two files of tests at a time, in the order of tests/conftest.py.
 PAIR := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test check types types-of-worker test-training test-scripts test-engines horovod test-slurm test-browser bench bench-prediction soak clean
+.PHONY: install demo test check types types-of-worker test-training test-scripts engines test-engines horovod test-slurm test-browser bench bench-prediction soak clean
 
 install: $(READY)
 
@@ -60,20 +60,34 @@ ENVS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/scalewise/envs
 WHEELS := $(dir $(ENVS))wheels
 # Its build takes minutes and a compiler, so that it is asked for by name.
 UNBUILT := $(if $(wildcard $(WHEELS)/horovod-*.whl),,horovod)
+NOT_RUN := $(if $(UNBUILT),@echo "Horovod was not run: $(WHEELS) has no wheel of it; make horovod builds one")
 ENGINES := $(filter-out $(UNBUILT),$(basename $(notdir $(wildcard engines/*.txt))))
 
-# What NAME.late names is built where the rest of its environment is already there.
+# What NAME.late names is built where the rest of its environment is already there. A new checkout
+# asks for nothing that was asked for already.
+PIP := -m pip install --quiet --disable-pip-version-check
 .SECONDEXPANSION:
 $(ENVS)/%/.ready: engines/%.txt $$(wildcard engines/$$*.late)
 	test -x $(ENVS)/$*/bin/python || $(PYTHON) -m venv $(ENVS)/$*
-	$(ENVS)/$*/bin/python -m pip install --quiet --disable-pip-version-check -r engines/$*.txt
-	test ! -e engines/$*.late || DS_BUILD_OPS=0 $(ENVS)/$*/bin/python -m pip install --quiet \
-		--disable-pip-version-check --no-build-isolation --find-links $(WHEELS) -r engines/$*.late
+	cat $^ | cmp --quiet - $(ENVS)/$*/.asked || { \
+		$(ENVS)/$*/bin/python $(PIP) -r engines/$*.txt && \
+		{ test ! -e engines/$*.late || DS_BUILD_OPS=0 $(ENVS)/$*/bin/python $(PIP) \
+			--no-build-isolation --find-links $(WHEELS) -r engines/$*.late; } && \
+		cat $^ > $(ENVS)/$*/.asked; }
 	touch $@
+
+OWN := $(or $(XDG_CONFIG_HOME),$(HOME)/.config)/scalewise/engines.toml
+
+engines: $(ENGINES:%=$(ENVS)/%/.ready)  ## An environment for each engine, named for all studies in your own engines.toml.
+	mkdir -p $(dir $(OWN))
+	touch $(OWN)
+	@for each in $(ENGINES); do \
+		grep -q "^$$each *=" $(OWN) || echo "$$each = \"$(ENVS)/$$each/bin/python\"" >> $(OWN); done
+	cat $(OWN)
 
 test-engines: $(READY) $(ENGINES:%=$(ENVS)/%/.ready)  ## TensorFlow, JAX and their like, each in its own environment.
 	$(BIN)/python -m pytest -m "engines and not soak" --durations 12 $(PAIR)
-	$(if $(UNBUILT),@echo "Horovod was not run: $(WHEELS) has no wheel of it; make horovod builds one")
+	$(NOT_RUN)
 
 horovod:  ## Horovod's wheel, built against today's PyTorch: 5 minutes on a quiet machine.
 	test -x $(ENVS)/horovod/bin/python || $(PYTHON) -m venv $(ENVS)/horovod
@@ -89,6 +103,7 @@ SLURM := slurm-wlm munge iproute2 python3-venv openmpi-bin libpmix-dev shellchec
 test-slurm: .venv/.slurm  ## A real Slurm of three nodes, as root; installs Slurm and MariaDB.
 	$(BIN)/python tests/user_python.py
 	$(BIN)/python -m pytest -m "slurm and not soak" --durations 12
+	$(NOT_RUN)
 
 .venv/.browser: $(READY)
 	command -v chromium >/dev/null || { apt-get update && apt-get install -y --no-install-recommends chromium; }

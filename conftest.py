@@ -4,5 +4,6 @@ collect_ignore_glob = [
     "src/scalewise/frameworks/jax/[!f]*",  # But its feed, which needs numpy alone.
     "src/scalewise/frameworks/tensorflow/*",
     "tests/devices_alike.py",
+    "tests/keras_lines.py",
     "tests/one_process.py",
 ]

@@ -9,9 +9,17 @@ from typing import Any
 from scalewise.launch import parcel
 
 
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "scalewise"
+
+
 def _environment(engine: str) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "scalewise" / "envs" / engine
+    return _cache() / "envs" / engine
+
+
+def wheel(engine: str) -> Path | None:
+    """Return the wheel of an engine that was built here, if one was."""
+    return max((_cache() / "wheels").glob(f"{engine}-*.whl"), default=None)
 
 
 def ready(engine: str) -> bool:

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from builders import a_run
-from scalewise import study
+from scalewise import collect, study
 from scalewise.errors import SpecError
 from scalewise.launch.engines import Engines
 from scalewise.launch.local import LocalLauncher
@@ -29,6 +29,28 @@ def test_an_engine_that_is_not_there_is_left_out_and_the_rest_goes_on(tmp_path):
         run.framework for run in question.runs() if (tmp_path / run.id / "outcome.json").exists()
     ]
     assert there == ["fake"]
+
+
+def test_engines_and_strategies_share_an_axis_and_those_not_there_are_told_apart(tmp_path):
+    told = Told()
+    ways = ["fake.ddp", "jax.sharded", "tensorflow.mirrored", "tensorflow.multiworker"]
+    question = StudySpec.from_dict(
+        {
+            "name": "engines",
+            "run": {"batch": 8, "steps": 5, "workload": "mnist-cnn"},
+            "vary": {"topology": ["1x1", "1x2"], "strategy": ways},
+            "engines": {"jax": "/nowhere/jax", "tensorflow": "/nowhere/tensorflow"},
+        }
+    )
+    assert [question.where(run)["strategy"] for run in question.runs()] == [*ways, *ways]
+    study.run(question, tmp_path, told)
+    for engine, count in (("jax", 2), ("tensorflow", 4)):
+        (line,) = [line for line in told.notes if f"/nowhere/{engine}" in line]
+        assert line.startswith(f"{count} runs are left out: framework '{engine}' has no Python")
+        assert f"pip install 'scalewise[{engine}]'" in line
+    (curve,) = collect.curves([tmp_path])
+    assert curve.where == {"strategy": "fake.ddp"}
+    assert [point.devices for point in curve.points] == [1, 2]
 
 
 def test_a_study_whose_only_engine_is_not_there_is_refused(tmp_path):

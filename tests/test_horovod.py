@@ -1,20 +1,29 @@
 """Horovod trains the models of torch: the same samples, losses and weights as DDP."""
 
+import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
+from shutil import which
 
+import numpy as np
 import pytest
 import torch
 
 import environments
 from builders import a_run
-from scalewise.errors import NoEngine, SpecError
+from scalewise.errors import LaunchError, NoEngine, RecordError, SpecError
 from scalewise.face import run as run_study
 from scalewise.frameworks import horovod
-from scalewise.frameworks.horovod import Horovod
+from scalewise.frameworks.horovod import Horovod, unfit
 from scalewise.frameworks.horovod.settings import Settings
 from scalewise.launch.engines import Engines
 from scalewise.launch.local import LocalLauncher
+from scalewise.launch.slurm import SlurmLauncher
+from scalewise.record.close import close, last_word
 from scalewise.record.read import read_run
 from scalewise.spec import StudySpec
 
@@ -116,6 +125,7 @@ def test_all_settings_end_with_the_weights_of_ddp(python, tmp_path):
     for row in rows:
         assert row["apart"] == 0.0 and row["samples"] == 0, row
         near = 100 * NEAR if "options" in row else NEAR
+        assert (row["weights"] > 0.1 * NEAR) == ("options" in row), row
         assert row["loss"] < near and row["weights"] < 10 * near, row
 
 
@@ -134,12 +144,137 @@ def test_horovodrun_lies_beside_its_python(tmp_path):
     assert alone.argv[0] == "/envs/horovod/bin/python"
 
 
+def test_mpirun_starts_all_ranks_of_this_machine(tmp_path):
+    run = of_horovod(topology="2x2", start="mpirun")
+    (command,) = LocalLauncher().plan([run], tmp_path).commands
+    assert command.argv[0] == "mpirun"
+    assert command.argv[command.argv.index("-np") + 1] == "4"
+    assert command.env["MASTER_ADDR"] == "localhost"
+
+
+def test_in_a_job_horovodrun_is_refused_as_it_would_need_ssh(tmp_path):
+    with pytest.raises(LaunchError, match="by ssh") as told:
+        SlurmLauncher({}).plan([of_horovod(topology="2x1")], tmp_path)
+    assert 'start = "srun"' in told.value.hint
+    assert SlurmLauncher({}).plan([of_horovod(topology="2x1", start="srun")], tmp_path).files
+
+
+def small(python, **changes):
+    """Return a small study with one run of two ranks."""
+    run = {
+        "framework": "horovod", "workload": "mlp", "data": "synthetic:512x8x8",
+        "topology": "1x2", "batch": 16, "steps": 60,
+    }  # fmt: skip
+    given = {"name": "small", "run": {**run, **changes}, "engines": {"horovod": python}}
+    return StudySpec.from_dict(given)
+
+
+def trained(question, folder):
+    """Train what a study with one run asks for; return its record."""
+    (run,) = question.runs()
+    return read_run(run_study(question, folder).absolute() / run.id, run)
+
+
+@pytest.mark.engines
+@pytest.mark.timeout(900)
+def test_ranks_find_each_other_without_horovodrun_and_settings_take_effect(python, tmp_path):
+    start = "mpirun" if which("mpirun") else "plain"
+    tuned, fused = tmp_path / "tuned.csv", tmp_path / "fused.json"
+    apart = tmp_path / "apart.json"
+    one = trained(
+        small(
+            python,
+            start=start,
+            env={"HOROVOD_AUTOTUNE_LOG": str(tuned), "HOROVOD_TIMELINE": str(fused)},
+            options={"hidden": [32, 32], "autotune": True},
+        ),
+        tmp_path / "one",
+    )
+    other = trained(
+        small(
+            python,
+            start="plain",
+            env={"HOROVOD_TIMELINE": str(apart)},
+            options={"hidden": [32, 32], "fusion_threshold": 1e-6},
+        ),
+        tmp_path / "other",
+    )
+    starters = [each.ranks[1].find("started") for each in (one, other)]
+    assert starters == ["mpirun (Open MPI)" if start == "mpirun" else "environment", "environment"]
+    for mine, others in zip(told(one, "losses"), told(other, "losses"), strict=True):
+        assert len(mine) == 60 and mine == pytest.approx(others, abs=NEAR)
+    assert "threshold" in tuned.read_text()
+    assert "FUSION_BUFFER" in fused.read_text() and "FUSION_BUFFER" not in apart.read_text()
+
+
+@pytest.mark.engines
+@pytest.mark.timeout(900)
+def test_an_elastic_run_goes_on_when_a_rank_is_killed_and_is_not_measured(python, tmp_path):
+    options = {"hidden": [32], "min_np": 1}
+    (run,) = small(python, steps=4000, options=options, save=True).runs()
+    launcher, home = LocalLauncher({}, Engines({"horovod": python})), tmp_path / run.id
+    (job,) = launcher.submit(launcher.plan([run], tmp_path))
+    until = time.monotonic() + 300
+    while not (first := last_word(home, 1, 1)).find("steps"):
+        assert time.monotonic() < until and launcher.poll(job).phase == "running", first
+        time.sleep(0.1)
+    os.kill(first.find("pid"), signal.SIGKILL)
+    while (state := launcher.poll(job)).phase == "running":
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    log = (home / "log.txt").read_text()
+    assert state.phase == "ended" and not state.exits, log
+    assert close(home, attempt=1, world=2, ended=time.time()) == "", log
+    assert json.loads((home / "outcome.json").read_text())["lost"] == [1]
+    lines = [json.loads(line) for line in (home / "rank-00000.jsonl").read_text().splitlines()]
+    (change,) = [line for line in lines if "left_with" in line]
+    assert change["lost"] == [1] and change["left_with"] == 1
+    assert 0 < change["after"] < 4000 == last_word(home, 0, 1).find("steps")[1]
+    assert sum(line["samples"] for line in lines if line.get("span") == "train") == 4000 * 16
+    assert (home / "weights.pt").exists()
+    assert "samples/s" not in log.partition("epoch 1")[2].partition("validation")[0]
+    with pytest.raises(RecordError, match="lost rank 1 and went on with the others"):
+        read_run(home, run)
+
+
+def test_an_elastic_run_has_a_machine_for_each_rank(tmp_path):
+    run = of_horovod(topology="1x3", steps=10, epochs=None, options={"min_np": 2})
+    (command,) = LocalLauncher().plan([run], tmp_path).commands
+    words = list(command.argv)
+    assert words[words.index("--min-np") + 1] == "2" and words[words.index("--max-np") + 1] == "3"
+    assert r"localhost:1\nLocalhost:1\nlOcalhost:1\n" in words[-7]
+
+
+@pytest.mark.engines
+@pytest.mark.timeout(900)
+def test_adasum_learns_and_is_not_a_mean(python, tmp_path):
+    if "[X] MPI" not in subprocess.run(
+        [str(Path(python).parent / "horovodrun"), "--check-build"],
+        capture_output=True, text=True, check=True,
+    ).stdout:  # fmt: skip
+        pytest.skip("this Horovod was built without MPI")
+    like = {"workload": "mnist-cnn", "data": None, "lr": 0.05, "start": "mpirun"}
+    ways = ({"dropout": 0.0, "adasum": True}, {"dropout": 0.0})
+    record, mean = (
+        trained(small(python, **like, options=way), tmp_path / str(len(way))) for way in ways
+    )
+    losses, others = (np.concatenate(told(each, "losses")) for each in (record, mean))
+    assert losses[0] == pytest.approx(others[0], abs=NEAR)
+    assert losses[-1] < 0.5 * losses[0] and abs(losses[5] - others[5]) > 100 * NEAR
+    assert "sync" not in record.ranks[0].steps.phases
+
+
 @pytest.fixture
 def there(monkeypatch):
     """Have Horovod there, with its extension and its starter."""
     monkeypatch.setattr(horovod, "installed", lambda package, extra: "0.28.1")
     monkeypatch.setattr(horovod, "_refuse_unbuilt", lambda: None)
     monkeypatch.setattr(horovod, "which", lambda path: str(path))
+    monkeypatch.setattr(unfit, "_over_mpi", lambda: False)
+
+
+MPI = {"topology": "1x2", "start": "mpirun", "options": {"adasum": True}}
+ELASTIC = {"topology": "1x2", "steps": 10, "epochs": None, "options": {"min_np": 1}}
 
 
 @pytest.mark.usefixtures("there")
@@ -154,7 +289,18 @@ def there(monkeypatch):
         ({"options": {"fusion_threshold": 0}}, "fusion_threshold must be"),
         ({"options": {"autotune": "yes"}}, "autotune must be true or false"),
         ({"options": {"fusion": 1}}, "has no option 'fusion'"),
-        ({"start": "torchrun"}, "a horovod run needs"),
+        ({"start": "node"}, "a horovod run needs"),
+        ({"options": {"adasum": 1}}, "adasum must be true or false"),
+        ({**MPI, "topology": "1x3"}, "adasum puts pairs of ranks together"),
+        ({**MPI, "clip": 1.0}, "too early for clip"),
+        ({**MPI, "schedule": "cosine"}, "too early for schedule = 'cosine'"),
+        ({**MPI, "start": "plain"}, "plain starts no ranks of MPI"),
+        (MPI, "adasum needs a Horovod with MPI"),
+        ({**ELASTIC, "options": {"min_np": 0}}, "min_np must be"),
+        ({**ELASTIC, "options": {"min_np": 3}}, "min_np is 3, and 1x2 has 2 ranks"),
+        ({**ELASTIC, "start": "plain"}, "ranks that horovodrun starts"),
+        ({**ELASTIC, "steps": None, "epochs": 1}, "an elastic run says steps"),
+        ({**ELASTIC, "ema": 0.9}, "ema does not go together with min_np"),
     ],
 )
 def test_what_cannot_work_is_refused_before_any_rank_starts(changes, said):
@@ -166,6 +312,7 @@ def test_what_cannot_work_is_refused_before_any_rank_starts(changes, said):
 def test_without_horovodrun_several_ranks_are_refused(monkeypatch):
     monkeypatch.setattr(horovod, "which", lambda path: None)
     Horovod().check(of_horovod())
+    Horovod().check(of_horovod(topology="1x2", start="plain"))
     with pytest.raises(SpecError, match=f"no horovodrun beside {sys.executable}") as told:
         Horovod().check(of_horovod(topology="1x2"))
     assert "[engines] horovod" in told.value.hint

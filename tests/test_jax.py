@@ -24,7 +24,6 @@ from scalewise.record.read import read_run
 from scalewise.spec import StudySpec
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
-FASHION = Path("/usr/share/datasets/fashion-mnist")
 
 
 @pytest.fixture(scope="module")
@@ -322,23 +321,3 @@ def test_bf16_computes_with_fewer_bits_and_learns(python, tmp_path):
     half, whole = (losses(read_run(tmp_path / run.id, run)) for run in question.runs())
     assert half != whole and half == pytest.approx(whole, abs=0.15)
     assert half[-1] < half[0] - 0.3
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
-def test_fashion_mnist_is_learnt_as_well_as_by_torch(python, tmp_path):
-    """`make soak` installs the data: Debian's package dataset-fashion-mnist."""
-    question = a_study(
-        python, data=str(FASHION), batch=128, epochs=3, optimizer="adam", lr=0.001,
-        vary={"framework": ["jax", "torch"], "topology": ["1x2"], "seed": [0, 1, 2]},
-    )  # fmt: skip
-    face.run(question, tmp_path)
-    final = {"jax": [], "torch": []}
-    for run in question.runs():
-        record = read_run(tmp_path / run.id, run)
-        check = [line["validation"] for line in record.ranks[0].lines if "validation" in line][-1]
-        assert check["samples"] == 10_000
-        final[run.framework].append(check["accuracy"])
-    means = {name: sum(each) / 3 for name, each in final.items()}
-    assert abs(means["jax"] - means["torch"]) < 0.015, final
-    assert min(means.values()) > 0.87

@@ -123,7 +123,7 @@ for _ in range(30):
 
 @pytest.mark.parametrize("apart", [True, False])
 def test_one_process_is_the_rank_and_another_of_the_same_stands_aside(apart, tmp_path):
-    write_json(tmp_path / "spec.json", {"topology": "1x1"})
+    write_json(tmp_path / "spec.json", {"topology": "1x1", "program": ["train.py"]})
     environment = {**os.environ, "SCALEWISE_RUN": str(tmp_path), "SCALEWISE_ATTEMPT": "1"}
     begun = []
     for _ in range(2):

@@ -286,6 +286,28 @@ def test_every_plot_is_written(name, ending, tmp_path):
     assert path.read_bytes().startswith(begins)
 
 
+def test_many_curves_have_a_row_for_each_point_and_few_have_columns():
+    few = [a_whole_curve(name) for name in "abc"]
+    beside = table.sections(few)[-1].tables[0]
+    assert len(beside.header) == 1 + 3 * 3 and len(beside.rows) == len(few[0].points)
+    many = [*few, a_whole_curve("d")]
+    below = table.sections(many)[-1].tables[0]
+    assert below.header[:3] == ("devices", "curve", "samples/s")
+    counts = [point.devices for point in many[0].points]
+    expected = [(str(count), name) for count in counts for name in "abcd"]
+    assert [(row[0].removesuffix(" !"), row[1]) for row in below.rows] == expected
+
+
+def test_many_curves_look_unlike_each_other_and_their_names_stand_beside_them():
+    many = [a_whole_curve(f"curve {number}") for number in range(9)]
+    (axes,) = plot.figure(many, ["efficiency"]).axes
+    lines = [each for each in axes.get_lines() if each.get_marker() not in ("None", "_", "|")]
+    assert len({(each.get_color(), each.get_marker()) for each in lines}) == len(many)
+    legend = axes.get_legend()
+    assert legend.get_bbox_to_anchor().x0 >= axes.bbox.x1
+    assert len(legend.get_texts()) == len(many) + 1
+
+
 def test_two_curves_share_the_axes_of_a_plot():
     axes, *_ = plot.figure([a_whole_curve("one"), a_whole_curve("two")], ["efficiency"]).axes
     assert {each.get_text() for each in axes.get_legend().get_texts()} == {"one", "two", "ideal"}

@@ -392,3 +392,24 @@ def test_a_study_of_too_many_runs_is_refused_at_once():
 def test_a_topology_is_written_in_plain_digits(text):
     with pytest.raises(SpecError, match="not a topology"):
         Topology.parse(text)
+
+
+def test_a_strategy_by_its_whole_name_says_its_framework():
+    said = {"topology": "1x2", "batch": 8, "steps": 3, "workload": "mnist-cnn"}
+    whole = RunSpec.from_dict({**said, "strategy": "tensorflow.multiworker"})
+    apart = RunSpec.from_dict({**said, "framework": "tensorflow", "strategy": "multiworker"})
+    assert whole == apart and whole.id == apart.id and whole.started_by == "plain"
+    assert "(mnist-cnn on 1x2, tensorflow, multiworker, repeat 1)" in whole.title
+
+
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [
+        ("jax.sharded", "strategy 'jax.sharded' is not one of framework 'torch'"),
+        ("torch.", "strategy must not be empty"),
+        (".ddp", "strategy '.ddp' is not one of framework 'torch'"),
+    ],
+)
+def test_a_strategy_of_another_framework_is_refused(strategy, words):
+    with pytest.raises(SpecError, match=words):
+        a_run(framework="torch", workload="mlp", strategy=strategy)

@@ -18,7 +18,7 @@ from scalewise.errors import LaunchError, RecordError, SpecError
 from scalewise.launch.local import LocalLauncher
 from scalewise.record.files import finished
 from scalewise.record.write import RankFile, write_json
-from scalewise.spec import StudySpec
+from scalewise.spec import RunSpec, StudySpec
 from scalewise.study import tell, work
 
 COMMAND = Path(sys.executable).parent / "scalewise"
@@ -98,8 +98,11 @@ def test_a_program_whose_ranks_exchange_nothing_is_told_of(tmp_path):
 def test_a_program_that_trains_alone_is_told_what_would_help_it(first, hint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(f"{first}\n")
-    assert hint in tell.way_to_many(["train.py", "--epochs", "3"])
-    assert tell.way_to_many(["-m", "train"]) == ""
+    run = {"topology": "1x2", "program": ["train.py", "--epochs", "3"]}
+    assert hint in tell.way_to_many(RunSpec.from_dict(run))
+    assert tell.way_to_many(RunSpec.from_dict({**run, "program": ["-m", "train"]})) == ""
+    keras = tell.way_to_many(RunSpec.from_dict({**run, "framework": "tensorflow"}))
+    assert "in the scope of a tf.distribute.MirroredStrategy()" in keras
 
 
 def test_runs_that_are_no_longer_asked_for_are_told_of(tmp_path):

@@ -4,6 +4,7 @@ A ``Framework`` makes sessions, a ``Session`` does steps, and ``loop`` is the
 one loop that drives them. Importing this package imports no engine.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -67,6 +68,16 @@ def installed(package: str, *, extra: str) -> str:
             hint=f"pip install 'scalewise[{extra}]', or name the Python that has it: "
             f'[engines] {extra} = "envs/{extra}/bin/python"',
         ) from missing
+
+
+def release(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version; a text without any is older than all.
+
+    >>> release("2.13.0+cpu"), release("0.7rc1"), release("unknown")
+    ((2, 13), (0, 7), ())
+    """
+    found = re.match(r"(\d+)(?:\.(\d+))?", version)
+    return tuple(int(each) for each in found.groups() if each) if found else ()
 
 
 class Session(Protocol):

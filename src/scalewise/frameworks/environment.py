@@ -9,6 +9,7 @@ from typing import Any
 
 VARIABLES = (
     "OMP_", "MKL_", "KMP_", "NCCL_", "GLOO_", "CUDA_VISIBLE", "TORCH_", "SLURM_JOB", "UCX_",
+    "TF_", "XLA_",
 )  # fmt: skip
 """Variables whose names begin like this can change a measurement."""
 

@@ -72,7 +72,9 @@ def train(spec: RunSpec, session: Session, probe: Probe, folder: Path, log: "Log
                 quality = session.validate()
         if log:
             probe.note(**_epoch(epoch, losses, quality))
-            log.epoch(epoch, losses, quality, (samples, spent), _length(validated))
+            same = session.outline is outline  # Else ranks were lost, and there is no one rate.
+            rate = (samples if same else 0, spent)
+            log.epoch(epoch, losses, quality, rate, _length(validated))
     with probe.span("checkpoint") if spec.checkpoint_every or spec.save else nullcontext():
         if spec.checkpoint_every and not kept:
             _say_problem(session.store(home), log)  # Of another run, with nothing left to do.

@@ -46,7 +46,9 @@ class Engines:
         python = self.python(framework)
         if shutil.which(python) is None:
             raise NoEngine(
-                f"framework {framework!r} has no Python {python}", hint=f"see [engines] {framework}"
+                f"framework {framework!r} has no Python {python}",
+                hint=f"pip install 'scalewise[{framework}]' into an environment, and name its "
+                f'Python: [engines] {framework} = "…"',
             )
         with tempfile.TemporaryDirectory(prefix="scalewise-") as home:
             paths = self.paths(framework, Path(home))

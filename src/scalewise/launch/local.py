@@ -1,9 +1,9 @@
 """Start a run on this machine.
 
 Ranks start under torchrun's agent, one agent per node of the topology, so that a 2x2 run
-can be rehearsed on one machine; under horovodrun; or by themselves, as their framework
-wants it. A single rank needs no agent, which would take as long to start as the rank does.
-Everything goes into the run's ``log.txt``.
+can be rehearsed on one machine; under horovodrun or mpirun; or by themselves, as their
+framework wants it. A single rank needs no agent, which would take as long to start as the
+rank does. Everything goes into the run's ``log.txt``.
 """
 
 import os
@@ -76,7 +76,7 @@ class LocalLauncher:
         """Say what would be executed."""
         (run,) = runs
         _refuse_crowd(run)
-        if run.started_by in ("srun", "mpirun"):
+        if run.started_by == "srun" or (run.program and run.started_by == "mpirun"):
             raise LaunchError(
                 f"start = {run.start!r} needs a Slurm job", hint="--launcher slurm, or leave it out"
             )
@@ -202,10 +202,16 @@ def _processes(run: RunSpec, home: Path, python: str) -> list[Process]:
     if run.program:
         taken = program(run.program)
         places = {"devices": topology.devices, "world": topology.world, "nodes": topology.nodes}
-        return [
-            (taken.argv(_agent(run), {**places, "master": "localhost", "node_rank": node}), {})
-            for node in range(topology.nodes)
+        there = [
+            {**places, "master": "localhost", "node_rank": node} for node in range(topology.nodes)
         ]
+        if run.started_by == "node":
+            own = taken.by(python)
+            return [
+                (tuple(own.direct(each)), _place(node, run.ranks, 1))
+                for node, each in enumerate(there)
+            ]
+        return [(taken.argv(_agent(run), each), {}) for each in there]
     worker = (python, "-m", "scalewise.frameworks", "train", str(home))
     if run.started_by == "direct":
         return [(worker, {})]
@@ -213,9 +219,12 @@ def _processes(run: RunSpec, home: Path, python: str) -> list[Process]:
         each = 1 if run.started_by == "node" else topology.devices
         return [(worker, _place(rank, run.ranks, each)) for rank in range(run.ranks)]
     if run.started_by == "horovodrun":
-        hosts = ("-np", str(topology.world), "-H", f"localhost:{topology.world}")
         starter = str(Path(python).parent / "horovodrun")
-        return [((starter, *hosts, "--gloo", *worker), _meeting())]
+        return [
+            ((starter, "-np", str(topology.world), *_hosts(run), "--gloo", *worker), _meeting())
+        ]
+    if run.started_by == "mpirun":
+        return [((*_mpirun(topology.world), *worker), _meeting())]
     agent = (python, "-m", "torch.distributed.run", *_agent(run))
     return [((*agent, *worker[1:]), {})] * topology.nodes
 
@@ -243,6 +252,38 @@ def _agent(run: RunSpec) -> tuple[str, ...]:
         *here, f"--nnodes={run.topology.nodes}", "--rdzv-backend=c10d",
         f"--rdzv-endpoint=localhost:{PORT}", f"--rdzv-id={run.id}",
     )  # fmt: skip
+
+
+def _hosts(run: RunSpec) -> tuple[str, ...]:
+    """Return where horovodrun has its ranks: all here.
+
+    It gives up a whole machine for one rank that is lost. So in an elastic run each has a
+    machine of its own, which is this one, its name spelt in another way.
+    """
+    world, least = run.topology.world, run.options.get("min_np")
+    if not least:
+        return ("-H", f"localhost:{world}")
+    names = "".join(f"{_spelt(rank)}:1\\n" for rank in range(world))
+    return (
+        "--min-np", str(least), "--max-np", str(world), "--network-interface", "lo",
+        "--elastic-timeout", "60", "--host-discovery-script", f"printf '{names}'",
+    )  # fmt: skip
+
+
+def _spelt(number: int) -> str:
+    """Return a name of this machine; every number has a spelling of its own.
+
+    >>> _spelt(0), _spelt(1), _spelt(6)
+    ('localhost', 'Localhost', 'lOCalhost')
+    """
+    letters = enumerate("localhost")
+    return "".join(each.upper() if number >> place & 1 else each for place, each in letters)
+
+
+def _mpirun(world: int) -> tuple[str, ...]:
+    """Return mpirun, which would not start more ranks than there are cores, nor any for root."""
+    for_root = () if os.geteuid() else ("--allow-run-as-root",)
+    return ("mpirun", *for_root, "--oversubscribe", "--bind-to", "none", "-np", str(world))
 
 
 def _python_path() -> str:

@@ -1,9 +1,9 @@
 """A user's own program: how its words are to be started, and which file they mean.
 
 A script, a module (``-m``) and a console script start once per device, under
-torchrun. Any other command starts once per node and makes its own ranks; in its
-words ``{devices}`` (of a node), ``{world}``, ``{nodes}``, ``{node_rank}``,
-``{master}`` and ``{port}`` are filled in.
+torchrun; once per node, where one process has all its devices. Any other command
+starts once per node and makes its own ranks; in its words ``{devices}`` (of a node),
+``{world}``, ``{nodes}``, ``{node_rank}``, ``{master}`` and ``{port}`` are filled in.
 """
 
 import ast
@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -30,6 +30,8 @@ LAUNCHING_MODULES = (
 )
 ENGINES = ("accelerate", "deepspeed", "horovod", "ignite", "lightning", "pytorch_lightning")
 """Libraries that make a script parallel themselves."""
+KERAS = ("tensorflow", "keras")
+"""What a script imports whose one process has all devices of its node."""
 FLAGS = ("-m", "--no-python")
 """How torchrun is told that what follows is not a file."""
 _PYTHON = re.compile(r"(?:pypy|python)[0-9.]*")
@@ -47,6 +49,14 @@ class Program:
     """Whether it is a command that makes its own ranks, started once per node."""
     script: Path | None = None
     """The file that will run, if it is known."""
+
+    def by(self, python: str) -> "Program":
+        """Return it for another Python, unless its words name one."""
+        if self.interpreter != sys.executable:
+            return self
+        ours = self.words[0] == sys.executable
+        words = (python, *self.words[1:]) if self.whole and ours else self.words
+        return replace(self, interpreter=python, words=words)
 
     def argv(self, agent: Sequence[str], places: Mapping[str, object]) -> tuple[str, ...]:
         """Return the command line; ``agent`` are torchrun's own words."""
@@ -198,9 +208,22 @@ def _shebang(path: Path) -> str:
 
 def engine(script: Path) -> str:
     """Return the library that makes a script parallel itself, if it imports one."""
+    return _imported(script, ENGINES)
+
+
+def trained_with(words: Sequence[str]) -> str:
+    """Return the framework that a program's script trains with, where that is not PyTorch."""
+    script = program(words).script
+    if script is None or _imported(script, ("torch", *ENGINES)):
+        return ""
+    return "tensorflow" if _imported(script, KERAS) else ""
+
+
+def _imported(script: Path, modules: Sequence[str]) -> str:
+    """Return the first of these modules that a script imports, if it imports one."""
     try:
         text = script.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    found = re.search(rf"^\s*(?:import|from)\s+({'|'.join(ENGINES)})\b", text, re.MULTILINE)
+    found = re.search(rf"^\s*(?:import|from)\s+({'|'.join(modules)})\b", text, re.MULTILINE)
     return found[1] if found else ""

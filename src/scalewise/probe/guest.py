@@ -22,6 +22,7 @@ from typing import Any
 from scalewise.probe import HostClock, Probe, Row
 from scalewise.record.close import last_word, rivals
 from scalewise.record.write import SCHEMA, RankFile, rank_file
+from scalewise.spec import RunSpec
 
 EVERY = 1.0
 """Seconds between two writes."""
@@ -47,6 +48,13 @@ def place() -> Place:
     return 0, 1
 
 
+def spec_of(folder: Path) -> RunSpec:
+    """Return the run that a folder is of."""
+    values = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
+    values.pop("schema", None)
+    return RunSpec.from_dict(values)
+
+
 class Guest:
     """One rank's measurements inside a program of somebody else."""
 
@@ -61,6 +69,8 @@ class Guest:
         self.stretch: tuple[float, float] | None = None
         """When the first of its own steps began and the last one ended, if it tells of them."""
         self.steps = 0
+        self.devices: int | None = None
+        """On how many devices all ranks train, where somebody sees it: not always one for each."""
         self.alone = False
         self.done = False
         """Whether the program has done what was asked of it, and should leave."""
@@ -131,7 +141,7 @@ class Guest:
         probe = self._probe
         if probe is None:
             rank, self._world = self._where()
-            self.alone = self._world < self._asked()
+            self.alone = (self.devices or self._world) < self._asked()
             if not self._is_first(rank):
                 return self._stand_aside(rank)
             probe = self._open()
@@ -206,9 +216,9 @@ class Guest:
         return self._probe
 
     def _asked(self) -> int:
-        """Return how many ranks were asked for."""
-        nodes, devices = self.settings["topology"].split("x")
-        return int(nodes) * int(devices)
+        """Return how many devices were asked for; ranks, where nobody sees the devices."""
+        spec = spec_of(self.folder)
+        return spec.topology.world if self.devices else spec.ranks
 
     def leave(self) -> None:
         """Wait a little until every rank is here too, then end the program."""
@@ -292,6 +302,8 @@ class Guest:
             flush=round(probe.flush_seconds, 6),
             guest=True,
             world=self._world,
+            devices=self.devices,
+            asked=self._asked(),
             taken=self.steps,
             alone=self.alone,
         )

@@ -17,6 +17,8 @@ WATCHED = {
     "torch._dynamo.eval_frame": "scalewise.frameworks.torch.attach",
     "torch.distributed.checkpoint": "scalewise.frameworks.torch.attach",
     "safetensors.torch": "scalewise.frameworks.torch.attach",
+    "tensorflow": "scalewise.frameworks.tensorflow.attach",
+    "keras": "scalewise.frameworks.tensorflow.attach",
 }
 """Modules whose import is noticed, and who is told of it (``imported(name, module)``)."""
 

@@ -84,8 +84,9 @@ def close(  # noqa: PLR0913 - all that a launcher may know
     """
     words = [last_word(folder, rank, attempt) for rank in range(world)]
     fault = _rivalry(folder, attempt, words) or _guest_fault(words, world, exits or {})
-    if all(word.ended for word in words) and not fault:
-        ends = [word.last for word in words]
+    lost = {rank for word in words if word.ended for rank in word.last.get("lost", ())}
+    if all(word.ended or word.rank in lost for word in words) and not fault:
+        ends = [word.last for word in words if word.ended]
         unseen = ended is None or any(end.get("simulated") for end in ends)
         write_json(
             folder / "outcome.json",
@@ -94,6 +95,7 @@ def close(  # noqa: PLR0913 - all that a launcher may know
                 "started": min(end["launched"] for end in ends),
                 "ended": max(end["ended"] for end in ends) if unseen else ended,
                 "ranks": world,
+                **({"lost": sorted(lost)} if lost else {}),
             },
         )
         return ""
@@ -226,6 +228,9 @@ def _guest_fault(words: list[LastWord], world: int, exits: Mapping[int, int]) ->
     made = max(end["world"] for end in ends)
     if made > world:
         return f"the program made {made} ranks of its own where {world} were asked for"
+    used = ends[0].get("devices") or 0
+    if used > ends[0].get("asked", used):
+        return f"the program took {used} devices of its own where {ends[0]['asked']} were asked for"
     if any(end["alone"] for end in ends):
         return "the program is not distributed: every process trains alone"
     if exits:

@@ -86,6 +86,12 @@ class RunRecord:
 def read_run(folder: Path, spec: RunSpec) -> RunRecord:
     """Return what happened in a run of ``spec`` that ended well."""
     outcome = read_json(folder / "outcome.json")
+    if lost := outcome.get("lost"):
+        gone = ", ".join(map(str, lost))
+        raise RecordError(
+            f"{folder} lost rank {gone} and went on with the others, so that it tells of no size",
+            hint=REPEAT,
+        )
     try:
         attempt, count = outcome["attempt"], outcome["ranks"]
         ranks = tuple(read_rank(folder, rank, attempt) for rank in range(count))

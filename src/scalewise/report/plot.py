@@ -22,9 +22,12 @@ from scalewise.checks import nearest
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.record.write import write_bytes
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's palette, which colour-blind readers can tell apart."""
-MARKERS = "osD^vP*"
+COLORS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7A5C3E",
+)  # fmt: skip
+"""Okabe and Ito's palette, which colour-blind readers can tell apart; brown for its yellow."""
+MARKERS = "osD^vP*X<"
+"""One more than colours, so that a colour that comes again has another."""
 SPAN_COLORS = {
     "launch": "#999999", "rendezvous": "#CC79A7", "data": "#E69F00", "build": "#56B4E9",
     "compile": "#F0E442", "train": "#0072B2", "validate": "#009E73", "checkpoint": "#D55E00",
@@ -124,7 +127,7 @@ def time(axes: Axes, curves: Curves) -> None:
             places = [place for place, (owner, _) in enumerate(bars) if owner is curve]
             axes.axvline(places[-1] + 0.5, color="0.8", linewidth=1)
             axes.annotate(name, (float(np.mean(places)), -0.16), fontsize=8, ha="right", va="top",
-                          rotation=20, rotation_mode="anchor",
+                          rotation=20 if len(curves) <= ROOM else 50, rotation_mode="anchor",
                           xycoords=axes.get_xaxis_transform())  # fmt: skip
     axes.set_ylabel("seconds, complete job")
 
@@ -166,6 +169,9 @@ OUTSIDE: dict[str, Any] = {
     "both": {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 2},
 }
 """Where a legend goes that would lie on bars, or on the lines of a second axis."""
+ROOM = 6
+"""Names that find room between lines; more of them stand beside the plot."""
+BESIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
 
 
 def possible(curves: Curves) -> list[str]:
@@ -190,7 +196,7 @@ def figure(curves: Curves, names: Sequence[str]) -> Figure:
             axes.set_title(title, loc="left", fontweight="bold", pad=14)
             handles, labels = axes.get_legend_handles_labels()
             unique = dict(zip(labels, handles))
-            where = OUTSIDE.get(name, {"loc": "best"})
+            where = OUTSIDE.get(name, BESIDE if len(unique) > ROOM else {"loc": "best"})
             axes.legend(unique.values(), unique.keys(), frameon=False, fontsize=8, **where)
         for axes in list(grid.flat)[len(names) :]:
             axes.remove()

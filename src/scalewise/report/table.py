@@ -18,6 +18,8 @@ SPANS = (
     "train", "validate", "checkpoint", "trace", "loaders", "shutdown", "unexplained",
 )  # fmt: skip
 """The parts of a job's life, in order."""
+BESIDE = 3
+"""Curves that find room beside each other; more of them stand below each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +231,13 @@ def by_devices(
 
 
 def _side_by_side(curves: Sequence[ScalingCurve]) -> Section:
+    title = "Speed and efficiency" if _judged(curves) else "Speed"
+    table = (_beside if len(curves) <= BESIDE else _below)(curves, title)
+    return Section("Side by side", (), (table, *_exchange(curves)), tuple(unlike(curves)))
+
+
+def _beside(curves: Sequence[ScalingCurve], title: str) -> Table:
+    """Return a table with some columns for each curve."""
     counts = sorted({point.devices for curve in curves for point in curve.points})
     header, columns = ["devices"], [[str(count) for count in counts]]
     for curve in curves:
@@ -243,9 +252,26 @@ def _side_by_side(curves: Sequence[ScalingCurve]) -> Section:
             if any(text != NONE for text in cells):
                 header.append(f"{curve.name}: {name}")
                 columns.append(cells)
-    title = "Speed and efficiency" if _judged(curves) else "Speed"
-    table = Table(title, tuple(header), tuple(zip(*columns)))
-    return Section("Side by side", (), (table, *_exchange(curves)), tuple(unlike(curves)))
+    return Table(title, tuple(header), tuple(zip(*columns)))
+
+
+def _below(curves: Sequence[ScalingCurve], title: str) -> Table:
+    """Return a table with a row for each point of each curve."""
+    names, every = _every(curves)
+    return by_devices(every, title, [
+        ("curve", lambda p: names[id(p)]),
+        (f"{curves[0].unit}/s", lambda p: value(p.throughput)),
+        ("±", lambda p: spread(p.throughput)),
+        ("complete s", lambda p: value(p.time)),
+        ("efficiency", lambda p: percent(p.efficiency)),
+        ("accuracy", lambda p: percent(p.accuracy)),
+    ])  # fmt: skip
+
+
+def _every(curves: Sequence[ScalingCurve]) -> tuple[dict[int, str], list[Point]]:
+    """Return the points of all curves, few devices first, and the curve of each."""
+    names = {id(point): curve.name for curve in curves for point in curve.points}
+    return names, sorted((p for c in curves for p in c.points), key=lambda p: p.devices)
 
 
 def _accelerations(curves: Sequence[ScalingCurve]) -> Section | None:
@@ -283,8 +309,7 @@ def _accelerations(curves: Sequence[ScalingCurve]) -> Section | None:
 
 def _exchange(curves: Sequence[ScalingCurve]) -> list[Table]:
     """Return what each curve holds, sends and waits for, a row per point, if that is known."""
-    names = {id(point): curve.name for curve in curves for point in curve.points}
-    every = sorted((p for curve in curves for p in curve.points), key=lambda p: p.devices)
+    names, every = _every(curves)
     table = by_devices(every, "Memory and communication", [
         ("curve", lambda p: names[id(p)]),
         (f"{curves[0].unit}/s", lambda p: value(p.throughput)),

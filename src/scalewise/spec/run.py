@@ -299,7 +299,7 @@ class RunSpec:
         what = words[1] if words[0] == "-m" else words[0].rpartition("/")[2]
         telling = [each for each in fields(self) if each.name in _TELLING]
         own = [(getattr(self, each.name), _default(each)) for each in telling]
-        unusual = [value for value, usual in own if value != usual]
+        unusual = [value for value, usual in own if value not in (usual, what)]
         unusual += [f"{key}={value}" for key, value in self.env.items()]
         apart = "".join(f", {each}" for each in unusual)
         return f"run {self.id} ({what} on {self.topology}{apart}, repeat {self.repeat + 1})"
@@ -349,7 +349,8 @@ class RunSpec:
         if "topology" not in given:
             raise SpecError("a run needs a topology", hint='for example topology = "1x2"')
         given["topology"] = Topology.parse(given["topology"])
-        if given.get("framework") in _STRATEGIES:
+        _name_framework(given)
+        if given.get("framework") in _STRATEGIES and not given.get("program"):
             given.setdefault("strategy", _STRATEGIES[given["framework"]])
         given["parallelism"] = Parallelism.parse(given.get("parallelism", {}))
         if isinstance(words := given.get("program"), list):
@@ -357,6 +358,19 @@ class RunSpec:
         if words is None or "global_batch" in given:
             _share_batch(given)
         return cls(**given)
+
+
+def _name_framework(given: dict[str, Any]) -> None:
+    """Read ``tensorflow.mirrored``: a strategy by its whole name says whose it is."""
+    framework, dot, strategy = str(given.get("strategy", "")).partition(".")
+    if not dot:
+        return
+    if given.setdefault("framework", framework) != framework:
+        raise SpecError(
+            f"strategy {given['strategy']!r} is not one of framework {given['framework']!r}",
+            hint="leave framework out: such a name says both",
+        )
+    given["strategy"] = strategy
 
 
 def _share_batch(given: dict[str, Any]) -> None:
@@ -397,7 +411,7 @@ _NOT_OF_PROGRAMS = (
     "warmup_epochs", "schedule", "clip", "checkpoint_every", "checkpoint_keep", "resume",
     "noise_every", "validate_every", "optimizer_step", "sync_batchnorm", "ema", "options",
 )  # fmt: skip
-_TELLING = ("strategy", "start", "device", "precision")
+_TELLING = ("framework", "strategy", "start", "device", "precision")
 """What a run's name tells, where it is not as usual."""
 _COUNTS = (
     "batch", "epochs", "steps", "samples", "micro_batches", "base_batch", "stop_after",

@@ -119,6 +119,8 @@ class StudySpec:
             found["global_batch"] = run.global_batch
         if "start" in self.vary:
             found["start"] = run.started_by
+        if any("." in str(name) for name in self.vary.get("strategy", ())):
+            found["strategy"] = f"{run.framework}.{run.strategy}"
         return found
 
     def to_dict(self) -> dict[str, Any]:

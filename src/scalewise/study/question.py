@@ -11,7 +11,7 @@ from typing import Any
 from scalewise import plugins
 from scalewise.errors import NoEngine, SpecError
 from scalewise.launch.engines import Engines
-from scalewise.launch.program import digest, program
+from scalewise.launch.program import digest, program, trained_with
 from scalewise.spec import RunSpec, StudySpec, Topology
 from scalewise.study.variant import varied
 
@@ -75,12 +75,18 @@ def launched_by(study: StudySpec, name: str | None) -> StudySpec:
 
 
 def settled(study: StudySpec) -> StudySpec:
-    """Return the study with the hash of its program's file: another content is another run."""
+    """Return the study with the hash of its program's file: another content is another run.
+
+    And with the framework that its script trains with, unless the study says that.
+    """
     words = study.run.get("program")
     if not words or "digest" in study.run or study.run.get("workload"):
         return study
-    found = digest(words)
-    return replace(study, run={**study.run, "digest": found}) if found else study
+    found = {"digest": digest(words)}
+    if not {"framework", "start"} & {*study.run, *study.vary}:
+        found["framework"] = trained_with(words)
+    told = {name: value for name, value in found.items() if value}
+    return replace(study, run={**study.run, **told})
 
 
 def check(runs: Sequence[RunSpec], pythons: Mapping[str, str]) -> dict[RunSpec, str]:
@@ -93,6 +99,7 @@ def check(runs: Sequence[RunSpec], pythons: Mapping[str, str]) -> dict[RunSpec, 
         plugins.find("frameworks", run.framework)
         if run.program:
             program(run.program)
+            _refuse_looks(run)
             continue
         if not plugins.lies_elsewhere(run.workload or "", run.framework):
             _check_part("workloads", run.workload, run.framework)
@@ -108,6 +115,16 @@ def check(runs: Sequence[RunSpec], pythons: Mapping[str, str]) -> dict[RunSpec, 
             if answer:
                 absent[run] = f"{answer['problem']}: {answer['hint']}"
     return absent
+
+
+def _refuse_looks(run: RunSpec) -> None:
+    """Refuse to look deeper into a program that does not train with PyTorch."""
+    if run.framework != "torch" and (run.trace or run.loaders_alone):
+        raise SpecError(
+            "--trace and --loaders-alone look at PyTorch, and this program trains with "
+            f"{run.framework}",
+            hint="leave them out",
+        )
 
 
 def _asked(runs: Sequence[RunSpec], framework: str, engines: Engines) -> list[Any]:

@@ -109,12 +109,12 @@ def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
     words = first_traceback(own_lines(folder / run.id), cause) if run.program else ""
     hint = "running again starts only what is missing"
     if alone(folder / run.id):
-        hint = f"{way_to_many(run.program)}--on 1 measures it as it is"
+        hint = f"{way_to_many(run)}--on 1 measures it as it is"
     elif "no training step" in cause:
         hint = "tell of its steps with three lines of scalewise.probe, see docs/guides/attach.md"
     elif run.program and "no rank started" in cause and not words:
         hint = (
-            "does it train with PyTorch at all, in a Python that has it? "
+            "does it train with PyTorch, or by Keras's fit, in a Python that has it? "
             "python -I, -E and -S, or a cleared environment, drop the watcher"
         )
     elif "processes trained as" in cause:
@@ -131,8 +131,11 @@ def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
     )
 
 
-def way_to_many(words: Sequence[str] | None) -> str:
+def way_to_many(run: RunSpec) -> str:
     """Return a hint how a program that trains alone gets many ranks; nothing if unknown."""
+    words = run.program
+    if run.framework == "tensorflow":
+        return "make and compile its model in the scope of a tf.distribute.MirroredStrategy(); "
     if not words or not words[0].endswith(".py"):
         return ""
     library = engine(Path(words[0]))

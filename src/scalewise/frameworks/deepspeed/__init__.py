@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from scalewise.errors import SpecError
-from scalewise.frameworks import Session, installed
+from scalewise.frameworks import Session, installed, release
 from scalewise.frameworks.deepspeed.config import config, stage_of
 from scalewise.frameworks.torch import Torch, refuse_start, refuse_unfit
 from scalewise.probe import HostClock, Probe
@@ -58,7 +58,7 @@ class Deepspeed:
 
 
 def _refuse_older(version: str) -> None:
-    if tuple(map(int, version.split(".")[:2])) < OLDEST:
+    if release(version) < OLDEST:
         least = ".".join(map(str, OLDEST))
         raise SpecError(
             f"training needs DeepSpeed {least}, and {version} is installed",

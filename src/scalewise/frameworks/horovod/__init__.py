@@ -4,6 +4,7 @@ The real package and this one have the same name; imports are absolute, so they 
 file imports neither torch nor it: a run can be checked without them.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -13,14 +14,16 @@ from shutil import which
 from typing import Any
 
 from scalewise.errors import NoEngine, SpecError
-from scalewise.frameworks import Session, installed
+from scalewise.frameworks import Session, installed, release
+from scalewise.frameworks.horovod.unfit import refuse_adasum, refuse_elastic
 from scalewise.frameworks.torch import Torch, refuse_start, refuse_unfit
 from scalewise.probe import HostClock, Probe
 from scalewise.spec import RunSpec
 
 OLDEST = (0, 28)
 """Of Horovod's versions that we train with."""
-STARTS = ("horovodrun",)
+STARTS = ("horovodrun", "srun", "mpirun", "torchrun", "plain")
+"""What makes one process per device; but for the first, the ranks find each other by themselves."""
 EXTENSION = "mpi_lib*.so"
 """What Horovod compiles for PyTorch, where it is built with it."""
 
@@ -39,9 +42,15 @@ class Horovod:
         _refuse_unstarted(spec)
         _refuse_unknown(spec)
         refuse_unfit(spec)
+        if spec.options.get("adasum") and spec.topology.world > 1:
+            refuse_adasum(spec)
+        if is_elastic(spec):
+            refuse_elastic(spec)
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         """This process is one rank, and its starter told which."""
+        if is_elastic(spec):  # Each is alone on a machine, for Horovod, and all are on this one.
+            os.environ["LOCAL_RANK"] = os.environ["RANK"]
         return self._torch.ranks(spec)
 
     def clock(self, spec: RunSpec) -> HostClock:
@@ -56,11 +65,20 @@ class Horovod:
 
     def session(self, spec: RunSpec, rank: int, probe: Probe) -> AbstractContextManager[Session]:
         """Set up a training on this rank's device."""
+        if is_elastic(spec):
+            from scalewise.frameworks.horovod.elastic import session
+
+            return session(spec, rank, probe)
         return self._torch.session(spec, rank, probe)
 
 
+def is_elastic(spec: RunSpec) -> bool:
+    """Say whether a run may lose ranks."""
+    return spec.options.get("min_np") is not None and spec.topology.world > 1
+
+
 def _refuse_older(version: str) -> None:
-    if tuple(map(int, version.split(".")[:2])) < OLDEST:
+    if release(version) < OLDEST:
         least = ".".join(map(str, OLDEST))
         raise SpecError(
             f"training needs Horovod {least}, and {version} is installed",
@@ -83,10 +101,10 @@ def _refuse_unbuilt() -> None:
 def _refuse_unstarted(spec: RunSpec) -> None:
     """Refuse a run whose ranks nobody can start: one alone needs no starter."""
     beside = Path(sys.executable).with_name("horovodrun")
-    if spec.topology.world > 1 and not which(beside):
+    if spec.topology.world > 1 and spec.started_by == "horovodrun" and not which(beside):
         raise SpecError(
             f"there is no horovodrun beside {sys.executable}",
-            hint="pip install --force-reinstall horovod there, or name another Python: "
+            hint='write start = "plain", which does without, or name another Python: '
             '[engines] horovod = "envs/horovod/bin/python"',
         )
 

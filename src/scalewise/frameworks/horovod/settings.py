@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from scalewise.checks import choice, positive, typed
+from scalewise.checks import choice, positive, typed, whole
 
 COMPRESSIONS = ("none", "fp16")
 
@@ -18,12 +18,19 @@ class Settings:
     """The most MiB of gradients that are exchanged at once."""
     autotune: bool = False
     """Whether Horovod tries other settings while it trains, and keeps the best."""
+    adasum: bool = False
+    """Whether the steps of ranks are put together by Adasum, in place of a mean of gradients."""
+    min_np: int | None = None
+    """With how many ranks a run goes on at least, if it may lose any."""
 
     def __post_init__(self) -> None:
         choice("compression", self.compression, COMPRESSIONS)
         if self.fusion_threshold is not None:
             positive("fusion_threshold", self.fusion_threshold, example=64)
-        typed("autotune", self.autotune, bool, "true or false")
+        for name in ("autotune", "adasum"):
+            typed(name, getattr(self, name), bool, "true or false")
+        if self.min_np is not None:
+            whole("min_np", self.min_np, least=1)
 
     def variables(self) -> Mapping[str, str]:
         """Return the variables that Horovod reads when it starts.

@@ -8,7 +8,7 @@ from typing import Any
 
 from scalewise import plugins
 from scalewise.errors import PluginError, ScalewiseError, SpecError
-from scalewise.frameworks import Session, installed, too_few
+from scalewise.frameworks import Session, installed, release, too_few
 from scalewise.frameworks.options import check_options, options_for
 from scalewise.frameworks.place import find_place
 from scalewise.frameworks.source import Source
@@ -165,7 +165,7 @@ def _refused(spec: RunSpec, field: str) -> SpecError:
 
 def _refuse_older(found: str) -> None:
     """Refuse a JAX that came before what we need of it."""
-    if tuple(map(int, found.split(".")[:2])) < OLDEST:
+    if release(found) < OLDEST:
         raise SpecError(
             f"training needs JAX {'.'.join(map(str, OLDEST))}, and {found} is installed",
             hint="pip install --upgrade jax",

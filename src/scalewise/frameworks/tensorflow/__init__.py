@@ -1,4 +1,7 @@
-"""TensorFlow with Keras 3. This file imports neither: a run can be checked without them."""
+"""TensorFlow with Keras 3. This file imports neither: a run can be checked without them.
+
+``Watch`` is the callback for a script of a user's own; who asks for it has Keras imported.
+"""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +11,7 @@ from typing import Any
 
 from scalewise import plugins
 from scalewise.errors import SpecError
-from scalewise.frameworks import Session, installed, too_few
+from scalewise.frameworks import Session, installed, release, too_few
 from scalewise.frameworks.options import check_options
 from scalewise.frameworks.place import find_place
 from scalewise.frameworks.source import Source
@@ -72,6 +75,15 @@ class TensorFlow:
         return session(spec, rank, probe)
 
 
+def __getattr__(name: str) -> Any:
+    """Return the callback: it is made of Keras's own."""
+    if name == "Watch":
+        from scalewise.frameworks.tensorflow.watch import Watch
+
+        return Watch
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def _quietly() -> None:
     """Have errors told and nothing else, and Keras compute with TensorFlow."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -104,13 +116,13 @@ def _version() -> str:
 
 def _refuse_older() -> None:
     there = _version()
-    if tuple(map(int, there.split(".")[:2])) < OLDEST:
+    if release(there) < OLDEST:
         raise SpecError(
             f"training needs TensorFlow {'.'.join(map(str, OLDEST))}, and {there} is installed",
             hint="pip install --upgrade tensorflow",
         )
     keras = installed("keras", extra="tensorflow")
-    if int(keras.split(".")[0]) < 3:
+    if release(keras) < (3,):
         raise SpecError(
             f"training needs Keras 3, and {keras} is installed", hint="pip install --upgrade keras"
         )

@@ -124,8 +124,11 @@ class TensorFlowSession:
         self._one_look = tf.function(self._evaluate)
         learnt = tf.function(self._learnt, jit_compile=True) if spec.compile else self._learnt
         self._forward_backward = learnt
-        self._step, self._taken = 0, 0
-        self._losses: list[float] = []
+        self._step, self._taken, self._epoch = 0, 0, 0
+        self._told: list[tuple[float, float, int]] = []
+        """Of each step since ``begin``: loss, right answers and samples of this process."""
+        self._bar = bar(spec, steps) if 0 in parallel.replicas else None
+        self._figures: dict[str, float] = {}
         passes, rest = divmod(steps, len(self._plan))
         self.outline = Outline(
             epochs=spec.epochs,
@@ -145,43 +148,44 @@ class TensorFlowSession:
         self._one_look.get_concrete_function(self._checks.element_spec)
 
     def _train(self, batches: Any) -> Any:
-        """Do a step on every replica of this process; return the sum of their losses."""
-        losses = self._parallel.strategy.run(self._on_replica, args=(batches,))
-        return tf.add_n(self._parallel.strategy.experimental_local_results(losses))
+        """Do a step on every replica of this process; return their losses and right answers."""
+        sums = self._parallel.strategy.run(self._on_replica, args=(batches,))
+        return tf.add_n(self._parallel.strategy.experimental_local_results(sums))
 
     def _on_replica(self, batches: Any) -> Any:
         """Learn from the micro-batches of one replica; gradients are added up over all."""
-        total, gradients = self._forward_backward(*batches[0])
+        told, gradients = self._forward_backward(*batches[0])
         for more in batches[1:]:
-            loss, others = self._forward_backward(*more)
-            total += loss
+            also, others = self._forward_backward(*more)
+            told += also
             gradients = [one + other for one, other in zip(gradients, others)]
         self._optimizer.apply(gradients, self._model.trainable_variables)
-        return total
+        return told
 
     def _learnt(self, images: Any, labels: Any, weight: Any) -> Any:
-        """Return this replica's part of the loss, and its gradients."""
+        """Return this replica's part of the loss, with its right answers, and its gradients."""
         with tf.GradientTape() as tape:
             output = self._model(feed.finish(self._look, images), training=True)
             loss = tf.reduce_mean(_each_loss(output, labels)) * weight / self._spec.replicas
             scaled = self._optimizer.scale_loss(loss) if self._spec.precision == "fp16" else loss
-        return loss, tape.gradient(scaled, self._model.trainable_variables)
+        told = tf.stack([loss, tf.reduce_sum(_right(output, labels))])
+        return told, tape.gradient(scaled, self._model.trainable_variables)
 
     def _evaluate(self, batch: Any) -> Any:
         def look(images: Any, labels: Any, count: Any) -> Any:
             output = self._model(feed.finish(self._look, images), training=False)
             counts = tf.cast(tf.range(tf.shape(labels)[0]) < tf.cast(count, tf.int32), tf.float32)
-            right = tf.cast(tf.argmax(output, -1) == labels, tf.float32)
-            return tf.stack(
-                [tf.reduce_sum(right * counts), tf.reduce_sum(_each_loss(output, labels) * counts)]
-            )
+            right, losses = _right(output, labels), _each_loss(output, labels)
+            return tf.stack([tf.reduce_sum(right * counts), tf.reduce_sum(losses * counts)])
 
         sums = self._parallel.strategy.run(look, args=batch)
         return tf.add_n(self._parallel.strategy.experimental_local_results(sums))
 
     def begin(self, epoch: int) -> None:
         """Start a pass: its batches come after those of the one before."""
-        self._losses, self._step = [], 0
+        self._told, self._step, self._epoch = [], 0, epoch
+        if self._bar:
+            self._bar.on_epoch_begin(epoch)
 
     def step(self, probe: Laps) -> int:
         """Do one optimizer step, which TensorFlow does in one piece; return its samples."""
@@ -191,9 +195,10 @@ class TensorFlowSession:
             self._optimizer.learning_rate = self._rates.at(self._taken)
         batches = tuple(next(self._batches) for _ in range(self._spec.accumulate))
         probe.lap("input")
-        self._losses.append(float(self._one_step(batches)))
+        loss, right = self._one_step(batches).numpy()
         probe.lap("step")
         samples = self._plan[self._step]
+        self._told.append((loss, right, samples))
         self._step += 1
         self._taken += 1
         return samples
@@ -203,9 +208,16 @@ class TensorFlowSession:
 
     def losses(self) -> list[float]:
         """Return the loss of each step since ``begin``, over all replicas."""
-        if not self._losses:
+        if not self._told:
             return []
-        return [round(float(loss), 9) for loss in self._everyone.gather(self._losses).sum(axis=0)]
+        losses, right, samples = self._everyone.gather(self._told).sum(axis=0).T
+        self._figures = {
+            "loss": float(np.average(losses, weights=samples)),
+            "accuracy": float(right.sum() / samples.sum()),
+        }
+        if not self._spec.validates(self._epoch):
+            self._end_line()
+        return [round(float(loss), 9) for loss in losses]
 
     def validate(self) -> Quality:
         """Return the quality now, each validation sample counted once."""
@@ -213,7 +225,14 @@ class TensorFlowSession:
         for _ in range(self._looks):
             sums += self._one_look(next(self._checks)).numpy()
         right, loss = self._everyone.gather(sums).sum(axis=0) / self._validation
+        self._figures |= {"val_loss": float(loss), "val_accuracy": float(right)}
+        self._end_line()
         return Quality(accuracy=float(right), loss=float(loss), samples=self._validation)
+
+    def _end_line(self) -> None:
+        """Have Keras print how the pass went."""
+        if self._bar:
+            self._bar.on_epoch_end(self._epoch, self._figures)
 
     def memory(self) -> int | None:
         """Return the peak bytes this process has held, for all its devices."""
@@ -249,6 +268,13 @@ class TensorFlowSession:
             self._model.save_weights(path.with_name("model.weights.h5"))
 
 
+def bar(spec: RunSpec, steps: int) -> Any:
+    """Return Keras's own progress bar, which tells a log as much as ``fit`` would."""
+    return keras.callbacks.CallbackList(
+        add_progbar=True, verbose=2, epochs=spec.epochs or 1, steps=steps
+    )
+
+
 def _own_chance(model: Any, parallel: Parallel) -> None:
     """Have each replica leave out other units than the others: their seeds begin alike."""
     for layer in model.layers:
@@ -256,6 +282,10 @@ def _own_chance(model: Any, parallel: Parallel) -> None:
             states = parallel.strategy.experimental_local_results(layer.seed_generator.state.value)
             for replica, own in zip(parallel.replicas, states):
                 own.assign_add(tf.constant([replica, 0], own.dtype))
+
+
+def _right(output: Any, labels: Any) -> Any:
+    return tf.cast(tf.argmax(output, -1) == labels, tf.float32)
 
 
 def _each_loss(output: Any, labels: Any) -> Any:

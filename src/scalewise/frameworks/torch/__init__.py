@@ -8,7 +8,7 @@ from typing import Any
 
 from scalewise import plugins
 from scalewise.errors import SpecError
-from scalewise.frameworks import Session, installed, too_few
+from scalewise.frameworks import Session, installed, release, too_few
 from scalewise.frameworks.options import check_options, options_for
 from scalewise.frameworks.place import find_place
 from scalewise.frameworks.source import Source
@@ -131,7 +131,7 @@ def _refuse_older(spec: RunSpec, installed: str) -> None:
         "clip": (2, 6) if spec.clip else OLDEST,
         f"strategy = {spec.strategy!r}": (2, 7) if spec.strategy in ("fsdp", "hsdp") else OLDEST,
     }
-    there = tuple(map(int, installed.split(".")[:2]))
+    there = release(installed)
     for what, least in wanted.items():
         if there < least:
             raise SpecError(

@@ -439,6 +439,36 @@ class TorchSession:
         alone = self._spec.topology.world == 1
         return self._traffic.found if alone or not self._parallel.unseen else None
 
+    @property
+    def taken(self) -> int:
+        """How many optimizer steps are done."""
+        return self._taken
+
+    @property
+    def due(self) -> int:
+        """This rank's samples in the step that it is in, or that comes next."""
+        return self._counted(self._plan[self._step % len(self._plan)][0])
+
+    def on(self, spec: RunSpec) -> "TorchSession":
+        """Return a session on the same data for other ranks, which has yet to take over."""
+        return TorchSession(spec, self._data, self._device)
+
+    def carried(self) -> dict[str, Any]:
+        """Return what another session needs to go on from here."""
+        return {
+            "model": self._model.state_dict(),
+            "optimizer": self._parallel.optimizer.state_dict(),
+            "taken": self._taken,
+        }
+
+    def take_over(self, carried: Mapping[str, Any]) -> None:
+        """Go on after the steps of another session, where these ranks would be in the data."""
+        self._model.load_state_dict(carried["model"])
+        self._parallel.optimizer.load_state_dict(carried["optimizer"])
+        self._taken = carried["taken"]
+        self._model.train()
+        self._pass(*divmod(self._taken, len(self._plan)))
+
     def _averaged(self, shapes: Mapping[str, Any]) -> dict[str, Tensor]:
         """Return the average to be filled, if the checkpoint has one; else it begins here."""
         state = self._average.state if self._average else {}

@@ -109,6 +109,7 @@ class SlurmLauncher:
 
     def plan(self, runs: Sequence[RunSpec], folder: Path) -> Plan:
         """Say what would be submitted."""
+        _refuse_ssh(runs)
         files = {
             f"{run.id}/plan/job.sh": script(
                 run,
@@ -250,6 +251,15 @@ class SlurmLauncher:
                 raise
         finally:
             self._looked = time.monotonic()
+
+
+def _refuse_ssh(runs: Sequence[RunSpec]) -> None:
+    """Refuse runs whose starter would want to log in to the other nodes."""
+    if any(run.started_by == "horovodrun" and run.topology.world > 1 for run in runs):
+        raise LaunchError(
+            "horovodrun starts ranks on other nodes by ssh, which a job does without",
+            hint='write start = "srun", or "mpirun"',
+        )
 
 
 def _numbered(job: Job, found: Mapping[str, Any]) -> Job:

@@ -3,9 +3,8 @@
 import math
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
@@ -327,10 +326,10 @@ def _program(run: RunSpec, settings: Settings) -> list[str]:
     """Return the words of a user's program, under torchrun's agent where it wants one."""
     assert run.program
     topology, taken = run.topology, program(run.program)
-    if taken.interpreter == sys.executable:
-        taken = replace(taken, interpreter=settings.interpreter)
+    node = run.started_by == "node"
+    taken = taken.by(settings.python_of(run.framework) if node else settings.interpreter)
     places = {"devices": topology.devices, "world": topology.world, "nodes": topology.nodes}
-    if run.started_by in ("srun", "mpirun"):
+    if run.started_by in ("srun", "mpirun", "node"):
         words = taken.direct(places)
     else:
         words = list(taken.argv([AGENT], places))

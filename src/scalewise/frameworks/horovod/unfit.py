@@ -1,0 +1,67 @@
+"""What Adasum and elastic runs cannot do, said before any rank starts."""
+
+from scalewise.errors import SpecError
+from scalewise.spec import RunSpec
+
+
+def refuse_adasum(spec: RunSpec) -> None:
+    """Refuse Adasum where it would fail, or quietly be something else."""
+    world = spec.topology.world
+    if world & (world - 1):
+        raise SpecError(
+            f"adasum puts pairs of ranks together, and {spec.topology} has {world}",
+            hint="take 2, 4, 8 … devices",
+        )
+    early = {
+        "clip": spec.clip is not None,
+        "warmup_steps": bool(spec.warmup_steps),
+        "warmup_epochs": bool(spec.warmup_epochs),
+        f"schedule = {spec.schedule!r}": spec.schedule != "constant",
+        'precision = "fp16"': spec.precision == "fp16",
+    }
+    for what, asked in early.items():
+        if asked:
+            raise SpecError(
+                f"with adasum each rank does its step inside backward, too early for {what}",
+                hint=f"leave {what} out, or adasum",
+            )
+    if spec.started_by != "mpirun":
+        raise SpecError(
+            f"adasum goes over MPI, and {spec.started_by} starts no ranks of MPI",
+            hint='write start = "mpirun"',
+        )
+    if not _over_mpi():
+        raise SpecError(
+            "adasum needs a Horovod with MPI, and this one was built without",
+            hint="install MPI's headers, for example libopenmpi-dev, and build it anew: make "
+            "horovod, in a checkout of scalewise, does",
+        )
+
+
+def _over_mpi() -> bool:
+    """Say whether this Horovod was built with MPI."""
+    import horovod.torch as hvd
+
+    return bool(hvd.mpi_built())
+
+
+def refuse_elastic(spec: RunSpec) -> None:
+    """Refuse to go on with fewer ranks where that would not be the same training any more."""
+    least, world = int(spec.options["min_np"]), spec.topology.world
+    if least > world:
+        raise SpecError(
+            f"min_np is {least}, and {spec.topology} has {world} ranks",
+            hint=f"write min_np = {world - 1}, or less",
+        )
+    if spec.started_by != "horovodrun" or spec.topology.nodes > 1:
+        raise SpecError(
+            "min_np is for ranks that horovodrun starts on one machine",
+            hint="leave start out, and take one node",
+        )
+    if not spec.steps:
+        raise SpecError(
+            "with fewer ranks an epoch would have more steps: an elastic run says steps",
+            hint="for example steps = 1000, in place of epochs or samples",
+        )
+    if spec.ema:
+        raise SpecError("ema does not go together with min_np", hint="leave one of them out")
