@@ -13,7 +13,7 @@ from scalewise.frameworks import source
 from scalewise.frameworks.data import idx
 from scalewise.frameworks.order import Shards
 from scalewise.frameworks.source import Source
-from scalewise.frameworks.torch.data import load
+from scalewise.frameworks.torch.data import Finish, load
 
 RULES = ["drop", "pad", "short"]
 
@@ -128,6 +128,22 @@ def test_the_embedded_digits_are_split_once_for_all():
     assert images.shape == (6, 1, 8, 8) and labels.shape == (6,)
     assert images.stride() == (64, 64, 8, 1), "DDP warns of gradients that lie otherwise"
     assert images.min() >= 0.0 and images.max() == 1.0
+
+
+@pytest.mark.parametrize("edge", [None, 6, 12])
+def test_images_become_the_numbers_that_were_asked_for(edge):
+    """On a host; an accelerator does the same in one pass, from bytes on."""
+    images, here = torch.randint(0, 256, (3, 8, 8, 3), dtype=torch.uint8), torch.device("cpu")
+    finish = Finish(1 / 255, ((0.4, 0.5, 0.6), (0.1, 0.2, 0.3)), edge)
+    finished = finish.on(here)(images)
+    expected = images.permute(0, 3, 1, 2) / 255
+    if edge:
+        expected = nn.functional.interpolate(
+            expected, (edge, edge), mode="bilinear", antialias=edge < 8
+        )
+    mean, spread = torch.tensor(finish.colours)[:, :, None, None]
+    torch.testing.assert_close(finished, (expected - mean) / spread)
+    assert torch.equal(finish.on(here, torch.bfloat16)(images), finished.to(torch.bfloat16))
 
 
 def test_synthetic_data_has_the_size_that_was_asked_for():

@@ -11,6 +11,7 @@ import attached
 from scalewise import collect
 from scalewise.face import run
 from scalewise.frameworks.data.make import Recipe, made
+from scalewise.frameworks.torch.data import Finish
 from scalewise.frameworks.torch.device import attention
 from scalewise.record.read import read_run
 from scalewise.spec import StudySpec
@@ -93,6 +94,16 @@ def test_images_travel_ahead_and_teach_the_same_whoever_loads_them(tmp_path):
     first = slice(8)  # An epoch; later the order in which a card adds up is seen.
     assert losses_of(alone[0])[first] == pytest.approx(losses_of(pool[0])[first], rel=1e-3)
     assert alone[1].accuracy.value > 0.9
+
+
+def test_bytes_become_numbers_on_a_card_as_on_a_host():
+    images = torch.randint(0, 256, (3, 8, 8, 3), dtype=torch.uint8)
+    finish = Finish(1 / 255, ((0.4, 0.5, 0.6), (0.1, 0.2, 0.3)))
+    host, card = torch.device("cpu"), torch.device("cuda")
+    there = finish.on(card, torch.bfloat16)(images.to(card))
+    assert there.is_contiguous(memory_format=torch.channels_last)
+    expected = finish.on(host)(images)
+    torch.testing.assert_close(there.cpu().float(), expected, rtol=2**-8, atol=1e-6)
 
 
 def test_what_lies_on_the_device_is_learnt_without_travelling(tmp_path):

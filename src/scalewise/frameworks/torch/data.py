@@ -21,33 +21,38 @@ Share = Callable[[Callable[[], bytes]], bytes]
 class Finish(Look):
     """What makes of bytes the numbers that a model sees, done by PyTorch."""
 
-    def on(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+    def on(
+        self, device: torch.device, numbers: torch.dtype = torch.float32
+    ) -> Callable[[Tensor], Tensor]:
         """Return what finishes a batch that lies on a device.
 
         Channels come last and seem to come first from there on: convolutions like that.
         """
-        scale = self.scale
-        if scale is None:
+        if self.scale is None:
             return lambda inputs: inputs
-        layout = torch.contiguous_format if device.type == "cpu" else torch.preserve_format
-        gain: float | Tensor = scale
-        shift: Tensor | None = None
+        host = device.type == "cpu"
+        layout = torch.contiguous_format if host else torch.preserve_format
+        gain, shift = torch.tensor(self.scale, device=device), None
         if self.colours:
             mean, spread = torch.tensor(self.colours, device=device)[:, :, None, None]
-            gain, shift = scale / spread, -mean / spread
+            gain, shift = gain / spread, -mean / spread
 
         def finish(images: Tensor) -> Tensor:
             if images.shape[3] == 1:  # Where channels come last or first, nobody could tell.
                 seen = images.reshape(len(images), 1, *images.shape[1:3])
             else:
                 seen = images.permute(0, 3, 1, 2)
-            seen = seen.to(torch.float32, memory_format=layout)
-            if self.edge and seen.shape[2:] != (self.edge, self.edge):
+            resized = self.edge and seen.shape[2:] != (self.edge, self.edge)
+            if host or resized:  # Else one pass reads bytes and writes numbers.
+                seen = seen.to(torch.float32, memory_format=layout)
+            if self.edge and resized:
                 shrinks = self.edge < max(seen.shape[2:])
                 size = (self.edge, self.edge)
                 seen = interpolate(seen, size, mode="bilinear", antialias=shrinks)
-            seen = seen.mul_(gain)
-            return seen if shift is None else seen.add_(shift)
+            out = seen if seen.dtype == numbers else torch.empty_like(seen, dtype=numbers)
+            if shift is None:
+                return torch.mul(seen, gain, out=out)
+            return torch.addcmul(shift, seen, gain, out=out)
 
         return finish
 

@@ -19,6 +19,7 @@ from scalewise.errors import ScalewiseError
 from scalewise.frameworks.order import Indices, Shards
 from scalewise.frameworks.torch.data import Data
 from scalewise.frameworks.torch.device import module_of
+from scalewise.frameworks.torch.precision import arriving_in
 from scalewise.frameworks.torch.samples import IGNORED, Batch, Pictures
 from scalewise.spec import RunSpec
 
@@ -112,7 +113,9 @@ class Feed:
     """The batches of one rank. Whoever asks in the usual order never waits for a new beginning."""
 
     def __init__(self, data: Data, order: Order, spec: RunSpec, device: torch.device) -> None:
-        self._order, self._device, self._finish = order, device, data.finish.on(device)
+        self._order, self._device = order, device
+        self.finish = data.finish.on(device, arriving_in(spec, device))
+        """Makes of a batch on the device what a model sees."""
         travels = device.type == "cuda" and not data.on_device
         self._loader: DataLoader[Answer] = DataLoader(
             Answers(data, finished=device.type == "cpu"),
@@ -142,7 +145,7 @@ class Feed:
         self._losses.clear()
         self._batches = _sifted(iter(self._loader), self._losses, self.broken)
         if self._device.type != "cpu":
-            self._batches = self._travels = Travels(self._batches, self._finish, self._device)
+            self._batches = self._travels = Travels(self._batches, self.finish, self._device)
 
     def begin(self, one: Pass) -> None:
         """Have the batches of this pass come now."""

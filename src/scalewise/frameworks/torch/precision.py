@@ -37,6 +37,15 @@ def precise(model: Model, spec: RunSpec) -> Model:
     return model
 
 
+def arriving_in(spec: RunSpec, device: torch.device) -> torch.dtype:
+    """Return the numbers that images become on their way to a model.
+
+    Those that an accelerator's first layer would cast them to. Hosts finish images while others
+    compute, and leave that to the layer.
+    """
+    return torch.float32 if device.type == "cpu" else MIXED.get(spec.precision, torch.float32)
+
+
 class Scaler:
     """Keeps the gradients of 16-bit floats in their range: the loss is multiplied, and they
     are divided again. Where one overflows on any rank, no rank does that step."""

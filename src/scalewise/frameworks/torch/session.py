@@ -197,7 +197,7 @@ class TorchSession:
     def compile(self) -> None:
         """Compile forward and backward on one batch that teaches nothing."""
         inputs, labels = self._data.blank(self._spec.batch or 1)
-        inputs = self._data.finish.on(self._device)(inputs.to(self._device))
+        inputs = self._feed.finish(inputs.to(self._device))
         labels = labels.to(self._device)
         with torch.random.fork_rng():
             self._parallel.forward_backward(inputs, labels, 1.0, Unwatched(), sync=True)
