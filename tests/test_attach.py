@@ -171,6 +171,28 @@ def test_a_loop_that_updates_its_weights_by_hand_stops_and_says_so(tmp_path):
     assert any("updates its weights by hand" in warning for warning in curve.warnings)
 
 
+@pytest.mark.parametrize("told", [None, 2])
+def test_calls_that_may_be_parts_of_one_sample_are_told(told, tmp_path):
+    path = tmp_path / "words.py"
+    path.write_text(
+        "import torch\n"
+        "cell = torch.nn.GRUCell(4, 4)\n"
+        "learner = torch.optim.SGD(cell.parameters(), lr=0.1)\n"
+        "for _ in range(5):\n"
+        "    state = torch.zeros(2, 4)\n"
+        "    for word in torch.randn(6, 2, 4):\n"
+        "        state = cell(word, state)\n"
+        "    state.sum().backward()\n"
+        "    learner.step()\n"
+    )
+    ranks, cause = run(Script(path=str(path), truth={}), 1, tmp_path, samples_per_step=told)
+    assert cause == ""
+    assert ranks[0].column("samples") == [told or 12] * 5
+    (curve,) = collect.curves([tmp_path / "study"])
+    noted = [each for each in curve.warnings if "say --samples-per-step" in each]
+    assert len(noted) == (told is None)
+
+
 def test_gradients_that_no_weight_follows_are_no_training(tmp_path):
     path = tmp_path / "attack.py"
     path.write_text(

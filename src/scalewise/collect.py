@@ -288,10 +288,16 @@ def _readable(folder: Path) -> tuple[StudySpec, list[RunRecord], list[str]]:
         for record in records
         if replicas.alone([rank.find("facts") or {} for rank in record.ranks])
     ]
-    if any(r.spec.program and not r.spec.samples_per_step and _sequence_first(r) for r in records):
+    seen = [_facts(record) for record in records if not record.spec.samples_per_step]
+    if any(facts.get("sequence_first") for facts in seen):
         told.append(
             "the model takes the sequence first, so its input's first side may not be the batch: "
             "say --samples-per-step"
+        )
+    if any(facts.get("adds_calls") for facts in seen):
+        told.append(
+            "no loader gives batches and models are called several times for one backward: each "
+            "call counted as samples of its own; if they are parts of one, say --samples-per-step"
         )
     if any(_facts(record).get("by_hand") for record in records):
         told.append(
@@ -299,10 +305,6 @@ def _readable(folder: Path) -> tuple[StudySpec, list[RunRecord], list[str]]:
         )
     told += [f"{run.topology}: {cause}" for run, cause in causes if cause]
     return study, records, told
-
-
-def _sequence_first(record: RunRecord) -> bool:
-    return bool(_facts(record).get("sequence_first"))
 
 
 def _facts(record: RunRecord) -> dict[str, Any]:

@@ -503,6 +503,7 @@ class Hooks:
         self.tape.understand()
         self.note(("finish",))
         self.tape.understand()
+        self.facts.noted["adds_calls"] = self.observer.adds_calls
         told = {**self.facts.at_end(), **loader}
         if self._bundles:
             told["ddp"] = list(self._bundles.values())

@@ -86,6 +86,8 @@ class Observer:
         """Whether an optimizer was called inside of something else, such as a backward."""
         self.doubts = False
         """Whether a model's input does not tell how many samples it is trained on."""
+        self.adds_calls = False
+        """Whether calls were added up that may be parts of one sample: nothing was loaded."""
         self._side: dict[str, Any] = {}
         self._events: list[Event] = []
         self._paused = False
@@ -225,6 +227,7 @@ class Observer:
             self._begin_training()
             if not self._forwards and "optimizer" not in self.stack:
                 self._count(None)
+            self.adds_calls |= self._forwards > 1 and not self._samples
             self._forwards = 0
         self.begin("backward")
 
