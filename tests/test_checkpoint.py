@@ -159,6 +159,16 @@ def test_weights_that_are_tied_are_saved_once_and_go_on_elsewhere(tmp_path):
     assert equal(load_file(tmp_path / "weights.safetensors"), found)
 
 
+@pytest.mark.parametrize(("batch", "steps"), [(32, 60), (128, 30), (32, 26)])
+def test_so_many_steps_go_on_with_another_batch(batch, steps, tmp_path):
+    some = {"epochs": None, "ema": None, "topology": "1x1"}
+    train(a_training(**some, steps=25), tmp_path / "first")
+    train(a_training(**some, steps=steps, global_batch=batch, resume=str(tmp_path / "first")),
+          tmp_path / "then")  # fmt: skip
+    (found,) = losses(tmp_path / "then", 1).values()
+    assert len(found) == steps - 25
+
+
 @pytest.mark.soak
 def test_one_device_goes_on_as_four_would(tmp_path):
     train(a_training(topology="1x4", strategy="fsdp", epochs=1), tmp_path / "four")

@@ -48,20 +48,24 @@ class Order(Sampler[Request]):
     ) -> None:
         self._shards, self._checks = shards, checks
         self._micro, self._spec = spec.accumulate, spec
-        self._total = total
-        """Optimizer steps of the whole training."""
+        self._end = total
+        """The optimizer step that ends the training, counted by passes."""
         self.first = Pass(0)
+
+    def end_after(self, steps: int, here: Pass) -> None:
+        """Let so many steps be left from here on, whatever was done elsewhere to come here."""
+        self._end = here.epoch * self._shards.steps + here.place + steps
 
     def passes(self) -> Iterator[Pass]:
         """Return the passes to come: every epoch is checked, or the end of so many steps."""
         now = self.first
         while True:
             yield now
-            done = min((now.epoch + 1) * self._shards.steps, self._total)
-            due = self._spec.validates(now.epoch) if self._spec.epochs else done == self._total
+            done = min((now.epoch + 1) * self._shards.steps, self._end)
+            due = self._spec.validates(now.epoch) if self._spec.epochs else done == self._end
             if due and not now.checks:
                 now = Pass(now.epoch, checks=True)
-            elif done < self._total:
+            elif done < self._end:
                 now = Pass(now.epoch + 1)
             else:
                 return
@@ -71,7 +75,7 @@ class Order(Sampler[Request]):
         if one.checks:
             return len(self._checks)
         begun = one.epoch * self._shards.steps
-        steps = min(self._shards.steps, self._total - begun) - one.place
+        steps = min(self._shards.steps, self._end - begun) - one.place
         return max(0, steps) * self._micro
 
     def __iter__(self) -> Iterator[Request]:
@@ -146,6 +150,11 @@ class Feed:
         self._batches = _sifted(iter(self._loader), self._losses, self.broken)
         if self._device.type != "cpu":
             self._batches = self._travels = Travels(self._batches, self.finish, self._device)
+
+    def go_on(self, here: Pass, steps: int) -> None:
+        """Have so many more steps come, from here on."""
+        self._order.end_after(steps, here)
+        self.begin(here)
 
     def begin(self, one: Pass) -> None:
         """Have the batches of this pass come now."""

@@ -133,7 +133,7 @@ class TorchSession:
         mine = replica(mesh)
         self._shards = shards = Shards(len(data.train), spec, mine)
         steps = steps_of(spec, len(data.train))
-        total = steps * (spec.epochs or 1)
+        self._total = total = steps * (spec.epochs or 1)
         self._checked, batches = checks(len(data.validation), spec.batch, mine, spec.replicas)
         self._feed = Feed(data, Order(shards, batches, spec, total), spec, device)
         self._feed.start(Pass(0))  # While the model is built and compiled.
@@ -419,7 +419,8 @@ class TorchSession:
         if self._scaler and there.scaler:
             self._scaler.restore(there.scaler)
         self._model.train()
-        self._pass(there.epoch, place)
+        self._epoch, self._step = there.epoch, place
+        self._feed.go_on(Pass(there.epoch, place), self._total - self._taken)
         if same:
             losses = state.get(self._own("losses"))
             self._stacked = [] if losses is None else [losses.to(self._device)]
