@@ -11,13 +11,12 @@ from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
-from typing import Any
 
 from scalewise.errors import NoEngine, SpecError
 from scalewise.frameworks import Session, installed, release
 from scalewise.frameworks.horovod.unfit import refuse_adasum, refuse_elastic
-from scalewise.frameworks.torch import Torch, refuse_start, refuse_unfit
-from scalewise.probe import HostClock, Probe
+from scalewise.frameworks.torch import OverTorch, refuse_start, refuse_unfit
+from scalewise.probe import Probe
 from scalewise.spec import RunSpec
 
 OLDEST = (0, 28)
@@ -28,11 +27,10 @@ EXTENSION = "mpi_lib*.so"
 """What Horovod compiles for PyTorch, where it is built with it."""
 
 
-class Horovod:
+class Horovod(OverTorch):
     """Trains PyTorch's workloads with Horovod's optimizer, one process per device."""
 
-    def __init__(self) -> None:
-        self._torch = Torch()
+    package = "horovod"
 
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""
@@ -51,17 +49,7 @@ class Horovod:
         """This process is one rank, and its starter told which."""
         if is_elastic(spec):  # Each is alone on a machine, for Horovod, and all are on this one.
             os.environ["LOCAL_RANK"] = os.environ["RANK"]
-        return self._torch.ranks(spec)
-
-    def clock(self, spec: RunSpec) -> HostClock:
-        """The host's clock; the session changes to the device's where there is one."""
-        return self._torch.clock(spec)
-
-    def facts(self) -> dict[str, Any]:
-        """Return Horovod's version, and what PyTorch sees of this machine."""
-        version = installed("horovod", extra="horovod")
-        facts = self._torch.facts()
-        return {**facts, "name": "horovod", "version": version, "torch": facts["version"]}
+        return super().ranks(spec)
 
     def session(self, spec: RunSpec, rank: int, probe: Probe) -> AbstractContextManager[Session]:
         """Set up a training on this rank's device."""
@@ -69,7 +57,7 @@ class Horovod:
             from scalewise.frameworks.horovod.elastic import session
 
             return session(spec, rank, probe)
-        return self._torch.session(spec, rank, probe)
+        return super().session(spec, rank, probe)
 
 
 def is_elastic(spec: RunSpec) -> bool:

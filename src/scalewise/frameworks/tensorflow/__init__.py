@@ -13,7 +13,7 @@ from scalewise import plugins
 from scalewise.errors import SpecError
 from scalewise.frameworks import Session, installed, release, too_few
 from scalewise.frameworks.options import check_options
-from scalewise.frameworks.place import find_place
+from scalewise.frameworks.place import own_rank
 from scalewise.frameworks.source import Source
 from scalewise.probe import HostClock, Probe
 from scalewise.spec import Parallelism, RunSpec
@@ -46,14 +46,7 @@ class TensorFlow:
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         """This process is one rank, and its starter told which."""
         refuse_cluster(os.environ)
-        place = find_place(os.environ)
-        if place is None or place.world != spec.ranks:
-            there = f"{place.started} started {place.world}" if place else "nobody started them"
-            raise SpecError(
-                f"{spec.topology} with {spec.strategy} needs {spec.ranks} processes, and {there}",
-                hint="`scalewise plan` shows the command that starts each",
-            )
-        return [place.rank]
+        return [own_rank(spec, os.environ)]
 
     def clock(self, spec: RunSpec) -> HostClock:
         """The host's clock: a step ends when its loss is there."""
