@@ -111,9 +111,9 @@ def test_an_engine_that_is_old_or_not_there_is_told(monkeypatch):
         Deepspeed().check(of_deepspeed())
     assert "scalewise[deepspeed]" in missing.value.hint
     monkeypatch.setattr(deepspeed, "installed", lambda package, extra: "0.9.5")
-    with pytest.raises(SpecError, match=r"needs DeepSpeed 0.19, and 0.9.5 is installed") as old:
+    with pytest.raises(NoEngine, match=r"needs DeepSpeed 0.19, and 0.9.5 is installed") as old:
         Deepspeed().check(of_deepspeed())
-    assert old.value.hint == "pip install 'deepspeed>=0.19'"
+    assert old.value.hint == "pip install --upgrade deepspeed"
 
 
 def test_a_batch_that_does_not_divide_is_refused():

@@ -257,7 +257,7 @@ def test_without_horovodrun_several_ranks_are_refused(monkeypatch):
     monkeypatch.setattr(horovod, "which", lambda path: None)
     Horovod().check(of_horovod())
     Horovod().check(of_horovod(topology="1x2", start="plain"))
-    with pytest.raises(SpecError, match=f"no horovodrun beside {sys.executable}") as told:
+    with pytest.raises(NoEngine, match=f"no horovodrun beside {sys.executable}") as told:
         Horovod().check(of_horovod(topology="1x2"))
     assert "[engines] horovod" in told.value.hint
 
@@ -275,5 +275,5 @@ def test_an_engine_that_is_not_there_or_not_whole_is_told(monkeypatch, tmp_path)
     (tmp_path / "horovod" / "torch" / "mpi_lib_v2.cpython-311.so").touch()
     Horovod().check(of_horovod())
     monkeypatch.setattr(horovod, "installed", lambda package, extra: "0.19.5")
-    with pytest.raises(SpecError, match=r"needs Horovod 0.28, and 0.19.5 is installed"):
+    with pytest.raises(NoEngine, match=r"needs Horovod 0.28, and 0.19.5 is installed"):
         Horovod().check(of_horovod())

@@ -13,7 +13,7 @@ import torch
 import environments
 from builders import a_run
 from scalewise import face
-from scalewise.errors import LaunchError, SpecError
+from scalewise.errors import LaunchError, NoEngine, SpecError
 from scalewise.frameworks.jax import COUNT, Jax, variables
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
 from scalewise.frameworks.torch.models.vit import vit
@@ -46,7 +46,7 @@ def steps(python, tmp_path_factory):
     Ragged ends, micro-steps, clipping, warm-up and a schedule.
     """
     same = {
-        "global_batch": 64, "epochs": 2, "lr": 0.3, "remainder": "short", "clip": 1.0,
+        "global_batch": 64, "epochs": 2, "lr": 0.1, "remainder": "short", "clip": 1.0,
         "warmup_steps": 5, "schedule": "cosine", "topology": "1x2", "save": True,
         "options": {"dropout": 0.0},
     }  # fmt: skip
@@ -68,7 +68,7 @@ def test_what_torch_offers_of_a_step_is_here_too(steps):
         "torch": (2, {46}, 2876),
     }  # fmt: skip
     whole = losses(steps["whole"])
-    assert whole[-1] < whole[0] / 2
+    assert whole[-1] < whole[0] - 0.3
     assert losses(steps["micro"]) == pytest.approx(whole, rel=2e-3, abs=2e-4)
     rates = [steps[name].ranks[0].find("outline")["rates"] for name in ("micro", "torch")]
     assert rates[0] == rates[1] and "warm-up" in rates[0]
@@ -249,7 +249,7 @@ def test_flags_from_outside_stay_and_the_number_of_devices_is_ours():
 
 def test_an_older_jax_is_refused(monkeypatch):
     monkeypatch.setattr("scalewise.frameworks.jax.installed", lambda package, *, extra: "0.4.30")
-    with pytest.raises(SpecError, match=r"training needs JAX 0\.6, and 0\.4\.30 is installed"):
+    with pytest.raises(NoEngine, match=r"training needs JAX 0\.6, and 0\.4\.30 is installed"):
         Jax().check(a_run(framework="jax", workload="mnist-cnn"))
 
 

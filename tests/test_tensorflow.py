@@ -222,7 +222,7 @@ def test_a_cluster_described_outside_is_refused(engine, monkeypatch):
 )
 def test_older_versions_are_refused(engine, changes, words):
     engine.update(changes)
-    with pytest.raises(SpecError, match=words) as refused:
+    with pytest.raises(NoEngine, match=words) as refused:
         TensorFlow().check(a_tf_run())
     assert "pip install --upgrade" in refused.value.hint
 

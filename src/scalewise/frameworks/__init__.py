@@ -80,6 +80,15 @@ def release(version: str) -> tuple[int, ...]:
     return tuple(int(each) for each in found.groups() if each) if found else ()
 
 
+def refuse_older(engine: str, there: str, least: tuple[int, ...], *, hint: str) -> None:
+    """Refuse an engine that came before what we need of it; runs of other engines may go on."""
+    if release(there) < least:
+        raise NoEngine(
+            f"training needs {engine} {'.'.join(map(str, least))}, and {there} is installed",
+            hint=hint,
+        )
+
+
 class Session(Protocol):
     """A training in progress, seen from one rank.
 

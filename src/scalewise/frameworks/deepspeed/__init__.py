@@ -8,7 +8,7 @@ import json
 from contextlib import AbstractContextManager
 
 from scalewise.errors import SpecError
-from scalewise.frameworks import Session, installed, release
+from scalewise.frameworks import Session, installed, refuse_older
 from scalewise.frameworks.deepspeed.config import config, stage_of
 from scalewise.frameworks.torch import OverTorch, refuse_start, refuse_unfit
 from scalewise.probe import Probe
@@ -27,7 +27,8 @@ class Deepspeed(OverTorch):
 
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""
-        _refuse_older(installed("deepspeed", extra="deepspeed"))
+        there = installed("deepspeed", extra="deepspeed")
+        refuse_older("DeepSpeed", there, OLDEST, hint="pip install --upgrade deepspeed")
         refuse_start(spec)
         _refuse_unknown(spec)
         refuse_unfit(spec)
@@ -38,15 +39,6 @@ class Deepspeed(OverTorch):
         if rank == 0:
             write_text(probe.folder / FILE, json.dumps(config(spec), indent=1) + "\n")
         return super().session(spec, rank, probe)
-
-
-def _refuse_older(version: str) -> None:
-    if release(version) < OLDEST:
-        least = ".".join(map(str, OLDEST))
-        raise SpecError(
-            f"training needs DeepSpeed {least}, and {version} is installed",
-            hint=f"pip install 'deepspeed>={least}'",
-        )
 
 
 def _refuse_unknown(spec: RunSpec) -> None:

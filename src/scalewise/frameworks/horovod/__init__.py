@@ -13,7 +13,7 @@ from pathlib import Path
 from shutil import which
 
 from scalewise.errors import NoEngine, SpecError
-from scalewise.frameworks import Session, installed, release
+from scalewise.frameworks import Session, installed, refuse_older
 from scalewise.frameworks.horovod.unfit import refuse_adasum, refuse_elastic
 from scalewise.frameworks.torch import OverTorch, refuse_start, refuse_unfit
 from scalewise.probe import Probe
@@ -34,7 +34,9 @@ class Horovod(OverTorch):
 
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""
-        _refuse_older(installed("horovod", extra="horovod"))
+        there = installed("horovod", extra="horovod")
+        mended = "make horovod, in a checkout of scalewise, builds one"
+        refuse_older("Horovod", there, OLDEST, hint=mended)
         _refuse_unbuilt()
         refuse_start(spec, STARTS)
         _refuse_unstarted(spec)
@@ -65,15 +67,6 @@ def is_elastic(spec: RunSpec) -> bool:
     return spec.options.get("min_np") is not None and spec.topology.world > 1
 
 
-def _refuse_older(version: str) -> None:
-    if release(version) < OLDEST:
-        least = ".".join(map(str, OLDEST))
-        raise SpecError(
-            f"training needs Horovod {least}, and {version} is installed",
-            hint="make horovod, in a checkout of scalewise, builds one",
-        )
-
-
 def _refuse_unbuilt() -> None:
     """Refuse a Horovod that was built before PyTorch was there, or without it."""
     home = find_spec("horovod")
@@ -90,7 +83,7 @@ def _refuse_unstarted(spec: RunSpec) -> None:
     """Refuse a run whose ranks nobody can start: one alone needs no starter."""
     beside = Path(sys.executable).with_name("horovodrun")
     if spec.topology.world > 1 and spec.started_by == "horovodrun" and not which(beside):
-        raise SpecError(
+        raise NoEngine(
             f"there is no horovodrun beside {sys.executable}",
             hint='write start = "plain", which does without, or name another Python: '
             '[engines] horovod = "envs/horovod/bin/python"',

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from scalewise import plugins
 from scalewise.errors import SpecError
-from scalewise.frameworks import Session, installed, release, too_few
+from scalewise.frameworks import Session, installed, refuse_older, release, too_few
 from scalewise.frameworks.options import check_options, options_for
 from scalewise.frameworks.place import own_rank
 from scalewise.frameworks.source import Source
@@ -129,9 +129,10 @@ def workload(spec: RunSpec) -> Callable[..., Any]:
 
 
 def _refuse_older(spec: RunSpec, installed: str) -> None:
-    """Refuse what a run wants of a PyTorch that came before it."""
+    """Refuse a PyTorch that we do not train with, and what a run wants of a later one."""
+    mended = "pip install --upgrade torch"
+    refuse_older("PyTorch", installed, OLDEST, hint=mended)
     wanted = {
-        "training": OLDEST,
         'recompute = "selective"': (2, 5) if spec.recompute == "selective" else OLDEST,
         "clip": (2, 6) if spec.clip else OLDEST,
         f"strategy = {spec.strategy!r}": (2, 7) if spec.strategy in ("fsdp", "hsdp") else OLDEST,
@@ -141,5 +142,5 @@ def _refuse_older(spec: RunSpec, installed: str) -> None:
         if there < least:
             raise SpecError(
                 f"{what} needs PyTorch {'.'.join(map(str, least))}, and {installed} is installed",
-                hint="pip install --upgrade torch",
+                hint=mended,
             )
