@@ -148,7 +148,10 @@ def test_the_log_has_the_lines_that_keras_prints(tmp_path):
 
 
 def test_a_kind_of_device_that_is_not_here_is_told(tmp_path):
-    run = a_tf_run(device="cuda").to_dict()
+    run = {
+        "framework": "tensorflow", "workload": "mnist-cnn", "topology": "1x2", "batch": 8,
+        "steps": 1, "device": "cuda",
+    }  # fmt: skip
     engines = {"tensorflow": python_of("tensorflow")}
     question = StudySpec.from_dict({"name": "tf", "run": run, "engines": engines})
     with pytest.raises(ScalewiseError):
