@@ -135,7 +135,7 @@ def test_each_learns_as_well_as_torch_and_on_two_devices_what_it_learns_on_one(p
     for mine, torchs in zip(pair, (records["torch.ddp", 1], records["torch.ddp", 2])):
         accuracy, images = checked(mine)
         assert images == 359 and accuracy > 0.9
-        assert accuracy == pytest.approx(checked(torchs)[0], abs=0.03)
+        assert accuracy == pytest.approx(checked(torchs)[0], abs=0.05)  # Begun with other weights.
     one, two = map(losses, pair)
     assert len(one) == EPOCHS * 22 and one[-1] < one[0] / 3
     assert two == pytest.approx(one, rel=2e-3, abs=2e-4)
