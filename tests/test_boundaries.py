@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from scalewise.launch import parcel
 
 HEAVY = {"torch", "tensorflow", "jax", "horovod", "deepspeed", "matplotlib", "scipy", "sklearn"}
@@ -44,6 +46,24 @@ def test_the_worker_needs_the_standard_library_alone():
     )
     third_party = loaded - set(sys.stdlib_module_names) - {"scalewise", "__main__"}
     assert not {name for name in third_party if not name.startswith(("_", "sitecustomize"))}
+
+
+@pytest.mark.parametrize(
+    ("run", "light"),
+    [
+        ({"workload": "mlp"}, True),
+        ({"workload": "vit-h14", "compile": "blocks"}, True),
+        ({"workload": "vit-b16", "options": {"bucket_mb": 5}}, False),
+        ({"workload": "vit"}, False),
+    ],
+)
+def test_a_plain_run_is_checked_without_its_engine(run, light):
+    run |= {"topology": "1x1", "data": "synthetic:64x224x224x3", "batch": 8, "epochs": 1}
+    loaded = modules_after(
+        "from scalewise.frameworks.torch import Torch\nfrom scalewise.spec import RunSpec\n"
+        f"Torch().check(RunSpec.from_dict({run!r}))"
+    )
+    assert ("torch" not in loaded) == light
 
 
 def cpu_seconds(argv: list[str]) -> float:

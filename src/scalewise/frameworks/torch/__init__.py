@@ -1,6 +1,7 @@
 """PyTorch. This file imports no torch: a run can be checked without it."""
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,6 +21,8 @@ OLDEST = (2, 4)
 """Of PyTorch's versions that we train with."""
 ANY_SIZE = ("mlp", "mnist-cnn")
 """Workloads that take every image: a plain run of them is checked without PyTorch."""
+PATCHES = re.compile(r"vit-[a-z]+(?P<patch>\d+)")
+"""The published ViTs, whose names tell which images they take."""
 STARTS = ("torchrun", "srun", "mpirun")
 """What makes one process per device; the first does unless the study says otherwise."""
 
@@ -104,17 +107,28 @@ def refuse_unfit(spec: RunSpec) -> None:
         )
     if spec.options:
         check_options(spec, workload(spec))
-    by_blocks = spec.recompute != "none" or spec.compile == "blocks"
-    of_tokens = isinstance(source.shape, int)
-    split = spec.degrees.degree > 1
-    sized = spec.workload not in ANY_SIZE
-    if sized or split or by_blocks or of_tokens or spec.options or spec.sync_batchnorm:
+    if not _surely_fits(spec, source):
         from scalewise.frameworks.torch.splits import refuse_impossible
 
         refuse_impossible(spec)
     if spec.resume:
         there = checkpoints.find(Path(spec.resume).expanduser())
         checkpoints.refuse_another_model(there, spec, options_for(workload(spec), spec))
+
+
+def _surely_fits(spec: RunSpec, source: Source) -> bool:
+    """Say whether a plain run's model can be made for its images, without making it.
+
+    To import PyTorch for that would take longer than all else before the run.
+    """
+    if spec.degrees.degree > 1 or spec.options or spec.sync_batchnorm:
+        return False
+    if isinstance(source.shape, int):
+        return False
+    if published := PATCHES.fullmatch(str(spec.workload)):
+        return not any(side % int(published["patch"]) for side in source.shape[1:])
+    by_blocks = spec.recompute != "none" or spec.compile == "blocks"
+    return spec.workload in ANY_SIZE and not by_blocks
 
 
 def workload(spec: RunSpec) -> Callable[..., Any]:
