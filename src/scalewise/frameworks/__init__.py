@@ -89,6 +89,17 @@ def refuse_older(engine: str, there: str, least: tuple[int, ...], *, hint: str) 
         )
 
 
+def refuse_start(who: str, spec: RunSpec, starts: Sequence[str]) -> None:
+    """Refuse processes that are made otherwise than ``who`` trains them; name what fits."""
+    if spec.started_by not in starts:
+        named = [repr(each) for each in starts]
+        fits = " or ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+        raise SpecError(
+            f"{who} takes start = {fits}, and this run says {spec.started_by!r}",
+            hint="leave start out",
+        )
+
+
 class Session(Protocol):
     """A training in progress, seen from one rank.
 

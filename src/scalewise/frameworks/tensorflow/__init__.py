@@ -11,7 +11,7 @@ from typing import Any
 
 from scalewise import plugins
 from scalewise.errors import SpecError
-from scalewise.frameworks import Session, installed, refuse_older, too_few
+from scalewise.frameworks import Session, installed, refuse_older, refuse_start, too_few
 from scalewise.frameworks.options import check_options
 from scalewise.frameworks.place import own_rank
 from scalewise.frameworks.source import Source
@@ -111,13 +111,7 @@ def _version() -> str:
 
 def _refuse_start(spec: RunSpec) -> None:
     plugins.find("strategies", spec.strategy, framework="tensorflow")
-    starts = STARTS.get(spec.strategy, (spec.started_by,))
-    if spec.started_by not in starts:
-        each = "node" if starts[0] == "node" else "device"
-        raise SpecError(
-            f"{spec.strategy} needs one process per {each}, and start = {spec.start!r} makes none",
-            hint=f'leave start out, or write start = "{starts[0]}"',
-        )
+    refuse_start(spec.strategy, spec, STARTS.get(spec.strategy, (spec.started_by,)))
     if spec.strategy == "mirrored" and spec.topology.nodes > 1:
         raise SpecError(
             f"mirrored stays within a node, and this run has {spec.topology.nodes} of them",
