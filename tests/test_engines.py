@@ -9,6 +9,7 @@ from builders import a_run
 from scalewise import collect, study
 from scalewise.cli import app
 from scalewise.errors import SpecError
+from scalewise.frameworks import refuse_start
 from scalewise.launch.engines import Engines
 from scalewise.launch.local import LocalLauncher
 from scalewise.spec import StudySpec
@@ -124,6 +125,21 @@ def test_a_study_whose_only_engine_is_not_there_is_refused(tmp_path):
     )
     with pytest.raises(SpecError, match="framework 'torch' has no Python /nowhere/python"):
         study.run(question, tmp_path, Told())
+
+
+@pytest.mark.parametrize(
+    ("framework", "start", "starts"),
+    [
+        ("deepspeed", "plain", ("torchrun", "srun", "mpirun")),
+        ("tensorflow", "torchrun", ("node",)),
+    ],
+)
+def test_a_start_that_does_not_fit_is_told_those_that_do(framework, start, starts):
+    run = a_run(framework=framework, workload="mnist-cnn", start=start)
+    fits = {"deepspeed": "'torchrun', 'srun' or 'mpirun'", "tensorflow": "'node'"}[framework]
+    with pytest.raises(SpecError, match=f"it takes start = {fits}, and this run says '{start}'"):
+        refuse_start("it", run, starts)
+    refuse_start("it", a_run(framework=framework, workload="mnist-cnn"), starts)
 
 
 def test_another_python_gets_the_worker_as_a_parcel(tmp_path):
