@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scalewise.errors import NoEngine, SpecError
+from scalewise.plugins import way_to_install
 from scalewise.probe import Clock, Laps, Probe
 from scalewise.spec import RunSpec
 
@@ -65,7 +66,7 @@ def installed(package: str, *, extra: str) -> str:
     except ModuleNotFoundError as missing:
         raise NoEngine(
             f"framework {extra!r} needs {package}, which is not installed",
-            hint=f"pip install 'scalewise[{extra}]', or name the Python that has it: "
+            hint=f"{way_to_install(extra)}, or name the Python that has it: "
             f'[engines] {extra} = "envs/{extra}/bin/python"',
         ) from missing
 
