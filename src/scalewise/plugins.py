@@ -89,7 +89,7 @@ def lies_elsewhere(workload: str, framework: str) -> bool:
 def way_to_install(engine: str) -> str:
     """Return how an engine of ours is installed: one is published as source of long ago."""
     if engine == "horovod":
-        return "make horovod, in a checkout of scalewise, builds it"
+        return "make horovod, in a checkout of scalewise, builds Horovod"
     return f"pip install 'scalewise[{engine}]'"
 
 
