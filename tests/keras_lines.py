@@ -42,7 +42,7 @@ if __name__ == "__main__":
             for row in shards:
                 yield images.numpy()[row], data.train.labels[row]
 
-    model = build(alone, data)
+    model = build(alone, data.shape, data.classes)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer(alone), loss, metrics=["accuracy"])
     model.fit(

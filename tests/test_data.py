@@ -213,4 +213,4 @@ def test_digits_without_scikit_learn_name_the_extra(monkeypatch):
     monkeypatch.setattr(source, "find_spec", lambda name: None)
     with pytest.raises(PluginError) as missing:
         Source.of("digits")
-    assert "scalewise[digits]" in missing.value.hint
+    assert "pip install scikit-learn beside the engine" in missing.value.hint

@@ -260,7 +260,9 @@ def test_an_engine_that_is_not_there_is_told_and_is_no_fault(tmp_path, monkeypat
     assert (found.level, "[engines] jax" in found.hint) == ("note", True)
     found = engines.engine("horovod", engines.about("horovod"))
     assert (found.level, "which is not installed" in found.says) == ("note", True)
-    assert found.hint.startswith("pip install 'scalewise[horovod]'")
+    assert found.hint.startswith(
+        "make horovod, in a checkout of scalewise, builds Horovod, or name"
+    )
 
 
 def test_no_slurm_is_told_and_is_no_fault(monkeypatch, tmp_path):

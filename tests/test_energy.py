@@ -13,6 +13,7 @@ from builders import a_study
 from scalewise.analysis.advise.power import power_of
 from scalewise.analysis.measure import curve_from_csv, curve_from_numbers, scaling_curves
 from scalewise.analysis.measure.energy import Energy, energy_of
+from scalewise.analysis.measure.neighbours import crowded
 from scalewise.errors import SpecError
 from scalewise.frameworks.fake import Law
 from scalewise.record.node import DeviceRecord, NodeRecord, sampled
@@ -328,3 +329,22 @@ def test_unequal_work_is_not_shared():
     found = power_of(replace(curve, points=tuple(points)))
     assert found.once == 0
     assert found.watts == pytest.approx(curve.points[-1].power.value)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "own", "samples", "told"),
+    [
+        (1.0, 0.11, 9, "others took 89 % of its cores"),
+        (1.0, 0.95, 9, ""),  # All its own.
+        (0.6, 0.1, 9, ""),  # There was room for both.
+        (np.nan, np.nan, 9, ""),
+        (1.0, 0.11, 2, ""),
+    ],
+)
+def test_a_machine_that_others_filled_is_told(alone, cpu, own, samples, told):
+    trains = [span for rank in alone.ranks for span in rank.spans if span.name == "train"]
+    at = np.linspace(trains[0].start, trains[0].end, samples + 1)[1:]
+    node = replace(a_node(alone), at=at, cpu=np.full(samples, cpu), own=np.full(samples, own))
+    said = crowded([alone, alone], {alone.folder: [node]})
+    assert len(said) == bool(told) and told in "".join(said)
+    assert crowded([alone], {}) == []

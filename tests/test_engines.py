@@ -3,10 +3,13 @@
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 from builders import a_run
 from scalewise import collect, study
+from scalewise.cli import app
 from scalewise.errors import SpecError
+from scalewise.frameworks import refuse_start
 from scalewise.launch.engines import Engines
 from scalewise.launch.local import LocalLauncher
 from scalewise.spec import StudySpec
@@ -41,6 +44,11 @@ def test_an_engine_that_is_not_there_is_left_out_and_the_rest_goes_on(tmp_path):
 OLD = """#!/bin/sh
 PYTHONPATH={there}:$PYTHONPATH exec {python} "$@"
 """
+SILENT = "#!/bin/sh\nexit 3\n"
+ANOTHER = "#!/bin/sh\necho hello\n"
+NOTHING = "#!/bin/sh\n"
+UNREADABLE = "\0\0"
+NO_PYTHON = "/python is no Python that works: name another: [engines] torch"
 BROKEN = """#!/bin/sh
 echo "libpython3.9.so: cannot open shared object file" >&2
 exit 127
@@ -52,6 +60,8 @@ exit 127
     [
         (OLD, "training needs PyTorch 2.4, and 2.3.1 is installed: pip install --upgrade torch"),
         (BROKEN, "libpython3.9.so: cannot open shared object file: name another: [engines]"),
+        (SILENT, "python says nothing (code 3): name another: [engines]"),
+        *[(text, NO_PYTHON) for text in (ANOTHER, NOTHING, UNREADABLE)],
     ],
 )
 def test_an_engine_that_is_too_old_or_broken_is_left_out_too(script, said, tmp_path):
@@ -67,6 +77,19 @@ def test_an_engine_that_is_too_old_or_broken_is_left_out_too(script, said, tmp_p
     (line,) = [line for line in told.notes if "left out" in line]
     assert line.startswith("1 run is left out: ") and said in line
     assert finished(question, tmp_path / "runs") == ["fake"]
+
+
+def test_a_plan_leaves_out_what_a_run_would_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mixed.toml").write_text(
+        'name = "mixed"\nrun = {batch = 8, steps = 5, workload = "mnist-cnn"}\n'
+        'vary = {framework = ["fake", "torch"], topology = ["1x1", "1x2"]}\n'
+        'engines = {torch = "/nowhere/python"}\n'
+    )
+    told = CliRunner().invoke(app, ["plan", "mixed.toml"]).output
+    assert "2 runs are left out: framework 'torch' has no Python /nowhere/python: pip" in told
+    assert "2 runs, weak scaling" in told
+    assert told.count("to run") == 2 and "torch.distributed" not in told
 
 
 def test_engines_and_strategies_share_an_axis_and_those_not_there_are_told_apart(tmp_path):
@@ -102,6 +125,21 @@ def test_a_study_whose_only_engine_is_not_there_is_refused(tmp_path):
     )
     with pytest.raises(SpecError, match="framework 'torch' has no Python /nowhere/python"):
         study.run(question, tmp_path, Told())
+
+
+@pytest.mark.parametrize(
+    ("framework", "start", "starts"),
+    [
+        ("deepspeed", "plain", ("torchrun", "srun", "mpirun")),
+        ("tensorflow", "torchrun", ("node",)),
+    ],
+)
+def test_a_start_that_does_not_fit_is_told_those_that_do(framework, start, starts):
+    run = a_run(framework=framework, workload="mnist-cnn", start=start)
+    fits = {"deepspeed": "'torchrun', 'srun' or 'mpirun'", "tensorflow": "'node'"}[framework]
+    with pytest.raises(SpecError, match=f"it takes start = {fits}, and this run says '{start}'"):
+        refuse_start("it", run, starts)
+    refuse_start("it", a_run(framework=framework, workload="mnist-cnn"), starts)
 
 
 def test_another_python_gets_the_worker_as_a_parcel(tmp_path):

@@ -16,7 +16,7 @@ from hypothesis import strategies as some
 import scalewise
 from builders import a_run, a_study
 from scalewise import collect
-from scalewise.analysis.explain import CAUSES, Breakdown, Explanation, Guard, explain
+from scalewise.analysis.explain import BOTH, CAUSES, Breakdown, Explanation, Guard, explain
 from scalewise.analysis.explain.chain import (
     alike,
     chain,
@@ -246,8 +246,41 @@ def test_communication_that_is_not_told_apart_is_unknown(tmp_path):
     assert prod(known) == pytest.approx(last.efficiency, rel=1e-9)
     assert "not told apart" in last.sentence
     assert "transfer is unknown" in last.warnings[-1]
-    assert last.shares["communication"] is None
+    assert last.shares["communication"] is None and "compute" not in last.shares
+    assert last.regime == BOTH and last.compute is None
+    assert found.left_compute_at is None
     assert not any(each.change == "twice the link" for each in last.what_if)
+    (section,) = explanation.sections([found])
+    assert not any("computation is" in line for line in section.lines)
+    said = "on 4 devices computation and communication, not told apart, are the largest part"
+    assert any(said in line for line in section.lines)
+
+
+def fused(record):
+    """Return a record as of an engine whose only process does the steps of all devices."""
+
+    def phases(rank):
+        waited = 0.3 * rank.steps.seconds
+        return {"input": waited, "step": rank.steps.seconds - waited}
+
+    return with_phases(replace(record, ranks=record.ranks[:1]), phases)
+
+
+def test_of_a_fused_step_by_one_process_neither_balance_nor_loaders_are_told(tmp_path):
+    curve, records = measured(a_study(), tmp_path, fused)
+    found = explain(curve, records)
+    alone, last = found.points[0], found.points[-1]
+    assert alone.factors["balance"] == alone.factors["transfer"] == 1.0
+    for told in (last.factors, last.seconds):
+        assert told["balance"] is told["transfer"] is None
+    assert "balance" not in last.costs and last.shares["waiting"] is None
+    known = [each for each in last.factors.values() if each is not None]
+    assert prod(known) == pytest.approx(last.efficiency, rel=1e-9)
+    assert "transfer and balance are unknown" in last.warnings[-1]
+    for point in found.points:
+        assert not {each.change for each in point.what_if} - {"no validation"}
+    told = tell(a_story(added={"input": 0.007}, loads=False))
+    assert told.cause == "input" and "workers" not in told.action.replace("without workers", "")
 
 
 def test_a_step_in_which_a_phase_was_not_measured_is_left_out(tmp_path):

@@ -163,8 +163,11 @@ REFUSED = [
     ({"precision": "fp16"}, "precision = 'fp16'"),
     ({"checkpoint_every": 5}, "checkpoint_every = 5"),
     ({"workers": 2}, "needs no workers"),
-    ({"parallelism": {"tensor": 2}, "topology": "1x2"}, "splits the batch alone"),
-    ({"start": "torchrun"}, "start = 'torchrun' makes others"),
+    (
+        {"parallelism": {"tensor": 2}, "topology": "1x2"},
+        "the whole model: parallelism = {tensor = 2}",
+    ),
+    ({"start": "torchrun"}, "takes start = 'node', 'plain', 'srun' or 'mpirun', and this run says"),
     ({"strategy": "ddp"}, "no strategy named 'ddp' for framework 'jax'; there are: sharded"),
     ({"workload": "resnet50"}, "no workload named 'resnet50' for framework 'jax'"),
     ({"workload": "vit", "options": {"patch": 3}}, "patches of 3 do not fit an image of 8x8"),

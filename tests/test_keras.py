@@ -167,6 +167,37 @@ def test_a_metric_that_counts_nothing_is_not_believed():
     assert fit.guest.steps == 7 and sum(fit.guest.samples) == 0
 
 
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("together", [1, 3, 9])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_one_figure_of_each_batch_in_a_step_of_your_own_is_no_count(replicas, together, known):
+    """The metric then tells of replicas and batches, whatever their size."""
+    fit = Fit([replicas] * 7, together=together, known=known)
+    fit.steps.doubted = replicas
+    fit.epoch()
+    fit.epoch()
+    assert fit.guest.steps == 14 and sum(fit.guest.samples) == 0
+
+
+def test_a_step_of_your_own_that_counts_samples_is_believed_as_keras_is_in_batches_of_one():
+    fit = Fit(RAGGED, together=3)
+    fit.steps.doubted = 2
+    fit.epoch()
+    assert fit.guest.samples == RAGGED
+    assert fitted(sizes=[1] * 7).samples == [1] * 14
+
+
+@pytest.mark.parametrize("each", [0, 100])
+def test_a_pass_over_endless_data_takes_whole_executions(each):
+    """Keras is asked for seven steps of a pass, four at once, and does eight."""
+    fit = Fit([16] * 8, together=4, each=each)
+    fit.of = 7
+    for _ in range(3):
+        fit.epoch()
+    assert fit.guest.steps == fit.updates == 24
+    assert fit.guest.samples == [16] * 24
+
+
 def test_a_checkpoint_between_two_steps_is_a_pause():
     def save(fit):
         fit.steps.pause()

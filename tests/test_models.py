@@ -213,6 +213,8 @@ def test_the_dense_network_halves_from_8192_to_64():
     ("model", "shape", "said"),
     [
         (vit, 16, "it learns from images"),
+        (mnist_cnn, 16, "it learns from images"),
+        (mlp, 16, "it learns from images"),
         (resnet50, 16, "it learns from images"),
         (gpt, (1, 8, 8), "it learns from tokens"),
         (vit, (1, 9, 8), "patches of 4 do not fit an image of 9x8"),

@@ -413,3 +413,9 @@ def test_a_strategy_by_its_whole_name_says_its_framework():
 def test_a_strategy_of_another_framework_is_refused(strategy, words):
     with pytest.raises(SpecError, match=words):
         a_run(framework="torch", workload="mlp", strategy=strategy)
+
+
+def test_a_tpu_is_told_whose_it_is():
+    with pytest.raises(SpecError, match="TPUs are JAX's") as refused:
+        a_run(framework="torch", workload="mlp", device="tpu")
+    assert 'framework = "jax"' in refused.value.hint

@@ -20,6 +20,7 @@ from scalewise.face import measure
 from scalewise.face import run as run_study
 from scalewise.frameworks.tensorflow import TensorFlow
 from scalewise.frameworks.tensorflow.meeting import meet
+from scalewise.launch.engines import Engines
 from scalewise.record.read import read_run
 from scalewise.spec import RunSpec, StudySpec
 from scalewise.study import of_program, read
@@ -188,14 +189,15 @@ def a_tf_run(**changes):
     [
         *(({name: value}, f"has no {name}") for name, value in REFUSED.items()),
         ({"topology": "2x1"}, "mirrored stays within a node"),
-        ({"start": "plain"}, "mirrored needs one process per node"),
-        ({"strategy": "multiworker", "start": "node"}, "multiworker needs one process per device"),
+        ({"start": "plain"}, "mirrored takes start = 'node', and this run says 'plain'"),
+        ({"strategy": "multiworker", "start": "node"}, "takes start = 'plain', 'srun' or 'mpirun'"),
         ({"parallelism": {"tensor": 2}}, "splits no model"),
         ({"compile": "blocks"}, "compiles a model whole"),
         ({"device": "xpu"}, "computes on cpu or cuda"),
         ({"data": "synthetic-on-device:64"}, "does not read"),
         ({"data": "tokens:64"}, "does not read"),
         ({"data": "synthetic:1"}, "1 samples do not reach for 2 replicas"),
+        ({"data": "synthetic:64x5x5"}, "mnist-cnn needs images of 6 pixels a side"),
         ({"workload": "resnet50v2"}, "needs images of 32 pixels a side, and these have 28"),
         ({"options": {"prefetch": -1}}, "prefetch must be a whole number from 0"),
         ({"options": {"drop": 1}}, "has no option 'drop'"),
@@ -207,6 +209,37 @@ def test_what_it_cannot_do_is_refused_before_anything_starts(engine, changes, wo
     with pytest.raises(ScalewiseError, match=words) as refused:
         TensorFlow().check(a_tf_run(**changes))
     assert refused.value.hint
+
+
+def test_options_that_no_model_can_have_are_refused_before_anything_starts(tmp_path):
+    file = tmp_path / "runs.json"
+    shares = [0.5, 2.0]
+    file.write_text(json.dumps([a_tf_run(options={"dropout": p}).to_dict() for p in shares]))
+    fits, wrong = Engines({"tensorflow": python_of("tensorflow")}).ask(
+        "tensorflow", "check", str(file)
+    )
+    assert fits is None and wrong["hint"]
+    assert "mnist-cnn cannot be built for images of (1, 28, 28)" in wrong["problem"]
+
+
+OWN_STEP = """
+import keras
+from scalewise.frameworks.tensorflow.watch import steps_as_keras
+
+class Mine(keras.Sequential):
+    def train_step(self, data):
+        return super().train_step(data)
+
+patched = keras.Sequential()
+patched.train_step = lambda data: {}
+assert steps_as_keras(keras.Sequential())
+assert not steps_as_keras(Mine()) and not steps_as_keras(patched)
+"""
+
+
+def test_a_step_of_a_programs_own_is_told_from_that_of_keras():
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([python_of("tensorflow"), "-c", OWN_STEP], env=env, check=True, timeout=500)
 
 
 def test_a_cluster_described_outside_is_refused(engine, monkeypatch):

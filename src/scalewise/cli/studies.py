@@ -94,8 +94,9 @@ def plan(
 
     question = study.launched_by(study.read(study_file, variant), launcher)
     folder = (output or _home(question.name)).absolute()
-    study.check(question.runs(), question.engines)
-    plans = study.plan(question, folder)
+    missing = [one for one in question.runs() if not finished(folder / one.id)]
+    absent = study.check(missing, question.engines)
+    plans = study.plan(question, folder, absent)
     for each in plans:
         for one in each.runs:
             there = "finished" if finished(folder / one.id) else "to run"
@@ -105,7 +106,9 @@ def plan(
             typer.echo(f"  {command}")
     if any("{port}" in str(command) for each in plans for command in each.commands):
         typer.echo("{port} is a free one, found when the run starts")
-    runs = question.runs()
+    for sentence in study.left_out(absent):
+        typer.echo(sentence)
+    runs = [one for each in plans for one in each.runs]
     word = "run" if len(runs) == 1 else "runs"
     rule = f"{question.scaling} scaling" if question.scaling else "scaling observed"
     asked = study.asks(question, runs)

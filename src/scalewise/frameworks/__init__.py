@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scalewise.errors import NoEngine, SpecError
+from scalewise.plugins import way_to_install
 from scalewise.probe import Clock, Laps, Probe
 from scalewise.spec import RunSpec
 
@@ -65,7 +66,7 @@ def installed(package: str, *, extra: str) -> str:
     except ModuleNotFoundError as missing:
         raise NoEngine(
             f"framework {extra!r} needs {package}, which is not installed",
-            hint=f"pip install 'scalewise[{extra}]', or name the Python that has it: "
+            hint=f"{way_to_install(extra)}, or name the Python that has it: "
             f'[engines] {extra} = "envs/{extra}/bin/python"',
         ) from missing
 
@@ -86,6 +87,17 @@ def refuse_older(engine: str, there: str, least: tuple[int, ...], *, hint: str) 
         raise NoEngine(
             f"training needs {engine} {'.'.join(map(str, least))}, and {there} is installed",
             hint=hint,
+        )
+
+
+def refuse_start(who: str, spec: RunSpec, starts: Sequence[str]) -> None:
+    """Refuse processes that are made otherwise than ``who`` trains them; name what fits."""
+    if spec.started_by not in starts:
+        named = [repr(each) for each in starts]
+        fits = " or ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+        raise SpecError(
+            f"{who} takes start = {fits}, and this run says {spec.started_by!r}",
+            hint="leave start out",
         )
 
 

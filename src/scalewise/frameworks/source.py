@@ -74,7 +74,7 @@ def _refuse_no_digits() -> None:
     if find_spec("sklearn") is None:
         raise PluginError(
             "the embedded digits come with scikit-learn, which is not installed",
-            hint="pip install 'scalewise[digits]', or give data = \"synthetic:10000\"",
+            hint='pip install scikit-learn beside the engine, or give data = "synthetic:10000"',
         )
 
 

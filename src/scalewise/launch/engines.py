@@ -17,6 +17,7 @@ from scalewise.errors import NoEngine
 from scalewise.launch import parcel
 from scalewise.launch.processes import ask
 from scalewise.own import own_file, own_table
+from scalewise.plugins import way_to_install
 
 FILE = "engines.toml"
 
@@ -47,8 +48,8 @@ class Engines:
         if shutil.which(python) is None:
             raise NoEngine(
                 f"framework {framework!r} has no Python {python}",
-                hint=f"pip install 'scalewise[{framework}]' into an environment, and name its "
-                f'Python: [engines] {framework} = "…"',
+                hint=f"{way_to_install(framework)} in an environment of its own: name the Python "
+                f'there, [engines] {framework} = "…"',
             )
         with tempfile.TemporaryDirectory(prefix="scalewise-") as home:
             paths = self.paths(framework, Path(home))

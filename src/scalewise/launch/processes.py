@@ -152,9 +152,11 @@ def ask(
     except subprocess.TimeoutExpired as slow:
         waited = time.monotonic() - began
         raise LaunchError(f"no answer to {verb} {argument} after {waited:.0f} s") from slow
-    except (subprocess.CalledProcessError, ValueError, IndexError) as bad:
-        words = getattr(bad, "stderr", "") or str(bad)
-        raise LaunchError(f"{verb} {argument} failed: {words.strip().splitlines()[-1]}") from bad
+    except subprocess.CalledProcessError as bad:
+        words = bad.stderr.strip() or f"{python} says nothing (code {bad.returncode})"
+        raise LaunchError(f"{verb} {argument} failed: {words.splitlines()[-1]}") from bad
+    except (OSError, ValueError, IndexError) as bad:
+        raise LaunchError(f"{python} is no Python that works") from bad
 
 
 def follow(verb: str, asked: Mapping[str, Any], heard: Callable[[Any], None]) -> Any:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 
-from scalewise.analysis.explain import CAUSES, Breakdown, Cost, Explanation, Guard, Receipt
+from scalewise.analysis.explain import BOTH, CAUSES, Breakdown, Cost, Explanation, Guard, Receipt
 from scalewise.analysis.explain.utilisation import HostUtilisation
 from scalewise.analysis.figures import counted
 from scalewise.report.formats import SCHEMA, plain
@@ -184,6 +184,11 @@ def _lines(found: Explanation) -> list[str]:
         lines.append(
             f"computation is not the largest part of a step from {counted(turn, 'device')} on: "
             f"{regime} is"
+        )
+    elif last.regime == BOTH:
+        lines.append(
+            f"on {counted(last.devices, 'device')} computation and communication, not told apart, "
+            "are the largest part of a step"
         )
     elif last.regime:
         lines.append("computation is the largest part of a step everywhere")

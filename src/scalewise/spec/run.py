@@ -149,6 +149,11 @@ class RunSpec:
                 typed(name, getattr(self, name), str, "a name in quotes")
                 if not getattr(self, name).strip():
                     raise SpecError(f"{name} must not be empty", hint=f"leave {name} out")
+        if str(self.device) == "tpu":  # No kind that a run may name.
+            raise SpecError(
+                "TPUs are JAX's, which finds them by itself",
+                hint='leave device out, and write framework = "jax"',
+            )
         for name, allowed in _CHOICES.items():
             if getattr(self, name) is not None or name not in ("backend", "start", "device"):
                 choice(name, getattr(self, name), allowed)

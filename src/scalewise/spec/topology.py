@@ -81,6 +81,15 @@ class Parallelism:
         devices = topology.devices if strategy == "hsdp" else topology.world
         return replace(self, **{kind: max(1, devices // self.degree)})
 
+    def __str__(self) -> str:
+        """Return the table that a study would have.
+
+        >>> print(Parallelism(tensor=2))
+        {tensor = 2}
+        """
+        said = [(each.name, getattr(self, each.name)) for each in fields(self)]
+        return "{" + ", ".join(f"{name} = {degree}" for name, degree in said if degree > 1) + "}"
+
     @property
     def degree(self) -> int:
         """How many devices hold one model together."""

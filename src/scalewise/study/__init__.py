@@ -17,7 +17,7 @@ from scalewise.study.carry import HungUp
 from scalewise.study.jobs import alone
 from scalewise.study.question import check, launched_by, of_program, read, settled
 from scalewise.study.state import Status, cancel, status
-from scalewise.study.tell import Watcher
+from scalewise.study.tell import Watcher, left_out
 from scalewise.study.work import asks, plan, run, write_plan
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "cancel",
     "check",
     "launched_by",
+    "left_out",
     "of_program",
     "plan",
     "read",

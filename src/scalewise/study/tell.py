@@ -1,6 +1,7 @@
 """Say how a study goes, to whoever watches."""
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -42,6 +43,15 @@ class Watcher(Protocol):
     def said(self, problem: ScalewiseError) -> None:
         """Something is wrong that does not end the study."""
         ...
+
+
+def left_out(absent: Mapping[RunSpec, str]) -> list[str]:
+    """Return a sentence for each reason why runs are left out."""
+    counted = Counter(absent.values())
+    return [
+        f"{count} {'run is' if count == 1 else 'runs are'} left out: {why}"
+        for why, count in counted.items()
+    ]
 
 
 def tell_of_strangers(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -> None:

@@ -2,7 +2,7 @@
 
 import fcntl
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -19,6 +19,7 @@ from scalewise.study.jobs import launcher_of
 from scalewise.study.question import check
 from scalewise.study.tell import (
     Watcher,
+    left_out,
     tell_failures,
     tell_of_others,
     tell_of_strangers,
@@ -34,10 +35,11 @@ class Paying(Protocol):
         ...
 
 
-def plan(study: StudySpec, folder: Path) -> list[Plan]:
-    """Return what would be executed for each run; start nothing."""
+def plan(study: StudySpec, folder: Path, without: Collection[RunSpec] = ()) -> list[Plan]:
+    """Return what would be executed for each run ``without`` those left out; start nothing."""
     launcher = launcher_of(study)
-    return [launcher.plan(runs, folder) for runs in launcher.together(study.runs())]
+    runs = [run for run in study.runs() if run not in without]
+    return [launcher.plan(together, folder) for together in launcher.together(runs)]
 
 
 def write_plan(plans: Sequence[Plan], study: StudySpec, scripts: Path) -> list[Path]:
@@ -98,9 +100,8 @@ def run(
         _refuse_another(study, folder)
         write_json(folder / "study.json", study.to_dict())
         watcher.begin(len(todo), len(runs) - len(todo) - len(absent), asked)
-        for why in dict.fromkeys(absent.values()):
-            count = sum(each == why for each in absent.values())
-            watcher.noted(f"{count} {'run is' if count == 1 else 'runs are'} left out: {why}")
+        for sentence in left_out(absent):
+            watcher.noted(sentence)
         tell_of_others(folder, runs, watcher)
         if again:
             for each in todo:

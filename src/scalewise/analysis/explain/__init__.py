@@ -17,7 +17,7 @@ words      the same in a sentence, with something to try
 """
 
 from scalewise.analysis.explain.account import explain
-from scalewise.analysis.explain.breakdown import Breakdown, Cost, Explanation, Spent
+from scalewise.analysis.explain.breakdown import BOTH, Breakdown, Cost, Explanation, Spent
 from scalewise.analysis.explain.chain import CAUSES, Chain
 from scalewise.analysis.explain.receipt import LOSSES, Receipt, in_vain, receipts, total
 from scalewise.analysis.explain.trace import Agreement
@@ -25,6 +25,7 @@ from scalewise.analysis.explain.watched import Guard
 from scalewise.analysis.explain.whatif import WhatIf
 
 __all__ = [
+    "BOTH",
     "CAUSES",
     "LOSSES",
     "Agreement",

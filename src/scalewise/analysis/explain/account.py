@@ -9,6 +9,7 @@ import numpy as np
 
 from scalewise.analysis.explain.boundary import boundary
 from scalewise.analysis.explain.breakdown import (
+    BOTH,
     Breakdown,
     Busy,
     Cost,
@@ -48,6 +49,8 @@ from scalewise.record.trace import Trace
 WELL, PARTLY = 0.8, 0.5
 VERDICTS = ("badly", "partly", "well")
 """Efficiencies from which a curve scales well, and partly."""
+FUSED = "step"
+"""The phase of an engine that does forward, backward, exchange and update as one piece."""
 APART = 0.1
 """Seconds between two clocks that are seen in the parts of a complete time."""
 
@@ -181,7 +184,7 @@ def _breakdown(
     told = _told(point, runs, base, step, ideal, (added, added_before), spent)
     exposed = _mean([each.exposed for each in ledgers])
     kinds = traffic(runs[0].record)
-    computed = float(np.mean([each.computed for each in chains])) if known else None
+    computed = _mean([each.computed if each.transfer_known else None for each in chains])
     replays = [Replay(run.ledger, _workers(run.record)) for run in runs if run.ledger]
     return Breakdown(
         devices=point.devices,
@@ -199,7 +202,7 @@ def _breakdown(
         },
         shares=shares,
         regime=max((s, name) for name, s in shares.items() if s is not None)[1] if shares else None,
-        compute=computed,
+        compute=computed if known else None,
         exposed=exposed,
         hidden=_mean([None if each.hidden is None else each.hidden.mean() for each in ledgers]),
         ratio=None if exposed is None or not computed else exposed / computed,
@@ -221,8 +224,9 @@ def _breakdown(
 
 def _shares(chains: Sequence[Chain], step: float, added: Parts) -> Parts:
     """Return what a step consists of, as shares of its measured length."""
+    apart = all(each.transfer_known for each in chains)
     spent: Parts = {
-        "compute": float(np.mean([each.computed for each in chains])),
+        "compute" if apart else BOTH: float(np.mean([each.computed for each in chains])),
         "waiting": added["balance"],
         "input": added["input"],
         "communication": added["transfer"],
@@ -273,7 +277,10 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return float(np.mean(known)) if known and len(known) == len(values) else None
 
 
-def _workers(record: RunRecord) -> int:
+def _workers(record: RunRecord) -> int | None:
+    """Return the workers that load samples; nothing for an engine that reads by itself."""
+    if FUSED in record.ranks[0].steps.phases:
+        return None
     loader = record.ranks[0].find("loader")
     return int((loader or {}).get("workers", record.spec.workers) or 0)
 
@@ -305,6 +312,8 @@ def _told(
             devices_before=base[0].record.spec.topology.world,
             phases_known=all(chains),
             transfer_known=all(each is None or each.transfer_known for each in chains),
+            balance_known=all(each is None or each.balance_known for each in chains),
+            loads=all(_workers(run.record) is not None for run in runs),
             way=way(runs[0].record.spec),
             batch=_samples(runs),
             batch_before=_samples(base),

@@ -12,6 +12,8 @@ from scalewise.analysis.explain.whatif import WhatIf
 from scalewise.analysis.measure import Estimate
 from scalewise.catalog.rates import Rate
 
+BOTH = "compute and communication"
+"""The share of both, where they were not told apart."""
 LEAST = 0.02
 """Efficiency that is worth a word."""
 
@@ -65,7 +67,10 @@ class Breakdown:
     grown: Mapping[str, float]
     """How much longer than at the baseline each of them is."""
     shares: Mapping[str, float | None]
-    """Of the measured step: compute, waiting, input, communication, other."""
+    """Of the measured step: compute, waiting, input, communication, other.
+
+    Compute and communication are one share where they were not told apart.
+    """
     regime: str | None = None
     """The largest of the shares."""
     compute: float | None = None
@@ -177,5 +182,5 @@ class Explanation:
     @property
     def left_compute_at(self) -> int | None:
         """The first number of devices at which computation is not the largest share."""
-        left = [each.devices for each in self.points if each.regime not in (None, "compute")]
+        left = [each.devices for each in self.points if each.regime not in (None, "compute", BOTH)]
         return left[0] if left else None

@@ -35,6 +35,8 @@ class Chain:
     """Of one device in one step; a rank may have several devices."""
     transfer_known: bool = True
     """If not, communication is somewhere in computation and balance."""
+    balance_known: bool = True
+    """If not, one process had several devices, and how even they were is in computation."""
 
     @property
     def per_sample(self) -> float:
@@ -66,6 +68,7 @@ def chain(ledger: Ledger, window: Window, devices: int) -> Chain | None:
         measured=window.seconds / window.steps,
         samples=window.samples / (window.steps * devices),
         transfer_known=ledger.sync is not None,
+        balance_known=len(own) > 1 or devices == 1,
     )
 
 
@@ -96,7 +99,7 @@ def factors(chains: Sequence[Chain], per_sample: float) -> Parts:
         cause: math.exp(_mean([line[place] - line[place + 1] for line in logs]))
         for place, cause in enumerate(CAUSES)
     }
-    return found if chains[0].transfer_known else {**found, "transfer": None}
+    return _known(found, chains)
 
 
 def relative(found: Parts, base: Parts) -> Parts:
@@ -123,7 +126,16 @@ def seconds(chains: Sequence[Chain], per_sample: float) -> Parts:
     rest = [line[5] - line[4] for line in lines]
     found["orchestration"] = _mean([max(0.0, each) for each in rest])
     found["unexplained"] = _mean([min(0.0, each) for each in rest])
-    return found if chains[0].transfer_known else {**found, "transfer": None}
+    return _known(found, chains)
+
+
+def _known(found: Parts, chains: Sequence[Chain]) -> Parts:
+    """Return causes without those that some run could not tell apart from computation."""
+    hidden = {
+        "balance": not all(each.balance_known for each in chains),
+        "transfer": not all(each.transfer_known for each in chains),
+    }
+    return {cause: None if hidden.get(cause) else value for cause, value in found.items()}
 
 
 def nothing_known(*more: str) -> Parts:

@@ -38,7 +38,8 @@ class Replay:
     """One run's steps, and whether its loaders work beside them."""
 
     ledger: Ledger
-    workers: int
+    workers: int | None
+    """Nothing where there are none, because the engine reads by itself."""
 
     def now(self) -> Numbers:
         """Return the steps as they were."""
@@ -83,7 +84,9 @@ def what_if(point: Point, step: float, replays: Sequence[Replay]) -> tuple[WhatI
         return ()
     rate, time = point.throughput.value, point.time.value
     found = []
-    for change, played in CHANGES.items() if replays else ():
+    loads = all(each.workers is not None for each in replays)
+    changes = {name: each for name, each in CHANGES.items() if loads or each is not Replay.fed}
+    for change, played in changes.items() if replays else ():
         gains = [float((each.now() - played(each)).mean()) for each in replays]
         gain = min(max(0.0, sum(gains) / len(gains)), 0.999 * step)
         share = step / (step - gain)

@@ -64,6 +64,9 @@ class Story:
     """The way of splitting that decides what is exchanged."""
     balance: Balance | None = None
     loaders: Loaders | None = None
+    balance_known: bool = True
+    loads: bool = True
+    """Whether workers load the samples; if not, the engine reads them by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,11 @@ def _already(story: Story, cause: str) -> str:
 
 
 def _not_apart(story: Story) -> str:
+    if not story.balance_known:
+        return (
+            "one process has several devices, and its step is one piece: transfer and balance are "
+            "unknown, and what they took is in computation"
+        )
     return (
         "communication was not told apart from computation (`sync` was not measured): "
         "transfer is unknown, and what it took is in computation or balance"
@@ -138,7 +146,14 @@ def _not_apart(story: Story) -> str:
 
 def _action(story: Story, cause: str) -> str:
     if cause == "input":
-        return _feed(story.loaders)
+        return (
+            _feed(story.loaders)
+            if story.loads
+            else (
+                "The engine reads its data by itself, without workers: look at the size of the "
+                "samples, and at the cores that are left for reading them."
+            )
+        )
     if not story.transfer_known and cause in ("computation", "balance"):
         return (
             "Try a larger batch per device; to see which of the two it is, "

@@ -4,6 +4,7 @@ estimate   a number with its interval
 window     the steady part of one run, and the parts of its whole life
 ledger     what every rank did in each steady step, side by side
 energy     what a run took, by the counters of its devices and hosts
+neighbours whether others used the machines of a run
 operations what a model's own operations reach of a device's peak
 curve      points against devices, and what follows from comparing them
 acceleration  points on another kind of device than the baseline's

@@ -12,6 +12,7 @@ from scalewise.analysis.measure.curve import Point, ScalingCurve, compare, diffe
 from scalewise.analysis.measure.energy import Sampled, point_energy
 from scalewise.analysis.measure.estimate import Estimate, within_run
 from scalewise.analysis.measure.ledger import ledger
+from scalewise.analysis.measure.neighbours import crowded
 from scalewise.analysis.measure.operations import device_name, point_operations
 from scalewise.analysis.measure.window import (
     FEW,
@@ -206,6 +207,7 @@ def _point(repeats: list[RunRecord], nodes: Sampled) -> Point:
             *_point_warnings(steps_left, outline["steps"], spec.topology.nodes, hosts),
             *_resumed(repeats),
             *_unread(repeats),
+            *crowded(repeats, nodes),
         ),
     )
 

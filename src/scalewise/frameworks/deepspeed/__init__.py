@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from scalewise.errors import SpecError
 from scalewise.frameworks import Session, installed, refuse_older
 from scalewise.frameworks.deepspeed.config import config, stage_of
-from scalewise.frameworks.torch import OverTorch, refuse_start, refuse_unfit
+from scalewise.frameworks.torch import OverTorch, refuse_torch, refuse_unfit
 from scalewise.probe import Probe
 from scalewise.record.write import write_text
 from scalewise.spec import RunSpec
@@ -29,7 +29,7 @@ class Deepspeed(OverTorch):
         """Refuse a run that cannot work, before any rank starts."""
         there = installed("deepspeed", extra="deepspeed")
         refuse_older("DeepSpeed", there, OLDEST, hint="pip install --upgrade deepspeed")
-        refuse_start(spec)
+        refuse_torch(spec)
         _refuse_unknown(spec)
         refuse_unfit(spec)
         config(spec)

@@ -15,7 +15,7 @@ from shutil import which
 from scalewise.errors import NoEngine, SpecError
 from scalewise.frameworks import Session, installed, refuse_older
 from scalewise.frameworks.horovod.unfit import refuse_adasum, refuse_elastic
-from scalewise.frameworks.torch import OverTorch, refuse_start, refuse_unfit
+from scalewise.frameworks.torch import OverTorch, refuse_torch, refuse_unfit
 from scalewise.probe import Probe
 from scalewise.spec import RunSpec
 
@@ -38,7 +38,7 @@ class Horovod(OverTorch):
         mended = "make horovod, in a checkout of scalewise, builds one"
         refuse_older("Horovod", there, OLDEST, hint=mended)
         _refuse_unbuilt()
-        refuse_start(spec, STARTS)
+        refuse_torch(spec, STARTS)
         _refuse_unstarted(spec)
         _refuse_unknown(spec)
         refuse_unfit(spec)

@@ -51,7 +51,7 @@ def refuse_elastic(spec: RunSpec) -> None:
     if least > world:
         raise SpecError(
             f"min_np is {least}, and {spec.topology} has {world} ranks",
-            hint=f"write min_np = {world - 1}, or less",
+            hint=f"with min_np = {world - 1} it goes on when one is lost",
         )
     if spec.started_by != "horovodrun" or spec.topology.nodes > 1:
         raise SpecError(

@@ -8,7 +8,7 @@ from typing import Any
 
 from scalewise import plugins
 from scalewise.errors import NoEngine, ScalewiseError, SpecError
-from scalewise.frameworks import Session, installed, refuse_older, too_few
+from scalewise.frameworks import Session, installed, refuse_older, refuse_start, too_few
 from scalewise.frameworks.options import check_options, options_for
 from scalewise.frameworks.place import own_rank
 from scalewise.frameworks.source import Source
@@ -17,6 +17,8 @@ from scalewise.spec import Parallelism, RunSpec
 
 OLDEST = (0, 6)
 """Of JAX's versions that we train with."""
+STARTS = ("node", "plain", "srun", "mpirun")
+"""One process that has all devices of its node, or one for each device."""
 COUNT = "--xla_force_host_platform_device_count"
 ONLY: Mapping[str, tuple[Any, ...]] = {
     "parallelism": (Parallelism(),),
@@ -55,12 +57,7 @@ class Jax:
         for field, allowed in ONLY.items():
             if getattr(spec, field) not in allowed:
                 raise _refused(spec, field)
-        if spec.started_by not in ("node", "plain", "srun", "mpirun"):
-            raise SpecError(
-                f"a jax run needs one process per node or per device, and start = {spec.start!r} "
-                "makes others",
-                hint='leave start out for one per node, or write start = "plain"',
-            )
+        refuse_start("a jax run", spec, STARTS)
         source = Source.of_run(spec)
         if source.count and source.count < spec.replicas:
             raise too_few(source.count, spec.replicas)
@@ -154,4 +151,5 @@ def _refused(spec: RunSpec, field: str) -> SpecError:
     said = getattr(spec, field)
     others = [repr(each) for each in ONLY[field] if each is not None and field != "parallelism"]
     usual = f", or write {field} = {others[0]}" if len(others) > 1 and field != "compile" else ""
-    return SpecError(f"{why}: {field} = {said!r}", hint=f"leave {field} out{usual}")
+    said = said if field == "parallelism" else repr(said)
+    return SpecError(f"{why}: {field} = {said}", hint=f"leave {field} out{usual}")

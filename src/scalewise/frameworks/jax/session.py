@@ -161,13 +161,6 @@ class JaxSession(Session):
         """Return the peak bytes of this process's fullest device."""
         return device.peak_memory(self._devices)
 
-    def held(self) -> dict[str, int]:
-        """Return the bytes that each device holds of the model's state; gradients come and go."""
-        return {
-            "parameters": _bytes(self._state.weights),
-            "optimizer": _bytes(self._state.kept),
-        }
-
     def weights(self) -> dict[str, Any]:
         """Return the weights, under the names that the same model has in PyTorch."""
         return dict(self._state.weights)
@@ -179,7 +172,3 @@ class JaxSession(Session):
             with draft.open("wb") as file:
                 np.savez(file, **jax.device_get(self.weights()))
             draft.replace(path.with_suffix(".npz"))
-
-
-def _bytes(tree: Any) -> int:
-    return sum(int(each.nbytes) for each in jax.tree.leaves(tree))

@@ -11,8 +11,8 @@ from typing import Any
 
 from scalewise import plugins
 from scalewise.errors import SpecError
-from scalewise.frameworks import Session, installed, refuse_older, too_few
-from scalewise.frameworks.options import check_options
+from scalewise.frameworks import Session, installed, refuse_older, refuse_start, too_few
+from scalewise.frameworks.options import check_options, options_for
 from scalewise.frameworks.place import own_rank
 from scalewise.frameworks.source import Source
 from scalewise.probe import HostClock, Probe
@@ -26,7 +26,7 @@ STARTS = {"mirrored": ("node",), "multiworker": ("plain", "srun", "mpirun")}
 """How a strategy's processes are made: one that has all devices, or one for each."""
 READ = ("digits", "synthetic", "idx", "cifar")
 """Kinds of data that fit into memory."""
-LEAST = {"resnet50v2": 32, "resnet152v2": 32}
+LEAST = {"mnist-cnn": 6, "resnet50v2": 32, "resnet152v2": 32}
 """Pixels of a side that a workload needs."""
 
 
@@ -42,8 +42,11 @@ class TensorFlow:
         refuse_cluster(spec.env)
         _refuse_start(spec)
         _refuse_fields(spec)
-        _refuse_data(spec)
-        check_options(spec, part("workloads", str(spec.workload)))
+        shape = _refuse_data(spec)
+        workload = part("workloads", str(spec.workload))
+        check_options(spec, workload)
+        if options_for(workload, spec):
+            _build(spec, shape)
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         """This process is one rank, and its starter told which."""
@@ -111,13 +114,7 @@ def _version() -> str:
 
 def _refuse_start(spec: RunSpec) -> None:
     plugins.find("strategies", spec.strategy, framework="tensorflow")
-    starts = STARTS.get(spec.strategy, (spec.started_by,))
-    if spec.started_by not in starts:
-        each = "node" if starts[0] == "node" else "device"
-        raise SpecError(
-            f"{spec.strategy} needs one process per {each}, and start = {spec.start!r} makes none",
-            hint=f'leave start out, or write start = "{starts[0]}"',
-        )
+    refuse_start(spec.strategy, spec, STARTS.get(spec.strategy, (spec.started_by,)))
     if spec.strategy == "mirrored" and spec.topology.nodes > 1:
         raise SpecError(
             f"mirrored stays within a node, and this run has {spec.topology.nodes} of them",
@@ -152,7 +149,19 @@ def _refuse_fields(spec: RunSpec) -> None:
         )
 
 
-def _refuse_data(spec: RunSpec) -> None:
+def _build(spec: RunSpec, shape: tuple[int, int, int]) -> None:
+    """Make the model as its options say, on no accelerator: Keras knows what they cannot be."""
+    _quietly()
+    import tensorflow as tf
+
+    from scalewise.frameworks.tensorflow.session import build
+
+    tf.config.set_visible_devices([], "GPU")
+    build(spec, shape, 10)
+
+
+def _refuse_data(spec: RunSpec) -> tuple[int, int, int]:
+    """Refuse data that are not read here, or do not suit the model; return an image's shape."""
     source = Source.of_run(spec)
     if source.kind not in READ or source.on_device:
         raise SpecError(
@@ -169,3 +178,4 @@ def _refuse_data(spec: RunSpec) -> None:
             f"{min(source.shape[1:])}",
             hint=f"write edge = {least}",
         )
+    return source.shape

@@ -78,17 +78,18 @@ def optimizer(spec: RunSpec) -> Any:
     return keras.optimizers.LossScaleOptimizer(made) if spec.precision == "fp16" else made
 
 
-def build(spec: RunSpec, data: Arrays) -> Any:
+def build(spec: RunSpec, shape: tuple[int, int, int], classes: int) -> Any:
     """Return the run's model, its weights drawn at the run's seed."""
     keras.utils.set_random_seed(spec.seed + spec.repeat)
     keras.config.set_dtype_policy(POLICIES.get(spec.precision, "float32"))
     factory = part("workloads", str(spec.workload))
     try:
-        return factory(data.shape, data.classes, **options_for(factory, spec))
+        return factory(shape, classes, **options_for(factory, spec))
     except ValueError as bad:
         raise SpecError(
-            f"{spec.workload} cannot be built for images of {data.shape} "
-            f"with options {dict(spec.options)}: {bad}"
+            f"{spec.workload} cannot be built for images of {shape} "
+            f"with options {dict(spec.options)}: {bad}",
+            hint="look at its options",
         ) from bad
 
 
@@ -116,7 +117,7 @@ class TensorFlowSession(Session):
         self._looks, self._checks = feed.checking(data.validation, spec, parallel)
         self._validation = len(data.validation)
         with parallel.strategy.scope():
-            self._model = build(spec, data)
+            self._model = build(spec, data.shape, data.classes)
             self._optimizer = optimizer(spec)
             self._optimizer.build(self._model.trainable_variables)
         _own_chance(self._model, parallel)

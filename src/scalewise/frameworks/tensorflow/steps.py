@@ -46,6 +46,9 @@ class Steps:
         self.guest = guest
         self.seen: Callable[[], int | None] = lambda: None
         """Tells how many samples this pass has had so far; nothing where that is not counted."""
+        self.doubted = 0
+        """What is not believed to be the samples of a batch: a program's own step may count one
+        for each replica, whatever the batch. Nothing where Keras's own step counts."""
         self.updates: Callable[[], int | None] = lambda: None
         """Tells how many steps the optimizer has ever done; nothing where it does not say."""
         self._now = now
@@ -107,7 +110,7 @@ class Steps:
             return
         last, at = self._executed
         self._lap("step", at if last == running.first + running.together - 1 else None)
-        total = self._ask()
+        total = self._ask(running.most)
         vain = total is not None and total == len(self._batches) * self._usual
         self._cut(self._taken(running, 0 if vain else running.most, last=True))
         self._tell(total)
@@ -159,11 +162,16 @@ class Steps:
         late = self._now() - self._asked > EVERY
         return bool(self._batches) and (late or self.guest.steps + steps >= self.guest.wanted)
 
-    def _ask(self) -> int | None:
-        """Return the samples of the batches since the last time, if they are counted."""
+    def _ask(self, begun: int = 0) -> int | None:
+        """Return the samples of the batches since the last time, if they are counted.
+
+        So many batches are ``begun`` beside those that are done.
+        """
         self._asked = self._now()
         seen = self.seen()
         if seen is None or (not seen and not self._usual):
+            return None
+        if seen <= (self._done + begun) * self.doubted:
             return None
         before, self._before = self._before, seen
         return seen - before if seen >= before else None
@@ -172,9 +180,11 @@ class Steps:
         """Return how many batches an execution took: as usual, unless the optimizer must be asked.
 
         Data that nobody has counted may end within any execution, or before it: then Keras has
-        begun it in vain.
+        begun it in vain. Data that go on make the last execution of a pass a whole one, even if
+        the pass was to have fewer batches.
         """
-        if running.of is not None or running.per_step > 1 or (running.together == 1 and not last):
+        one, counted = running.together == 1, running.of is not None
+        if running.per_step > 1 or (one and counted) or ((one or counted) and not last):
             return usual
         now = self.updates()
         if now is None or self._updated is None:

@@ -61,6 +61,7 @@ class Watch(Callback):  # type: ignore[misc]
         replicas = model.distribute_strategy.num_replicas_in_sync
         guest.devices = max(guest.devices or 0, replicas)
         steps.seen = functools.partial(samples_of, model)
+        steps.doubted = 0 if steps_as_keras(model) else replicas
         steps.updates = functools.partial(updates_of, model)
         steps.begin()
 
@@ -104,6 +105,12 @@ def samples_of(model: Any) -> int | None:
     if tracker is None or release(keras.__version__) < COUNTS:
         return None
     return int(keras.ops.convert_to_numpy(tracker.count))
+
+
+def steps_as_keras(model: Any) -> bool:
+    """Say whether a model learns by Keras's own step, which tells its metric of each sample."""
+    step = getattr(model.train_step, "__func__", None)
+    return step is not None and step.__module__.startswith("keras.")
 
 
 def updates_of(model: Any) -> int | None:

@@ -9,7 +9,14 @@ from typing import Any, ClassVar
 
 from scalewise import plugins
 from scalewise.errors import SpecError
-from scalewise.frameworks import Session, installed, refuse_older, release, too_few
+from scalewise.frameworks import (
+    Session,
+    installed,
+    refuse_older,
+    refuse_start,
+    release,
+    too_few,
+)
 from scalewise.frameworks.options import check_options, options_for
 from scalewise.frameworks.place import own_rank
 from scalewise.frameworks.source import Source
@@ -32,7 +39,7 @@ class Torch:
 
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""
-        refuse_start(spec)
+        refuse_torch(spec)
         if spec.parallelism.shard > 1 and spec.strategy not in ("fsdp", "hsdp"):
             raise SpecError(
                 f"{spec.strategy} shards nothing, and this run says shard {spec.parallelism.shard}",
@@ -78,15 +85,10 @@ class OverTorch(Torch):
         return {**facts, "name": self.package, "version": version, "torch": facts["version"]}
 
 
-def refuse_start(spec: RunSpec, starts: Sequence[str] = STARTS) -> None:
+def refuse_torch(spec: RunSpec, starts: Sequence[str] = STARTS) -> None:
     """Refuse a PyTorch that is not there or too old, and starts but of one process per device."""
     _refuse_older(spec, installed("torch", extra="torch"))
-    if spec.started_by not in starts:
-        raise SpecError(
-            f"a {spec.framework} run needs one process per device, and start = {spec.start!r} "
-            "makes one",
-            hint=f'leave start out, or write start = "{starts[0]}"',
-        )
+    refuse_start(f"a {spec.framework} run", spec, starts)
 
 
 def refuse_unfit(spec: RunSpec) -> None:

@@ -6,6 +6,13 @@ from dataclasses import dataclass
 from torch import nn
 
 
+def of_image(shape: tuple[int, int, int] | int) -> tuple[int, int, int]:
+    """Return an image's channels, height and width; refuse tokens, of which there is a number."""
+    if isinstance(shape, int):
+        raise ValueError('it learns from images, for example data = "synthetic:1000x224x224"')
+    return shape
+
+
 @dataclass(frozen=True, slots=True)
 class Seams:
     """Where a model may be cut; names of layers are those inside a block."""

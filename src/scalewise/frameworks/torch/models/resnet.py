@@ -9,7 +9,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from scalewise.frameworks.torch.models.parts import Parts
+from scalewise.frameworks.torch.models.parts import Parts, of_image
 
 WIDER = 4
 """How much more channels a bottleneck gives than it works on."""
@@ -63,7 +63,7 @@ class Preactivated(nn.Module):
 
 def resnet50(shape: tuple[int, int, int], classes: int) -> Parts:
     """ResNet-50, version 1.5: 25.6 M parameters with 1000 classes."""
-    channels = _channels(shape)
+    channels, _, _ = of_image(shape)
     stem = nn.Sequential(
         nn.Conv2d(channels, 64, 7, 2, padding=3, bias=False),
         nn.BatchNorm2d(64),
@@ -86,7 +86,7 @@ def resnet50(shape: tuple[int, int, int], classes: int) -> Parts:
 
 def _second(depths: Sequence[int], shape: tuple[int, int, int], classes: int) -> Parts:
     """A ResNet of the second form, with as many bottlenecks of each width as ``depths`` says."""
-    channels = _channels(shape)
+    channels, _, _ = of_image(shape)
     stem = nn.Sequential(nn.Conv2d(channels, 64, 7, 2, padding=3), nn.MaxPool2d(3, 2, padding=1))
     blocks: list[nn.Module] = []
     channels = 64
@@ -126,12 +126,6 @@ def _network(
             "head": nn.Linear(channels, classes),
         },
     )
-
-
-def _channels(shape: tuple[int, int, int]) -> int:
-    if isinstance(shape, int):
-        raise ValueError('it learns from images, for example data = "synthetic:1000x224x224"')
-    return shape[0]
 
 
 def _convolved(channels: int, out: int, edge: int, stride: int = 1) -> nn.Sequential:
