@@ -272,8 +272,7 @@ def test_the_learning_rate_is_not_asked_about_where_samples_may_count_twice():
 
 def test_a_global_batch_of_more_ranks_than_samples_is_what_they_add_up_to():
     ranks = a_record(devices=3).ranks
-    columns = [replace(rank.steps, samples=rank.steps.samples * 0 + own) for rank, own in
-               zip(ranks, (1, 1, 0))]  # fmt: skip
+    columns = [replace(ranks[0].steps, samples=np.full(STEPS, own)) for own in (1, 1, 0)]
     thin = tuple(replace(rank, steps=own) for rank, own in zip(ranks, columns))
     assert Watched.of(replace(a_record(devices=3), ranks=thin)).global_batch == 2
 

@@ -312,14 +312,14 @@ def _shared(records: Sequence[RunRecord]) -> list[str]:
     """Say where ranks share samples, or may do so."""
     told = []
     for record in records:
-        facts = [rank.find("facts") or {} for rank in record.ranks]
         if record.spec.samples_per_step:
             continue
+        facts = [rank.find("facts") or {} for rank in record.ranks]
         if shared.unclear(facts):
             told.append(f"{record.spec.topology}: {shared.UNCLEAR}")
         elif any(of > 1 for _, of in shared.parts(facts)):
             told.append(f"{record.spec.topology}: {shared.ONCE}")
-    return told
+    return list(dict.fromkeys(told))
 
 
 def _facts(record: RunRecord) -> dict[str, Any]:
