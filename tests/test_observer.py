@@ -342,6 +342,8 @@ class Unwilling(Graphs):
         ({"text": tokens(500), "label": tokens(64)}, None, 500),
         (Graphs(640, 32, num_graphs=32), None, 32),
         (Graphs(641, 32), 32, 32),
+        (Graphs(640, 32), 32, 32),
+        ((torch.zeros(640, 7), torch.zeros(2, 90), tokens(640), tokens(32)), 32, 32),
         (Graphs(641, 32), None, None),
         (Unwilling(641, 32), 32, 32),
         (Unwilling(641, 32), None, None),

@@ -82,12 +82,12 @@ def _inside(batch: Any, drawn: int | None, depth: int) -> tuple[int | None, torc
 def _agree(drawn: int, samples: int, first: torch.Tensor | None, sizes: list[list[int]]) -> bool:
     """Say whether a part of a batch has an entry for each sample that was drawn.
 
-    One of one says nothing. Fewer rows than were drawn are samples put together,
-    and a multiple of them may be several views of each: those are samples of their own.
+    One of one says nothing. Fewer rows than were drawn are samples put together, and
+    a multiple of images may be several views of each: those are samples of their own.
     """
     if samples == drawn:
         return True
-    parts = first is not None and (first.ndim == 1 or samples % drawn > 0)
+    parts = first is not None and (first.ndim < 3 or samples % drawn > 0)
     return 1 < drawn < samples and parts and any(drawn in each for each in sizes)
 
 
