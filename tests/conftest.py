@@ -51,6 +51,12 @@ def desk(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Path]:
     assert not cluster.clear()
 
 
+LONG = ("test_engines_study.py", "test_tensorflow.py")
+"""Of the files that train with engines, those that take longest."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, so that no test process is left alone with it at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("torch") is None)
+    items.sort(
+        key=lambda item: (item.get_closest_marker("torch") is None, item.path.name not in LONG)
+    )

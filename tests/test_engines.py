@@ -13,22 +13,60 @@ from scalewise.spec import StudySpec
 from test_study import Told
 
 
-def test_an_engine_that_is_not_there_is_left_out_and_the_rest_goes_on(tmp_path):
-    told = Told()
-    question = StudySpec.from_dict(
+def mixed(python):
+    """Return a study of two engines, PyTorch's Python given."""
+    return StudySpec.from_dict(
         {
             "name": "mixed",
             "run": {"batch": 8, "steps": 5, "workload": "mnist-cnn"},
             "vary": {"framework": ["fake", "torch"], "topology": ["1x1"]},
-            "engines": {"torch": "/nowhere/python"},
+            "engines": {"torch": python},
         }
     )
+
+
+def finished(question, folder):
+    """Return the frameworks of the runs that came to their end."""
+    return [run.framework for run in question.runs() if (folder / run.id / "outcome.json").exists()]
+
+
+def test_an_engine_that_is_not_there_is_left_out_and_the_rest_goes_on(tmp_path):
+    told = Told()
+    question = mixed("/nowhere/python")
     study.run(question, tmp_path, told)
     assert any("1 run is left out" in line and "/nowhere/python" in line for line in told.notes)
-    there = [
-        run.framework for run in question.runs() if (tmp_path / run.id / "outcome.json").exists()
-    ]
-    assert there == ["fake"]
+    assert finished(question, tmp_path) == ["fake"]
+
+
+OLD = """#!/bin/sh
+PYTHONPATH={there}:$PYTHONPATH exec {python} "$@"
+"""
+BROKEN = """#!/bin/sh
+echo "libpython3.9.so: cannot open shared object file" >&2
+exit 127
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (OLD, "training needs PyTorch 2.4, and 2.3.1 is installed: pip install --upgrade torch"),
+        (BROKEN, "libpython3.9.so: cannot open shared object file: name another: [engines]"),
+    ],
+)
+def test_an_engine_that_is_too_old_or_broken_is_left_out_too(script, said, tmp_path):
+    about = tmp_path / "old" / "torch-2.3.1.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Name: torch\nVersion: 2.3.1\n")
+    python = tmp_path / "python"
+    python.write_text(script.format(there=about.parent, python=sys.executable))
+    python.chmod(0o755)
+    told = Told()
+    question = mixed(str(python))
+    study.run(question, tmp_path / "runs", told)
+    (line,) = [line for line in told.notes if "left out" in line]
+    assert line.startswith("1 run is left out: ") and said in line
+    assert finished(question, tmp_path / "runs") == ["fake"]
 
 
 def test_engines_and_strategies_share_an_axis_and_those_not_there_are_told_apart(tmp_path):

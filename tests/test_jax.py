@@ -1,7 +1,6 @@
 """JAX beside PyTorch: the same study, the same samples, the same table."""
 
 import json
-import math
 import os
 import socket
 import subprocess
@@ -14,7 +13,7 @@ import torch
 import environments
 from builders import a_run
 from scalewise import face
-from scalewise.errors import LaunchError, SpecError
+from scalewise.errors import LaunchError, NoEngine, SpecError
 from scalewise.frameworks.jax import COUNT, Jax, variables
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
 from scalewise.frameworks.torch.models.vit import vit
@@ -22,6 +21,7 @@ from scalewise.launch import parcel
 from scalewise.launch.processes import ask
 from scalewise.record.read import read_run
 from scalewise.spec import StudySpec
+from trained import checked, losses, taken
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
 
@@ -29,22 +29,6 @@ pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
 @pytest.fixture(scope="module")
 def python():
     return environments.python_of("jax")
-
-
-def losses(record):
-    return [loss for line in record.ranks[0].lines for loss in line.get("losses", [])]
-
-
-def accuracies(record):
-    checks = [line["validation"] for line in record.ranks[0].lines if "validation" in line]
-    assert {check["samples"] for check in checks} == {359}  # Each of the digits held out, once.
-    return [check["accuracy"] for check in checks]
-
-
-def trained(record):
-    """Return the samples and the steps that all ranks together recorded."""
-    samples = sum(int(rank.steps.samples.sum()) for rank in record.ranks)
-    return samples, {len(rank.steps.index) for rank in record.ranks}
 
 
 def a_study(python, **changes):
@@ -55,79 +39,55 @@ def a_study(python, **changes):
     return StudySpec.from_dict(said)
 
 
-def records(question, folder):
-    """Run a study; return its records by framework, start and devices."""
-    face.run(question, folder)
-    return {
-        (run.framework, run.started_by, run.topology.world): read_run(folder / run.id, run)
-        for run in question.runs()
-    }
-
-
 @pytest.fixture(scope="module")
-def digits(python, tmp_path_factory):
-    """The digits, learnt by both engines with the same global batch and without dropout."""
+def steps(python, tmp_path_factory):
+    """Steps with all that torch offers of one: by one process, by one per device, and by torch.
+
+    Ragged ends, micro-steps, clipping, warm-up and a schedule.
+    """
     same = {
-        "global_batch": 60, "epochs": 4, "lr": 0.05, "save": True, "options": {"dropout": 0.0},
+        "global_batch": 64, "epochs": 2, "lr": 0.1, "remainder": "short", "clip": 1.0,
+        "warmup_steps": 5, "schedule": "cosine", "topology": "1x2", "save": True,
+        "options": {"dropout": 0.0},
     }  # fmt: skip
-    both = a_study(python, **same, vary={"framework": ["jax", "torch"], "topology": ["1x1", "1x2"]})
-    plain = a_study(python, **same, start="plain", vary={"topology": ["1x2"]})
     folder = tmp_path_factory.mktemp("runs")
-    return {**records(both, folder / "both"), **records(plain, folder / "plain")}
+    found = {}
+    for name, way in {
+        "whole": {}, "micro": {"accumulate": 2}, "plain": {"start": "plain"},
+        "torch": {"accumulate": 2, "framework": "torch"},
+    }.items():  # fmt: skip
+        question = a_study(python, **same, **way)
+        (run,) = question.runs()
+        found[name] = read_run(face.run(question, folder / name).absolute() / run.id, run)
+    return found
 
 
-ONE, NODE, PLAIN = ("jax", "node", 1), ("jax", "node", 2), ("jax", "plain", 2)
-
-
-def test_both_engines_record_the_same_samples_and_steps(digits):
-    assert {trained(record)[0] for record in digits.values()} == {4 * 23 * 60}
-    assert all(trained(record)[1] == {4 * 23} for record in digits.values())
-    assert {name: len(record.ranks) for name, record in digits.items()} == {
-        ONE: 1, NODE: 1, PLAIN: 2, ("torch", "torchrun", 1): 1, ("torch", "torchrun", 2): 2,
+def test_what_torch_offers_of_a_step_is_here_too(steps):
+    assert {name: (len(record.ranks), *taken(record)) for name, record in steps.items()} == {
+        "whole": (1, {46}, 2876), "micro": (1, {46}, 2876), "plain": (2, {46}, 2876),
+        "torch": (2, {46}, 2876),
     }  # fmt: skip
-    outlines = [record.ranks[0].find("outline") for record in digits.values()]
-    assert len({outline["parameters"] for outline in outlines}) == 1
-    assert len({outline["steps"] for outline in outlines}) == 1
+    whole = losses(steps["whole"])
+    assert whole[-1] < whole[0] - 0.3
+    assert losses(steps["micro"]) == pytest.approx(whole, rel=2e-3, abs=2e-4)
+    rates = [steps[name].ranks[0].find("outline")["rates"] for name in ("micro", "torch")]
+    assert rates[0] == rates[1] and "warm-up" in rates[0]
 
 
-def test_one_and_two_devices_learn_the_same(digits):
-    one = losses(digits[ONE])
-    assert len(one) == 4 * 23 and one[-1] < one[0] / 3
-    for name in (NODE, PLAIN):
-        assert losses(digits[name]) == pytest.approx(one, rel=2e-3, abs=2e-4)
-
-
-def test_both_engines_learn_as_well(digits):
-    final = {name: accuracies(record)[-1] for name, record in digits.items()}
-    assert min(final.values()) > 0.9
-    assert max(final.values()) - min(final.values()) < 0.04, final
-
-
-def test_a_fused_step_tells_input_from_the_step_and_no_more(digits):
-    for name in (NODE, PLAIN):
-        for rank in digits[name].ranks:
-            assert set(rank.steps.phases) == {"input", "step"}
-            parts = rank.steps.phases["input"] + rank.steps.phases["step"]
-            assert np.allclose(parts, rank.steps.seconds, atol=1e-6)
-            assert {"rendezvous", "data", "build", "compile", "train"} <= {
-                span.name for span in rank.spans
-            }
-            assert rank.find("memory") > 2**20 and rank.find("device") == "cpu"
-
-
-def test_what_was_not_measured_of_a_fused_step_is_not_told(digits):
-    folder = digits[NODE].folder.parent
-    one, two = face.explain(folder, where={"framework": "jax"}).points
-    assert one.factors["transfer"] is not None and two.factors["transfer"] is None
-    known = [factor for factor in two.factors.values() if factor is not None]
-    assert math.prod(known) == pytest.approx(two.efficiency, rel=1e-3)
-
-
-def test_saved_weights_are_those_of_the_serial_model_in_torch(digits):
-    for record in (digits[ONE], digits[PLAIN]):
-        found = np.load(record.folder / "weights.npz")
-        model = mnist_cnn((1, 8, 8), 10)
-        model.load_state_dict({name: torch.from_numpy(found[name]) for name in found})
+def test_a_process_per_device_learns_what_one_for_all_learns(steps):
+    plain, whole = steps["plain"], steps["whole"]
+    assert losses(plain) == pytest.approx(losses(whole), rel=2e-3, abs=2e-4)
+    assert checked(plain) == pytest.approx(checked(whole), abs=0.01)
+    assert checked(plain)[1] == 359  # Each of the digits held out, once.
+    for rank in plain.ranks:
+        assert set(rank.steps.phases) == {"input", "step"}
+        assert {"rendezvous", "data", "build", "compile", "train"} <= {
+            span.name for span in rank.spans
+        }
+        assert rank.find("memory") > 2**20 and rank.find("device") == "cpu"
+    found = np.load(plain.folder / "weights.npz")
+    model = mnist_cnn((1, 8, 8), 10)
+    model.load_state_dict({name: torch.from_numpy(found[name]) for name in found})
 
 
 def alone(python, folder, *words, **env):
@@ -289,27 +249,8 @@ def test_flags_from_outside_stay_and_the_number_of_devices_is_ours():
 
 def test_an_older_jax_is_refused(monkeypatch):
     monkeypatch.setattr("scalewise.frameworks.jax.installed", lambda package, *, extra: "0.4.30")
-    with pytest.raises(SpecError, match=r"training needs JAX 0\.6, and 0\.4\.30 is installed"):
+    with pytest.raises(NoEngine, match=r"training needs JAX 0\.6, and 0\.4\.30 is installed"):
         Jax().check(a_run(framework="jax", workload="mnist-cnn"))
-
-
-def test_what_torch_offers_of_a_step_is_here_too(python, tmp_path):
-    """Ragged ends, micro-steps, clipping, warm-up and a schedule."""
-    same = {
-        "global_batch": 64, "epochs": 3, "lr": 0.3, "remainder": "short", "clip": 1.0,
-        "warmup_steps": 5, "schedule": "cosine", "data": "synthetic:500x8x8",
-        "options": {"dropout": 0.0},
-    }  # fmt: skip
-    small = a_study(python, **same, vary={"topology": ["1x2"], "accumulate": [1, 2]})
-    face.run(small, tmp_path / "small")
-    one, two = (read_run(tmp_path / "small" / run.id, run) for run in small.runs())
-    assert losses(two) == pytest.approx(losses(one), rel=2e-3, abs=2e-4)
-    assert losses(one)[-1] < losses(one)[0] - 0.05
-    beside = a_study(python, **same, framework="torch", accumulate=2, vary={"topology": ["1x2"]})
-    (torchs,) = records(beside, tmp_path / "torch").values()
-    assert trained(one) == trained(two) == trained(torchs) == (1500, {24})
-    rates = [record.ranks[0].find("outline")["rates"] for record in (two, torchs)]
-    assert rates[0] == rates[1] and "warm-up" in rates[0]
 
 
 def test_bf16_computes_with_fewer_bits_and_learns(python, tmp_path):

@@ -403,5 +403,101 @@ def test_a_step_without_anything_to_learn_from_makes_room_for_a_checkpoint(tell,
     assert tell(steps).samples == []
 
 
+def stage(optimizer, loader="train", steps=5):
+    fetch = [("fetch", loader), ("fetched", 16)]
+    return [*fetch, *TRAIN, ("begin", "optimizer"), ("stepped", optimizer)] * steps
+
+
+@pytest.mark.parametrize("steps", [1, 5, 20])
+@pytest.mark.parametrize("gone", [True, False])
+def test_another_training_after_the_first_has_all_its_steps(tell, gone, steps):
+    """With an optimizer of its own, and often with a loader of its own."""
+    words = stage("sgd") + CHECK * 9
+    for number in range(3):
+        words += [("made", f"sgd {number}")]
+        if gone:
+            words += [("gone", f"sgd {number - 1}" if number else "sgd")]
+        words += (stage(f"sgd {number}", f"train {number}", steps) + CHECK * 9) * 2
+    guest = tell(words)
+    assert guest.samples == [16] * (5 + 6 * steps)
+    assert guest.named("validate") == 7
+    assert all(seconds(row)["input"] == 1 for row in guest.rows)
+
+
+def test_an_optimizer_inside_the_loop_of_another_ends_no_step(tell):
+    """Such as that of an inner loop, made anew in each step."""
+    outer = [*FETCH, *TRAIN, ("begin", "optimizer"), ("stepped", "outer")]
+    inner = [("made", "inner")] + [*TRAIN, ("begin", "optimizer"), ("stepped", "inner")] * 5
+    assert tell(outer * 3, (FETCH + inner + TRAIN + outer[-2:]) * 6).samples == [16] * 9
+
+
+def test_a_new_loader_feeds_training_where_its_batch_is_trained_on_at_once(tell):
+    epochs = [stage("sgd", f"train {number}") + CHECK * 20 for number in range(4)]
+    guest = tell(*epochs)
+    assert guest.samples == [16] * 20 and guest.named("validate") == 4
+    assert all(seconds(row)["input"] == 1 for row in guest.rows)
+
+
+def test_accumulation_goes_on_with_a_new_loader(tell):
+    some = [stage("sgd", "a", 1), [("fetch", "a"), ("fetched", 16), *TRAIN]]
+    guest = tell(*some, stage("sgd", "b", 3))
+    assert guest.samples == [16, 32, 16, 16] and guest.named("validate") == 0
+
+
+def test_parts_of_one_batch_add_up_to_it(tell):
+    part = [("forward", 4, True), *TRAIN[1:]]
+    assert tell(*[FETCH + part * 4 + STEP] * 4).samples == [16] * 4
+    assert tell(*[FETCH + part * 5 + STEP] * 4).samples == [16] * 4
+    assert tell(*[FETCH + part * 3 + STEP] * 4).samples == [12] * 4
+
+
+def test_without_a_loader_networks_that_see_the_same_count_once(tell):
+    actor, critic = (
+        [("forward", 16, True, False, who), ("forwarded",)] for who in ("actor", "critic")
+    )
+    back = [("backward",), ("end",)]
+    assert tell(*[actor + critic + back + STEP] * 4).samples == [16] * 4
+    twice = [*critic, *back, ("begin", "optimizer"), ("stepped", "q"), *critic, *actor, *back]
+    assert tell(*[twice + STEP] * 6).samples == [16] * 6
+
+
+def test_a_validation_without_no_grad_is_known_by_a_model_that_evaluates(tell):
+    check = [("fetch", "test"), ("fetched", 50), ("unsure", 50, False, 1), ("forwarded",)]
+    epoch = [FETCH + TRAIN + STEP] * 5
+    guest = tell(*epoch, check * 3, [("fetch", "test"), ("exhausted",)], *epoch)
+    assert guest.samples == [16] * 10 and guest.named("validate") == 1
+    full = [("unsure", 16, False, 1), ("forwarded",)]
+    guest = tell(*[TRAIN + STEP + full] * 5)
+    assert guest.samples == [16] * 5 and guest.named("validate") == 5
+
+
+@pytest.mark.parametrize("fetch", [FETCH, []])
+def test_a_model_that_evaluates_and_learns_is_trained(tell, fetch):
+    train = [("unsure", 16, False, 1), *TRAIN[1:]]
+    guest = tell(*[fetch + train + STEP] * 5)
+    assert guest.samples == [16] * 5 and guest.named("validate") == 0
+    assert all(seconds(row)["forward"] == 2 for row in guest.rows)
+    closure = [("begin", "optimizer"), *train * 4, ("stepped", "lbfgs")]
+    assert tell(*[closure] * 4).samples == [16] * 4
+
+
+def test_several_teachers_belong_to_the_step_too(tell):
+    teacher = [("forward", 16, False), ("forwarded",)]
+    guest = tell(*[FETCH + teacher * 4 + TRAIN + STEP] * 5)
+    assert guest.samples == [16] * 5 and guest.named("validate") == 0
+
+
+def test_a_batch_that_was_only_looked_at_belongs_to_the_building(tell):
+    peek = [("fetch", "train"), ("exhausted",), *FETCH]
+    guest = tell(peek, SAVE, peek[:2], *[FETCH + TRAIN + STEP] * 3)
+    assert guest.samples == [16] * 3
+    (built,) = [end for name, _, end in guest.spans if name == "build"]
+    (saved,) = [start for name, start, _ in guest.spans if name == "checkpoint"]
+    assert built == saved
+    guest = tell(peek, peek[:2], *[FETCH + TRAIN + STEP] * 3)
+    assert guest.samples == [16] * 3
+    assert len(guest.rows[0][1]) == 1 + len(FETCH + TRAIN + STEP)
+
+
 def test_steps_of_which_nothing_else_is_seen_are_steps(tell):
     assert tell(STEP * 3).samples == [0, 0, 0]

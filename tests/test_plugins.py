@@ -174,6 +174,14 @@ def test_a_strangers_part_is_loaded_like_ours(registered):
             "did you mean 'vit-h14'?",
         ),
         (
+            "workloads",
+            "vit",
+            "tensorflow",
+            "no workload named 'vit' for framework 'tensorflow'; "
+            "there are: mnist-cnn, resnet152v2, resnet50v2",
+            "frameworks that have it: jax, torch",
+        ),
+        (
             "frameworks",
             "zzz",
             "",
@@ -185,7 +193,7 @@ def test_a_strangers_part_is_loaded_like_ours(registered):
             "mlp",
             "fake",
             "no workload named 'mlp' for framework 'fake'; there are none",
-            "",
+            "frameworks that have it: torch",
         ),
     ],
 )

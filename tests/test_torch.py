@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from scalewise import collect
-from scalewise.errors import SpecError
+from scalewise.errors import ScalewiseError, SpecError
 from scalewise.face import run as run_study
 from scalewise.frameworks.torch import Torch
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
@@ -256,5 +256,5 @@ def test_what_an_older_pytorch_has_not_is_refused_before_any_rank_starts(
     monkeypatch.setattr("scalewise.frameworks.version", lambda name: installed)
     usual = {"workload": "gpt", "data": "tokens:100x16", "batch": 8, "steps": 5, "topology": "1x1"}
     run = RunSpec.from_dict({**usual, **changes})
-    with pytest.raises(SpecError, match=said):
+    with pytest.raises(ScalewiseError, match=said):
         Torch().check(run)

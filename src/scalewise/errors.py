@@ -3,7 +3,7 @@
 ScalewiseError
 ├── SpecError        the request is wrong            -> fix the study file
 ├── PluginError      a named part cannot be loaded   -> install it, or fix its name
-│   └── NoEngine     an engine is not installed      -> install it, or name its Python
+│   └── NoEngine     an engine is not there or unfit -> install it, or name its Python
 ├── LaunchError      the job could not be started    -> the launcher says why
 │   └── RunFailed    a run started and did not end   -> its cause, rank and host are named
 ├── RecordError      a file cannot be read, written  -> free the disk, or run it again
@@ -30,7 +30,7 @@ class PluginError(ScalewiseError, LookupError):
 
 
 class NoEngine(PluginError):
-    """An engine is not installed; runs of other engines may go on."""
+    """An engine is not installed, or too old, or not whole; runs of other engines may go on."""
 
 
 class LaunchError(ScalewiseError, RuntimeError):

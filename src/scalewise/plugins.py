@@ -51,9 +51,16 @@ def find(kind: Kind, name: str, *, framework: str = "") -> EntryPoint:
         there = f"there are: {', '.join(parts)}" if parts else "there are none"
         raise PluginError(
             f"no {ONE_OF[kind]} named {name!r}{owner}; {there}",
-            hint=nearest(name, parts),
+            hint=nearest(name, parts) or _elsewhere(kind, name),
         )
     return parts[name]
+
+
+def _elsewhere(kind: Kind, name: str) -> str:
+    """Return a hint that names the frameworks that have such a part, or nothing."""
+    known = (full.partition(".") for full in available(kind))
+    owners = [framework for framework, _, short in known if short == name]
+    return f"frameworks that have it: {', '.join(owners)}" if owners else ""
 
 
 def corner(kind: Kind, framework: str) -> dict[str, EntryPoint]:

@@ -137,6 +137,18 @@ def plain(world: int) -> Truth:
     return run(world, batches(640, 32) * 2, epochs=2, distributed=False)
 
 
+def stages(world: int) -> Truth:
+    return run(
+        world,
+        batches(640, 32) * 4,
+        epochs=4,
+        validations=4,
+        optimizers=((40, 40),) * world,
+        distributed=False,
+        phases=LOADED | {"validate"},
+    )
+
+
 def ddp(world: int, *, everyone: bool = True) -> Truth:
     return run(
         world,
@@ -388,6 +400,7 @@ def transformers(world: int) -> Truth:
 
 SCRIPTS = (
     Script(path="plain.py", truth=plain),
+    Script(path="stages.py", truth=stages),
     Script(path="ddp.py", truth=ddp),
     Script(path="wrapped.py", truth=wrapped),
     Script(

@@ -80,8 +80,21 @@ def release(version: str) -> tuple[int, ...]:
     return tuple(int(each) for each in found.groups() if each) if found else ()
 
 
+def refuse_older(engine: str, there: str, least: tuple[int, ...], *, hint: str) -> None:
+    """Refuse an engine that came before what we need of it; runs of other engines may go on."""
+    if release(there) < least:
+        raise NoEngine(
+            f"training needs {engine} {'.'.join(map(str, least))}, and {there} is installed",
+            hint=hint,
+        )
+
+
 class Session(Protocol):
-    """A training in progress, seen from one rank."""
+    """A training in progress, seen from one rank.
+
+    What has an answer here is for engines that keep no checkpoints, which refuse runs that ask for
+    them, or that do not tell.
+    """
 
     outline: Outline
 
@@ -111,31 +124,31 @@ class Session(Protocol):
 
     def held(self) -> Mapping[str, int] | None:
         """Return the bytes that this rank holds of the model's state, by kind."""
-        ...
+        return None
 
     def store(self, folder: Path) -> str:
         """Begin to write a checkpoint into a folder of them; return what was wrong before."""
-        ...
+        return ""
 
     def stored(self) -> str:
         """Wait until the last checkpoint is whole; return what was wrong with it, if anything."""
-        ...
+        return ""
 
     def restore(self, folder: Path) -> int:
         """Go on from the newest checkpoint in a folder; return how many steps are done."""
-        ...
+        return 0
 
     def exchanged(self) -> Mapping[str, Any]:
         """Return what was seen of the exchange of gradients, each by its name in the record."""
-        ...
+        return {}
 
     def traffic(self) -> Mapping[str, Any] | None:
         """Return what this rank exchanged in one step, and in which step that was counted."""
-        ...
+        return None
 
     def largest(self, numbers: Sequence[int]) -> list[int]:
-        """Return the largest of each number over all ranks."""
-        ...
+        """Return the largest of each number over all ranks: only checkpoints ask for it."""
+        return list(numbers)
 
     def save(self, path: Path) -> None:
         """Write the model's weights, as the serial model would name them."""

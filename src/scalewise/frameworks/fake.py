@@ -26,7 +26,7 @@ from typing import Any
 
 from scalewise.checks import refuse_unknown
 from scalewise.errors import SpecError
-from scalewise.frameworks import Outline, Quality, too_few
+from scalewise.frameworks import Outline, Quality, Session, too_few
 from scalewise.frameworks.meter import Meter, write_node
 from scalewise.probe import Laps, Probe
 from scalewise.spec import Parallelism, RunSpec, Topology
@@ -231,7 +231,7 @@ class Fake:
             self._meters = []
 
 
-class FakeSession:
+class FakeSession(Session):
     """One simulated rank."""
 
     def __init__(self, spec: RunSpec, law: Law, clock: SimulatedClock, rank: int) -> None:
@@ -310,30 +310,8 @@ class FakeSession:
         self._clock.time += self._law.validate / self._world
         return None
 
-    def held(self) -> None:
-        return None
-
-    def exchanged(self) -> dict[str, Any]:
-        return {}
-
-    def traffic(self) -> None:
-        return None
-
     def memory(self) -> int:
         return int(self._law.memory)
-
-    def store(self, folder: Path) -> str:
-        return ""
-
-    def stored(self) -> str:
-        return ""
-
-    def restore(self, folder: Path) -> int:
-        return 0
-
-    def largest(self, numbers: Sequence[int]) -> list[int]:
-        """Return what one rank says: all are played by this process."""
-        return list(numbers)
 
     def save(self, path: Path) -> None:
         """A simulated machine has no weights."""

@@ -11,6 +11,8 @@ from scalewise.spec import Remainder, RunSpec
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 """The numbers of some samples."""
+NOBODY = -1
+"""The number, and the label, of a place in a batch that no sample takes."""
 
 
 class Shards:
@@ -103,6 +105,15 @@ def checks(size: int, batch: int, replica: int, replicas: int) -> tuple[list[int
     counts = [min(batch, max(0, len(mine) - start)) for start in range(0, longest, batch)]
     batches = [mine[n * batch :][:count] for n, count in enumerate(counts)]
     return counts, [np.pad(each, (0, batch - len(each))) for each in batches]
+
+
+def filled(indices: Indices, count: int, batch: int) -> Indices:
+    """Return as many numbers as a batch has places: ``NOBODY`` where no sample is left.
+
+    >>> filled(np.array([7, 3]), 2, 4).tolist()
+    [7, 3, -1, -1]
+    """
+    return np.pad(indices[:count], (0, batch - count), constant_values=NOBODY)
 
 
 def steps_of(spec: RunSpec, size: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
 from scalewise.errors import SpecError
+from scalewise.spec import RunSpec
 
 PORTS = (20000, 20000)
 """The first port that a job may choose, and how many there are."""
@@ -67,6 +68,18 @@ def find_place(env: Mapping[str, str]) -> Place | None:
             rank, world = _number(env, each.rank), _number(env, each.world)
             return Place(rank, world, _number(env, each.local, rank % world), name)
     return None
+
+
+def own_rank(spec: RunSpec, env: Mapping[str, str]) -> int:
+    """Return the rank that this process plays; refuse where not all ranks were started."""
+    place = find_place(env)
+    if place is None or place.world != spec.ranks:
+        there = f"{place.started} started {place.world}" if place else "nobody started them"
+        raise SpecError(
+            f"{spec.topology} needs {spec.ranks} ranks, and {there}",
+            hint="`scalewise plan` shows the command that starts each",
+        )
+    return place.rank
 
 
 def take_place(env: MutableMapping[str, str]) -> Place | None:

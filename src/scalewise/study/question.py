@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise import plugins
-from scalewise.errors import NoEngine, SpecError
+from scalewise.errors import LaunchError, NoEngine, SpecError
 from scalewise.launch.engines import Engines
 from scalewise.launch.program import digest, program, trained_with
 from scalewise.spec import RunSpec, StudySpec, Topology
@@ -92,8 +92,8 @@ def settled(study: StudySpec) -> StudySpec:
 def check(runs: Sequence[RunSpec], pythons: Mapping[str, str]) -> dict[RunSpec, str]:
     """Refuse runs that cannot work, before any rank starts.
 
-    Return those whose engine is not installed, each with a sentence; where that is the engine
-    of every run, it is refused too.
+    Return those whose engine is not there or unfit, each with a sentence; where that is the
+    engine of every run, it is refused too.
     """
     for run in runs:
         plugins.find("frameworks", run.framework)
@@ -136,6 +136,12 @@ def _asked(runs: Sequence[RunSpec], framework: str, engines: Engines) -> list[An
             answers: list[Any] = engines.ask(framework, "check", file.name)
         except NoEngine as why:
             return [{"problem": str(why), "hint": why.hint, "absent": True}] * len(runs)
+        except LaunchError as why:
+            if framework not in engines.named:
+                raise
+            broken = f"framework {framework!r} has a Python that does not answer: {why}"
+            hint = f'name another: [engines] {framework} = "…"'
+            return [{"problem": broken, "hint": hint, "absent": True}] * len(runs)
     return answers
 
 

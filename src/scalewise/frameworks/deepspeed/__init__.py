@@ -5,15 +5,13 @@ file imports neither torch nor it: a run can be checked without them.
 """
 
 import json
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
 
 from scalewise.errors import SpecError
-from scalewise.frameworks import Session, installed, release
+from scalewise.frameworks import Session, installed, refuse_older
 from scalewise.frameworks.deepspeed.config import config, stage_of
-from scalewise.frameworks.torch import Torch, refuse_start, refuse_unfit
-from scalewise.probe import HostClock, Probe
+from scalewise.frameworks.torch import OverTorch, refuse_start, refuse_unfit
+from scalewise.probe import Probe
 from scalewise.record.write import write_text
 from scalewise.spec import RunSpec
 
@@ -22,48 +20,25 @@ OLDEST = (0, 19)
 FILE = "deepspeed.json"
 
 
-class Deepspeed:
+class Deepspeed(OverTorch):
     """Trains PyTorch's workloads with DeepSpeed's engine, one process per device."""
 
-    def __init__(self) -> None:
-        self._torch = Torch()
+    package = "deepspeed"
 
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""
-        _refuse_older(installed("deepspeed", extra="deepspeed"))
+        there = installed("deepspeed", extra="deepspeed")
+        refuse_older("DeepSpeed", there, OLDEST, hint="pip install --upgrade deepspeed")
         refuse_start(spec)
         _refuse_unknown(spec)
         refuse_unfit(spec)
         config(spec)
 
-    def ranks(self, spec: RunSpec) -> Sequence[int]:
-        """This process is one rank, and its starter told which."""
-        return self._torch.ranks(spec)
-
-    def clock(self, spec: RunSpec) -> HostClock:
-        """The host's clock; the session changes to the device's where there is one."""
-        return self._torch.clock(spec)
-
-    def facts(self) -> dict[str, Any]:
-        """Return DeepSpeed's version, and what PyTorch sees of this machine."""
-        version = installed("deepspeed", extra="deepspeed")
-        facts = self._torch.facts()
-        return {**facts, "name": "deepspeed", "version": version, "torch": facts["version"]}
-
     def session(self, spec: RunSpec, rank: int, probe: Probe) -> AbstractContextManager[Session]:
         """Set up a training on this rank's device, and leave what DeepSpeed is told to read."""
         if rank == 0:
             write_text(probe.folder / FILE, json.dumps(config(spec), indent=1) + "\n")
-        return self._torch.session(spec, rank, probe)
-
-
-def _refuse_older(version: str) -> None:
-    if release(version) < OLDEST:
-        least = ".".join(map(str, OLDEST))
-        raise SpecError(
-            f"training needs DeepSpeed {least}, and {version} is installed",
-            hint=f"pip install 'deepspeed>={least}'",
-        )
+        return super().session(spec, rank, probe)
 
 
 def _refuse_unknown(spec: RunSpec) -> None:

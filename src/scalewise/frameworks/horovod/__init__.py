@@ -11,13 +11,12 @@ from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
-from typing import Any
 
 from scalewise.errors import NoEngine, SpecError
-from scalewise.frameworks import Session, installed, release
+from scalewise.frameworks import Session, installed, refuse_older
 from scalewise.frameworks.horovod.unfit import refuse_adasum, refuse_elastic
-from scalewise.frameworks.torch import Torch, refuse_start, refuse_unfit
-from scalewise.probe import HostClock, Probe
+from scalewise.frameworks.torch import OverTorch, refuse_start, refuse_unfit
+from scalewise.probe import Probe
 from scalewise.spec import RunSpec
 
 OLDEST = (0, 28)
@@ -28,15 +27,16 @@ EXTENSION = "mpi_lib*.so"
 """What Horovod compiles for PyTorch, where it is built with it."""
 
 
-class Horovod:
+class Horovod(OverTorch):
     """Trains PyTorch's workloads with Horovod's optimizer, one process per device."""
 
-    def __init__(self) -> None:
-        self._torch = Torch()
+    package = "horovod"
 
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""
-        _refuse_older(installed("horovod", extra="horovod"))
+        there = installed("horovod", extra="horovod")
+        mended = "make horovod, in a checkout of scalewise, builds one"
+        refuse_older("Horovod", there, OLDEST, hint=mended)
         _refuse_unbuilt()
         refuse_start(spec, STARTS)
         _refuse_unstarted(spec)
@@ -51,17 +51,7 @@ class Horovod:
         """This process is one rank, and its starter told which."""
         if is_elastic(spec):  # Each is alone on a machine, for Horovod, and all are on this one.
             os.environ["LOCAL_RANK"] = os.environ["RANK"]
-        return self._torch.ranks(spec)
-
-    def clock(self, spec: RunSpec) -> HostClock:
-        """The host's clock; the session changes to the device's where there is one."""
-        return self._torch.clock(spec)
-
-    def facts(self) -> dict[str, Any]:
-        """Return Horovod's version, and what PyTorch sees of this machine."""
-        version = installed("horovod", extra="horovod")
-        facts = self._torch.facts()
-        return {**facts, "name": "horovod", "version": version, "torch": facts["version"]}
+        return super().ranks(spec)
 
     def session(self, spec: RunSpec, rank: int, probe: Probe) -> AbstractContextManager[Session]:
         """Set up a training on this rank's device."""
@@ -69,21 +59,12 @@ class Horovod:
             from scalewise.frameworks.horovod.elastic import session
 
             return session(spec, rank, probe)
-        return self._torch.session(spec, rank, probe)
+        return super().session(spec, rank, probe)
 
 
 def is_elastic(spec: RunSpec) -> bool:
     """Say whether a run may lose ranks."""
     return spec.options.get("min_np") is not None and spec.topology.world > 1
-
-
-def _refuse_older(version: str) -> None:
-    if release(version) < OLDEST:
-        least = ".".join(map(str, OLDEST))
-        raise SpecError(
-            f"training needs Horovod {least}, and {version} is installed",
-            hint="make horovod, in a checkout of scalewise, builds one",
-        )
 
 
 def _refuse_unbuilt() -> None:
@@ -102,7 +83,7 @@ def _refuse_unstarted(spec: RunSpec) -> None:
     """Refuse a run whose ranks nobody can start: one alone needs no starter."""
     beside = Path(sys.executable).with_name("horovodrun")
     if spec.topology.world > 1 and spec.started_by == "horovodrun" and not which(beside):
-        raise SpecError(
+        raise NoEngine(
             f"there is no horovodrun beside {sys.executable}",
             hint='write start = "plain", which does without, or name another Python: '
             '[engines] horovod = "envs/horovod/bin/python"',

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from scalewise import plugins
-from scalewise.errors import PluginError, ScalewiseError, SpecError
-from scalewise.frameworks import Session, installed, release, too_few
+from scalewise.errors import NoEngine, ScalewiseError, SpecError
+from scalewise.frameworks import Session, installed, refuse_older, too_few
 from scalewise.frameworks.options import check_options, options_for
-from scalewise.frameworks.place import find_place
+from scalewise.frameworks.place import own_rank
 from scalewise.frameworks.source import Source
 from scalewise.probe import HostClock, Probe
 from scalewise.spec import Parallelism, RunSpec
@@ -49,7 +49,8 @@ class Jax:
 
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""
-        _refuse_older(installed("jax", extra="jax"))
+        there = installed("jax", extra="jax")
+        refuse_older("JAX", there, OLDEST, hint="pip install --upgrade jax")
         installed("jaxlib", extra="jax")
         for field, allowed in ONLY.items():
             if getattr(spec, field) not in allowed:
@@ -84,14 +85,7 @@ class Jax:
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         """This process is one rank, and its starter told which."""
-        place = find_place(os.environ)
-        if place is None or place.world != spec.ranks:
-            there = f"{place.started} started {place.world}" if place else "nobody started them"
-            raise SpecError(
-                f"{spec.topology} needs {spec.ranks} processes of JAX, and {there}",
-                hint="`scalewise plan` shows the command that starts each",
-            )
-        return [place.rank]
+        return [own_rank(spec, os.environ)]
 
     def clock(self, spec: RunSpec) -> HostClock:
         """The host's clock; the session changes to one that knows when devices are done."""
@@ -148,7 +142,7 @@ def _check_options(spec: RunSpec) -> None:
     except ScalewiseError:
         raise
     except Exception as broken:  # JAX says in words of its own that it does not fit its jaxlib.
-        raise PluginError(
+        raise NoEngine(
             f"JAX is installed and cannot be imported: {broken}",
             hint="pip install --upgrade jax jaxlib",
         ) from broken
@@ -161,12 +155,3 @@ def _refused(spec: RunSpec, field: str) -> SpecError:
     others = [repr(each) for each in ONLY[field] if each is not None and field != "parallelism"]
     usual = f", or write {field} = {others[0]}" if len(others) > 1 and field != "compile" else ""
     return SpecError(f"{why}: {field} = {said!r}", hint=f"leave {field} out{usual}")
-
-
-def _refuse_older(found: str) -> None:
-    """Refuse a JAX that came before what we need of it."""
-    if release(found) < OLDEST:
-        raise SpecError(
-            f"training needs JAX {'.'.join(map(str, OLDEST))}, and {found} is installed",
-            hint="pip install --upgrade jax",
-        )

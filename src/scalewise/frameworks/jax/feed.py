@@ -6,11 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scalewise.frameworks.arrays import Labelled
-from scalewise.frameworks.order import Indices, Shards, checks
+from scalewise.frameworks.order import NOBODY, Indices, Shards, checks, filled
 from scalewise.spec import RunSpec
-
-NOBODY = -1
-"""The label of a place in a batch that no sample takes."""
 
 Numbers = np.ndarray[Any, Any]
 
@@ -73,15 +70,6 @@ def validation(data: Labelled, spec: RunSpec, replicas: Sequence[int]) -> Iterat
     for number in range(len(every[0][0])):
         rows = [filled(batches[number], counts[number], spec.batch) for counts, batches in every]
         yield gathered(data, np.array(rows).reshape(1, -1))
-
-
-def filled(indices: Indices, count: int, batch: int) -> Indices:
-    """Return as many numbers as a batch has places, those that no sample takes below 0.
-
-    >>> filled(np.array([7, 3]), 2, 4).tolist()
-    [7, 3, -1, -1]
-    """
-    return np.pad(indices[:count], (0, batch - count), constant_values=NOBODY)
 
 
 def gathered(data: Labelled, indices: Indices) -> Batch:

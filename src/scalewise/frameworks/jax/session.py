@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from scalewise.frameworks import Outline, Quality
+from scalewise.frameworks import Outline, Quality, Session
 from scalewise.frameworks.arrays import Arrays, read
 from scalewise.frameworks.jax import build, device
 from scalewise.frameworks.jax.clock import ReadyClock
@@ -53,7 +53,7 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["JaxSession"]:
         device.leave(spec)
 
 
-class JaxSession:
+class JaxSession(Session):
     """Steps of one process, on all devices that it has."""
 
     def __init__(
@@ -167,29 +167,6 @@ class JaxSession:
             "parameters": _bytes(self._state.weights),
             "optimizer": _bytes(self._state.kept),
         }
-
-    def store(self, folder: Path) -> str:
-        """Checkpoints are refused before."""
-        return ""
-
-    def stored(self) -> str:
-        """Checkpoints are refused before."""
-        return ""
-
-    def restore(self, folder: Path) -> int:
-        """Begin at the beginning: checkpoints are refused before."""
-        return 0
-
-    def exchanged(self) -> dict[str, Any]:
-        """Say nothing: what XLA exchanges lies inside the step."""
-        return {}
-
-    def traffic(self) -> None:
-        """Say nothing: what XLA exchanges lies inside the step."""
-
-    def largest(self, numbers: Sequence[int]) -> list[int]:
-        """Return the numbers: only checkpoints ask for those of all."""
-        return list(numbers)
 
     def weights(self) -> dict[str, Any]:
         """Return the weights, under the names that the same model has in PyTorch."""

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from scalewise.frameworks.arrays import Look
-from scalewise.frameworks.jax.feed import NOBODY
 from scalewise.frameworks.jax.models import Model
 from scalewise.frameworks.jax.optimizers import Optimizer, optimizer
+from scalewise.frameworks.order import NOBODY
 from scalewise.spec import RunSpec
 
 

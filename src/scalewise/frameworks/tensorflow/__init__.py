@@ -11,9 +11,9 @@ from typing import Any
 
 from scalewise import plugins
 from scalewise.errors import SpecError
-from scalewise.frameworks import Session, installed, release, too_few
+from scalewise.frameworks import Session, installed, refuse_older, too_few
 from scalewise.frameworks.options import check_options
-from scalewise.frameworks.place import find_place
+from scalewise.frameworks.place import own_rank
 from scalewise.frameworks.source import Source
 from scalewise.probe import HostClock, Probe
 from scalewise.spec import Parallelism, RunSpec
@@ -35,7 +35,9 @@ class TensorFlow:
 
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""
-        _refuse_older()
+        refuse_older("TensorFlow", _version(), OLDEST, hint="pip install --upgrade tensorflow")
+        keras = installed("keras", extra="tensorflow")
+        refuse_older("Keras", keras, (3,), hint="pip install --upgrade keras")
         refuse_cluster(os.environ)
         refuse_cluster(spec.env)
         _refuse_start(spec)
@@ -46,14 +48,7 @@ class TensorFlow:
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         """This process is one rank, and its starter told which."""
         refuse_cluster(os.environ)
-        place = find_place(os.environ)
-        if place is None or place.world != spec.ranks:
-            there = f"{place.started} started {place.world}" if place else "nobody started them"
-            raise SpecError(
-                f"{spec.topology} with {spec.strategy} needs {spec.ranks} processes, and {there}",
-                hint="`scalewise plan` shows the command that starts each",
-            )
-        return [place.rank]
+        return [own_rank(spec, os.environ)]
 
     def clock(self, spec: RunSpec) -> HostClock:
         """The host's clock: a step ends when its loss is there."""
@@ -112,20 +107,6 @@ def _version() -> str:
         except PackageNotFoundError:
             continue
     return installed(PACKAGES[0], extra="tensorflow")
-
-
-def _refuse_older() -> None:
-    there = _version()
-    if release(there) < OLDEST:
-        raise SpecError(
-            f"training needs TensorFlow {'.'.join(map(str, OLDEST))}, and {there} is installed",
-            hint="pip install --upgrade tensorflow",
-        )
-    keras = installed("keras", extra="tensorflow")
-    if release(keras) < (3,):
-        raise SpecError(
-            f"training needs Keras 3, and {keras} is installed", hint="pip install --upgrade keras"
-        )
 
 
 def _refuse_start(spec: RunSpec) -> None:

@@ -1,7 +1,7 @@
 """A training with TensorFlow, seen from one process: data, model, steps."""
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from scalewise.errors import SpecError
-from scalewise.frameworks import Outline, Quality
+from scalewise.frameworks import Outline, Quality, Session
 from scalewise.frameworks.arrays import Arrays, read
 from scalewise.frameworks.learning import Rates
 from scalewise.frameworks.options import options_for
@@ -92,7 +92,7 @@ def build(spec: RunSpec, data: Arrays) -> Any:
         ) from bad
 
 
-class TensorFlowSession:
+class TensorFlowSession(Session):
     """Steps on the replicas of one process."""
 
     def __init__(
@@ -237,30 +237,6 @@ class TensorFlowSession:
     def memory(self) -> int | None:
         """Return the peak bytes this process has held, for all its devices."""
         return devices.peak_memory(self._names)
-
-    def held(self) -> None:
-        """Say nothing: TensorFlow does not tell."""
-
-    def exchanged(self) -> dict[str, Any]:
-        """Say nothing: the exchange is inside the step."""
-        return {}
-
-    def traffic(self) -> None:
-        """Say nothing: the exchange is inside the step."""
-
-    def largest(self, numbers: Sequence[int]) -> list[int]:
-        """Return the largest of each number over all ranks."""
-        return [int(each) for each in self._everyone.gather(np.array(numbers)).max(axis=0)]
-
-    def store(self, folder: Path) -> str:
-        """Keep nothing: a run that asks for checkpoints is refused."""
-        return ""
-
-    def stored(self) -> str:
-        return ""
-
-    def restore(self, folder: Path) -> int:
-        return 0
 
     def save(self, path: Path) -> None:
         """Write the weights once, in Keras's own format."""

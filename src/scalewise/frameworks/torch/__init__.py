@@ -4,13 +4,13 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from scalewise import plugins
 from scalewise.errors import SpecError
-from scalewise.frameworks import Session, installed, release, too_few
+from scalewise.frameworks import Session, installed, refuse_older, release, too_few
 from scalewise.frameworks.options import check_options, options_for
-from scalewise.frameworks.place import find_place
+from scalewise.frameworks.place import own_rank
 from scalewise.frameworks.source import Source
 from scalewise.probe import HostClock, Probe
 from scalewise.record import checkpoints
@@ -44,14 +44,7 @@ class Torch:
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         """This process is one rank, and its starter told which."""
-        place = find_place(os.environ)
-        if place is None or place.world != spec.topology.world:
-            there = f"{place.started} started {place.world}" if place else "nobody started them"
-            raise SpecError(
-                f"{spec.topology} needs {spec.topology.world} ranks, and {there}",
-                hint="`scalewise plan` shows the command that starts each",
-            )
-        return [place.rank]
+        return [own_rank(spec, os.environ)]
 
     def clock(self, spec: RunSpec) -> HostClock:
         """The host's clock; the session changes to the device's where there is one."""
@@ -68,6 +61,18 @@ class Torch:
         from scalewise.frameworks.torch.session import session
 
         return session(spec, rank, probe)
+
+
+class OverTorch(Torch):
+    """Trains PyTorch's workloads by the engine of another package."""
+
+    package: ClassVar[str]
+
+    def facts(self) -> dict[str, Any]:
+        """Return the package's version, and what PyTorch sees of this machine."""
+        version = installed(self.package, extra=self.package)
+        facts = super().facts()
+        return {**facts, "name": self.package, "version": version, "torch": facts["version"]}
 
 
 def refuse_start(spec: RunSpec, starts: Sequence[str] = STARTS) -> None:
@@ -124,9 +129,10 @@ def workload(spec: RunSpec) -> Callable[..., Any]:
 
 
 def _refuse_older(spec: RunSpec, installed: str) -> None:
-    """Refuse what a run wants of a PyTorch that came before it."""
+    """Refuse a PyTorch that we do not train with, and what a run wants of a later one."""
+    mended = "pip install --upgrade torch"
+    refuse_older("PyTorch", installed, OLDEST, hint=mended)
     wanted = {
-        "training": OLDEST,
         'recompute = "selective"': (2, 5) if spec.recompute == "selective" else OLDEST,
         "clip": (2, 6) if spec.clip else OLDEST,
         f"strategy = {spec.strategy!r}": (2, 7) if spec.strategy in ("fsdp", "hsdp") else OLDEST,
@@ -136,5 +142,5 @@ def _refuse_older(spec: RunSpec, installed: str) -> None:
         if there < least:
             raise SpecError(
                 f"{what} needs PyTorch {'.'.join(map(str, least))}, and {installed} is installed",
-                hint="pip install --upgrade torch",
+                hint=mended,
             )

@@ -6,6 +6,7 @@ quick                   those of them that every step passes, as lean as can be
 discovery               finds the model of a plain loop, and its batch
 tape                    keeps what the hooks tell, until many steps are understood at once
 observer                makes optimizer steps, phases and samples of it
+samples                 counts what a step is trained on
 facts                   notes what silently ruins scaling
 digests, frames, calls  what facts knows of batches and weights, of names, of calls of PyTorch
 trace                   looks at a few steps with PyTorch's own profiler, where asked to

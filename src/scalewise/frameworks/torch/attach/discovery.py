@@ -162,8 +162,10 @@ class Discovery:
     ) -> None:
         self._begin, self._end, self._around = begin, end, around
         self._handles: list[Any] = []
-        self._inside: list[nn.Module] = []
+        self._inside: list[tuple[nn.Module, bool]] = []
+        """The outermost model that is being called, and whether we tell of it."""
         self._models: set[int] = set()
+        self._alive: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._kinds: set[type] = set()
         self._wrapped: set[type] = set()
         self._enough = False
@@ -176,6 +178,7 @@ class Discovery:
 
     def install(self) -> None:
         """Look at every module from here on."""
+        self._inside, self._enough = [], False
         self._handles = [
             register_module_forward_pre_hook(self._enters),
             register_module_forward_hook(self._leaves, always_call=True),
@@ -186,6 +189,11 @@ class Discovery:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+    def knows(self, parameters: list[torch.Tensor]) -> bool:
+        """Say whether all of these belong to models that were found."""
+        known = {id(each) for model in self._alive for each in model.parameters()}
+        return all(id(each) in known for each in parameters)
 
     def know(self, model: nn.Module) -> None:
         """Take this model as found: it is about to be compiled in place."""
@@ -206,15 +214,17 @@ class Discovery:
         if torch.compiler.is_compiling():
             return
         if not self._inside and not private.in_backward() and self._learns(module):
-            self._inside.append(module)
+            known = id(module) in self._models and type(module) in self._wrapped
+            ours = not known and not isinstance(module, WRAPPERS)
+            self._inside.append((module, ours))
             self._found(module)
-            if not isinstance(module, WRAPPERS):
+            if ours:
                 self._begin((module, *words), {})
 
     def _leaves(self, module: nn.Module, words: Any, answer: Any) -> None:
-        if self._inside and self._inside[-1] is module:
-            self._inside.pop()
-            if not isinstance(module, WRAPPERS):
+        if self._inside and self._inside[-1][0] is module:
+            _, ours = self._inside.pop()
+            if ours:
                 self._end()
             if self._enough and not self._inside:
                 self.settle()
@@ -222,6 +232,7 @@ class Discovery:
     def _found(self, model: nn.Module) -> None:
         if id(model) not in self._models:
             self._models.add(id(model))
+            self._alive.add(model)
             self._kinds.add(type(model))
             when_gone(model, self._models.discard, id(model))
 

@@ -42,6 +42,8 @@ from scalewise.frameworks.torch.waits import Patch, wrap_wait
 from scalewise.probe import guest as guests
 from scalewise.probe.guest import Guest, Place
 
+FOUND = 2
+"""Steps in which every module is looked at, to find the models that are trained."""
 KNOWN = 10
 """Steps after which a loader's batch is not looked into, if the model's input tells enough."""
 
@@ -113,6 +115,9 @@ class Hooks:
         self._saves = 0
         self._waits = 0
         self._attempting: Any = None
+        self._making: Any = None
+        self._found_by = FOUND
+        """The step by which the models that are trained are known."""
         self._patches: list[Patch] = []
         self._handles: list[Any] = []
         self._meeting = 0.0
@@ -134,7 +139,7 @@ class Hooks:
         for owner, name in private.buffer_exchange():
             self._wrap(owner, name, self._exchange, self._exchanged)
         self._wrap(torch.optim.Optimizer, "zero_grad", self._zero, None)
-        self._wrap(torch.optim.Optimizer, "__init__", self._new_optimizer, None)
+        self._wrap(torch.optim.Optimizer, "__init__", self._make_optimizer, self._made_optimizer)
         scaler = torch.amp.GradScaler
         self._wrap(scaler, "step", self._attempt, self._attempted)
         self.wrap_saving(torch, "save")
@@ -246,6 +251,7 @@ class Hooks:
         self.begins()
         model, training = words[0], is_grad_enabled()
         known = id(model) == self.model or not training
+        unsure = training and not model.training and not self.observer.lenient
         if not known:
             self._meet_model(model)
         samples, sample = batch_of(words[1:])
@@ -255,7 +261,10 @@ class Hooks:
             samples = 1
         self.told_batch = samples is not None
         syncing = training and self.replicated and model.require_backward_grad_sync
-        self.note(("forward", samples, training, syncing))
+        if unsure:
+            self.note(("unsure", samples, syncing, id(model)))
+        else:
+            self.note(("forward", samples, training, syncing, id(model)))
         if not known:
             self._wonder(model, samples, sample)
 
@@ -374,9 +383,24 @@ class Hooks:
         self.by_hand = None
         self._meet_anew()
 
-    def _new_optimizer(self, words: Words, named: Named) -> None:
+    def _make_optimizer(self, words: Words, named: Named) -> None:
+        self._making = words[0]
         if self.by_hand is not None:
             self._drop_by_hand()
+
+    def _made_optimizer(self, answer: Any) -> None:
+        """There is another optimizer, and maybe another model with it."""
+        optimizer, self._making = self._making, None
+        when_gone(optimizer, self._safe(self.note), ("gone", id(optimizer)))
+        if not self._hooked:
+            return
+        self.note(("made", id(optimizer)))
+        groups = getattr(optimizer, "param_groups", ())
+        learnt = [each for group in groups for each in group["params"]]
+        if not self.facts.compiled and not self.discovery.on and not self.discovery.knows(learnt):
+            self._found_by = self.guest.steps + FOUND
+            self.discovery.install()
+            self._meet_anew()
 
     def step_begins(self, *, nested: bool) -> None:
         """The step of an optimizer begins: whoever tells of it needs not be asked otherwise."""
@@ -413,13 +437,18 @@ class Hooks:
     @property
     def curious(self) -> bool:
         """Whether a loader's batch is looked into even if the model's input tells enough."""
-        return self.guest.steps <= KNOWN or self.observer.doubts
+        return self.guest.steps <= KNOWN or self.observer.counts.doubts
+
+    @property
+    def lenient(self) -> bool:
+        """Whether a model that is set to evaluate is trained all the same."""
+        return self.observer.lenient
 
     def stepped(self, optimizer: Any) -> None:
         """Do what need not be done at every step."""
         steps = self.guest.steps
         self.facts.stepped(optimizer)
-        if self.discovery.on and steps >= 2:
+        if self.discovery.on and steps >= self._found_by:
             self.discovery.settle()
         if self._plain_steps and not self.observer.steps_inside and steps >= KNOWN:
             self._handles[0].remove()  # What lies between backward and its end is the optimizer's.
@@ -503,7 +532,7 @@ class Hooks:
         self.tape.understand()
         self.note(("finish",))
         self.tape.understand()
-        self.facts.noted["adds_calls"] = self.observer.adds_calls
+        self.facts.noted["adds_calls"] = self.observer.counts.adds_calls
         told = {**self.facts.at_end(), **loader}
         if self._bundles:
             told["ddp"] = list(self._bundles.values())

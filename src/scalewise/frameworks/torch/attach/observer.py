@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from scalewise.frameworks.torch.attach.samples import Counts, Standing
 from scalewise.probe import PAUSES, Row
 from scalewise.probe.guest import Guest
 
@@ -21,16 +22,12 @@ AFTER = {
     ("backward", "optimizer"): "optimizer",
 }
 """What the time between two activities is, where it is not simply other."""
-TEACHERS = 2
+TEACHERS = 6
 """Forwards without gradients that still belong to a step, between its batch and its training."""
 INSIDE = ("forward", "validate", "backward", "sync")
 """Activities in which the call of a model is nothing of its own."""
 CHANGED = 8
 """Steps of another optimizer after which the loop is taken to have changed."""
-
-
-Standing = dict[Hashable, list[int | None]]
-"""Batches that were fetched and not used yet, by loader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +55,17 @@ class Event:
     """Whether a fetch gave a batch, and not an iterator or an end."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """The step of an optimizer that ended no step of the loop, as far as is known."""
+
+    optimizer: Hashable
+    place: int
+    """The index of the mark at which it ended."""
+    stretches: int
+    """Of samples, up to its end."""
+
+
 class Observer:
     """Makes rows and spans of what the hooks tell."""
 
@@ -79,15 +87,13 @@ class Observer:
         self._times = [now()]
         self._marks = self._times
         self._last = ""
-        self._samples = 0
-        self._again = 0
-        """Samples of forwards for which no batch was fetched: a batch used again, or no loader."""
+        self.counts = Counts()
         self.steps_inside = False
         """Whether an optimizer was called inside of something else, such as a backward."""
-        self.doubts = False
-        """Whether a model's input does not tell how many samples it is trained on."""
-        self.adds_calls = False
-        """Whether calls were added up that may be parts of one sample: nothing was loaded."""
+        self.lenient = False
+        """Whether a model that is set to evaluate is trained all the same."""
+        self._unsure: tuple[Event, int | None, Hashable] | None = None
+        """The last forward of a model that is set to evaluate, and what it was called with."""
         self._side: dict[str, Any] = {}
         self._events: list[Event] = []
         self._paused = False
@@ -96,9 +102,8 @@ class Observer:
         """Whether something in this row may be no part of a step."""
         self._detour: int | None = None
         """Where, inside a step, a loader was asked that has never fed training."""
-        self._credit: dict[Hashable, list[int | None]] = {}
-        self._source: Hashable = None
-        """The loader that was asked last."""
+        self._asked = Event("fetch", None, 0)
+        """What the loader was asked last."""
         self._sources: set[Hashable] = set()
         """Loaders that have fed training."""
         self._forwards = 0
@@ -107,11 +112,12 @@ class Observer:
         self._syncing = False
         """Whether the gradients of the last forward are exchanged in its backward."""
         self._closer: Hashable = None
-        self._stepped: list[tuple[Hashable, int, int, int]] = []
-        """While the closer is not known: who stepped, at which mark, after how many samples."""
+        self._stepped: list[Stepped] = []
+        """Other optimizers since the last step's end, or all while the closer is not known."""
         self._trained = False
         """Whether any of those had something to learn from."""
-        self._others: dict[Hashable, int] = {}
+        self._made: set[Hashable] = set()
+        """Optimizers that were made while another one was closing steps."""
         self._train: list[float] = []
         """When the current stretch of training began and its last step ended."""
         self._train_samples = 0
@@ -125,6 +131,8 @@ class Observer:
         """The end of the last validation that was told."""
         self.quiet = True
         """Whether nothing has happened yet: the first step begins with what happens first."""
+        self._built = False
+        """Whether it was told that the job is built."""
 
     def use(self, mark: Callable[[], Any]) -> None:
         """Mark laps in the device's own queue from the next row on; called before the first."""
@@ -170,8 +178,9 @@ class Observer:
     def fetch(self, source: Hashable) -> None:
         """A loader is asked for a batch, or for an iterator over batches."""
         self.begin("input")
-        self._source = source
-        self._events.append(Event("fetch", source, len(self._names)))
+        self._unsure = None
+        self._asked = Event("fetch", source, len(self._names))
+        self._events.append(self._asked)
         if source not in self._sources:
             self._odd = True
             if self._sources and self.in_row and not self._forwards and len(self.stack) == 1:
@@ -180,19 +189,22 @@ class Observer:
     def fetched(self, samples: int | None) -> None:
         """The loader has given a batch."""
         self.exhausted()
-        self._events[-1].gave = True
-        self._credit.setdefault(self._source, []).append(samples)
+        self._asked.gave = True
+        self.counts.fetched(self._asked.source, samples)
 
     def exhausted(self) -> None:
         """The loader has given no batch: an iterator, or its end."""
         self.end()
-        self._events[-1].end = len(self._names)
+        self._asked.end = len(self._names)
 
-    def forward(self, samples: int | None, training: bool, syncing: bool = False) -> None:
+    def forward(
+        self, samples: int | None, training: bool, syncing: bool = False, model: Hashable = None
+    ) -> None:
         """A model is called; ``training`` says whether gradients will be wanted.
 
         One that is called inside another, or once more in backward, is a part of that.
         """
+        self._unsure = None
         if self.stack and self.stack[-1] in INSIDE:
             self._syncing |= syncing  # A model in another that exchanges, such as Fabric's.
             self.begin(self.stack[-1])
@@ -203,7 +215,7 @@ class Observer:
             self._inside += "optimizer" in self.stack
             self.begin("forward")
             if not again:  # A closure may be called many times for one batch.
-                self._count(samples)
+                self.counts.trained(samples, model)
             self._forwards += 1
         else:
             if not self.in_row:
@@ -214,22 +226,44 @@ class Observer:
                 self._events.append(Event("check", None, len(self._names)))
                 self._odd = True
 
+    def unsure(self, samples: int | None, syncing: bool, model: Hashable) -> None:
+        """A model is called that is set to evaluate; gradients might be wanted all the same.
+
+        A backward will tell; a closure that the optimizer calls is always for training.
+        """
+        inside = self.stack and self.stack[-1] in (*INSIDE, "optimizer")
+        self.forward(samples, bool(inside) or self.lenient, syncing, model)
+        if self.stack[-1] == "validate" and self._events and self._events[-1].end < 0:
+            self._unsure = self._events[-1], samples, model
+
     def forwarded(self) -> None:
         """The model has answered."""
         checking = self.stack[-1] == "validate"
         self.end()
-        if checking:
+        if checking and self._events:
             self._events[-1].end = len(self._names)
 
     def backward(self) -> None:
         """Gradients are asked for."""
         if "backward" not in self.stack:
+            samples, model = self._made_sure()
             self._begin_training()
             if not self._forwards and "optimizer" not in self.stack:
-                self._count(None)
-            self.adds_calls |= self._forwards > 1 and not self._samples
+                self.counts.trained(samples, model)
+            self.counts.backward()
             self._forwards = 0
         self.begin("backward")
+
+    def _made_sure(self) -> tuple[int | None, Hashable]:
+        """Return what the model was called with that is trained though it is set to evaluate."""
+        if self._unsure is None or self._forwards:
+            return None, None
+        event, samples, model = self._unsure
+        self._unsure, self.lenient = None, True
+        self._rename(event.start, event.end, "forward")
+        self._last = "forward"
+        self._events.remove(event)
+        return samples, model
 
     def stepped(self, optimizer: Hashable) -> None:
         """An optimizer has done its step: maybe the whole step ends here.
@@ -241,17 +275,30 @@ class Observer:
         else:
             self._lap("optimizer")
             self._last = "optimizer"
-        self._inside = 0
+        self._inside, self._unsure = 0, None
+        step = Stepped(optimizer, len(self._names), self.counts.end_stretch())
         if self._closer is None:
-            return self._learn(optimizer)
+            return self._learn(step)
+        self._stepped.append(step)
         if optimizer == self._closer:
-            self._others.clear()
-            return self._close(len(self._names), self._samples, self._again)
-        count = self._others[optimizer] = self._others.get(optimizer, 0) + 1
-        if count >= CHANGED:
+            return self._close_after([step])
+        if [each.optimizer for each in self._stepped].count(optimizer) >= CHANGED:
             self._closer = optimizer
-            self._others.clear()
+            return self._close_after(self._of_new_ones(optimizer))
+        if optimizer in self._made:
+            self._between_steps()
         return None
+
+    def made(self, optimizer: Hashable) -> None:
+        """An optimizer is made: if training goes on already, maybe it changes."""
+        if self._closer is not None:
+            self._made.add(optimizer)
+
+    def gone(self, optimizer: Hashable) -> None:
+        """An optimizer is no more: the loop that it closed is over."""
+        self._made.discard(optimizer)
+        if optimizer == self._closer and not self._stepped and not self.in_row:
+            self._closer, self._trained = None, False
 
     def saving(self) -> None:
         """A checkpoint begins; what led to it since the last step belongs to it.
@@ -263,6 +310,8 @@ class Observer:
         if self.quiet:
             self._wake()
         self._settle(len(self._names))
+        if not self._built:
+            self._begin_with(len(self._names), now=True)
         if self._saved_from is None:
             self._saved_from = len(self._names)
         else:
@@ -303,9 +352,12 @@ class Observer:
         """The program ends: tell of what came after the last step."""
         while self.stack:
             self.end()
+        training = self.in_row
         if self._trained and self._closer is None:
-            self._close(*self._stepped[-1][1:])
-        if not self.in_row:
+            self._close_after(self._stepped[-1:])
+        elif new := self._of_new_ones():
+            self._close_after(new)
+        if not training:
             self._settle(len(self._names))
             self._tell_saved()
         self._end_train()
@@ -327,9 +379,50 @@ class Observer:
         if self._mark is not None:
             self._marks[:] = [self._mark()]
         self._told = self._times[0]
+
+    def _tell_built(self) -> None:
+        self._built = True
+        self._told = self._times[0]
         self.guest.built(self._times[0])
 
+    def _begin_with(self, place: int, *, now: bool = False) -> None:
+        """Begin the first row at this mark, or now: what was before it belongs to the building."""
+        if now:
+            self._lap("other")
+            place = len(self._names)
+        for event in self._events:
+            if event.gave and event.end <= place:
+                self.counts.drop(event.source)
+        self._events = [event for event in self._events if event.start >= place]
+        self._shift(place)
+        del self._names[:place], self._times[:place]
+        if self._mark is not None:
+            del self._marks[:place]
+        self._tell_built()
+
+    def _shift(self, place: int) -> None:
+        """Count the marks of events from this one on."""
+        for event in self._events:
+            event.start, event.end = event.start - place, event.end - place
+
+    def _without_peeks(self) -> int:
+        """Return the mark at which the first loop asks for its first batch.
+
+        A batch that somebody only looked at, with an iterator of its own, was before that.
+        """
+        events = self._events
+        if not events or any(event.kind == "check" for event in events):
+            return 0
+        source = events[-1].source
+        asked = [e.start for e in events if e.source == source and not e.gave]
+        return asked[-1] if asked else 0
+
     def _begin_training(self) -> None:
+        if self.quiet:
+            self._wake()
+        if not self._built:
+            self._begin_with(self._without_peeks())
+        self._adopt()
         if not self.in_row:
             if self._odd:
                 self._settle(None)
@@ -339,17 +432,29 @@ class Observer:
         elif self._detour is not None:
             self._return()
 
+    def _adopt(self) -> None:
+        """Take the loader for one that feeds training whose batch is trained on now."""
+        if not self._odd:
+            return
+        fetches = [event for event in self._events if event.kind == "fetch"]
+        if fetches and fetches[-1].gave:
+            late = [e for e in self._events if e.kind == "check" and e.start >= fetches[-1].end]
+            if len(late) <= TEACHERS and self._sources:
+                self._sources.add(fetches[-1].source)
+
     def _return(self) -> None:
         """Training goes on after a validation between two batches of one step."""
         start, self._detour = self._detour or 0, None
         events = [event for event in self._events if event.start > start]
         known = self._sources
+        if all(event.source in known for event in events):
+            return
         cut = max([event.end for event in events if event.source not in known], default=0)
         cut = next((e.start for e in events if e.source in known and e.start >= cut), cut)
         gone = [event for event in events if event.end <= cut]
         for event in gone:
-            if event.gave and self._credit.get(event.source):
-                self._credit[event.source].pop(0)
+            if event.gave:
+                self.counts.drop(event.source)
         self._events = [event for event in self._events if event not in gone]
         if self._train:
             self._train[1] = self._times[start]
@@ -373,9 +478,9 @@ class Observer:
         elif end is None and checks[-1].kind == "fetch":
             cut = len(self._names)  # A loader that is not for training, a model nobody saw.
         for event in events:
-            if event.gave and event.end <= cut and self._credit.get(event.source):
-                self._credit[event.source].pop(0)
-        start = self._stepped[-1][1] if self._stepped else 0
+            if event.gave and event.end <= cut:
+                self.counts.drop(event.source)
+        start = self._stepped[-1].place if self._stepped else 0
         self._rename(start, cut, "validate", keep=("checkpoint",))
         self._pause("validate", start, cut)
         self._events = [fetch for fetch in fetches if fetch.start >= cut]
@@ -398,6 +503,8 @@ class Observer:
 
     def _pause(self, name: str, start: int, end: int) -> None:
         """Tell of a pause between steps; the stretch of training before it is over."""
+        if not self._built:
+            self._tell_built()
         self._paused = True
         self._end_train()
         told = self._checked if name == "validate" else 0.0
@@ -414,59 +521,51 @@ class Observer:
             self.guest.span("train", self._train[0], self._train[1], **facts)
         self._train, self._train_samples, self._train_steps = [], 0, 0
 
-    def _take(self) -> int | None:
-        """Use up one fetched batch; return its samples, nothing if none is there."""
-        batches = self._credit.get(self._source) or next(filter(None, self._credit.values()), None)
-        return batches.pop(0) if batches else None
-
-    def _count(self, samples: int | None) -> None:
-        """Count a batch that is trained on; one that comes again is not counted twice."""
-        if not any(self._credit.values()):
-            self._again += samples or 0
-            return
-        fetched = self._take()
-        if samples is not None and fetched is not None and fetched < samples:
-            # The model gets more than was fetched: some of it was made up, or put together.
-            self.doubts = True
-            while fetched < samples and any(self._credit.values()):
-                fetched += self._take() or 0
-            samples = min(fetched, samples)
-        self._samples += samples if samples is not None else fetched or 0
-
-    def _learn(self, optimizer: Hashable) -> None:
+    def _learn(self, step: Stepped) -> None:
         """Find the optimizer that closes a step: the last before one comes again."""
         if self.in_row and self._stepped and not self._trained:
             self._prepared()
         self._trained |= self.in_row
-        here = len(self._names)
-        if not any(optimizer == each for each, *_ in self._stepped):
-            self._stepped.append((optimizer, here, self._samples, self._again))
-            self._pass()
-            self.in_row, self._forwards = False, 0
-            return
-        self._closer, *where = self._stepped[-1]
-        self._stepped = []
-        self._close(*where)
-        if optimizer == self._closer:
-            self._close(len(self._names), self._samples, self._again)
+        if not any(step.optimizer == each.optimizer for each in self._stepped):
+            self._stepped.append(step)
+            return self._between_steps()
+        last = self._stepped[-1]
+        self._closer = last.optimizer
+        return self._close_after([last, step] if step.optimizer == last.optimizer else [last])
+
+    def _between_steps(self) -> None:
+        """Maybe a step has ended here: what comes next may be something else."""
+        self._pass(len(self._names))
+        self.in_row, self._forwards = False, 0
 
     def _prepared(self) -> None:
         """What stepped without a gradient made room for the state of a checkpoint.
 
         PyTorch has an optimizer do such a step before it loads what the state was.
         """
-        place, self._stepped = self._stepped[-1][1], []
+        place, self._stepped = self._stepped[-1].place, []
         self._rename(0, place, "checkpoint")
         self._pause("checkpoint", 0, place)
 
-    def _pass(self) -> None:
-        """What was fetched for this step was for training."""
-        for event in self._events:
-            if event.gave:
-                self._sources.add(event.source)
-        self._events, self._odd = [], False
+    def _of_new_ones(self, optimizer: Hashable = None) -> list[Stepped]:
+        """Return the steps of optimizers that came after the closer, and of this one."""
+        return [e for e in self._stepped if e.optimizer in self._made or e.optimizer == optimizer]
 
-    def _close(self, place: int, samples: int, again: int) -> None:
+    def _close_after(self, steps: list[Stepped]) -> None:
+        """End a step after each of these."""
+        self._stepped = []
+        place = stretches = 0
+        for each in steps:
+            self._close(each.place - place, each.stretches - stretches)
+            place, stretches = each.place, each.stretches
+
+    def _pass(self, end: int) -> None:
+        """What was fetched up to this mark was for training."""
+        self._sources |= {each.source for each in self._events if each.gave and each.start <= end}
+        self._events = [event for event in self._events if event.start > end]
+        self._odd = bool(self._events)
+
+    def _close(self, place: int, stretches: int) -> None:
         """End a step at this mark; what comes after it is the next one's."""
         names, marks, times = self._names, self._marks, self._times
         first = start = 0
@@ -478,7 +577,7 @@ class Observer:
         if not self._train:
             self._train = [times[start], 0.0]
         self._train[1] = self._told = times[place]
-        counted = samples or again
+        counted = self.counts.close(stretches)
         self._train_samples += counted
         self._train_steps += 1
         side, self._side = self._side, {}
@@ -492,8 +591,8 @@ class Observer:
             self._names, self._times = [], times[place:]
             self._marks = self._times if self._mark is None else marks[place:]
         self.last_row = names, times
-        self._samples, self._again = self._samples - samples, self._again - again
-        self._pass()
+        self._pass(place)
+        self._shift(place)
         self._last = ""
         self._forwards = 0
         self._detour = None
@@ -505,10 +604,10 @@ class Observer:
 
     def standing(self) -> Standing | None:
         """Return what decides how the next words are understood; nothing inside a step."""
-        inside = self.stack or self._names or self._events or self._closer is None or self._others
+        inside = self.stack or self._names or self._events or self._closer is None or self._stepped
         if inside or self.quiet or self._saved_from is not None:
             return None
-        return {source: list(left) for source, left in self._credit.items() if left}
+        return self.counts.standing()
 
     def again(self, usual: Usual, times: list[float], marks: list[Any]) -> None:
         """Take the usual step some times more, at other times: every word was the same."""

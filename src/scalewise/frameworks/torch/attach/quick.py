@@ -40,6 +40,10 @@ class Owner(Protocol):
     """Sees the steps where no optimizer does; nothing once there is one."""
 
     @property
+    def lenient(self) -> bool:
+        """Whether a model that is set to evaluate is trained all the same."""
+
+    @property
     def curious(self) -> bool:
         """Whether a loader's batch is looked into all the same."""
 
@@ -84,7 +88,7 @@ def quick(guest: Guest, tape: Tape, owner: Owner) -> Quick:
     tell: Callable[[tuple[Any, float]], None] | None = None
     """Takes a word and the time; nothing while nobody listens."""
     now = tape.now
-    wary = curious = replicated = told_batch = by_hand = False
+    wary = curious = replicated = told_batch = by_hand = lenient = False
     model = 0
     opened = 0
     """How many steps of optimizers lie inside each other just now."""
@@ -94,11 +98,11 @@ def quick(guest: Guest, tape: Tape, owner: Owner) -> Quick:
     """The moment from which steps are no longer kept back."""
 
     def refresh() -> None:
-        nonlocal tell, now, wary, curious, replicated, told_batch, by_hand, model
+        nonlocal tell, now, wary, curious, replicated, told_batch, by_hand, lenient, model
         tell, now = tape.tell if guest.on else None, tape.now
         wary, curious = owner.wary, owner.curious
         model, replicated, told_batch = owner.model, owner.replicated, owner.told_batch
-        by_hand = owner.by_hand is not None
+        by_hand, lenient = owner.by_hand is not None, owner.lenient
 
     def around_forward(
         original: Callable[..., Any], models: set[int] | None = None
@@ -121,9 +125,10 @@ def quick(guest: Guest, tape: Tape, owner: Owner) -> Quick:
                 and type(words[1]) is Tensor
                 and len(shape := words[1].shape) > 1
                 and is_grad_enabled()
+                and (lenient or words[0].training)
             ):
                 syncing = replicated and words[0].require_backward_grad_sync
-                tell((("forward", shape[0], True, syncing), now()))
+                tell((("forward", shape[0], True, syncing, model), now()))
             elif models is None or id(words[0]) in models or not is_grad_enabled():
                 try:
                     owner.forward(words, named)
