@@ -193,6 +193,97 @@ def test_calls_that_may_be_parts_of_one_sample_are_told(told, tmp_path):
     assert len(noted) == (told is None)
 
 
+BAGS = (
+    "import torch\n"
+    "from torch import nn\n"
+    "from torch.utils.data import DataLoader\n"
+    "class Bags(nn.Module):\n"
+    "    def __init__(self):\n"
+    "        super().__init__()\n"
+    "        self.bag, self.out = nn.EmbeddingBag(100, 8), nn.Linear(8, 4)\n"
+    "    def forward(self, text, offsets):\n"
+    "        return self.out(self.bag(text, offsets))\n"
+    "texts = [torch.randint(100, (5 + place % 7,)) for place in range(500)]\n"
+    "def collate(texts):\n"
+    "    ends = torch.tensor([len(text) for text in texts]).cumsum(0)\n"
+    "    offsets = torch.cat([torch.tensor([0]), ends[:-1]])\n"
+    "    return torch.randint(4, (len(texts),)), torch.cat(texts), offsets\n"
+    "model = Bags()\n"
+    "learner = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    "for _ in range(3):\n"
+    "    for label, text, offsets in DataLoader(texts, 64, shuffle=True, collate_fn=collate):\n"
+    "        nn.functional.cross_entropy(model(text, offsets), label).backward()\n"
+    "        learner.step()\n"
+    "        learner.zero_grad()\n"
+)
+GRAPHS = (
+    "import torch\n"
+    "from torch import nn\n"
+    "from torch.utils.data import DataLoader\n"
+    "class Batch:\n"
+    "    def __init__(self, graphs):\n"
+    "        sizes = torch.tensor([len(graph) for graph in graphs])\n"
+    "        self.x, self.num_graphs = torch.cat(graphs), len(graphs)\n"
+    "        self.batch = torch.repeat_interleave(torch.arange(len(graphs)), sizes)\n"
+    "class Nodes(nn.Module):\n"
+    "    def __init__(self):\n"
+    "        super().__init__()\n"
+    "        self.out = nn.Linear(7, 2)\n"
+    "    def forward(self, x, batch, graphs):\n"
+    "        return self.out(torch.zeros(graphs, 7).index_add_(0, batch, x))\n"
+    "graphs = [torch.randn(10 + place % 17, 7) for place in range(150)]\n"
+    "model = Nodes()\n"
+    "learner = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    "for _ in range(4):\n"
+    "    for data in DataLoader(graphs, 32, shuffle=True, collate_fn=Batch):\n"
+    "        model(data.x, data.batch, data.num_graphs).square().mean().backward()\n"
+    "        learner.step()\n"
+    "        learner.zero_grad()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "samples"),
+    [(BAGS, ([64] * 7 + [52]) * 3), (GRAPHS, ([32] * 4 + [22]) * 4)],
+    ids=["bags", "graphs"],
+)
+def test_tokens_and_nodes_in_a_row_are_no_samples(text, samples, tmp_path):
+    path = tmp_path / "rows.py"
+    path.write_text(text)
+    ranks, cause = run(Script(path=str(path), truth={}), 1, tmp_path)
+    assert cause == ""
+    assert ranks[0].column("samples") == samples
+
+
+@pytest.mark.parametrize("told", [None, 10])
+def test_ranks_that_hold_parts_of_one_model_share_its_samples(told, tmp_path):
+    path = tmp_path / "parts.py"
+    path.write_text(
+        "import os\n"
+        "import torch\n"
+        "from torch.distributed.device_mesh import init_device_mesh\n"
+        "from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel\n"
+        "from torch.distributed.tensor.parallel import parallelize_module\n"
+        "mesh = init_device_mesh('cpu', (int(os.environ['WORLD_SIZE']),))\n"
+        "torch.manual_seed(0)\n"
+        "model = torch.nn.Sequential(torch.nn.Linear(10, 32), torch.nn.Linear(32, 5))\n"
+        "parallelize_module(model, mesh, {'0': ColwiseParallel(), '1': RowwiseParallel()})\n"
+        "learner = torch.optim.AdamW(model.parameters(), lr=0.25)\n"
+        "for place in range(10):\n"
+        "    torch.manual_seed(place)\n"
+        "    model(torch.rand(20, 10)).sum().backward()\n"
+        "    learner.step()\n"
+        "torch.distributed.destroy_process_group()\n"
+    )
+    _, cause = run(Script(path=str(path), truth={}), 2, tmp_path, samples_per_step=told)
+    assert cause == ""
+    ((curve, records),) = collect.recorded(tmp_path / "study")
+    assert curve.points[0].global_batch == 20
+    assert curve.points[0].samples == 200
+    assert sum("those count once" in each for each in curve.warnings) == (told is None)
+    assert {each.kind for each in guards(records)} == {"tune"}
+
+
 def test_gradients_that_no_weight_follows_are_no_training(tmp_path):
     path = tmp_path / "attack.py"
     path.write_text(

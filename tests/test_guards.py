@@ -3,6 +3,7 @@
 import json
 import sys
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from builders import a_run
 from scalewise import collect
 from scalewise.analysis.explain import Guard, explain
 from scalewise.analysis.explain.guards import guards
-from scalewise.record import replicas
+from scalewise.analysis.explain.watched import Watched
+from scalewise.record import replicas, shared
 from scalewise.record.read import RankRecord, RunRecord, Span, Steps
 from scalewise.report import explanation
+from scalewise.spec import RunSpec, Topology
 from scripts.expected import FAULTS, Script
 
 STEPS = 40
@@ -225,6 +228,53 @@ def test_a_learning_rate_that_stays_is_asked_about(optimizer, rate):
     assert found.kind == "correct" and found.devices == 4
     assert "0.1 on 1 and on 4 devices, while the global batch grew from 16 to 64" in found.says
     assert found.hint.startswith("Is that your recipe?") and f"here to {rate}," in found.hint
+
+
+SPLIT = {"split": True, "sharded": True}
+STAGES = ({"weights": weights(1.0)}, {"weights": weights(1.0, shapes="another stage")})
+
+
+@pytest.mark.parametrize(
+    ("made", "parts", "unclear"),
+    [
+        ({"facts": SPLIT | SAME}, [(0, 2), (1, 2)], False),
+        ({"facts": SPLIT | SAME | {"loads": False}}, [(0, 2), (1, 2)], False),
+        ({"facts": SPLIT}, [(0, 1)] * 2, False),
+        ({"facts": SAME}, [(0, 1)] * 2, False),
+        ({"facts": SAME | {"sharded": True}}, [(0, 1)] * 2, False),
+        ({"facts": SPLIT | SAME, "devices": 1}, [(0, 1)], False),
+        ({"facts": SPLIT, "by_rank": ({}, SAME, {}, SAME), "devices": 4},
+         [(0, 1), (0, 2), (0, 1), (1, 2)], False),
+        ({"facts": SPLIT | {"samples": [None, None]}}, [(0, 1)] * 2, True),
+        ({"facts": SPLIT | {"samples": []}}, [(0, 1)] * 2, True),
+        ({"facts": SPLIT | {"samples": ["a", "a"], "loads": False}}, [(0, 1)] * 2, True),
+        ({"facts": SPLIT, "by_rank": (SAME, {"samples": None})}, [(0, 1)] * 2, True),
+        ({"facts": SPLIT | {"loads": False}, "by_rank": STAGES}, [(0, 1)] * 2, True),
+        ({"facts": SPLIT, "by_rank": STAGES}, [(0, 1)] * 2, False),
+        ({"facts": SPLIT | SAME, "by_rank": STAGES}, [(0, 2), (1, 2)], False),
+    ],
+)  # fmt: skip
+def test_ranks_that_hold_parts_of_a_model_share_equal_batches(made, parts, unclear):
+    facts = [rank.find("facts") for rank in a_record(**made).ranks]
+    assert shared.parts(facts) == parts
+    assert shared.unclear(facts) == unclear
+
+
+def test_the_learning_rate_is_not_asked_about_where_samples_may_count_twice():
+    one = a_record(devices=1)
+    assert names(one, a_record()) == ["learning rate"]
+    assert names(one, a_record(facts=SPLIT | {"samples": []})) == []
+    told = a_record(facts=SPLIT | {"samples": []})
+    spec = RunSpec(topology=Topology(1, 2), program=("train.py",), samples_per_step=16)
+    told = replace(told, spec=spec)
+    assert names(one, told) == ["learning rate"]
+
+
+def test_a_global_batch_of_more_ranks_than_samples_is_what_they_add_up_to():
+    ranks = a_record(devices=3).ranks
+    columns = [replace(ranks[0].steps, samples=np.full(STEPS, own)) for own in (1, 1, 0)]
+    thin = tuple(replace(rank, steps=own) for rank, own in zip(ranks, columns))
+    assert Watched.of(replace(a_record(devices=3), ranks=thin)).global_batch == 2
 
 
 def test_a_rate_that_falls_from_the_first_step_on_is_asked_about_too():

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from torch.utils.data import DataLoader, IterableDataset
 
 from scalewise.frameworks.torch.attach import private
 from scalewise.frameworks.torch.attach import tape as tapes
@@ -309,6 +310,87 @@ IMAGES = [torch.zeros(3, 9, 9), torch.zeros(3, 7, 7), torch.zeros(3, 8, 8), torc
 )
 def test_samples_are_counted_however_a_batch_is_packed(batch, samples):
     assert batch_of(batch)[0] == samples
+
+
+def tokens(size: int) -> torch.Tensor:
+    return torch.zeros(size, dtype=torch.int64)
+
+
+class Graphs:
+    """A batch as PyTorch Geometric makes it: the nodes of all graphs in a row."""
+
+    def __init__(self, nodes: int, answers: int, **told: int) -> None:
+        self.x, self.edge_index, self.y = torch.zeros(nodes, 7), torch.zeros(2, 90), tokens(answers)
+        self.__dict__.update(told)
+
+
+class Unwilling(Graphs):
+    @property
+    def num_graphs(self) -> int:
+        raise ValueError("can not infer the number of graphs")
+
+
+@pytest.mark.parametrize(
+    ("batch", "drawn", "samples"),
+    [
+        ((tokens(64), tokens(500), tokens(64)), 64, 64),
+        ([tokens(64), tokens(512), tokens(64)], 64, 64),
+        ((tokens(64), tokens(500), tokens(64)), None, 64),
+        ((tokens(512), tokens(64)), 64, 64),
+        (((tokens(500), tokens(64)), tokens(64)), 64, 64),
+        ({"text": tokens(500), "label": tokens(64)}, 64, 64),
+        ({"text": tokens(500), "label": tokens(64)}, None, 500),
+        (Graphs(640, 32, num_graphs=32), None, 32),
+        (Graphs(641, 32), 32, 32),
+        (Graphs(640, 32), 32, 32),
+        ((torch.zeros(640, 7), torch.zeros(2, 90), tokens(640), tokens(32)), 32, 32),
+        (Graphs(641, 32), None, None),
+        (Unwilling(641, 32), 32, 32),
+        (Unwilling(641, 32), None, None),
+        (object(), 32, None),
+    ],
+)
+def test_a_batch_whose_samples_lie_in_a_row_is_as_many_as_were_drawn(batch, drawn, samples):
+    assert batch_of(batch, drawn)[0] == samples
+
+
+@pytest.mark.parametrize(
+    ("batch", "drawn", "samples"),
+    [
+        ((torch.zeros(8, 3, 9, 9), tokens(8)), 4, 8),  # Two views of each.
+        ((torch.zeros(8, 3, 9, 9), tokens(4)), 4, 8),
+        ((torch.zeros(2, 512), tokens(30)), 30, 2),  # Thirty texts packed into two rows.
+        ((torch.zeros(64, 5), tokens(64), tokens(1)), 1, 64),  # A sample that is a batch.
+        ((IMAGES, [{}, {}, {}, {}]), 3, 4),
+        ([tokens(5), tokens(7), tokens(7), tokens(7)], 4, 4),
+        ((IMAGES,), 4, None),
+        (torch.zeros(35, 20), 20, 35),
+    ],
+)
+def test_what_is_made_of_the_samples_that_were_drawn_counts_as_it_is(batch, drawn, samples):
+    assert batch_of(batch, drawn)[0] == samples
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield from range(10)
+
+
+@pytest.mark.parametrize(
+    ("loader", "drawn"),
+    [
+        (lambda: DataLoader(range(10), batch_size=4), [4, 4, 2]),
+        (lambda: DataLoader(range(10), batch_size=4, drop_last=True), [4, 4]),
+        (lambda: DataLoader(range(10), batch_size=5), [5, 5]),
+        (lambda: DataLoader(Stream(), batch_size=4), [4, 4, 4]),
+        (lambda: DataLoader(range(3), batch_size=None), [None] * 3),
+        (lambda: DataLoader(range(6), batch_sampler=[[0, 1], [2], [3, 4, 5]]), [None] * 3),
+        (lambda: [1, 2], [None] * 2),
+    ],
+)
+def test_a_loader_says_how_many_samples_it_drew(loader, drawn):
+    iterator = iter(loader())
+    assert [private.drawn(iterator) for _ in iterator] == drawn
 
 
 @pytest.mark.parametrize("optimizers", [("sgd",), ("sgd", "adam")])

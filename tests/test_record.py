@@ -17,6 +17,7 @@ from scalewise.record.files import read_json
 from scalewise.record.log import first_traceback, own_lines, told_to_end
 from scalewise.record.read import read_rank, read_run
 from scalewise.record.write import RankFile, rank_file, write_json
+from scalewise.spec import RunSpec, Topology
 from simulated import play
 
 
@@ -383,3 +384,50 @@ def test_what_slurm_wrote_into_the_log_says_why_a_job_ended(tmp_path, said, caus
     (tmp_path / "log.txt").write_text(f"before\n{said}\nafter\n")
     told = told_to_end(tmp_path / "log.txt")
     assert cause in told and bool(told) == bool(cause)
+
+
+def _program(folder, *, samples_per_step=None, ranks=2, **facts):
+    """Write the record of a program whose ranks each saw two steps of 20 and 5 samples."""
+    told = {"split": True, "loads": False, "samples": ["a", "b"], **facts}
+    each = {"seconds": [0.1, 0.1], "samples": [20, 5], "at": [0.0, 0.1]}
+    for rank in range(ranks):
+        lines = (
+            {"guest": True, "host": "here"},
+            {"steps": [0, 2], "samples": 25, "of": 2, "index": [0, 1], "each": each},
+            {"span": "train", "start": 0.0, "end": 0.2, "samples": 25, "taken": 2},
+            {"facts": told, "loader": {"rate": 100.0, "workers": 0}},
+            {"outline": {"epochs": None, "steps": 2, "samples": None, "seen": 25}},
+            {"ended": 0.2},
+        )
+        text = "".join(json.dumps({"attempt": 1, **line}) + "\n" for line in lines)
+        rank_file(folder, rank).write_text(text)
+    write_json(
+        folder / "outcome.json", {"attempt": 1, "ranks": ranks, "started": 0.0, "ended": 1.0}
+    )
+    topology = Topology(1, ranks)
+    return read_run(
+        folder,
+        RunSpec(topology=topology, program=("train.py",), samples_per_step=samples_per_step),
+    )
+
+
+def test_samples_that_ranks_share_are_counted_once_wherever_they_are_told(tmp_path):
+    first, second = _program(tmp_path).ranks
+    assert first.steps.samples.tolist() == [10, 3]
+    assert second.steps.samples.tolist() == [10, 2]
+    for rank, seen in ((first, 13), (second, 12)):
+        assert rank.find("outline")["seen"] == seen
+        assert [span.facts["samples"] for span in rank.spans] == [seen]
+        assert rank.find("loader")["rate"] == 50.0
+        assert rank.find("facts")["samples"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"split": False}, {"samples": []}, {"samples_per_step": 20}, {"ranks": 1}],
+    ids=str,
+)
+def test_samples_that_nobody_is_known_to_share_are_counted_as_they_were_told(given, tmp_path):
+    for rank in _program(tmp_path, **given).ranks:
+        assert rank.steps.samples.tolist() == [20, 5]
+        assert rank.find("outline")["seen"] == 25

@@ -12,7 +12,7 @@ from scalewise.analysis.measure.energy import Sampled
 from scalewise.analysis.simulate import Sweep, read_sweep
 from scalewise.catalog.rates import Rate, price_of
 from scalewise.errors import NewerSchema, RecordError, SpecError
-from scalewise.record import replicas
+from scalewise.record import replicas, shared
 from scalewise.record.allocation import stays
 from scalewise.record.files import failure, finished, read_study
 from scalewise.record.node import sampled
@@ -288,6 +288,7 @@ def _readable(folder: Path) -> tuple[StudySpec, list[RunRecord], list[str]]:
         for record in records
         if replicas.alone([rank.find("facts") or {} for rank in record.ranks])
     ]
+    told += _shared(records)
     seen = [_facts(record) for record in records if not record.spec.samples_per_step]
     if any(facts.get("sequence_first") for facts in seen):
         told.append(
@@ -305,6 +306,20 @@ def _readable(folder: Path) -> tuple[StudySpec, list[RunRecord], list[str]]:
         )
     told += [f"{run.topology}: {cause}" for run, cause in causes if cause]
     return study, records, told
+
+
+def _shared(records: Sequence[RunRecord]) -> list[str]:
+    """Say where ranks share samples, or may do so."""
+    told = []
+    for record in records:
+        if record.spec.samples_per_step:
+            continue
+        facts = [rank.find("facts") or {} for rank in record.ranks]
+        if shared.unclear(facts):
+            told.append(f"{record.spec.topology}: {shared.UNCLEAR}")
+        elif any(of > 1 for _, of in shared.parts(facts)):
+            told.append(f"{record.spec.topology}: {shared.ONCE}")
+    return list(dict.fromkeys(told))
 
 
 def _facts(record: RunRecord) -> dict[str, Any]:

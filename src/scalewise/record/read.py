@@ -7,7 +7,7 @@ read; what earlier attempts left behind stays where it is.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalewise.errors import RecordError
+from scalewise.record import shared
 from scalewise.record.files import REPEAT, newer, read_json
 from scalewise.record.write import SCHEMA, rank_file
 from scalewise.spec import RunSpec
@@ -95,6 +96,8 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
     try:
         attempt, count = outcome["attempt"], outcome["ranks"]
         ranks = tuple(read_rank(folder, rank, attempt) for rank in range(count))
+        if not spec.samples_per_step:
+            ranks = _counted_once(ranks)
         return RunRecord(
             folder=folder,
             spec=spec,
@@ -106,6 +109,41 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
         )
     except (KeyError, TypeError) as why:
         raise RecordError(f"{folder} is damaged: {why!r} is missing", hint=REPEAT) from why
+
+
+def _counted_once(ranks: tuple[RankRecord, ...]) -> tuple[RankRecord, ...]:
+    """Return each rank with its part of the samples that others count too."""
+    places = shared.parts([rank.find("facts") or {} for rank in ranks])
+    return tuple(
+        _part(rank, place, of) if of > 1 else rank
+        for rank, (place, of) in zip(ranks, places, strict=True)
+    )
+
+
+def _part(rank: RankRecord, place: int, of: int) -> RankRecord:
+    def own(samples: Any) -> Any:
+        return (samples + of - 1 - place) // of
+
+    def of_line(line: Mapping[str, Any]) -> dict[str, Any]:
+        changed = dict(line)
+        if isinstance(line.get("samples"), int):
+            changed["samples"] = own(line["samples"])
+        if "outline" in line:
+            changed["outline"] = line["outline"] | {"seen": own(line["outline"]["seen"])}
+        if rate := (line.get("loader") or {}).get("rate"):
+            changed["loader"] = line["loader"] | {"rate": rate / of}
+        return changed
+
+    def of_steps(steps: Steps) -> Steps:
+        return replace(steps, samples=own(steps.samples))
+
+    return replace(
+        rank,
+        spans=tuple(replace(span, facts=of_line(span.facts)) for span in rank.spans),
+        steps=of_steps(rank.steps),
+        lines=tuple(of_line(line) for line in rank.lines),
+        traced=None if rank.traced is None else of_steps(rank.traced),
+    )
 
 
 def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:

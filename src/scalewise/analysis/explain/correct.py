@@ -4,7 +4,7 @@ from collections import Counter
 from math import isclose
 
 from scalewise.analysis.explain.watched import Guard, Watched
-from scalewise.record import replicas
+from scalewise.record import replicas, shared
 
 GROWN = 1.5
 """How much larger a global batch is when it has grown."""
@@ -23,10 +23,7 @@ def same_samples(run: Watched) -> Guard | None:
     """Ranks whose first training batches are equal."""
     if run.ranks < 2 or run.split or replicas.alone(run.facts):
         return None
-    seen = [tuple(each.get("samples") or ()) for each in run.facts]
-    telling = [each for each in seen if each and all(each)]
-    if not run.first.get("loads"):  # One tensor for all steps may be anything: positions, say.
-        telling = [each for each in telling if len(set(each)) > 1]
+    telling = [each for each in map(shared.batches, run.facts) if each]
     if not telling:
         return None
     batches, count = Counter(telling).most_common(1)[0]
@@ -124,7 +121,7 @@ def step_counts(run: Watched) -> Guard | None:
 
 def learning_rate(runs: list[Watched]) -> Guard | None:
     """A learning rate that stays while the global batch grows."""
-    known = [run for run in runs if run.first.get("rate") is not None]
+    known = [run for run in runs if run.first.get("rate") is not None and run.counted]
     for before, now in ((known[0], each) for each in known[1:]):
         # A schedule that falls in every step is a little lower when it is first looked at.
         highest = [run.first.get("highest_rate") or run.first["rate"] for run in (before, now)]

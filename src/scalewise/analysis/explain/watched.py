@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from scalewise.analysis.measure.window import steady
+from scalewise.record import shared
 from scalewise.record.read import RunRecord
 
 Kind = Literal["correct", "tune"]
@@ -77,13 +78,19 @@ class Watched:
 
     @property
     def global_batch(self) -> int:
-        """Samples of all ranks in a step."""
-        return self.batch * self.ranks
+        """Samples of all ranks in a step, as most steps have them."""
+        samples = [rank.steps.samples for rank in self.record.ranks]
+        return sum(int(np.median(each)) for each in samples if each.size)
 
     @property
     def split(self) -> bool:
         """Whether ranks hold parts of one model, and so read the same samples by design."""
         return any(each.get("split") for each in self.facts)
+
+    @property
+    def counted(self) -> bool:
+        """Whether samples that several ranks may share are known to be counted once."""
+        return bool(self.record.spec.samples_per_step) or not shared.unclear(self.facts)
 
     @cached_property
     def step_seconds(self) -> float:

@@ -1,6 +1,7 @@
 """Find what a script does not say: its model and its batch."""
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,17 +20,23 @@ DEPTH = 4
 """How deep a batch is looked into."""
 
 
-def batch_of(values: Any, depth: int = DEPTH) -> tuple[int | None, torch.Tensor | None]:
+def batch_of(
+    values: Any, drawn: int | None = None, depth: int = DEPTH
+) -> tuple[int | None, torch.Tensor | None]:
     """Return the samples in a batch and its first tensor: the size of that one's first side.
 
     Where a part is a list with an entry for each sample, such as images of
     unlike sizes, and the other parts have as many, that number. A list alone
-    does not tell which of the two it is.
+    does not tell which of the two it is. ``drawn`` samples are what a loader put
+    together: where the first tensor has their tokens or nodes in a row, and
+    another part an entry for each of them, that many.
 
     >>> batch_of({"x": torch.zeros(8, 3), "y": 1})[0]
     8
     >>> batch_of(([torch.zeros(3, 9, 9), torch.zeros(3, 7, 7)], [{}, {}]))[0]
     2
+    >>> batch_of((torch.zeros(500), torch.zeros(64)), drawn=64)[0]
+    64
     """
     if isinstance(values, torch.Tensor):
         shape = values.shape
@@ -41,29 +48,68 @@ def batch_of(values: Any, depth: int = DEPTH) -> tuple[int | None, torch.Tensor 
     elif not isinstance(values, (list, tuple)):
         inner = getattr(values, "data", None)  # Such as a BatchEncoding.
         if not isinstance(inner, Mapping):
-            return None, None
+            return _inside(values, drawn, depth)
         values = inner.values()
     listed = isinstance(values, (list, tuple))
-    sizes = [each for each in map(_sizes, values) if each] if listed else []
-    entries = _entries(values, sizes) if listed else None
+    sizes = [each for each in map(_sizes, values) if each] if listed or drawn else []
+    entries = _entries(sizes) if listed else None
     for each in values:
-        samples, found = batch_of(each, depth - 1)
+        samples, found = batch_of(each, drawn, depth - 1)
         if samples is not None:
-            unclear = len(sizes) == 1 and len(sizes[0]) > 1
+            unclear = listed and len(sizes) == 1 and len(sizes[0]) > 1
+            if entries is None and drawn and _agree(drawn, samples, found, sizes):
+                entries = drawn
+            if entries is None and listed:
+                entries = _sequences(values)
             return None if unclear else entries or samples, found
     return entries, None
 
 
-def _entries(parts: list[Any] | tuple[Any, ...], sizes: list[list[int]]) -> int | None:
-    """Return how many entries the parts of a batch have, if that is another than their rows."""
+def _inside(batch: Any, drawn: int | None, depth: int) -> tuple[int | None, torch.Tensor | None]:
+    """Look into an object of which nothing is known, if that can tell how many samples it has."""
+    try:
+        graphs = getattr(batch, "num_graphs", None)  # PyTorch Geometric's word for its samples.
+    except Exception:
+        graphs = None
+    if not isinstance(graphs, int) and drawn is None:
+        return None, None
+    samples, found = batch_of(getattr(batch, "__dict__", {}), drawn, depth - 1)
+    if isinstance(graphs, int):
+        return graphs, found
+    return (drawn, found) if samples == drawn else (None, None)
+
+
+def _agree(drawn: int, samples: int, first: torch.Tensor | None, sizes: list[list[int]]) -> bool:
+    """Say whether a part of a batch has an entry for each sample that was drawn.
+
+    One of one says nothing. Fewer rows than were drawn are samples put together, and
+    a multiple of images may be several views of each: those are samples of their own.
+    """
+    if samples == drawn:
+        return True
+    parts = first is not None and (first.ndim < 3 or samples % drawn > 0)
+    return 1 < drawn < samples and parts and any(drawn in each for each in sizes)
+
+
+def _entries(sizes: list[list[int]]) -> int | None:
+    """Return how many entries all parts of a batch have, if that is another than their rows."""
     common = set(sizes[0]).intersection(*sizes[1:]) if len(sizes) > 1 else set()
-    if common:
-        return next(size for size in sizes[0] if size in common)
-    alike = {(each.dtype, each.shape[1:]) for each in parts if isinstance(each, torch.Tensor)}
-    rows = {each.shape[0] for each in parts if isinstance(each, torch.Tensor) and each.ndim}
-    alone = all(isinstance(each, torch.Tensor) and each.ndim for each in parts)
-    # Some sequences of unlike lengths, each a sample; two may be an input and its answer.
-    return len(parts) if alone and len(parts) > 2 and len(alike) == 1 and len(rows) > 1 else None
+    return next((size for size in sizes[0] if size in common), None) if common else None
+
+
+def _sequences(parts: list[Any] | tuple[Any, ...]) -> int | None:
+    """Return how many sequences of unlike lengths these are, each a sample.
+
+    Two may be an input and its answer. Where most of a tuple are of one length,
+    that is the batch: labels, offsets, and the tokens of all samples in a row.
+    """
+    if len(parts) < 3 or not all(isinstance(each, torch.Tensor) and each.ndim for each in parts):
+        return None
+    rows = Counter(each.shape[0] for each in parts)
+    if len(rows) < 2 or len({(each.dtype, each.shape[1:]) for each in parts}) > 1:
+        return None
+    size, times = rows.most_common(1)[0]
+    return size if isinstance(parts, tuple) and 2 * times > len(parts) else len(parts)
 
 
 def _sizes(part: Any) -> list[int]:

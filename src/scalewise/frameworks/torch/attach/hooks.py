@@ -487,10 +487,10 @@ class Hooks:
     def _iterated(self, iterator: Any) -> None:
         self.note(("exhausted",))
 
-    def look_into(self, batch: Any) -> int | None:
+    def look_into(self, batch: Any, iterator: Any) -> int | None:
         """Return the samples of a loader's batch."""
         try:
-            samples, sample = batch_of(batch)
+            samples, sample = batch_of(batch, private.drawn(iterator))
             self.facts.fetched(sample)
         except Exception as problem:
             self.give_up(problem)

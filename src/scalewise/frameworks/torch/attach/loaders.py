@@ -9,6 +9,7 @@ import sys
 import time
 from typing import Any
 
+from scalewise.frameworks.torch.attach import private
 from scalewise.frameworks.torch.attach.discovery import batch_of
 from scalewise.frameworks.torch.attach.observer import Observer
 from scalewise.probe.guest import Guest
@@ -71,9 +72,10 @@ def alone(loader: Any, seconds: float = SECONDS, most: int = BATCHES) -> dict[st
     late = time.perf_counter() + seconds
     samples, batches = 0, 0
     began = ended = time.perf_counter()
-    for place, batch in enumerate(loader):
+    iterator = iter(loader)
+    for place, batch in enumerate(iterator):
         ended = time.perf_counter()
-        size = batch_of(batch)[0]
+        size = batch_of(batch, private.drawn(iterator))[0]
         if place < skipped:
             began = ended
         elif size is not None:

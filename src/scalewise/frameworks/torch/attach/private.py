@@ -65,6 +65,23 @@ def _wrap_iterators(around: Callable[..., Callable[[Any], Any]]) -> list[Patch]:
     return [(DataLoader, "__iter__", original, lambda loader: Batches(loader))]
 
 
+def drawn(iterator: Any) -> int | None:
+    """Return for how many samples the newest batch of a loader was put together, if it says so.
+
+    The last batch of a pass may have fewer; that is told where the sampler has a length.
+    """
+    try:
+        sampler = iterator._index_sampler
+        size = int(sampler.batch_size)
+    except Exception:
+        return None
+    try:
+        left = len(sampler.sampler) - size * (iterator._num_yielded - 1)
+    except Exception:
+        return size
+    return min(size, left) if left > 0 else size
+
+
 def buffer_exchange() -> list[tuple[Any, str]]:
     """Return what DDP calls before a forward to make buffers alike; there it waits for the rest."""
     known = hasattr(torch.nn.parallel.DistributedDataParallel, "_sync_buffers")

@@ -50,7 +50,7 @@ class Owner(Protocol):
     def forward(self, words: Words, named: Named) -> None:
         """Tell that a model is called of which less is known."""
 
-    def look_into(self, batch: Any) -> int | None:
+    def look_into(self, batch: Any, iterator: Any) -> int | None:
         """Return the samples of a loader's batch."""
 
     def begins(self, *, backward: bool = False) -> None:
@@ -181,7 +181,7 @@ def quick(guest: Guest, tape: Tape, owner: Owner) -> Quick:
                 if tell is not None:
                     tell((("exhausted",), now()))
                 raise
-            samples = None if told_batch and not curious else owner.look_into(batch)
+            samples = None if told_batch and not curious else owner.look_into(batch, iterator)
             if tell is not None:
                 tell((("fetched", samples), now()))
             return batch

@@ -1,0 +1,53 @@
+"""Do ranks that hold parts of one model share their batches? Then each batch counts once."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+ONCE = "ranks that hold parts of one model read the same samples: those count once"
+UNCLEAR = (
+    "the model is split over ranks, and it was not seen whether they share their samples: these "
+    "may be counted several times; say --samples-per-step, each rank's part of a batch"
+)
+
+Part = tuple[int, int]
+"""A rank's place among those that share its batches, and how many they are."""
+
+
+def parts(facts: Sequence[Mapping[str, Any]]) -> list[Part]:
+    """Return each rank's part of its batches, from what all ranks noted; alone where unclear.
+
+    >>> tensor_parallel = {"split": True, "loads": True, "samples": ["a", "b"]}
+    >>> parts([tensor_parallel, tensor_parallel])
+    [(0, 2), (1, 2)]
+    """
+    seen = [batches(each) for each in facts]
+    if not _split(facts) or None in seen:
+        return [(0, 1)] * len(facts)
+    return [(seen[:rank].count(each), seen.count(each)) for rank, each in enumerate(seen)]
+
+
+def unclear(facts: Sequence[Mapping[str, Any]]) -> bool:
+    """Say whether ranks that hold parts of one model may share batches, unseen.
+
+    A stage of a pipeline gets what the one before it made, and no sample.
+    """
+    if len(facts) < 2 or not _split(facts):
+        return False
+    loaded = all(each.get("loads") for each in facts)
+    stages = len({(each.get("weights") or {}).get("shapes") for each in facts}) > 1
+    alone = all(of == 1 for _, of in parts(facts))
+    return None in map(batches, facts) or (alone and stages and not loaded)
+
+
+def batches(facts: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return digests of a rank's first batches, if they tell them from those of other ranks.
+
+    Without a loader one tensor for all steps may be anything: positions, say.
+    """
+    found = tuple(facts.get("samples") or ())
+    told = bool(found) and all(found) and (facts.get("loads") or len(set(found)) > 1)
+    return found if told else None
+
+
+def _split(facts: Sequence[Mapping[str, Any]]) -> bool:
+    return any(each.get("split") for each in facts)
