@@ -96,7 +96,7 @@ def test_settings_are_made_of_the_run():
         ({"strategy": "zero0", "options": {"offload": "cpu"}}, "zero0 shares no optimizer state"),
         ({"options": {"offload": "disk"}}, "offload must be one of none, cpu, got 'disk'"),
         ({"options": {"ofload": "cpu"}}, "has no option 'ofload'"),
-        ({"start": "node"}, "a deepspeed run needs one process per device"),
+        ({"start": "node"}, "a deepspeed run takes start = .torchrun"),
         ({"data": "synthetic:1", "topology": "1x2"}, "1 samples do not reach for 2 replicas"),
     ],
 )

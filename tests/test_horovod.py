@@ -233,7 +233,7 @@ ELASTIC = {"topology": "1x2", "steps": 10, "epochs": None, "options": {"min_np":
         ({"options": {"fusion_threshold": 0}}, "fusion_threshold must be"),
         ({"options": {"autotune": "yes"}}, "autotune must be true or false"),
         ({"options": {"fusion": 1}}, "has no option 'fusion'"),
-        ({"start": "node"}, "a horovod run needs"),
+        ({"start": "node"}, "a horovod run takes start = .horovodrun"),
         ({"options": {"adasum": 1}}, "adasum must be true or false"),
         ({**MPI, "topology": "1x3"}, "adasum puts pairs of ranks together"),
         ({**MPI, "clip": 1.0}, "too early for clip"),
