@@ -306,6 +306,7 @@ IMAGES = [torch.zeros(3, 9, 9), torch.zeros(3, 7, 7), torch.zeros(3, 8, 8), torc
         ((IMAGES,), None),
         ([torch.zeros(5), torch.zeros(7), torch.zeros(9)], 3),
         ((torch.zeros(35, 20), torch.zeros(700)), 35),
+        ([{"image": torch.zeros(3, 9, 9)}, {"image": torch.zeros(3, 7, 9)}], 2),
     ],
 )
 def test_samples_are_counted_however_a_batch_is_packed(batch, samples):
@@ -483,8 +484,15 @@ def test_a_model_that_evaluates_and_learns_is_trained(tell, fetch):
 
 def test_several_teachers_belong_to_the_step_too(tell):
     teacher = [("forward", 16, False), ("forwarded",)]
-    guest = tell(*[FETCH + teacher * 4 + TRAIN + STEP] * 5)
-    assert guest.samples == [16] * 5 and guest.named("validate") == 0
+    attack = [("unsure", 16, False, 1), ("forwarded",)]
+    guest = tell(*[FETCH + teacher * 4 + attack * 10 + TRAIN + STEP] * 5, CHECK * 3)
+    assert guest.samples == [16] * 5 and guest.named("validate") == 1
+
+
+def test_a_batch_that_nobody_looked_into_is_no_larger_than_those_before(tell):
+    unseen = [("fetch", "train"), ("fetched", None)]
+    doubled = [("forward", 32, True), *TRAIN[1:]]
+    assert tell(*[FETCH + TRAIN + STEP] * 3, *[unseen + doubled + STEP] * 3).samples == [16] * 6
 
 
 def test_a_batch_that_was_only_looked_at_belongs_to_the_building(tell):

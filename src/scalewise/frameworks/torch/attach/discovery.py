@@ -50,6 +50,8 @@ def batch_of(
         if not isinstance(inner, Mapping):
             return _inside(values, drawn, depth)
         values = inner.values()
+    if (samples := _samples_of_list(values, drawn)) is not None:
+        return samples, batch_of(values[0], depth=depth - 1)[1]
     listed = isinstance(values, (list, tuple))
     sizes = [each for each in map(_sizes, values) if each] if listed or drawn else []
     entries = _entries(sizes) if listed else None
@@ -63,6 +65,22 @@ def batch_of(
                 entries = _sequences(values)
             return None if unclear else entries or samples, found
     return entries, None
+
+
+def _samples_of_list(values: Any, drawn: int | None) -> int | None:
+    """Return how many samples a list holds, if each entry must be one.
+
+    Such as a mapping for each image, or as many images as a loader drew.
+
+    >>> _samples_of_list([{"image": torch.zeros(3, 9, 9)}] * 4, None)
+    4
+    """
+    if type(values) is not list or not values:
+        return None
+    if all(isinstance(each, Mapping) for each in values):
+        return len(values)
+    single = all(not isinstance(each, torch.Tensor) or each.ndim == 3 for each in values)
+    return drawn if drawn and drawn > 2 and len(values) == drawn and single else None
 
 
 def _inside(batch: Any, drawn: int | None, depth: int) -> tuple[int | None, torch.Tensor | None]:
@@ -234,6 +252,8 @@ class Discovery:
             self._models.add(id(model))
             self._alive.add(model)
             self._kinds.add(type(model))
+            if isinstance(model, WRAPPERS):  # What is inside may be called to validate.
+                self._kinds.add(type(model.module))
             when_gone(model, self._models.discard, id(model))
 
     def _learns(self, module: nn.Module) -> bool:

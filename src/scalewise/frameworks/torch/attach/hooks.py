@@ -430,7 +430,7 @@ class Hooks:
 
     def _zero(self, words: Words, named: Named) -> None:
         """A compiled optimizer tells of no step; that its gradients are cleared tells as much."""
-        if not self._hooked and self.tape.holds(("backward",)):
+        if self.wary and not self._hooked and self.tape.holds(("backward",)):
             self.note(("begin", "optimizer"))
             self.quick.step_ends(words[0], (), {})
 

@@ -23,7 +23,8 @@ AFTER = {
 }
 """What the time between two activities is, where it is not simply other."""
 TEACHERS = 6
-"""Forwards without gradients that still belong to a step, between its batch and its training."""
+"""Forwards without gradients that belong to a step, between the batch of another loader than those
+that have fed training and its training; of one that has, all do."""
 INSIDE = ("forward", "validate", "backward", "sync")
 """Activities in which the call of a model is nothing of its own."""
 CHANGED = 8
@@ -488,7 +489,7 @@ class Observer:
     def _without_teachers(self, checks: list[Event], fetch: Event) -> list[Event]:
         """Leave out the few forwards between a batch and its training: they are of the step."""
         late = [check for check in checks if check.start >= fetch.end]
-        if not 0 < len(late) <= TEACHERS:
+        if len(late) > TEACHERS and self._sources and fetch.source not in self._sources:
             return checks
         for event in late:
             self._rename(event.start, event.end, "forward", only="validate")

@@ -20,6 +20,8 @@ class Counts:
         self._source: Hashable = None
         """The loader that gave a batch last."""
         self._waiting: Standing = {}
+        self._largest = 0
+        """The most samples that a loader gave at once."""
         self._rest = 0
         """What a model has not seen yet of the batch that it was given a part of."""
         self._fetched = 0
@@ -46,6 +48,9 @@ class Counts:
         if not any(self._waiting.values()):
             return self._use_again(samples or 0, model)
         fetched = self._take()
+        if fetched is None and samples and samples > self._largest > 0:
+            fetched = self._largest  # Nobody looked into the batch; from now on, somebody will.
+        self._largest = max(self._largest, fetched or 0)
         self._rest = 0
         if samples is not None and fetched is not None and fetched != samples:
             # The model gets more than was fetched: some of it was made up, or put together.
