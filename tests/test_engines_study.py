@@ -255,4 +255,4 @@ def test_fashion_mnist_is_learnt_as_well_as_by_torch(way, fashion, tmp_path, mon
     theirs, mine = (sum(each) / len(each) for each in found.values())
     print(f"{way}: {mine:.4f} {found[way]}, {WAYS[0]}: {theirs:.4f} {found[WAYS[0]]}")
     assert abs(mine - theirs) < 0.015
-    assert theirs > 0.85
+    assert theirs > 0.8  # After less than half a pass.
