@@ -33,12 +33,11 @@ def test_all_stages_end_with_the_weights_of_ddp(tmp_path):
     }  # fmt: skip
     asked = {
         "base": {
-            "workload": "mnist-cnn", "data": "synthetic:400", "batch": 8, "steps": 6, "lr": 0.05,
+            "workload": "mnist-cnn", "batch": 8, "steps": 6, "lr": 0.05,
             "options": {"dropout": 0.0},
         },
         "cells": {
-            "synthetic": {},
-            "digits": {"data": None, "accumulate": 2, "clip": 0.5},
+            "digits": {"accumulate": 2, "clip": 0.5},
             "adamw": mlp,
             "memory": {**mlp, "ways": [zero(each, options={"offload": "cpu"}) for each in (1, 3)]},
             "bf16": {**mlp, "ways": [zero(each, precision="bf16") for each in (1, 2, 3)]},
@@ -50,7 +49,7 @@ def test_all_stages_end_with_the_weights_of_ddp(tmp_path):
         "--local-addr=localhost", "--nproc-per-node=2",
     ]  # fmt: skip
     rows = environments.compare(starter, asked, tmp_path)
-    assert len(rows) == 3 * len(STAGES) + 5
+    assert len(rows) == 2 * len(STAGES) + 5
     for row in rows:
         assert row["apart"] == 0.0 and row["samples"] == 0, row
         if "precision" in row:  # Numbers of three digits, weights too.

@@ -15,6 +15,7 @@ from builders import a_run
 from scalewise import face
 from scalewise.errors import LaunchError, NoEngine, SpecError
 from scalewise.frameworks.jax import COUNT, Jax, variables
+from scalewise.frameworks.learning import Rates
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
 from scalewise.frameworks.torch.models.vit import vit
 from scalewise.launch import parcel
@@ -41,7 +42,7 @@ def a_study(python, **changes):
 
 @pytest.fixture(scope="module")
 def steps(python, tmp_path_factory):
-    """Steps with all that torch offers of one: by one process, by one per device, and by torch.
+    """Steps with all that torch offers of one: by one process, and by one per device.
 
     Ragged ends, micro-steps, clipping, warm-up and a schedule.
     """
@@ -54,7 +55,6 @@ def steps(python, tmp_path_factory):
     found = {}
     for name, way in {
         "whole": {}, "micro": {"accumulate": 2}, "plain": {"start": "plain"},
-        "torch": {"accumulate": 2, "framework": "torch"},
     }.items():  # fmt: skip
         question = a_study(python, **same, **way)
         (run,) = question.runs()
@@ -65,13 +65,12 @@ def steps(python, tmp_path_factory):
 def test_what_torch_offers_of_a_step_is_here_too(steps):
     assert {name: (len(record.ranks), *taken(record)) for name, record in steps.items()} == {
         "whole": (1, {46}, 2876), "micro": (1, {46}, 2876), "plain": (2, {46}, 2876),
-        "torch": (2, {46}, 2876),
     }  # fmt: skip
     whole = losses(steps["whole"])
     assert whole[-1] < whole[0] - 0.3
     assert losses(steps["micro"]) == pytest.approx(whole, rel=2e-3, abs=2e-4)
-    rates = [steps[name].ranks[0].find("outline")["rates"] for name in ("micro", "torch")]
-    assert rates[0] == rates[1] and "warm-up" in rates[0]
+    rates = steps["micro"].ranks[0].find("outline")["rates"]
+    assert rates == str(Rates.of(steps["micro"].spec, 23, 46)) and "warm-up" in rates
 
 
 def test_a_process_per_device_learns_what_one_for_all_learns(steps):
