@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from ranks import free_port
 from scalewise.launch import parcel
 
 
@@ -39,6 +40,7 @@ def compare(starter: list[str], asked: dict[str, Any], folder: Path) -> list[Any
     file = folder / "asked.json"
     file.write_text(json.dumps(asked))
     env = {**os.environ, "OMP_NUM_THREADS": "1", "SCALEWISE_UNWATCHED": "1"}
+    env["MASTER_PORT"] = free_port()
     env["PYTHONPATH"] = str(parcel.pack(folder))
     script = str(Path(__file__).parent / "alike.py")
     done = subprocess.run(

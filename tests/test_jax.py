@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import torch
 
 import environments
 from builders import a_run
+from ranks import free_port
 from scalewise import face
 from scalewise.errors import LaunchError, NoEngine, SpecError
 from scalewise.frameworks.jax import COUNT, Jax, variables
@@ -119,12 +119,6 @@ def test_every_replica_ends_with_the_same_weights(python, tmp_path, start, ranks
     for name in names:
         one, two = (np.load(path) for path in sorted(tmp_path.glob(f"{name}-*.npy")))
         assert np.array_equal(one, two) and np.isfinite(one).all()
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return str(probe.getsockname()[1])
 
 
 LOOK_ALIKE = """
