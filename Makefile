@@ -89,7 +89,11 @@ test-engines: $(READY) $(ENGINES:%=$(ENVS)/%/.ready)  ## TensorFlow, JAX and the
 	$(BIN)/python -m pytest -m "engines and not soak" --durations 12 $(PAIR)
 	$(NOT_RUN)
 
+# Who may not install packages may have them all the same; what is missing, horovod.sh says.
+MPI := cmake g++ openmpi-bin libopenmpi-dev
+
 horovod:  ## Horovod's wheel, built against today's PyTorch: 5 minutes on a quiet machine.
+	dpkg -s $(MPI) >/dev/null 2>&1 || { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(MPI); } || true
 	test -x $(ENVS)/horovod/bin/python || $(PYTHON) -m venv $(ENVS)/horovod
 	$(ENVS)/horovod/bin/python -m pip install --quiet --disable-pip-version-check -r engines/horovod.txt
 	engines/horovod.sh $(ENVS)/horovod/bin/python $(WHEELS)
