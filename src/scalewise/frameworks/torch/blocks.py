@@ -33,7 +33,7 @@ def recompute(model: nn.Module, spec: RunSpec) -> None:
     if spec.recompute == "selective":
         choose["context_fn"] = _selective()
     for block in blocks_of(model):
-        setattr(block, "forward", _forgetful(block.forward, choose))  # noqa: B010
+        setattr(block, "forward", _forgetful(block.forward, choose))
 
 
 def _forgetful(forward: Callable[..., Any], choose: dict[str, Any]) -> Callable[..., Any]:
@@ -77,7 +77,7 @@ def compile_model(model: nn.Module, spec: RunSpec) -> None:
         # Sums over images, those of batch norms, only get slower by it.
         normed = any(isinstance(part, nn.LayerNorm) for part in each.modules())
         made = torch.compile(each.forward, dynamic=False, options=WIDE if normed else None)
-        setattr(each, "forward", made)  # noqa: B010
+        setattr(each, "forward", made)
 
 
 def _make_room(kinds: int) -> None:

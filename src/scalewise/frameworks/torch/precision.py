@@ -25,7 +25,7 @@ def precise(model: Model, spec: RunSpec) -> Model:
     device = next(model.parameters()).device.type
     if spec.precision in MIXED:
         cast: Any = torch.autocast(device, MIXED[spec.precision])
-        setattr(model, "forward", cast(model.forward))  # noqa: B010
+        setattr(model, "forward", cast(model.forward))
     elif spec.precision == "tf32":
         if device != "cuda":
             raise SpecError(

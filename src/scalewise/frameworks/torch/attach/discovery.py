@@ -266,4 +266,4 @@ class Discovery:
             return
         self._wrapped.add(kind)
         watched = self._around(kind.__call__, self._models)
-        setattr(kind, "__call__", watched)  # noqa: B010
+        setattr(kind, "__call__", watched)

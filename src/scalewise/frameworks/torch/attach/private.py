@@ -61,7 +61,7 @@ def _wrap_iterators(around: Callable[..., Callable[[Any], Any]]) -> list[Patch]:
         def __next__(self) -> Any:
             return next(self._batches)
 
-    setattr(Batches, "__next__", around(Batches.__next__))  # noqa: B010
+    setattr(Batches, "__next__", around(Batches.__next__))
     return [(DataLoader, "__iter__", original, lambda loader: Batches(loader))]
 
 
