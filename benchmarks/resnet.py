@@ -109,7 +109,8 @@ def ours(name: str, data: str, edge: int, batch: int, device: torch.device):
             "workers": 4,
         }
     )  # fmt: skip
-    training = TorchSession(spec, load(Source.of_run(spec), spec), device)
+    source = Source.of_run(spec)
+    training = TorchSession(spec, load(source, spec).near(device, source), device)
     training.compile()
     training.begin(0)
 

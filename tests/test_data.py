@@ -13,7 +13,7 @@ from scalewise.frameworks import source
 from scalewise.frameworks.data import idx
 from scalewise.frameworks.order import Shards
 from scalewise.frameworks.source import Source
-from scalewise.frameworks.torch.data import Finish, load
+from scalewise.frameworks.torch.data import Finish, load, multiplied
 
 RULES = ["drop", "pad", "short"]
 
@@ -144,6 +144,35 @@ def test_images_become_the_numbers_that_were_asked_for(edge):
     mean, spread = torch.tensor(finish.colours)[:, :, None, None]
     torch.testing.assert_close(finished, (expected - mean) / spread)
     assert torch.equal(finish.on(here, torch.bfloat16)(images), finished.to(torch.bfloat16))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("shape", [(8, 8), (5, 9)])
+@pytest.mark.parametrize("edge", [6, 12, 32])
+def test_images_are_resized_by_products_as_by_interpolation(channels, shape, edge):
+    images = torch.randn(4, *shape, channels).permute(0, 3, 1, 2)
+    expected = nn.functional.interpolate(
+        images, (edge, edge), mode="bilinear", antialias=edge < max(shape)
+    )
+    found = multiplied(images, edge, torch.float32)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(found, expected)
+
+
+def test_small_real_data_lies_on_an_accelerator_and_made_up_data_where_its_name_says(
+    tmp_path, monkeypatch
+):
+    write_idx(tmp_path)
+
+    def lies_there(data, device="meta"):
+        source = Source.of(data)
+        return load(source).near(torch.device(device), source).on_device
+
+    assert lies_there(str(tmp_path)) and lies_there("digits")
+    assert lies_there("synthetic-on-device:20") and not lies_there("synthetic:20")
+    assert not lies_there(str(tmp_path), "cpu")
+    monkeypatch.setattr("scalewise.frameworks.torch.data.SMALL", 239)
+    assert not lies_there(str(tmp_path)), "12 images of 20 bytes"
 
 
 def test_synthetic_data_has_the_size_that_was_asked_for():

@@ -106,6 +106,24 @@ def test_bytes_become_numbers_on_a_card_as_on_a_host():
     torch.testing.assert_close(there.cpu().float(), expected, rtol=2**-8, atol=1e-6)
 
 
+def test_images_are_enlarged_on_a_card_as_on_a_host():
+    images = torch.randint(0, 256, (3, 8, 8, 3), dtype=torch.uint8)
+    finish = Finish(1 / 255, ((0.4, 0.5, 0.6), (0.1, 0.2, 0.3)), 32)
+    host, card = torch.device("cpu"), torch.device("cuda")
+    expected = finish.on(host)(images)
+    there = finish.on(card)(images.to(card))
+    torch.testing.assert_close(there.cpu(), expected)
+    half = finish.on(card, torch.bfloat16)(images.to(card))
+    assert half.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(half.cpu().float(), expected, rtol=2**-7, atol=2**-5)
+
+
+def test_small_real_data_lies_on_the_device_and_is_learnt(tmp_path):
+    _, point = a_gpu_run(tmp_path, data="digits", edge=28, batch=32, epochs=8, workers=2)
+    assert "lies on the device" in next(tmp_path.glob("*/log.txt")).read_text()
+    assert point.accuracy.value > 0.9
+
+
 def test_what_lies_on_the_device_is_learnt_without_travelling(tmp_path):
     _, point = a_gpu_run(tmp_path, data="synthetic-on-device:20000x28x28x3")
     assert point.accuracy.value > 0.9

@@ -24,7 +24,7 @@ def benched(asked: Mapping[str, Any], tell: Callable[[int, int], None]) -> dict[
     """
     specs = [_spec(asked, workers) for workers in asked["workers"]]
     device, source = devices.bind(specs[0]), Source.of_run(specs[0])
-    data = load(source, specs[0])
+    data = load(source, specs[0]).near(device, source)
     rows: list[dict[str, Any]] = []
     lost: set[str] = set()
     for spec in specs:

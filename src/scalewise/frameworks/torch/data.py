@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -13,6 +14,10 @@ from scalewise.frameworks.source import Shape, Source
 from scalewise.frameworks.torch.samples import Batch, Flip, Held, Pictures, Rows, Samples, Windows
 from scalewise.spec import RunSpec
 
+REAL = ("digits", "cifar", "idx")
+"""Data sets in memory that are not made up: those lie where their name says."""
+SMALL = 2**30
+"""Bytes that an accelerator has to spare for a data set. CIFAR-10's images are a sixth of that."""
 Share = Callable[[Callable[[], bytes]], bytes]
 """Has one rank find something out, and hands it to all."""
 
@@ -31,7 +36,6 @@ class Finish(Look):
         if self.scale is None:
             return lambda inputs: inputs
         host = device.type == "cpu"
-        layout = torch.contiguous_format if host else torch.preserve_format
         gain, shift = torch.tensor(self.scale, device=device), None
         if self.colours:
             mean, spread = torch.tensor(self.colours, device=device)[:, :, None, None]
@@ -42,19 +46,48 @@ class Finish(Look):
                 seen = images.reshape(len(images), 1, *images.shape[1:3])
             else:
                 seen = images.permute(0, 3, 1, 2)
-            resized = self.edge and seen.shape[2:] != (self.edge, self.edge)
-            if host or resized:  # Else one pass reads bytes and writes numbers.
-                seen = seen.to(torch.float32, memory_format=layout)
-            if self.edge and resized:
-                shrinks = self.edge < max(seen.shape[2:])
-                size = (self.edge, self.edge)
-                seen = interpolate(seen, size, mode="bilinear", antialias=shrinks)
-            out = seen if seen.dtype == numbers else torch.empty_like(seen, dtype=numbers)
+            edge = self.edge if seen.shape[2:] != (self.edge, self.edge) else None
+            if host:
+                out = seen = seen.to(torch.float32, memory_format=torch.contiguous_format)
+            else:  # One pass reads bytes and writes numbers.
+                out = torch.empty_like(seen, dtype=torch.float32 if edge else numbers)
             if shift is None:
-                return torch.mul(seen, gain, out=out)
-            return torch.addcmul(shift, seen, gain, out=out)
+                torch.mul(seen, gain, out=out)
+            else:
+                torch.addcmul(shift, seen, gain, out=out)
+            if edge and not host:
+                return multiplied(out, edge, numbers)
+            return (_resized(out, (edge, edge)) if edge else out).to(numbers)
 
         return finish
+
+
+def _resized(images: Tensor, size: tuple[int, int]) -> Tensor:
+    shrinks = size[0] < max(images.shape[2:])
+    return interpolate(images, size, mode="bilinear", antialias=shrinks)
+
+
+def multiplied(images: Tensor, edge: int, numbers: torch.dtype) -> Tensor:
+    """Return square images of another size, channels last in memory, by two products of matrices.
+
+    Accelerators are good at those. To enlarge images of three channels they take many times as
+    long for a kernel that is made for it.
+    """
+    lines = images.permute(0, 2, 3, 1)
+    count, height, width, channels = lines.shape
+    rows = _weights(height, edge, 1, torch.float32, images.device)
+    columns = _weights(width, edge, channels, numbers, images.device)
+    tall = torch.bmm(rows.expand(count, edge, height), lines.flatten(2)).to(numbers)
+    return (tall @ columns.T).view(count, edge, edge, channels).permute(0, 3, 1, 2)
+
+
+@cache
+def _weights(
+    size: int, edge: int, channels: int, numbers: torch.dtype, device: torch.device
+) -> Tensor:
+    """Return how much each of so many pixels gives to each of ``edge``, channel by channel."""
+    pixels = _resized(torch.eye(size)[None, None], (edge, size))[0, 0]
+    return torch.kron(pixels, torch.eye(channels)).to(device, numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +117,17 @@ class Data:
         images = torch.zeros(count, height, width, channels, dtype=torch.uint8)
         return images, torch.zeros(count, dtype=torch.long)
 
-    def on(self, device: torch.device) -> "Data":
-        """Return the same, held by a device."""
-        assert isinstance(self.train, Held)
-        assert isinstance(self.validation, Held)
+    def near(self, device: torch.device, source: Source) -> "Data":
+        """Return the same, held by the device if it is to lie there, or is small enough for that.
+
+        Then no worker makes a batch of it and none travels.
+        """
+        if not (isinstance(self.train, Held) and isinstance(self.validation, Held)):
+            return self
+        size = self.train.inputs.nbytes + self.validation.inputs.nbytes
+        fits = source.kind in REAL and device.type != "cpu" and size <= SMALL
+        if not (source.on_device or fits):
+            return self
         train, held = self.train.to(device), self.validation.to(device)
         return replace(self, train=train, validation=held, on_device=True)
 

@@ -37,7 +37,8 @@ class Request(NamedTuple):
 
     epoch: int
     checks: bool
-    indices: Tensor
+    indices: Indices
+    """Not a tensor: as that it would go to a worker in a file of its own."""
 
 
 class Order(Sampler[Request]):
@@ -84,7 +85,7 @@ class Order(Sampler[Request]):
                 self._shards.set_epoch(one.epoch, one.place)
             batches = self._checks if one.checks else self._shards
             for indices in islice(batches, self.size(one)):
-                yield Request(one.epoch, one.checks, torch.from_numpy(indices))
+                yield Request(one.epoch, one.checks, indices)
 
 
 Answer = tuple[Tensor, Tensor, list[str]] | ScalewiseError
@@ -103,13 +104,14 @@ class Answers(Dataset[Answer]):
 
     def __getitem__(self, request: Request) -> Answer:
         samples = self._data.validation if request.checks else self._data.train
+        indices = torch.from_numpy(request.indices)
         try:
-            inputs, labels = samples.batch(request.indices, request.epoch)
+            inputs, labels = samples.batch(indices, request.epoch)
         except ScalewiseError as problem:
             return problem
         lost: list[str] = []
         if isinstance(samples, Pictures):
-            lost = [samples.path(n) for n in request.indices[labels == IGNORED].tolist()]
+            lost = [samples.path(n) for n in indices[labels == IGNORED].tolist()]
         return (self._finish(inputs) if self._finish else inputs), labels, lost
 
 
@@ -125,7 +127,7 @@ class Feed:
             Answers(data, finished=device.type == "cpu"),
             batch_size=None,
             sampler=order,
-            num_workers=spec.workers,
+            num_workers=0 if data.on_device else spec.workers,
             pin_memory=travels,
             generator=torch.Generator(),  # The training's own chance is not drawn from.
         )
@@ -223,11 +225,11 @@ class Travels:
         """Send the next batch on its way, if there is one and none is under way."""
         if self._under_way is not None:
             return False
-        host = next(self._batches, None)
-        if host is None:
-            return False
-        with self._handle.stream(self._queue):
-            inputs, labels = (each.to(self._device, non_blocking=True) for each in host)
+        with self._handle.stream(self._queue):  # What lies on the device is put together in it.
+            found = next(self._batches, None)
+            if found is None:
+                return False
+            inputs, labels = (each.to(self._device, non_blocking=True) for each in found)
             batch = self._finish(inputs), labels
         arrived = self._handle.Event()
         arrived.record(self._queue)

@@ -39,8 +39,9 @@ class Held:
 
     def batch(self, indices: Tensor, epoch: int) -> Batch:
         """Return these samples, some mirrored."""
-        inputs = self.inputs[indices]
-        return self._flip(inputs, indices, epoch) if self._flip else inputs, self.labels[indices]
+        there = indices.to(self.inputs.device, non_blocking=True)
+        inputs = self.inputs[there]
+        return self._flip(inputs, indices, epoch) if self._flip else inputs, self.labels[there]
 
     def to(self, device: torch.device) -> "Held":
         """Return the same, held by a device."""

@@ -66,8 +66,9 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TorchSession"]:
         source = Source.of_run(spec)
         listed = source.kind == "images"
         data = load(source, spec, _told) if listed else _in_turn(lambda: load(source, spec))
-        if source.on_device:
-            data = data.on(device)
+        data = data.near(device, source)
+    if data.on_device and rank == 0:
+        say("data           lies on the device: nothing loads or travels")
     with probe.span("build"):
         training = TorchSession(spec, data, device)
         # From here on chance (dropout) is each rank's own.
