@@ -105,7 +105,7 @@ def ours(name: str, data: str, edge: int, batch: int, device: torch.device):
     spec = RunSpec.from_dict(
         {
             "topology": "1x1", "workload": name, "data": data, "edge": edge, "batch": batch,
-            "steps": 10**6, "precision": "bf16", "compile": True, "optimizer_step": "fused",
+            "steps": 10**6, "precision": "bf16", "compile": "graphs", "optimizer_step": "fused",
             "workers": 4,
         }
     )  # fmt: skip

@@ -4,16 +4,20 @@ from functools import partial
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch._dynamo.utils import counters
 
 from builders import a_run
+from scalewise.frameworks.source import Source
 from scalewise.frameworks.torch.blocks import compile_model, recompute
+from scalewise.frameworks.torch.data import load
 from scalewise.frameworks.torch.models.gpt import gpt
 from scalewise.frameworks.torch.models.mlp import mlp
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
 from scalewise.frameworks.torch.models.resnet import resnet50, resnet50v2
 from scalewise.frameworks.torch.models.vit import vit_ti16
+from scalewise.frameworks.torch.session import TorchSession
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
 """The compiler looks at what lies between two blocks."""
@@ -50,6 +54,24 @@ def compiled(model: nn.Module, inputs: torch.Tensor, how) -> int:
 def test_a_whole_model_is_one_graph(model, shape):
     torch.manual_seed(0)
     assert compiled(model(shape, 10).eval(), torch.randn(2, *shape), how=True) == 1
+
+
+def test_a_batch_that_is_compiled_on_teaches_nothing():
+    """Neither weights nor the statistics of batch norms."""
+    data = Source.of("synthetic:20x32x32x3")
+    said = {"workload": "resnet50v2", "data": "synthetic:20x32x32x3", "batch": 4}
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        spec = a_run(framework="torch", compile="graphs", **said)
+        training = TorchSession(spec, load(data), torch.device("cpu"))
+        before = {name: each.clone() for name, each in training._model.state_dict().items()}
+        training.compile()
+        assert counters["stats"]["unique_graphs"] == 1
+        after = training._model.state_dict()
+        assert all(torch.equal(after[name], each) for name, each in before.items())
+        assert all(each.grad is None for each in training._model.parameters())
+    finally:
+        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(

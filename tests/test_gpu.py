@@ -23,8 +23,9 @@ pytestmark = pytest.mark.gpu
 def a_gpu_run(folder, **changes):
     """Run the small network on the card and return its record and its point."""
     assert torch.cuda.is_available(), "these tests need a CUDA device"
-    base = {"workload": "mnist-cnn", "data": "synthetic:20000", "batch": 256, "epochs": 3}
-    values = {"name": "gpu", "run": {**base, **changes}}
+    base = {"workload": "mnist-cnn", "data": "synthetic:20000", "batch": 256}
+    length = {} if "steps" in changes else {"epochs": 3}
+    values = {"name": "gpu", "run": {**base, **length, **changes}}
     topology = values["run"].pop("topology", "1x1")
     question = StudySpec.from_dict({**values, "vary": {"topology": [topology]}})
     home = run(question, folder)
@@ -66,6 +67,23 @@ def test_compiling_is_a_part_of_the_jobs_life_and_bf16_learns(tmp_path):
     first, later = record.ranks[0].steps.seconds[2:10].mean(), record.ranks[0].steps.seconds[80:]
     assert first < 20 * later.mean()  # Nothing is compiled inside the epochs.
     assert point.accuracy.value > 0.9
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"workload": "mnist-cnn", "topology": "1x2", "backend": "gloo"},
+        {"workload": "vit", "options": {"width": 1280, "heads": 8, "depth": 2}},
+    ],
+)
+def test_a_step_that_is_recorded_once_and_replayed_learns_the_same(tmp_path, said):
+    """With gradients that are exchanged, and with norms that are made in two ways."""
+    said = {"batch": 64, "steps": 30, "precision": "bf16", "ema": 0.9, "clip": 1.0, **said}
+    runs = {how: a_gpu_run(tmp_path / str(how), compile=how, **said) for how in (True, "graphs")}
+    assert "cannot be replayed" not in next(tmp_path.glob("graphs/*/log.txt")).read_text()
+    once, again = (losses_of(record) for record, _ in runs.values())
+    assert len(again) == 30 and again[-1] < again[0]
+    assert again == pytest.approx(once, rel=0.05)
 
 
 def test_a_script_of_others_is_timed_by_the_device_and_not_by_the_host_that_runs_ahead(tmp_path):

@@ -219,6 +219,8 @@ GPT = {"workload": "gpt", "data": "tokens:100x16", "options": {"heads": 4, "dept
             "a pipeline cannot take a batch that is shorter",
         ),
         ({**GPT, "strategy": "zero1", "parallelism": {"tensor": 2}}, "zero1 does not go together"),
+        ({**GPT, "compile": "graphs", "accumulate": 4}, "this run has accumulate = 4"),
+        ({**GPT, "compile": "graphs", "strategy": "fsdp"}, 'this run has strategy = "fsdp"'),
         ({**GPT, "parallelism": {"shard": 2}}, "ddp shards nothing"),
         (
             {**GPT, "strategy": "hsdp", "topology": "2x4", "parallelism": {"shard": 8}},

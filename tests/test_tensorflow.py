@@ -193,6 +193,7 @@ def a_tf_run(**changes):
         ({"strategy": "multiworker", "start": "node"}, "takes start = 'plain', 'srun' or 'mpirun'"),
         ({"parallelism": {"tensor": 2}}, "splits no model"),
         ({"compile": "blocks"}, "compiles a model whole"),
+        ({"compile": "graphs"}, "compiles a model whole"),
         ({"device": "xpu"}, "computes on cpu or cuda"),
         ({"data": "synthetic-on-device:64"}, "does not read"),
         ({"data": "tokens:64"}, "does not read"),

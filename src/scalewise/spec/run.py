@@ -94,8 +94,9 @@ class RunSpec:
     accumulate: int = 1
     """Micro-steps per optimizer step."""
     precision: Precision = "fp32"
-    compile: bool | Literal["blocks"] = False
-    """The whole model, or its repeated blocks only: they start several times faster."""
+    compile: bool | Literal["blocks", "graphs"] = False
+    """The whole model; its repeated blocks only, which start several times faster; or the whole,
+    recorded once and replayed, so that a device need not wait for its host."""
     recompute: Recompute = "none"
     """What blocks do not keep for backward, which computes it again: nothing, all, or all but
     what costs much."""
@@ -140,8 +141,8 @@ class RunSpec:
         for name in _COUNTS:
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), least=1)
-        if self.compile != "blocks":
-            typed("compile", self.compile, bool, 'true, false or "blocks"')
+        if self.compile not in ("blocks", "graphs"):
+            typed("compile", self.compile, bool, 'true, false, "blocks" or "graphs"')
         for name in ("save", "loaders_alone", "sync_batchnorm"):
             typed(name, getattr(self, name), bool, "true or false")
         for name in ("framework", "strategy", "launcher", "workload", "data", "resume"):

@@ -137,9 +137,9 @@ def _refuse_fields(spec: RunSpec) -> None:
             )
     if spec.parallelism != Parallelism():
         raise SpecError("the tensorflow framework splits no model", hint="leave parallelism out")
-    if spec.compile == "blocks":
+    if isinstance(spec.compile, str):
         raise SpecError(
-            "TensorFlow compiles a model whole, and this run says blocks",
+            f"TensorFlow compiles a model whole, and this run says {spec.compile}",
             hint="write compile = true",
         )
     if spec.device == "xpu":

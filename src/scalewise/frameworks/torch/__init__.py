@@ -107,6 +107,8 @@ def refuse_unfit(spec: RunSpec) -> None:
             f"{spec.workers} per rank",
             hint="leave workers out",
         )
+    if spec.compile == "graphs":
+        _refuse_unrecordable(spec)
     if spec.options:
         check_options(spec, workload(spec))
     if not _surely_fits(spec, source):
@@ -116,6 +118,20 @@ def refuse_unfit(spec: RunSpec) -> None:
     if spec.resume:
         there = checkpoints.find(Path(spec.resume).expanduser())
         checkpoints.refuse_another_model(there, spec, options_for(workload(spec), spec))
+
+
+def _refuse_unrecordable(spec: RunSpec) -> None:
+    """Refuse to replay steps that keep something in memory which a replay would write over."""
+    said = ""
+    if spec.accumulate > 1:
+        said = f"accumulate = {spec.accumulate}"
+    elif spec.strategy != "ddp" or spec.degrees.tensor * spec.degrees.pipeline > 1:
+        said = f'strategy = "{spec.strategy}"'
+    if said:
+        raise SpecError(
+            f"a recorded step is for whole replicas without accumulation, and this run has {said}",
+            hint='write compile = true, or "blocks"',
+        )
 
 
 def _surely_fits(spec: RunSpec, source: Source) -> bool:

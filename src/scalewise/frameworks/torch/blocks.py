@@ -23,6 +23,11 @@ SAVED = {
 WIDE: dict[str, Any] = {"triton.multi_kernel": 1}
 """Has the compiler make sums over the last axis in two ways and keep the faster. By itself it reads
 rows of more than 1,024 numbers twice."""
+RECORDED: dict[str, Any] = {"triton.cudagraphs": True}
+"""Has all kernels of a forward, and of a backward, recorded, and started as one from then on."""
+TRIALS = 3
+"""How often a batch must go through a model until its kernels are replayed: the first compiles,
+the second is recorded."""
 
 
 def recompute(model: nn.Module, spec: RunSpec) -> None:
@@ -76,7 +81,8 @@ def compile_model(model: nn.Module, spec: RunSpec) -> None:
     for each in parts:
         # Sums over images, those of batch norms, only get slower by it.
         normed = any(isinstance(part, nn.LayerNorm) for part in each.modules())
-        made = torch.compile(each.forward, dynamic=False, options=WIDE if normed else None)
+        options = {**(WIDE if normed else {}), **(RECORDED if spec.compile == "graphs" else {})}
+        made = torch.compile(each.forward, dynamic=False, options=options or None)
         setattr(each, "forward", made)
 
 

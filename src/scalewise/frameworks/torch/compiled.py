@@ -18,6 +18,13 @@ def keep_in(study: Path) -> None:
         os.environ.setdefault(name, str((study / FOLDER / folder).absolute()))
 
 
+def unrecorded() -> int:
+    """Return how many graphs could not be recorded, and are started kernel by kernel."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["inductor"]["cudagraph_skips"])
+
+
 def found() -> dict[str, int] | None:
     """Return how many graphs were there already and how many were compiled anew.
 

@@ -24,7 +24,7 @@ from scalewise.frameworks.torch import device as devices
 from scalewise.frameworks.torch.arrivals import Arrivals
 from scalewise.frameworks.torch.average import Average
 from scalewise.frameworks.torch.batchnorm import synchronized
-from scalewise.frameworks.torch.blocks import as_it_is
+from scalewise.frameworks.torch.blocks import TRIALS, as_it_is
 from scalewise.frameworks.torch.checkpoint import Checkpoints
 from scalewise.frameworks.torch.clip import clip
 from scalewise.frameworks.torch.data import Data, load
@@ -81,6 +81,8 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TorchSession"]:
                 probe.note(compiled=graphs)
                 if rank == 0:
                     say(f"compiled       {graphs['made']} graphs anew, {graphs['found']} found")
+            if spec.compile == "graphs" and rank == 0 and (slow := compiled.unrecorded()):
+                say(f"compiled       {slow} of them cannot be replayed, only started bit by bit")
         if device.type != "cpu":
             probe.use(devices.EventClock(device))
         yield training
@@ -200,9 +202,13 @@ class TorchSession:
         inputs, labels = self._data.blank(self._spec.batch or 1)
         inputs = self._feed.finish(inputs.to(self._device))
         labels = labels.to(self._device)
+        seen = [(each, each.clone()) for each in self._model.buffers()]
         with torch.random.fork_rng():
-            self._parallel.forward_backward(inputs, labels, 1.0, Unwatched(), sync=True)
-        self._parallel.optimizer.zero_grad()
+            for _ in range(TRIALS if self._spec.compile == "graphs" else 1):
+                self._parallel.forward_backward(inputs, labels, 1.0, Unwatched(), sync=True)
+                self._parallel.optimizer.zero_grad()
+        for statistics, before in seen:  # Those of batch norms.
+            statistics.copy_(before)
 
     def begin(self, epoch: int) -> None:
         """Start a pass over the data in a new order."""
