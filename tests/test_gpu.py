@@ -78,11 +78,12 @@ def test_compiling_is_a_part_of_the_jobs_life_and_bf16_learns(tmp_path):
 )
 def test_a_step_that_is_recorded_once_and_replayed_learns_the_same(tmp_path, said):
     """With gradients that are exchanged, and with norms that are made in two ways."""
-    said = {"batch": 64, "steps": 30, "precision": "bf16", "ema": 0.9, "clip": 1.0, **said}
+    said = {"batch": 64, "steps": 30, "lr": 1e-3, "ema": 0.9, "clip": 1.0, **said}
+    said["precision"] = "bf16"
     runs = {how: a_gpu_run(tmp_path / str(how), compile=how, **said) for how in (True, "graphs")}
     assert "cannot be replayed" not in next(tmp_path.glob("graphs/*/log.txt")).read_text()
     once, again = (losses_of(record) for record, _ in runs.values())
-    assert len(again) == 30 and again[-1] < again[0]
+    assert len(again) == 30 and sum(again[-5:]) < sum(again[:5])
     assert again == pytest.approx(once, rel=0.05)
 
 
