@@ -4,11 +4,12 @@
 
 Same model, same precision (bf16), compiled, channels last, fused SGD; every loop has its own copy
 of the model, and stretches of steps of the three alternate in one process. The plain loop and
-timm's step get images that lie on the device, finished; ours gets bytes from memory (CIFAR's own
-format for ResNet50V2, enlarged by the loader) and finishes them itself. timm's step is the one of
-its training script: its optimizer factory, its loss, its autocast. Shown are images per second and
-the median of the ratios of neighbouring stretches with a 90 % interval. Exits with 1 where ours is
-slower. ``--small`` tries the benchmark itself on a machine without an accelerator.
+timm's step get images that lie on the device, finished; ours gets bytes (CIFAR's own format for
+ResNet50V2, enlarged on the way) and finishes them itself, and its steps are replayed
+(``compile = "graphs"``). timm's step is the one of its training script: its optimizer factory, its
+loss, its autocast. Shown are images per second and the median of the ratios of neighbouring
+stretches with a 90 % interval. Exits with 1 where ours is slower. ``--small`` tries the benchmark
+itself on a machine without an accelerator.
 """
 
 import argparse
@@ -28,8 +29,6 @@ from torch import nn
 MODELS = {"resnet50": (224, 256), "resnet50v2": (128, 512)}
 """The edge of their images, and the batch."""
 LEAST = 1.0
-ROOM = 0.005
-"""What a ratio of two equal loops may be off by here."""
 
 
 def main() -> None:
@@ -89,7 +88,7 @@ def compare(name: str, data: str, edge: int, batch: int, device: torch.device, a
             draws = np.random.default_rng(0).choice(ratios, (2000, len(ratios)))
             low, high = np.quantile(np.median(draws, axis=1), [0.05, 0.95])
             said += f"   ours / {each} {np.median(ratios):.4f} ({low:.4f} to {high:.4f})"
-            slower |= high < LEAST - ROOM
+            slower |= bool(np.median(ratios) < LEAST)
         print(said, flush=True)
     return slower
 

@@ -13,6 +13,7 @@ from scalewise.frameworks import refuse_start
 from scalewise.launch.engines import Engines
 from scalewise.launch.local import LocalLauncher
 from scalewise.spec import StudySpec
+from scalewise.study.bill import bill_of
 from test_study import Told
 
 
@@ -39,6 +40,13 @@ def test_an_engine_that_is_not_there_is_left_out_and_the_rest_goes_on(tmp_path):
     study.run(question, tmp_path, told)
     assert any("1 run is left out" in line and "/nowhere/python" in line for line in told.notes)
     assert finished(question, tmp_path) == ["fake"]
+
+
+def test_a_bill_leaves_out_what_a_plan_leaves_out(tmp_path):
+    question = mixed("/nowhere/python")
+    absent = study.check(question.runs(), question.engines)
+    (item,) = bill_of(question, tmp_path, absent).items
+    assert item.run.framework == "fake"
 
 
 OLD = """#!/bin/sh

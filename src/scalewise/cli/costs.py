@@ -1,7 +1,7 @@
 """Say what a study costs: when it ends, and before it begins."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from scalewise.catalog.rates import Rate
+    from scalewise.spec import RunSpec
 
 
 @contextmanager
@@ -50,12 +51,12 @@ def rate_of(price: str | None) -> "Rate | None":
     return None if price is None else price_of(price)
 
 
-def quote(question: Any, folder: Path, rate: "Rate | None") -> None:
+def quote(question: Any, folder: Path, absent: "Collection[RunSpec]", rate: "Rate | None") -> None:
     """Print the bill of a study, from what is known of it."""
     from scalewise.report import bill
     from scalewise.study.bill import bill_of
 
-    for line in bill.lines(bill_of(question, folder), rate):
+    for line in bill.lines(bill_of(question, folder, absent), rate):
         typer.echo(line)
 
 

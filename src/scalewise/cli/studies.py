@@ -113,7 +113,7 @@ def plan(
     rule = f"{question.scaling} scaling" if question.scaling else "scaling observed"
     asked = study.asks(question, runs)
     typer.echo(f"{len(runs)} {word}, {rule}, {asked or 'one after another'}, in {folder}")
-    quote(question, folder, rate_of(price))
+    quote(question, folder, absent, rate_of(price))
     if write:
         for path in study.write_plan(plans, question, write):
             typer.echo(path)

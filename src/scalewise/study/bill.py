@@ -1,5 +1,6 @@
 """What a study will cost, and what it has: read from its folder."""
 
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from scalewise.record.files import finished
 from scalewise.record.node import sampled
 from scalewise.record.read import read_run
 from scalewise.record.spent import attempts, bought
-from scalewise.spec import StudySpec
+from scalewise.spec import RunSpec, StudySpec
 from scalewise.study.jobs import launcher_of
 
 
@@ -27,17 +28,24 @@ def curves_of(study: StudySpec, folder: Path) -> list[ScalingCurve]:
         return []
 
 
-def bill_of(study: StudySpec, folder: Path, *, again: bool = False) -> Bill:
-    """Return the bill of a study; ``again``: every run is still to be bought."""
+def bill_of(
+    study: StudySpec, folder: Path, absent: Collection[RunSpec] = (), *, again: bool = False
+) -> Bill:
+    """Return the bill of a study without the runs whose engine is absent.
+
+    ``again``: every run is still to be bought.
+    """
     launcher = launcher_of(study)
+    runs = [run for run in study.runs() if run not in absent]
     paid = {
         run.id: sum(attempt.device_hours for attempt in attempts(folder / run.id))
-        for run in study.runs()
+        for run in runs
         if finished(folder / run.id) and not again
     }
-    missing = [run for run in study.runs() if run.id not in paid]
+    missing = [run for run in runs if run.id not in paid]
     items = bill(
         study,
+        runs,
         curves_of(study, folder),
         paid,
         lambda run: launcher.most([run]),

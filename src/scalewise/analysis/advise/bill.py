@@ -77,17 +77,17 @@ class Bill:
 
 def bill(
     study: StudySpec,
+    runs: Sequence[RunSpec],
     curves: Sequence[ScalingCurve],
     paid: Mapping[str, float],
     bound: Callable[[RunSpec], float | None],
     charged: Callable[[RunSpec], int],
 ) -> list[Item]:
-    """Return every run's item; ``paid`` are the device-hours of finished runs, by id.
+    """Return the item of each run; ``paid`` are the device-hours of finished ones, by id.
 
     Of a run that is missing, ``bound`` says the device-hours that it can take at most,
     where there is a limit, and ``charged`` for how many devices it is paid.
     """
-    runs = study.runs()
     todo = [run for run in runs if run.id not in paid]
     ahead = {key: hours for curve in curves for key, hours in _ahead(study, curve, todo).items()}
     items = []
