@@ -58,7 +58,8 @@ class Flip:
         """Return images, channels last, of which some are mirrored."""
         chance = torch.Generator().manual_seed((self._seed << 20) + epoch)
         mirrored = torch.rand(int(indices.max()) + 1, generator=chance)[indices] < 0.5
-        return torch.where(mirrored[:, None, None, None].to(images.device), images.flip(2), images)
+        there = mirrored[:, None, None, None].to(images.device, non_blocking=True)
+        return torch.where(there, images.flip(2), images)
 
 
 class Rows:
