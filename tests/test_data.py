@@ -3,6 +3,7 @@
 import gzip
 import struct
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -10,6 +11,7 @@ from torch import nn
 from builders import a_run
 from scalewise.errors import PluginError, SpecError
 from scalewise.frameworks import source
+from scalewise.frameworks.arrays import read
 from scalewise.frameworks.data import idx
 from scalewise.frameworks.order import Shards
 from scalewise.frameworks.source import Source
@@ -128,6 +130,18 @@ def test_the_embedded_digits_are_split_once_for_all():
     assert images.shape == (6, 1, 8, 8) and labels.shape == (6,)
     assert images.stride() == (64, 64, 8, 1), "DDP warns of gradients that lie otherwise"
     assert images.min() >= 0.0 and images.max() == 1.0
+
+
+def test_the_digits_are_those_of_scikit_learn_wherever_it_keeps_them(monkeypatch):
+    quickly = read(Source.of("digits"))
+    monkeypatch.setattr("scalewise.frameworks.arrays.find_spec", lambda name: None)
+    by_itself = read(Source.of("digits"))
+    for one, other in (
+        (quickly.train, by_itself.train),
+        (quickly.validation, by_itself.validation),
+    ):
+        assert np.array_equal(one.images, other.images)
+        assert np.array_equal(one.labels, other.labels)
 
 
 @pytest.mark.parametrize("edge", [None, 6, 12])

@@ -4,7 +4,10 @@ Images stay bytes (count × height × width × channels), as they lie on disks. 
 them is a ``Look``, which each engine puts on in its own way, once per batch.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,16 +85,31 @@ def _shape(source: Source) -> tuple[int, int, int]:
 
 def _digits(source: Source) -> Arrays:
     """1,797 real handwritten digits of 8x8 pixels (UCI, shipped by scikit-learn)."""
-    from sklearn.datasets import load_digits
-
-    found = load_digits()
-    images, labels = found.images.astype(np.uint8)[..., None], found.target.astype(np.int64)
+    rows = _rows_of_digits()
+    images, labels = rows[:, :64].reshape(-1, 8, 8, 1), rows[:, 64].astype(np.int64)
     held = np.arange(len(labels)) % HELD_OUT == HELD_OUT - 1
     shape = _shape(source)
     return Arrays(
         Labelled(images[~held], labels[~held]), Labelled(images[held], labels[held]),
         10, shape, Look(1 / 16, edge=shape[1]),
     )  # fmt: skip
+
+
+def _rows_of_digits() -> Pixels:
+    """Return 64 pixels and the label of each digit.
+
+    Read out of scikit-learn's file: to import it takes a second and more, on every rank.
+    """
+    package = find_spec("sklearn")
+    places = package.submodule_search_locations if package else None
+    for place in places or ():
+        with suppress(OSError):
+            file = Path(place, "datasets", "data", "digits.csv.gz")
+            return np.loadtxt(file, delimiter=",", dtype=np.uint8)
+    from sklearn.datasets import load_digits  # Where another version keeps it elsewhere.
+
+    images, labels = load_digits(return_X_y=True)
+    return np.column_stack([images, labels]).astype(np.uint8)
 
 
 def _synthetic(source: Source) -> Arrays:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -19,13 +19,12 @@ from scalewise.frameworks.loop import say
 from scalewise.frameworks.options import options_for
 from scalewise.frameworks.order import Shards, checks, steps_of
 from scalewise.frameworks.source import Source
-from scalewise.frameworks.torch import checkpoint, compiled, workload
+from scalewise.frameworks.torch import compiled, workload
 from scalewise.frameworks.torch import device as devices
 from scalewise.frameworks.torch.arrivals import Arrivals
 from scalewise.frameworks.torch.average import Average
 from scalewise.frameworks.torch.batchnorm import synchronized
 from scalewise.frameworks.torch.blocks import TRIALS, as_it_is
-from scalewise.frameworks.torch.checkpoint import Checkpoints
 from scalewise.frameworks.torch.clip import clip
 from scalewise.frameworks.torch.data import Data, load
 from scalewise.frameworks.torch.feed import Feed, Order, Pass
@@ -42,6 +41,9 @@ from scalewise.probe import Laps, Probe, Unwatched
 from scalewise.record import checkpoints
 from scalewise.record.checkpoints import Progress
 from scalewise.spec import RunSpec
+
+if TYPE_CHECKING:  # What PyTorch needs for them takes a second to import.
+    from scalewise.frameworks.torch.checkpoint import Checkpoints
 
 STACK = 1000
 """Losses kept one by one, on the device, before they are put together."""
@@ -371,13 +373,17 @@ class TorchSession:
             path = checkpoints.find(Path(spec.resume).expanduser())
         return self._go_on(keeper, path) if path else 0
 
-    def _keeper(self, folder: Path) -> Checkpoints:
+    def _keeper(self, folder: Path) -> "Checkpoints":
+        from scalewise.frameworks.torch.checkpoint import Checkpoints
+
         if self._checkpoints is None:
             self._checkpoints = Checkpoints(folder, self._spec.checkpoint_keep)
         return self._checkpoints
 
     def _state(self) -> dict[str, Tensor]:
         """Return every tensor that going on needs: the model's, and this rank's own."""
+        from scalewise.frameworks.torch import checkpoint
+
         if self._losses:
             self._stack()
         mine = {self._own("losses"): torch.cat(self._stacked)} if self._stacked else {}
@@ -405,11 +411,13 @@ class TorchSession:
             scaler=self._scaler.state() if self._scaler else None,
         )
 
-    def _go_on(self, keeper: Checkpoints, path: Path) -> int:
+    def _go_on(self, keeper: "Checkpoints", path: Path) -> int:
         """Take up the training of a checkpoint; return how many steps are done.
 
         Chance and losses are each rank's own: elsewhere they begin anew.
         """
+        from scalewise.frameworks.torch import checkpoint
+
         spec, there = self._spec, checkpoints.read_progress(path)
         shapes = checkpoint.shapes_in(path)
         checkpoint.refuse_another_model(path, self._model, shapes)

@@ -9,9 +9,7 @@ from torch.optim import Optimizer
 
 from scalewise.frameworks.torch.blocks import compile_model, recompute
 from scalewise.frameworks.torch.mesh import size
-from scalewise.frameworks.torch.strategies.pipeline import pipelined, stages
 from scalewise.frameworks.torch.strategies.step import whole_step
-from scalewise.frameworks.torch.strategies.tensor import split
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.spec import RunSpec
 
@@ -29,11 +27,18 @@ def assemble(
     """Return the task made parallel.
 
     ``share`` does what a strategy is about: it makes a model, or a stage of
-    one, a replica or a shard among others. ``learn`` makes the optimizer.
+    one, a replica or a shard among others. ``learn`` makes the optimizer. What
+    PyTorch needs to split a model takes a second to import.
     """
-    parts = stages(task.model, mesh, spec)
+    parts = [task.model]
+    if size(mesh, "pipeline") > 1:
+        from scalewise.frameworks.torch.strategies.pipeline import pipelined, stages
+
+        parts = stages(task.model, mesh, spec)
     for part in parts:
         if size(mesh, "tensor") > 1:
+            from scalewise.frameworks.torch.strategies.tensor import split
+
             split(part, mesh["tensor"])
         recompute(part, spec)
         compile_model(part, spec)

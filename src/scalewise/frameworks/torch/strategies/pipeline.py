@@ -30,10 +30,8 @@ SCHEDULES = {
 
 
 def stages(model: nn.Module, mesh: DeviceMesh, spec: RunSpec) -> list[nn.Module]:
-    """Return the stages of this rank, in their order; without a pipeline, the whole model."""
+    """Return the stages of this rank, in their order."""
     devices = size(mesh, "pipeline")
-    if devices == 1:
-        return [model]
     assert isinstance(model, Parts)
     count = devices * spec.rounds
     mine = range(place(mesh, "pipeline"), count, devices)
