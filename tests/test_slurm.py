@@ -161,7 +161,7 @@ def interrupt(user, how, job):
 
 def preempted(user, moments, every):
     """Interrupt one of two equal runs after so many steps of each attempt; both learn the same."""
-    steps = sum(taken for _, taken in moments) + 1000
+    steps = sum(taken for _, taken in moments) + 300
     vary = f"checkpoint_every = [{every}, {2 * steps}]"
     study = user.write(run=f'topology = "1x2"\nsteps = {steps}', vary=vary)
     watching = user.started("run", "study.toml")
