@@ -236,6 +236,7 @@ def test_images_without_labels_are_refused(tmp_path):
     [
         ("nowhere", "no data nowhere"),
         ("synthetic:0", "synthetic:0"),
+        ("tokens:16x16x99999999999", "at most 10,000,000 words"),
         ("synthetic:", "synthetic:"),
         ("synthetic:10x3", "synthetic:10x3"),
     ],

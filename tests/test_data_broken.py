@@ -14,7 +14,7 @@ from builders import a_run
 from ranks import start
 from scalewise import datasets
 from scalewise.analysis.measure import summary
-from scalewise.errors import RecordError
+from scalewise.errors import NotEnoughData, RecordError
 from scalewise.frameworks.data.synthetic import picture
 from scalewise.frameworks.torch.samples import IGNORED
 from scalewise.frameworks.torch.task import Task
@@ -175,6 +175,13 @@ def test_what_is_measured_tells_of_files_that_were_left_out():
     words = "left out: 2 images that cannot be read, the first is a"
     assert summary._unread([record("b"), record("a", "b")]) == [words]
     assert summary._unread([record(), record()]) == []
+
+
+def test_a_run_in_which_no_sample_counts_says_why(monkeypatch):
+    monkeypatch.setattr(summary, "steady", lambda record: SimpleNamespace(samples=0))
+    spec = a_run(framework="torch", workload="vit", data="pets")
+    with pytest.raises(NotEnoughData, match="no sample of pets counts: their files cannot be read"):
+        summary._point([SimpleNamespace(spec=spec)], {})
 
 
 def test_timing_a_loader_tells_of_files_that_were_left_out(tmp_path):

@@ -46,6 +46,10 @@ def fails(shape, classes):
     raise ValueError("boom")
 
 
+def leaves(shape, classes):
+    raise SystemExit(3)
+
+
 SIZE = 3
 """
 
@@ -132,6 +136,7 @@ def test_what_needs_numbers_while_it_is_built_is_checked_on_the_cpu():
             "little_models:fails cannot be built",
             "import fails",
         ),
+        ({"workload": "little_models:leaves"}, "it calls sys.exit", "import leaves"),
         ({"workload": "little_models:other"}, "has no 'other'", "(shape, classes"),
         ({"workload": "os:system"}, "os:system cannot be built", "from os import system"),
         ({"workload": "little:residual", "options": {"widht": 3}}, "no option 'widht'", "width"),

@@ -221,6 +221,12 @@ GPT = {"workload": "gpt", "data": "tokens:100x16", "options": {"heads": 4, "dept
         ({**GPT, "strategy": "zero1", "parallelism": {"tensor": 2}}, "zero1 does not go together"),
         ({**GPT, "compile": "graphs", "accumulate": 4}, "this run has accumulate = 4"),
         ({**GPT, "compile": "graphs", "strategy": "fsdp"}, 'this run has strategy = "fsdp"'),
+        ({**GPT, "compile": "graphs", "parallelism": {"tensor": 2}}, "this run has tensor = 2"),
+        ({"workload": "mnist-cnn", "data": "synthetic:16x4x4"}, "nothing is left of images below"),
+        (
+            {"workload": "mlp", "data": "synthetic:16x8x8", "augment": "crop"},
+            "is for folders of images, and the data is synthetic",
+        ),
         ({**GPT, "parallelism": {"shard": 2}}, "ddp shards nothing"),
         (
             {**GPT, "strategy": "hsdp", "topology": "2x4", "parallelism": {"shard": 8}},

@@ -21,6 +21,8 @@ EDGE = 224
 """Pixels of a side that images of any size are brought to, unless a run says otherwise."""
 VOCABULARY = 36
 """Words of a made-up language: as many as there are digits and letters."""
+MOST_WORDS = 10_000_000
+"""Ten times what any model has: each is drawn, one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,16 @@ class Source:
         if kind == "tokens":
             return _tokens(data)
         return _files(data, edge, length)
+
+
+def refuse_crop(source: Source, augment: str) -> None:
+    """Refuse to cut pieces out of images that have one size: only folders have larger ones."""
+    if augment == "crop" and source.kind != "images":
+        what = source.path if source.path.name else "the data"
+        raise SpecError(
+            f'augment = "crop" is for folders of images, and {what} is {source.kind}',
+            hint='write augment = "flip"',
+        )
 
 
 def _square(channels: int, usual: int, edge: int | None) -> Shape:
@@ -143,6 +155,11 @@ def _tokens(data: str) -> Source:
             '"tokens:SAMPLESxLENGTHxVOCABULARY"',
         )
     samples, length, words = (int(each) if each else None for each in found.groups())
+    if words and words > MOST_WORDS:
+        raise SpecError(
+            f"a made-up language has at most {MOST_WORDS:,} words, and {data!r} asks for {words:,}",
+            hint="GPT-2 has 50,257",
+        )
     return Source(
         "made-up tokens", count=samples or 0, shape=length or LENGTH, vocabulary=words or VOCABULARY
     )

@@ -142,8 +142,13 @@ def _point(repeats: list[RunRecord], nodes: Sampled) -> Point:
     spec = repeats[0].spec
     windows = [steady(record) for record in repeats]
     if not all(window.samples > 0 for window in windows):
+        if not spec.program:
+            raise NotEnoughData(
+                f"no sample of {spec.data} counts: their files cannot be read",
+                hint="`scalewise data check` names every one, and what is wrong with it",
+            )
         raise NotEnoughData(
-            f"the batch of {spec.program[0] if spec.program else spec.workload} cannot be seen",
+            f"the batch of {spec.program[0]} cannot be seen",
             hint="say how many samples one rank takes per step: --samples-per-step 64",
         )
     rates = [window.throughput for window in windows]

@@ -123,7 +123,9 @@ def _batch(path: Path, version: Version) -> tuple[Pixels, Labels]:
             raise ValueError(f"{rows.dtype} of {rows.shape} for {len(labels)} labels")
         if len(labels) and not 0 <= labels.min() <= labels.max() < version.classes:
             raise ValueError(f"labels from {labels.min()} to {labels.max()}")
-    except (KeyError, TypeError, ValueError, OverflowError) as bad:
+    except KeyError as missing:
+        raise _not_whole(path, f"it has no {missing}") from missing
+    except (TypeError, ValueError, OverflowError) as bad:
         raise _not_whole(path, f"{bad}") from bad
     planes = rows.reshape(-1, 3, EDGE, EDGE)
     return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels
@@ -146,7 +148,7 @@ def _unpickled(path: Path) -> dict[str, Any]:
         if not isinstance(values, dict):
             raise ValueError(f"a {type(values).__name__} is not a table")
     except Exception as bad:  # A pickle fails in any way that its bytes choose.
-        raise _not_whole(path, str(bad) or type(bad).__name__) from bad
+        raise _not_whole(path, f"no pickle of one ({str(bad) or type(bad).__name__})") from bad
     return {
         key.decode("latin1") if isinstance(key, bytes) else str(key): each
         for key, each in values.items()

@@ -1,6 +1,7 @@
 """MNIST's own format: a magic number, the sizes, then bytes; plain or gzipped."""
 
 import gzip
+import math
 import struct
 import zlib
 from pathlib import Path
@@ -71,11 +72,13 @@ def _sizes(path: Path, dimensions: int) -> list[int]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             return _head(file.read(4 + 4 * dimensions), dimensions)
-    except (OSError, EOFError, zlib.error, ValueError, struct.error) as bad:
+    except (OSError, EOFError, zlib.error, ValueError) as bad:
         raise _not_whole(path, bad) from bad
 
 
 def _head(content: bytes, dimensions: int) -> list[int]:
+    if len(content) < 4 + 4 * dimensions:
+        raise ValueError(f"it ends after {len(content)} bytes")
     magic, *sizes = struct.unpack_from(f">{1 + dimensions}I", content)
     if magic != 0x0800 + dimensions:
         raise ValueError(f"magic number {magic:#x}")
@@ -91,8 +94,11 @@ def array(path: Path, dimensions: int) -> Pixels:
         if path.suffix == ".gz":
             content = gzip.decompress(content)
         sizes = _head(content, dimensions)
-        return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(sizes)
-    except (OSError, EOFError, zlib.error, ValueError, struct.error) as bad:
+        values = np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions)
+        if len(values) != math.prod(sizes):
+            raise ValueError(f"it has {len(values):,} of {math.prod(sizes):,} bytes")
+        return values.reshape(sizes)
+    except (OSError, EOFError, zlib.error, ValueError) as bad:
         raise _not_whole(path, bad) from bad
 
 

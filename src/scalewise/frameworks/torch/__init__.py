@@ -1,5 +1,6 @@
 """PyTorch. This file imports no torch: a run can be checked without it."""
 
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -19,15 +20,16 @@ from scalewise.frameworks import (
 )
 from scalewise.frameworks.options import check_options, options_for
 from scalewise.frameworks.place import own_rank
-from scalewise.frameworks.source import Source
+from scalewise.frameworks.source import Source, refuse_crop
 from scalewise.probe import HostClock, Probe
 from scalewise.record import checkpoints
 from scalewise.spec import RunSpec
 
 OLDEST = (2, 4)
 """Of PyTorch's versions that we train with."""
-ANY_SIZE = ("mlp", "mnist-cnn")
-"""Workloads that take every image: a plain run of them is checked without PyTorch."""
+ANY_SIZE = {"mlp": 1, "mnist-cnn": 6}
+"""Workloads that take every image from so many pixels of a side on: a plain run of them is checked
+without PyTorch."""
 PATCHES = re.compile(r"vit-[a-z]+(?P<patch>\d+)")
 """The published ViTs, whose names tell which images they take."""
 STARTS = ("torchrun", "srun", "mpirun")
@@ -99,6 +101,7 @@ def refuse_unfit(spec: RunSpec) -> None:
             hint="leave backend out",
         )
     source = Source.of_run(spec)
+    refuse_crop(source, spec.augment)
     if source.count and source.count < spec.replicas:
         raise too_few(source.count, spec.replicas)
     if source.on_device and spec.workers:
@@ -125,8 +128,12 @@ def _refuse_unrecordable(spec: RunSpec) -> None:
     said = ""
     if spec.accumulate > 1:
         said = f"accumulate = {spec.accumulate}"
-    elif spec.strategy != "ddp" or spec.degrees.tensor * spec.degrees.pipeline > 1:
+    elif spec.strategy != "ddp":
         said = f'strategy = "{spec.strategy}"'
+    elif spec.degrees.tensor > 1:
+        said = f"tensor = {spec.degrees.tensor}"
+    elif spec.degrees.pipeline > 1:
+        said = f"pipeline = {spec.degrees.pipeline}"
     if said:
         raise SpecError(
             f"a recorded step is for whole replicas without accumulation, and this run has {said}",
@@ -146,7 +153,8 @@ def _surely_fits(spec: RunSpec, source: Source) -> bool:
     if published := PATCHES.fullmatch(str(spec.workload)):
         return not any(side % int(published["patch"]) for side in source.shape[1:])
     by_blocks = spec.recompute != "none" or spec.compile == "blocks"
-    return spec.workload in ANY_SIZE and not by_blocks
+    least = ANY_SIZE.get(str(spec.workload), math.inf)
+    return min(source.shape[1:]) >= least and not by_blocks
 
 
 def workload(spec: RunSpec) -> Callable[..., Any]:

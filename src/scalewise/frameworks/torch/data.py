@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from scalewise.errors import SpecError
 from scalewise.frameworks.arrays import BYTE, HELD_OUT, PHOTOS, Labelled, Look, read
-from scalewise.frameworks.source import Shape, Source
+from scalewise.frameworks.source import Shape, Source, refuse_crop
 from scalewise.frameworks.torch.samples import Batch, Flip, Held, Pictures, Rows, Samples, Windows
 from scalewise.spec import RunSpec
 
@@ -139,6 +138,8 @@ def alone(make: Callable[[], bytes]) -> bytes:
 
 def load(source: Source, spec: RunSpec | None = None, share: Share = alone) -> Data:
     """Read a data set, or learn where its files are; ``share`` has one rank look for all."""
+    if spec:
+        refuse_crop(source, spec.augment)
     if source.kind in ("digits", "synthetic"):
         return _held(source, None)
     if source.kind == "made-up tokens":
@@ -148,11 +149,6 @@ def load(source: Source, spec: RunSpec | None = None, share: Share = alone) -> D
     flip = Flip(spec.seed + spec.repeat) if spec and spec.augment != "none" else None
     if source.kind == "images":
         return _pictures(source, spec, share)
-    if spec and spec.augment == "crop":
-        raise SpecError(
-            f'augment = "crop" is for folders of images, and {source.path} is {source.kind}',
-            hint='write augment = "flip"',
-        )
     if source.kind == "packed":
         return _packed(source, flip)
     return _held(source, flip)

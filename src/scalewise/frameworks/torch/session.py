@@ -83,7 +83,8 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TorchSession"]:
                 probe.note(compiled=graphs)
                 if rank == 0:
                     say(f"compiled       {graphs['made']} graphs anew, {graphs['found']} found")
-            if spec.compile == "graphs" and rank == 0 and (slow := compiled.unrecorded()):
+            recorded = spec.compile == "graphs" and device.type != "cpu"
+            if recorded and rank == 0 and (slow := compiled.unrecorded()):
                 say(f"compiled       {slow} of them cannot be replayed, only started bit by bit")
         if device.type != "cpu":
             probe.use(devices.EventClock(device))

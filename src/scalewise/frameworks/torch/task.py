@@ -90,11 +90,12 @@ def build(spec: RunSpec, shape: tuple[int, int, int] | int, classes: int) -> nn.
         model: nn.Module = factory(shape, classes, **options_for(factory, spec))
     except ScalewiseError:
         raise
-    except REFUSALS as bad:
+    except (*REFUSALS, SystemExit) as bad:
+        words = "it calls sys.exit" if isinstance(bad, SystemExit) else " ".join(str(bad).split())
         samples = f"{shape} tokens" if isinstance(shape, int) else f"images of {shape}"
         raise SpecError(
             f"{spec.workload} cannot be built for {samples} "
-            f"with options {dict(spec.options)}: {bad}",
+            f"with options {dict(spec.options)}: {words}",
             hint=_way_to_look(str(spec.workload), shape, classes),
         ) from bad
     return model

@@ -73,9 +73,10 @@ def _own(workload: str, known: list[str]) -> Factory:
             f"workload {workload!r}: {where} has no {name!r}",
             hint=nearest(name, dir(module)) or f"name {WANTED}",
         ) from missing
-    except Exception as broken:
+    except (Exception, SystemExit) as broken:
+        words = "it calls sys.exit" if isinstance(broken, SystemExit) else broken
         raise PluginError(
-            f"workload {workload!r}: {where} cannot be imported: {broken}",
+            f"workload {workload!r}: {where} cannot be imported: {words}",
             hint="import it in Python to see where",
         ) from broken
     if not callable(module):
