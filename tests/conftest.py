@@ -10,6 +10,7 @@ import pytest
 import environments
 import user_python
 from cluster import Cluster, open_folder
+from desk import Desk
 
 collect_ignore = [] if environments.wheel("horovod") else ["test_horovod_slurm.py"]
 """Its build takes minutes and is asked for by name; the Makefile tells what was not run."""
@@ -49,6 +50,12 @@ def desk(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Path]:
     """Make a folder of the cluster's user; fail a test whose processes outlive their jobs."""
     yield cluster.place(f"{request.node.name.partition('[')[0]}-{time.monotonic_ns()}")
     assert not cluster.clear()
+
+
+@pytest.fixture
+def user(cluster: Cluster, desk: Path) -> Desk:
+    """Return a user of the cluster at his desk."""
+    return Desk(cluster, desk)
 
 
 LONG = ("test_engines_study.py", "test_tensorflow.py")

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import environments
-from test_slurm import Desk, losses
+from desk import losses
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
@@ -24,8 +24,7 @@ def packages(cluster):
     return folder
 
 
-def test_ranks_of_srun_and_mpirun_learn_the_same_on_two_nodes(cluster, desk, packages):
-    user = Desk(cluster, desk)
+def test_ranks_of_srun_and_mpirun_learn_the_same_on_two_nodes(user, packages):
     study = user.write(
         run='framework = "horovod"\ntopology = "2x2"\nsteps = 20',
         vary='start = ["srun", "mpirun"]',
