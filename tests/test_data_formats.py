@@ -397,6 +397,7 @@ def test_numpy_files_and_texts_are_tokens_too(tmp_path):
     ("name", "values", "words"),
     [
         ("t.bin", b"abc", "3 bytes are no uint16"),
+        ("t.npy", b"junk that is no array", "does not begin as arrays of numpy do"),
         ("t.bin", b"", "0 bytes are no uint16"),
         ("t.npy", np.zeros(3), "float64"),
         ("t.npy", np.zeros((2, 2), int), r"shape \(2, 2\)"),

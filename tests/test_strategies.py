@@ -222,6 +222,7 @@ GPT = {"workload": "gpt", "data": "tokens:100x16", "options": {"heads": 4, "dept
         ({**GPT, "compile": "graphs", "accumulate": 4}, "this run has accumulate = 4"),
         ({**GPT, "compile": "graphs", "strategy": "fsdp"}, 'this run has strategy = "fsdp"'),
         ({**GPT, "compile": "graphs", "parallelism": {"tensor": 2}}, "this run has tensor = 2"),
+        ({"workload": "mlp", "options": {"hidden": [8, 0]}}, "each of hidden must be a whole"),
         ({"workload": "mnist-cnn", "data": "synthetic:16x4x4"}, "nothing is left of images below"),
         (
             {"workload": "mlp", "data": "synthetic:16x8x8", "augment": "crop"},

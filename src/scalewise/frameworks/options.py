@@ -6,7 +6,7 @@ from inspect import signature
 from typing import Any
 
 from scalewise import plugins
-from scalewise.checks import nearest, typed, whole
+from scalewise.checks import HUGE, nearest, typed, whole
 from scalewise.errors import SpecError
 from scalewise.spec import RunSpec
 
@@ -66,8 +66,12 @@ def _refuse_unlike(name: str, value: Any, default: Any) -> None:
         whole(name, value, least=min(1, default))
     elif isinstance(default, Sequence) and not isinstance(default, str):
         typed(name, value, (list, tuple), f"a list, such as {[*default]}")
-        for each in value if all(isinstance(usual, int) for usual in default) else ():
-            whole(f"each of {name}", each, least=1)
+        numbers = all(isinstance(usual, int) for usual in default)
+        if numbers and not all(type(each) is int and 0 < each <= HUGE for each in value):
+            raise SpecError(
+                f"each of {name} must be a whole number from 1 to {HUGE:,}, got {value!r}",
+                hint=f"for example {name} = {[*default]}",
+            )
 
 
 def _keywords(part: Any) -> dict[str, Any]:

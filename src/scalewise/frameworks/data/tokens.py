@@ -57,6 +57,9 @@ def stream(path: Path) -> Stream:
     """Return the tokens of one file, one after another."""
     try:
         if path.suffix == ".npy":
+            with path.open("rb") as file:
+                if file.read(6) != b"\x93NUMPY":
+                    raise ValueError("it does not begin as arrays of numpy do")
             tokens: Stream = np.load(path, mmap_mode="r", allow_pickle=False)
             if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
                 raise ValueError(f"{tokens.dtype} of shape {tokens.shape} are no tokens")
