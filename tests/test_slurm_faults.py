@@ -75,17 +75,22 @@ def test_a_killed_rank_is_named(user):
     assert f"rank 1 on {victim['host']}" in said and "SIGKILL" in said
 
 
-def test_a_lost_node_is_named_and_the_others_go_on(user):
-    study = user.write(run="steps = 100000", vary='topology = ["2x1"]')
+def without_a_node(user, leave, come_back, launcher=""):
+    """Take a node away in the middle of a run on two: the run ends, and names it."""
+    study = user.write(run="steps = 100000", vary='topology = ["2x1"]', launcher=launcher)
     watching = user.started("run", "study.toml")
     user.wait_for(study, 20)
     lost = user.cluster.names[1]
-    user.cluster.kill_node(lost)
+    leave(lost)
     try:
         _, said = watching.communicate(timeout=120)
         assert watching.returncode == 3 and lost in said, said
     finally:
-        user.cluster.start_node(lost)
+        come_back(lost)
+
+
+def test_a_lost_node_is_named_and_the_others_go_on(user):
+    without_a_node(user, user.cluster.kill_node, user.cluster.start_node)
 
 
 @pytest.mark.soak
@@ -104,16 +109,7 @@ def test_a_killed_agent_is_said(user):
 
 @pytest.mark.soak
 def test_a_cut_link_ends_the_run(user):
-    study = user.write(run="steps = 100000", vary='topology = ["2x1"]', launcher="patience = 15")
-    watching = user.started("run", "study.toml")
-    user.wait_for(study, 20)
-    lost = user.cluster.names[1]
-    user.cluster.cut(lost)
-    try:
-        _, said = watching.communicate(timeout=120)
-        assert watching.returncode == 3 and lost in said, said
-    finally:
-        user.cluster.mend(lost)
+    without_a_node(user, user.cluster.cut, user.cluster.mend, launcher="patience = 15")
     until = time.monotonic() + 90
     while user.cluster.clear() and time.monotonic() < until:
         time.sleep(1)

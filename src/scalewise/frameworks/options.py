@@ -43,7 +43,7 @@ def options_for(part: Any, spec: RunSpec) -> dict[str, Any]:
         if is_dataclass(default):
             names = {each.name for each in fields(default)}
             given = {key: value for key, value in spec.options.items() if key in names}
-            chosen[name] = replace(default, **given)  # type: ignore[type-var]
+            chosen[name] = replace(default, **given)  # type: ignore[type-var]  # A dataclass: see above.
         elif name in spec.options:
             _refuse_unlike(name, spec.options[name], default)
             chosen[name] = spec.options[name]

@@ -207,7 +207,7 @@ class Differing:
 
 
 def _where(node: ast.AST) -> tuple[int, int]:
-    return node.lineno, node.col_offset  # type: ignore[attr-defined]
+    return node.lineno, node.col_offset  # type: ignore[attr-defined]  # Statements have both.
 
 
 def _comes_before(writing: Written, read: ast.AST, around: set[ast.AST]) -> bool:

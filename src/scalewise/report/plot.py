@@ -61,7 +61,7 @@ def speedup(axes: Axes, curves: Curves) -> None:
     for place, curve in enumerate(curves):
         _line(axes, curve, place, lambda p: p.speedup or p.speedup_time)
         base = curve.baseline.devices
-        _ideal(axes, curve, lambda p, base=base: Estimate(p.devices / base))  # type: ignore[misc]
+        _ideal(axes, curve, lambda p, base=base: Estimate(p.devices / base))  # type: ignore[misc]  # A default in a lambda.
     _devices_axis(axes, curves)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

@@ -49,7 +49,7 @@ def parallelize(
         if weight != 1.0:
             loss = loss * weight
         probe.lap("forward")
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]  # PyTorch's.
         probe.lap("backward")
         if sync and not adasum:
             optimizer.synchronize()

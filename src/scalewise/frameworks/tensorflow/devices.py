@@ -44,7 +44,7 @@ def _accelerators(there: list[Any], local: int, many: int) -> list[str]:
         )
     tf.config.set_visible_devices(mine, "GPU")
     for each in mine:
-        tf.config.experimental.set_memory_growth(each, True)  # noqa: FBT003
+        tf.config.experimental.set_memory_growth(each, True)  # noqa: FBT003 - no name
     return [f"GPU:{n}" for n in range(many)]
 
 

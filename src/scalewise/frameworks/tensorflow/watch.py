@@ -41,7 +41,7 @@ def told(method: Callable[..., None]) -> Callable[..., None]:
     return safe
 
 
-class Watch(Callback):  # type: ignore[misc]
+class Watch(Callback):  # type: ignore[misc]  # Keras has no types.
     """Tells scalewise of each step, its samples and the validations, if it started the program.
 
     model.fit(x, y, callbacks=[Watch()])

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import GradBucket  # type: ignore[attr-defined]
+from torch.distributed import GradBucket  # type: ignore[attr-defined]  # Not in stubs.
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
     bf16_compress_hook,
     fp16_compress_hook,

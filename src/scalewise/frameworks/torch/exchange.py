@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import GradBucket  # type: ignore[attr-defined]
+from torch.distributed import GradBucket  # type: ignore[attr-defined]  # Not in stubs.
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 

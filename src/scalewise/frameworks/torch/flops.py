@@ -50,11 +50,11 @@ def count(model: nn.Module, shape: tuple[int, int, int] | int, batch: int) -> in
     return round(counter.total / batch)
 
 
-class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's.
     """Adds up the operations of every product that is asked for, and of its backward."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's.
         self.total = 0
 
     def __torch_dispatch__(

@@ -129,7 +129,7 @@ def _mode() -> Any:
 
     mode: Any = TorchDispatchMode
 
-    class Looking(mode):  # type: ignore[misc]
+    class Looking(mode):  # type: ignore[misc]  # Its base is looked up.
         def __init__(self) -> None:
             super().__init__()
             self.tally = Tally()

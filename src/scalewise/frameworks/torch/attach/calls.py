@@ -46,7 +46,7 @@ class Calls:
             self.autocast = True
             return enter(context)
 
-        torch.autocast.__enter__ = entered  # type: ignore[method-assign]
+        torch.autocast.__enter__ = entered  # type: ignore[method-assign]  # On purpose.
 
     def count_waits(self) -> None:
         """Count the waits for an accelerator from here on."""
@@ -69,7 +69,7 @@ class Calls:
         """Leave PyTorch as it was, but for the counter of emptied caches."""
         self.restore_waits()
         if self._autocast is not None:
-            torch.autocast.__enter__ = self._autocast  # type: ignore[method-assign]
+            torch.autocast.__enter__ = self._autocast  # type: ignore[method-assign]  # On purpose.
             self._autocast = None
 
     def busiest(self) -> str | None:

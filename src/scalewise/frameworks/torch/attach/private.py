@@ -138,6 +138,6 @@ def ddp_facts(model: Any) -> dict[str, Any]:
 def profiled() -> bool:
     """Say whether a profiler is at work already: a second one would end it."""
     try:
-        return bool(getattr(torch.autograd, "_profiler_enabled")())  # noqa: B009
+        return bool(getattr(torch.autograd, "_profiler_enabled")())  # noqa: B009 - private
     except AttributeError:
         return False

@@ -39,7 +39,7 @@ def _fully_shard() -> Callable[..., Any]:
     try:
         from torch.distributed.fsdp import fully_shard
     except ImportError:
-        from torch.distributed._composable.fsdp import (  # type: ignore[attr-defined]
+        from torch.distributed._composable.fsdp import (  # type: ignore[attr-defined]  # Old.
             fully_shard,
         )
     return fully_shard

@@ -48,7 +48,7 @@ def whole_step(task: Task, model: nn.Module) -> ForwardBackward:
             loss = loss * weight
         probe.lap("forward")
         waiting.tell = probe.lap
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]  # PyTorch's.
         probe.lap("sync" if waiting.began() else "backward")
         return loss.detach()
 

@@ -22,7 +22,7 @@ from scalewise.frameworks.torch.models.parts import blocks_of, seams_of
 try:
     from torch.distributed.tensor import Replicate, Shard
 except ImportError:  # Up to version 2.4 they lie elsewhere.
-    from torch.distributed._tensor import Replicate, Shard  # type: ignore[attr-defined]
+    from torch.distributed._tensor import Replicate, Shard  # type: ignore[attr-defined]  # Old.
 
 
 def split(model: nn.Module, mesh: DeviceMesh) -> None:
