@@ -191,7 +191,7 @@ WRONG = [
     ("repeat", -1, "repeat = 1"), ("steps", 0, "steps = 1"), ("epochs", "three", "epochs = 1"),
     ("samples", nan, "samples = 1"), ("lr", 0, "lr = 0.01"), ("lr", -0.1, "lr = 0.01"),
     ("lr", nan, "lr = 0.01"), ("lr", inf, "lr = 0.01"), ("lr", "fast", "lr = 0.01"),
-    ("lr", True, "lr = 0.01"), ("lr", 10**400, "lr = 0.01"), ("compile", "yes", ""),
+    ("lr", True, "lr = 0.01"), ("lr", 10**400, "lr = 0.01"), ("compile", "graph", "'graphs'"),
     ("save", 1, ""), ("framework", 3, ""), ("workload", ["mlp"], ""), ("data", 5, ""),
     ("precision", "bf61", "'bf16'"), ("optimizer", "adamm", "'adam'"),
     ("backend", "ncll", "'nccl'"), ("remainder", "dorp", "'drop'"),

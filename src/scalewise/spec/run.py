@@ -6,7 +6,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from hashlib import blake2b
 from typing import Any, Literal, get_args
 
-from scalewise.checks import choice, positive, refuse_unknown, typed, whole
+from scalewise.checks import choice, nearest, positive, refuse_unknown, typed, whole
 from scalewise.errors import SpecError
 from scalewise.spec.topology import Parallelism, Topology
 
@@ -141,8 +141,12 @@ class RunSpec:
         for name in _COUNTS:
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), least=1)
-        if self.compile not in ("blocks", "graphs"):
-            typed("compile", self.compile, bool, 'true, false, "blocks" or "graphs"')
+        ways = ("blocks", "graphs")
+        if not isinstance(self.compile, bool) and self.compile not in ways:
+            raise SpecError(
+                f'compile must be true, false, "blocks" or "graphs", got {self.compile!r}',
+                hint=nearest(str(self.compile), ways) or 'for example compile = "blocks"',
+            )
         for name in ("save", "loaders_alone", "sync_batchnorm"):
             typed(name, getattr(self, name), bool, "true or false")
         for name in ("framework", "strategy", "launcher", "workload", "data", "resume"):
