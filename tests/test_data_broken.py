@@ -14,7 +14,7 @@ from builders import a_run
 from ranks import start
 from scalewise import datasets
 from scalewise.analysis.measure import summary
-from scalewise.errors import NotEnoughData, RecordError
+from scalewise.errors import NotEnoughData, RecordError, SpecError
 from scalewise.frameworks.data.synthetic import picture
 from scalewise.frameworks.torch.samples import IGNORED
 from scalewise.frameworks.torch.task import Task
@@ -184,11 +184,18 @@ def test_a_run_in_which_no_sample_counts_says_why(monkeypatch):
         summary._point([SimpleNamespace(spec=spec)], {})
 
 
+TIMED = {"workers": [0], "batch": 4, "edge": 8, "length": None, "augment": "none", "seconds": 0.01}
+
+
 def test_timing_a_loader_tells_of_files_that_were_left_out(tmp_path):
     data = a_set(tmp_path / "some", train=("0-0",))
-    asked = {
-        "workers": [0], "batch": 4, "edge": 8, "length": None, "augment": "none", "seconds": 0.01,
-    }  # fmt: skip
-    found = datasets.bench(data, asked, lambda done, total: None)
+    found = datasets.bench(data, TIMED, lambda done, total: None)
     assert found.to_dict()["left_out"] == (f"{data}/train/class 0/train 0-0.png",)
     assert str(found).endswith("1 image that cannot be read, " + found.left_out[0])
+
+
+def test_a_set_of_which_nothing_can_be_read_has_no_rate(tmp_path):
+    data = a_set(tmp_path / "none", train="all")
+    with pytest.raises(SpecError, match=f"no file of {data} can be read") as refused:
+        datasets.bench(data, TIMED, lambda done, total: None)
+    assert "data check" in refused.value.hint

@@ -38,6 +38,14 @@ def silent(shape, classes):
     return Silent(4, classes)
 
 
+def narrow(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes - 5))
+
+
+def a_map(shape, classes):
+    return nn.Conv2d(1, classes, 1)
+
+
 def empty(shape, classes):
     return nn.ReLU()
 
@@ -180,6 +188,15 @@ def test_a_model_that_gives_no_logits_is_told():
     model = build(a_model("little_models:silent"), (1, 8, 8), 10)
     with pytest.raises(SpecError, match="gives NoneType, in which are no logits"):
         model(torch.zeros(2, 4))
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(("name", "given"), [("narrow", (2, 5)), ("a_map", (2, 10, 8, 8))])
+def test_a_model_whose_logits_fit_no_label_is_told_with_both_shapes(name, given):
+    model = build(a_model(f"little_models:{name}"), (1, 8, 8), 10)
+    with pytest.raises(SpecError) as told:
+        model(torch.zeros(2, 1, 8, 8))
+    assert f"{name} gives logits of {given}, where 10 classes need (2, 10)" in str(told.value)
 
 
 def test_a_package_that_is_missing_is_named_with_its_command(monkeypatch):

@@ -176,7 +176,7 @@ def bench(data: str, asked: Mapping[str, Any], tell: Tell) -> Benched:
     rates = []
     for row in answer.pop("rows"):
         seconds = np.array(row["seconds"])
-        value = answer["batch"] / float(seconds.mean())
+        value = sum(row["read"]) / float(seconds.sum())
         rates.append(Rate(row["workers"], within_run(value, seconds), row["first"]))
     shape, lost = tuple(answer.pop("shape")), tuple(answer.pop("left_out"))
     return Benched(data, shape=shape, rates=tuple(rates), left_out=lost, **answer)

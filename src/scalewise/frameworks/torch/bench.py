@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from scalewise.errors import SpecError
 from scalewise.frameworks.order import Shards
 from scalewise.frameworks.source import Source
 from scalewise.frameworks.torch import device as devices
@@ -18,7 +19,7 @@ LONG = 10**6
 
 
 def benched(asked: Mapping[str, Any], tell: Callable[[int, int], None]) -> dict[str, Any]:
-    """Load as a training on this machine's device would; return how long each batch took.
+    """Load as a training on this machine's device would; return each batch's seconds and samples.
 
     The first one of each number of workers is told apart: it is their start.
     """
@@ -29,9 +30,14 @@ def benched(asked: Mapping[str, Any], tell: Callable[[int, int], None]) -> dict[
     lost: set[str] = set()
     for spec in specs:
         tell(len(rows), len(specs))
-        (first, *seconds), broken = _timed(data, spec, device, asked["seconds"])
+        (first, *seconds), (_, *read), broken = _timed(data, spec, device, asked["seconds"])
+        if not any(read):
+            raise SpecError(
+                f"no file of {spec.data} can be read",
+                hint="`scalewise data check` names every one, and what is wrong with it",
+            )
         lost |= broken
-        rows.append({"workers": spec.workers, "first": first, "seconds": seconds})
+        rows.append({"workers": spec.workers, "first": first, "seconds": seconds, "read": read})
     tell(len(rows), len(specs))
     return {
         "kind": source.kind,
@@ -53,8 +59,8 @@ def _spec(asked: Mapping[str, Any], workers: int) -> RunSpec:
 
 def _timed(
     data: Data, spec: RunSpec, device: torch.device, most: float
-) -> tuple[list[float], set[str]]:
-    """Return the seconds of each batch, and the files that cannot be read.
+) -> tuple[list[float], list[int], set[str]]:
+    """Return each batch's seconds and samples that count, and the files that cannot be read.
 
     It goes on until ``most`` seconds after the first; there are three at least.
     """
@@ -62,18 +68,20 @@ def _timed(
     began = last = time.perf_counter()
     feed = Feed(data, Order(shards, [], spec, shards.steps * LONG), spec, device)
     seconds: list[float] = []
+    read: list[int] = []
     epoch, left = 0, 0
     while len(seconds) < 3 or last - began < most:
         if not left:
             feed.begin(Pass(epoch))
             epoch, left = epoch + 1, shards.steps
-        feed.take()
+        _, labels = feed.take()
         devices.settle(device)
         left -= 1
         now = time.perf_counter()
         seconds.append(now - last)
+        read.append(len(labels) - feed.lost)
         last = now
         if len(seconds) == 1:
             began = now
     feed.close()
-    return seconds, feed.broken
+    return seconds, read, feed.broken

@@ -36,9 +36,9 @@ def factory(workload: str) -> Factory:
         made = _own(workload, [*known])
 
     @wraps(made)
-    def adapted(*words: Any, **options: Any) -> nn.Module:
+    def adapted(shape: tuple[int, int, int] | int, classes: int, **options: Any) -> nn.Module:
         try:
-            return giving_logits(made(*words, **options), workload)
+            return giving_logits(made(shape, classes, **options), workload, classes)
         except ImportError as missing:
             raise PluginError(
                 f"workload {workload!r} needs what cannot be imported: {missing}",
@@ -119,8 +119,11 @@ def image(shape: tuple[int, int, int] | int) -> tuple[int, int, int]:
     return shape
 
 
-def giving_logits(model: nn.Module, workload: str) -> nn.Module:
-    """Have a model give its logits alone, whatever they come in; its parts keep their names."""
+def giving_logits(model: nn.Module, workload: str, classes: int) -> nn.Module:
+    """Have a model give its logits alone, whatever they come in; its parts keep their names.
+
+    One for each class, of each image or of each position of a sequence.
+    """
     if not isinstance(model, nn.Module):
         raise SpecError(
             f"workload {workload!r} makes {type(model).__name__}, not a torch.nn.Module",
@@ -133,15 +136,21 @@ def giving_logits(model: nn.Module, workload: str) -> nn.Module:
         )
 
     def logits(module: nn.Module, inputs: Any, output: Any) -> Tensor:
-        if isinstance(output, Tensor):
-            return output
-        found = getattr(output, "logits", None)
+        found = output if isinstance(output, Tensor) else getattr(output, "logits", None)
         if found is None and isinstance(output, dict):
             found = output.get("logits")
         if found is None and isinstance(output, tuple) and output:
             found = output[0]
         if not isinstance(found, Tensor):
             raise SpecError(f"{workload} gives {type(output).__name__}, in which are no logits")
+        (samples,) = inputs
+        labelled = samples.shape[:1] if samples.dim() == 4 else samples.shape
+        if found.shape[:-1] != labelled or found.shape[-1] < classes:
+            raise SpecError(
+                f"{workload} gives logits of {tuple(found.shape)}, "
+                f"where {classes} classes need {(*labelled, classes)}",
+                hint="a function that makes a model is given the number of classes",
+            )
         return found
 
     model.register_forward_hook(logits)
