@@ -143,7 +143,7 @@ def test_an_exchange_is_seen_however_it_is_made(script, tmp_path):
             "failed after step 7: DataCorrupted: shard 3 cannot be read at step 7 (code 1)",
         ),
         ("killed", 2, "was killed by SIGKILL after step 7"),
-        ("exit", 1, "ended with code 3"),
+        pytest.param("exit", 1, "ended with code 3", marks=pytest.mark.soak),
         ("no-step", 1, "took no training step that could be seen"),
     ],
 )
@@ -154,7 +154,9 @@ def test_a_program_that_fails_says_how(ending, devices, words, tmp_path):
         assert [len(rank.column("samples")) for rank in ranks if rank.lines][-1] == 7
 
 
-@pytest.mark.parametrize(("devices", "processes"), [(1, "2"), (2, "{devices}")])
+@pytest.mark.parametrize(
+    ("devices", "processes"), [pytest.param(1, "2", marks=pytest.mark.soak), (2, "{devices}")]
+)
 def test_processes_that_train_each_alone_as_one_rank_are_told_apart(devices, processes, tmp_path):
     script = Script(
         path="hogwild.py", args=("--processes", processes), truth=named("plain.py").truth

@@ -159,7 +159,9 @@ def test_weights_that_are_tied_are_saved_once_and_go_on_elsewhere(tmp_path):
     assert equal(load_file(tmp_path / "weights.safetensors"), found)
 
 
-@pytest.mark.parametrize(("batch", "steps"), [(32, 60), (128, 30), (32, 26)])
+@pytest.mark.parametrize(
+    ("batch", "steps"), [(32, 60), pytest.param(128, 30, marks=pytest.mark.soak), (32, 26)]
+)
 def test_so_many_steps_go_on_with_another_batch(batch, steps, tmp_path):
     some = {"epochs": None, "ema": None, "topology": "1x1"}
     train(a_training(**some, steps=25), tmp_path / "first")

@@ -72,7 +72,8 @@ class Script:
     needs: str = ""
     """The package that has to be installed beside torch."""
     slow: bool = False
-    """Whether it is left to a long campaign: another of its style is tested each time."""
+    """Whether it is left to a long campaign: another of its style is tested each time, or its
+    style is tested without a process, in test_observer."""
 
     @property
     def name(self) -> str:
@@ -400,16 +401,16 @@ def transformers(world: int) -> Truth:
 
 SCRIPTS = (
     Script(path="plain.py", truth=plain),
-    Script(path="stages.py", truth=stages),
+    Script(path="stages.py", truth=stages, slow=True),
     Script(path="ddp.py", truth=ddp),
-    Script(path="wrapped.py", truth=wrapped),
+    Script(path="wrapped.py", truth=wrapped, slow=True),
     Script(
         path="ddp.py",
         args=("--validate-on", "rank0"),
         truth=lambda world: ddp(world, everyone=False),
         slow=True,
     ),
-    Script(path="mnist.py", truth=mnist),
+    Script(path="mnist.py", truth=mnist, slow=True),
     Script(
         path="mnist.py",
         args=("--save-model", "--epochs", "1"),
@@ -432,7 +433,7 @@ SCRIPTS = (
         slow=True,
     ),
     Script(path="nanogpt.py", args=("--compile=True",), truth=nanogpt, slow=True),
-    Script(path="scaler.py", truth=scaler),
+    Script(path="scaler.py", truth=scaler, slow=True),
     Script(path="no_sync.py", truth=no_sync),
     Script(path="fsdp2.py", truth=fsdp2),
     Script(path="compiled.py", args=("--where", "outside"), truth=compiled),
@@ -440,11 +441,11 @@ SCRIPTS = (
     Script(path="compiled.py", args=("--where", "method"), truth=compiled, slow=True),
     Script(path="compiled.py", args=("--where", "step"), truth=compiled_step, slow=True),
     Script(path="gan.py", truth=gan),
-    Script(path="lbfgs.py", truth=lbfgs),
-    Script(path="trainer.py", args=("4", "2"), truth=trainer),
+    Script(path="lbfgs.py", truth=lbfgs, slow=True),
+    Script(path="trainer.py", args=("4", "2"), truth=trainer, slow=True),
     Script(path="spawn.py", args=("--world-size", "{devices}"), start="command", truth=spawn),
     Script(path="package.train", start="module", truth=package),
-    Script(path="workers.py", truth=workers),
+    Script(path="workers.py", truth=workers, slow=True),
     Script(path="uneven.py", truth=uneven),
     Script(path="uneven.py", args=("--join",), truth=uneven_join, slow=True),
     Script(
@@ -476,18 +477,19 @@ SCRIPTS = (
         path="endings.py",
         args=("--end", "stdin"),
         truth=lambda world: endings(world, steps=20, code=0),
+        slow=True,
     ),
-    Script(path="allreduce.py", truth=allreduce),
+    Script(path="allreduce.py", truth=allreduce, slow=True),
     Script(path="wgan.py", truth=wgan, slow=True),
-    Script(path="in_backward.py", truth=in_backward),
+    Script(path="in_backward.py", truth=in_backward, slow=True),
     Script(path="by_hand.py", truth=by_hand),
-    Script(path="language.py", truth=language),
+    Script(path="language.py", truth=language, slow=True),
     Script(
         path="language.py",
         args=("--accumulate", "3"),
         truth=lambda world: language(world, accumulate=3),
     ),
-    Script(path="agent.py", truth=agent),
+    Script(path="agent.py", truth=agent, slow=True),
     Script(
         path="engines/with_lightning.py",
         args=("--devices", "{devices}"),
