@@ -139,6 +139,8 @@ def test_links_are_followed_and_circles_are_not(plain, tmp_path_factory):
     (elsewhere / "more" / "back").symlink_to(plain / "train" / "bee")
     (plain / "train" / "again").symlink_to(plain)
     (plain / "train" / "bee" / "gone").symlink_to("nowhere")
+    (plain / "train" / "bee" / "snake").symlink_to("snake")
+    (plain / "train" / "worm").symlink_to("worm")
     listing = Listing.of(plain)
     assert listing.classes == ("Ant", "bee")
     assert names(listing.train)[3:] == [

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from builders import a_run
 from pictures import image_folder
 from scalewise.errors import Broken, NewerSchema, ScalewiseError, SpecError
 from scalewise.frameworks import arrays
@@ -42,6 +43,21 @@ def test_packed_images_are_those_of_the_folder_in_its_order(packed):
         order = list(range(len(split)))[::-1]
         files = [decoded(listing.path(split, n), 16) for n in order]
         assert (rows.read(order) == np.stack(files)).all()
+
+
+@pytest.mark.parametrize("augment", ["none", "flip"])
+def test_packed_images_and_their_folder_give_the_same_batches(packed, augment):
+    load = pytest.importorskip("scalewise.frameworks.torch.data").load
+    torch = pytest.importorskip("torch")
+    batches = []
+    for folder in (packed, packed.with_name("files")):
+        data = str(folder)
+        spec = a_run(framework="torch", workload="mlp", data=data, edge=16, augment=augment, seed=3)
+        train = load(Source.of_run(spec), spec).train
+        batches.append(train.batch(torch.arange(len(train)).flip(0), epoch=1))
+    assert all(map(torch.equal, *batches))
+    mirrored = load(Source.of(str(packed))).train.batch(torch.arange(len(train)).flip(0), 0)
+    assert torch.equal(batches[0][0], mirrored[0]) == (augment == "none")
 
 
 def test_rows_are_read_into_a_batch_by_any_process(packed):
@@ -383,6 +399,36 @@ def test_tokens_are_mapped_and_not_loaded(tmp_path):
     assert there.validation.tolist() == [5, 60_000]
     assert (there.vocabulary, tokens.span(there.train)) == (None, (5, 60_000))
     assert kinds.kind_of(tmp_path) == kinds.kind_of(tmp_path / "val.bin") == "tokens"
+
+
+def test_the_kind_of_a_stream_is_in_the_ending_of_its_own_name(tmp_path):
+    np.array([5, 60_000], np.uint16).tofile(tmp_path / "train.bin")
+    np.save(tmp_path / "val.npy", np.array([5, 7]))
+    (tmp_path / "LOUD.BIN").write_bytes((tmp_path / "train.bin").read_bytes())
+    assert tokens.read(tmp_path).validation.tolist() == [5, 7]
+    assert tokens.read(tmp_path / "LOUD.BIN").train.tolist() == [5, 60_000]
+
+
+@pytest.mark.parametrize("name", ["idx", "cifar"])
+def test_a_file_that_may_not_be_read_is_not_called_damaged(name, tmp_path, monkeypatch):
+    def closed(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", closed)
+    with pytest.raises(ScalewiseError, match=r"cannot read .*: Permission denied") as told:
+        idx.array(tmp_path / "a", 1) if name == "idx" else cifar._unpickled(tmp_path / "a")
+    assert "who may read it" in told.value.hint
+
+
+@pytest.mark.parametrize("asks", ["exists", "is_dir"])
+def test_a_place_that_may_not_be_looked_into_is_no_fault_of_the_model(asks, tmp_path, monkeypatch):
+    def closed(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, asks, closed)
+    for look in (kinds.kind_of, lambda path: Source.of(str(path))):
+        with pytest.raises(SpecError, match=r"cannot look .*: Permission denied"):
+            look(tmp_path)
 
 
 def test_numpy_files_and_texts_are_tokens_too(tmp_path):

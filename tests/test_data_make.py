@@ -431,6 +431,10 @@ def test_the_command_times_a_loader(scalewise):
         (["make", "a", "--images", "2", "--classes", "3"], "2 images do not reach for 3 classes"),
         (["make", "a", "--like", "tiny-224", "--edge", "5000"], "--edge must be at most 4096"),
         (["make", "a", "--like", "tiny-224", "--images", "100"], "100 images do not reach for 200"),
+        (
+            ["make", "a", "--images", "2000000000", "--classes", "2"],
+            "a made-up set has at most 10,000,000 images",
+        ),
         (["make", "a", "--from", "nowhere"], "nowhere"),
         (["make", "", "--images", "4", "--classes", "2"], "the folder to make needs a name"),
         (["make", "a"], "there is nothing to make it of"),

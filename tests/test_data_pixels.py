@@ -112,6 +112,21 @@ def test_transparent_pixels_lie_on_white(tmp_path):
     assert (found[4:] == 255).all()
 
 
+def test_transparent_pixels_of_sixteen_bits_lie_on_white_too(tmp_path):
+    deep = np.full((8, 8), 40_000, np.uint16)
+    deep[4:] = 300
+    Image.fromarray(deep).save(tmp_path / "a.png", transparency=300)
+    found = decoded(tmp_path / "a.png", 8)
+    assert (found[:4] == 40_000 >> 8).all()
+    assert (found[4:] == 255).all()
+
+
+def test_a_program_is_no_image(tmp_path):
+    Image.fromarray(scene(8, 8)).save(tmp_path / "a.eps")
+    with pytest.raises(Broken, match="it is not an image"):
+        decoded(tmp_path / "a.eps", 8)
+
+
 def test_sixteen_bits_become_the_upper_eight(tmp_path):
     deep = (np.arange(64, dtype=np.uint16) * 1000).reshape(8, 8)
     Image.fromarray(deep).save(tmp_path / "a.png")

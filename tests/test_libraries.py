@@ -46,6 +46,10 @@ def a_map(shape, classes):
     return nn.Conv2d(1, classes, 1)
 
 
+def frozen(shape, classes):
+    return nn.Linear(4, classes).requires_grad_(False)
+
+
 def empty(shape, classes):
     return nn.ReLU()
 
@@ -139,6 +143,7 @@ def test_what_needs_numbers_while_it_is_built_is_checked_on_the_cpu():
         ({"workload": "little_models:SIZE"}, "is no function", "(shape, classes"),
         ({"workload": "little_models:nothing"}, "makes NoneType, not a torch.nn.Module", "return"),
         ({"workload": "little_models:empty"}, "makes ReLU, which has no parameters", "return"),
+        ({"workload": "little_models:frozen"}, "makes Linear, which has no parameters", "return"),
         (
             {"workload": "little_models:fails"},
             "little_models:fails cannot be built",
@@ -214,6 +219,17 @@ def test_a_package_that_is_broken_is_quoted(tmp_path, monkeypatch):
         workload(a_model("broken_zoo:model"))
     with pytest.raises(PluginError, match="cannot be imported: operator does not exist"):
         library("broken_zoo")
+    (tmp_path / "zoo_of_nms.py").write_text('raise RuntimeError("operator torchvision::nms")\n')
+    with pytest.raises(PluginError) as told:
+        library("zoo_of_nms")
+    assert "install the torchvision that is made for this torch" in told.value.hint
+
+
+@pytest.mark.libraries
+@pytest.mark.usefixtures("operators")
+def test_no_weights_are_fetched():
+    with pytest.raises(SpecError, match="no weights are fetched"):
+        Torch().check(a_model("timm:resnet18", options={"pretrained": True}))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from builders import a_run
@@ -335,3 +336,30 @@ def test_a_step_that_the_device_does_not_have_is_refused():
         refuse_step(a_run(optimizer=name, optimizer_step="fused"), torch.device("cpu"))
         with pytest.raises(SpecError, match=f"{name} cannot do a fused step here"):
             refuse_step(a_run(optimizer=name, optimizer_step="fused"), torch.device("meta"))
+
+
+@pytest.fixture
+def one_rank():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield dist.group.WORLD
+    dist.destroy_process_group()
+
+
+def test_parameters_that_get_no_gradient_are_told_by_their_names(one_rank):
+    class Idle(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.spare = nn.Linear(2, 2), nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.used(x)
+
+    def trained(buckets):
+        model = buckets.wrap(Idle(), one_rank)
+        for _ in range(3):
+            model(torch.ones(1, 2)).sum().backward()
+
+    with pytest.raises(SpecError, match=r"on spare\.weight, spare\.bias, and") as told:
+        trained(ddp.Buckets())
+    assert "static_graph = true" in told.value.hint
+    trained(ddp.Buckets(static_graph=True))

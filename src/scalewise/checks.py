@@ -26,6 +26,18 @@ def nearest(name: object, known: Iterable[str]) -> str:
     return f"did you mean {(mixed or near)[0]!r}?" if near else ""
 
 
+MAY = "`ls -ld` on it and on the folders above says who may read it"
+"""The hint for what is there and closed."""
+
+
+def is_there(path: Path) -> bool:
+    """Say whether a path is there; refuse one that we may not ask about."""
+    try:
+        return path.exists()
+    except OSError as why:
+        raise SpecError(f"cannot look at {path}: {why.strerror}", hint=MAY) from why
+
+
 def nearest_path(path: Path) -> str:
     """Return a hint that names what lies closest to a path that leads to nothing, or nothing."""
     there = next((each for each in path.parents if each.is_dir()), None)

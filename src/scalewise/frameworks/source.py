@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from scalewise.checks import nearest, nearest_path
+from scalewise.checks import is_there, nearest, nearest_path
 from scalewise.errors import PluginError, SpecError
 from scalewise.spec import RunSpec
 
@@ -92,7 +92,7 @@ def _refuse_no_digits() -> None:
 
 def _files(data: str, edge: int | None, length: int | None) -> Source:
     path = Path(data).expanduser()
-    if not path.exists():
+    if not is_there(path):
         raise SpecError(
             f"there is no data {data}",
             hint=nearest(data, ["digits"])

@@ -183,8 +183,12 @@ def follow(verb: str, asked: Mapping[str, Any], heard: Callable[[Any], None]) ->
             answer = _heard(child, heard)
             child.wait()
             if answer is None:
+                killed = child.returncode == -signal.SIGKILL
                 words = _last_words(log) if log.stat().st_size else f"exit code {child.returncode}"
-                raise LaunchError(f"{verb} ended without an answer: {words}")
+                raise LaunchError(
+                    f"{verb} ended without an answer: {'it was killed' if killed else words}",
+                    hint="most often the system ran out of memory" if killed else "",
+                )
             return answer
         finally:
             try:

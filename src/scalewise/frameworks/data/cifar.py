@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from scalewise.checks import MAY
 from scalewise.errors import Broken, SpecError
 from scalewise.frameworks.data import Labels, Pixels, shown
 
@@ -144,7 +145,12 @@ def _names(place: Path, version: Version) -> tuple[str, ...]:
 def _unpickled(path: Path) -> dict[str, Any]:
     """Return the table in a file, its keys as text, whichever Python wrote it."""
     try:
-        values = _Plain(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+        content = path.read_bytes()
+    except OSError as why:
+        words = f"cannot read {shown(path)}: {why.strerror or why}"
+        raise Broken(words, hint=MAY, path=str(path)) from why
+    try:
+        values = _Plain(io.BytesIO(content), encoding="bytes").load()
         if not isinstance(values, dict):
             raise ValueError(f"a {type(values).__name__} is not a table")
     except Exception as bad:  # A pickle fails in any way that its bytes choose.

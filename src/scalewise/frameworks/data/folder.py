@@ -4,6 +4,7 @@ Directories are read, files are not touched: a shared file system answers one qu
 per folder and none per image. One rank lists; the others receive its bytes.
 """
 
+import errno
 import json
 import os
 import zlib
@@ -131,7 +132,7 @@ def scanned(root: str, part: str) -> tuple[tuple[str, ...], list[list[str]]]:
     top = os.path.join(root, part)
     try:
         with os.scandir(top) as found:
-            entries = [each for each in found if not each.name.startswith(".") and each.is_dir()]
+            entries = [each for each in found if not each.name.startswith(".") and _folder(each)]
         classes = sorted(
             each.name
             for each in entries
@@ -238,7 +239,7 @@ def _walk(root: str, top: str, above: tuple[str, ...]) -> Iterator[tuple[str, li
                     continue
                 if name.lower().endswith(ENDINGS) and not entry.is_dir(follow_symlinks=False):
                     names.append(name)
-                elif entry.is_dir():
+                elif _folder(entry):
                     inside.append((name, entry.is_symlink()))
     except OSError as why:
         raise SpecError(f"cannot list {shown(here)}: {why.strerror}") from why
@@ -247,6 +248,16 @@ def _walk(root: str, top: str, above: tuple[str, ...]) -> Iterator[tuple[str, li
         passed = (*above, os.path.realpath(here)) if linked else above
         if not (linked and _circular(here, name, passed)):
             yield from _walk(root, f"{top}/{name}", passed)
+
+
+def _folder(entry: "os.DirEntry[str]") -> bool:
+    """Say whether an entry is a folder, or a link to one; what links to itself leads nowhere."""
+    try:
+        return entry.is_dir()
+    except OSError as why:
+        if why.errno == errno.ELOOP:
+            return False
+        raise
 
 
 def _circular(here: str, name: str, above: Sequence[str]) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from scalewise.checks import MAY
 from scalewise.errors import SpecError
 from scalewise.frameworks.data import Pixels, shown
 
@@ -103,6 +104,8 @@ def array(path: Path, dimensions: int) -> Pixels:
 
 
 def _not_whole(path: Path, why: Exception) -> SpecError:
+    if isinstance(why, OSError) and why.strerror:
+        return SpecError(f"cannot read {shown(path)}: {why.strerror}", hint=MAY)
     return SpecError(
         f"{shown(path)} is not a whole MNIST idx file: {why}", hint="download it again"
     )

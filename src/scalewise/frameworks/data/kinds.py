@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from scalewise.checks import nearest_path
+from scalewise.checks import MAY, is_there, nearest_path
 from scalewise.errors import SpecError
 from scalewise.frameworks.data import cifar, idx, shown, tokens
 
@@ -23,10 +23,24 @@ def kind_of(path: Path) -> Kind:
 
     Whoever has a folder named train has images, whatever else lies beside it.
     """
-    if not path.exists():
+    if not is_there(path):
         raise SpecError(
             f"there is no data in {shown(path)}", hint=nearest_path(path) or "is the path right?"
         )
+    try:
+        kind = _kind(path)
+    except OSError as why:
+        raise SpecError(f"cannot look into {shown(path)}: {why.strerror}", hint=MAY) from why
+    if kind is None:
+        raise SpecError(
+            f"{shown(path)} is not a data set that scalewise knows",
+            hint="an image folder has train/CLASS/*.jpg; others are packed images, CIFAR's "
+            "batches, MNIST's idx files and token files",
+        )
+    return kind
+
+
+def _kind(path: Path) -> Kind | None:
     if (path / "train").is_dir():
         return "images"
     if tokens.found(path):
@@ -37,8 +51,4 @@ def kind_of(path: Path) -> Kind:
         return "cifar"
     if any(idx.found(path, name) for name in idx.FILES):
         return "idx"
-    raise SpecError(
-        f"{shown(path)} is not a data set that scalewise knows",
-        hint="an image folder has train/CLASS/*.jpg; others are packed images, CIFAR's batches, "
-        "MNIST's idx files and token files",
-    )
+    return None

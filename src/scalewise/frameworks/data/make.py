@@ -42,6 +42,8 @@ class Likeness:
     images: int
 
 
+MOST = 10_000_000
+"""Made-up images: a hundred times Tiny ImageNet. Every one is planned before the first is made."""
 LIKE = {"tiny-224": Likeness(200, 100_000), "micro-224": Likeness(200, 12_000)}
 """tiny-224 is Tiny ImageNet, exactly. micro-224 is a subset of it whose size is not
 published: 12,000 is what its published training times and throughputs amount to."""
@@ -121,6 +123,11 @@ def planned(recipe: Recipe) -> Plan:
             hint="give --from FOLDER, --like micro-224, or --images and --classes",
         )
     _refuse_few(images, classes)
+    if images > MOST:
+        raise SpecError(
+            f"a made-up set has at most {MOST:,} images, not {images:,}",
+            hint=f"--images {MOST} or fewer",
+        )
     names = tuple(f"class-{n:04d}" for n in range(classes))
     train, held = _shares(images, classes), _shares(max(1, images // 10), classes)
     splits = {

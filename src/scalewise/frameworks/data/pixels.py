@@ -35,6 +35,9 @@ except ImportError as missing:
 Box = tuple[float, float, float, float]
 Origin = Path | str | bytes | BinaryIO
 
+ODD = ("BMP", "GIF", "JPEG2000", "PPM", "TGA", "TIFF")
+"""Formats that are read besides the usual ones, whatever a file's name. Not EPS: that would be a
+program, and Ghostscript would run it."""
 LARGEST = 178_956_970
 """Pixels beyond which a file is taken for a decompression bomb: Pillow's own limit."""
 QUICK = 1.5
@@ -194,7 +197,7 @@ def _of_kind(head: bytes, file: Any) -> ImageFile.ImageFile:
         return PngImageFile(file)
     if head.startswith(b"RIFF") and head[8:] == b"WEBP":
         return WebPImageFile(file)
-    return Image.open(file)
+    return Image.open(file, formats=ODD)
 
 
 def _decode(
@@ -240,8 +243,10 @@ def _in_colours(image: Image.Image) -> Image.Image:
         image.load()
         return image
     if image.mode.startswith("I"):  # 16 bits of grey, in one way or another.
-        grey = np.asarray(image).astype(np.int64) >> 8
-        return Image.fromarray(grey.clip(0, 255).astype(np.uint8)).convert("RGB")
+        deep = np.asarray(image).astype(np.int64)
+        grey = (deep >> 8).clip(0, 255).astype(np.uint8)
+        grey[deep == image.info.get("transparency", -1)] = 255
+        return Image.fromarray(grey).convert("RGB")
     if image.mode == "F":
         return Image.fromarray(np.asarray(image).clip(0, 255).astype(np.uint8)).convert("RGB")
     if "transparency" in image.info or image.mode in ("RGBA", "LA", "PA", "RGBa", "La"):

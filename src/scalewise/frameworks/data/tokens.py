@@ -13,6 +13,7 @@ from scalewise.errors import Broken, SpecError
 from scalewise.frameworks.data import shown
 
 Stream = np.ndarray[Any, np.dtype[Any]]
+ENDINGS = (".bin", ".npy")
 STRIDE = 2**24
 """Tokens that are looked at together."""
 MOST = 2**24
@@ -33,11 +34,11 @@ def found(path: Path) -> tuple[Path, Path | None] | None:
     """Return the files of a stream: one that is named, or train and val of a folder."""
     if path.is_file():
         return path, None
-    for ending in (".bin", ".npy"):
-        if (path / f"train{ending}").is_file():
-            held = path / f"val{ending}"
-            return path / f"train{ending}", held if held.is_file() else None
-    return None
+    train, held = (
+        next((file for end in ENDINGS if (file := path / f"{name}{end}").is_file()), None)
+        for name in ("train", "val")
+    )
+    return (train, held) if train else None
 
 
 def read(path: Path) -> Tokens:
@@ -49,14 +50,14 @@ def read(path: Path) -> Tokens:
             hint="give a .bin of uint16, a .npy of integers, a text, or a folder with train.bin",
         )
     train, held = files
-    text = train.suffix not in (".bin", ".npy")
+    text = train.suffix.lower() not in ENDINGS
     return Tokens(stream(train), stream(held) if held else None, 256 if text else None)
 
 
 def stream(path: Path) -> Stream:
     """Return the tokens of one file, one after another."""
     try:
-        if path.suffix == ".npy":
+        if path.suffix.lower() == ".npy":
             with path.open("rb") as file:
                 if file.read(6) != b"\x93NUMPY":
                     raise ValueError("it does not begin as arrays of numpy do")
@@ -64,7 +65,7 @@ def stream(path: Path) -> Stream:
             if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
                 raise ValueError(f"{tokens.dtype} of shape {tokens.shape} are no tokens")
         else:
-            kind = np.uint16 if path.suffix == ".bin" else np.uint8
+            kind = np.uint16 if path.suffix.lower() == ".bin" else np.uint8
             size = path.stat().st_size
             if not size or size % np.dtype(kind).itemsize:
                 raise ValueError(f"{size} bytes are no {np.dtype(kind).name}")

@@ -148,7 +148,7 @@ def load(source: Source, spec: RunSpec | None = None, share: Share = alone) -> D
         return _stream(source)
     flip = Flip(spec.seed + spec.repeat) if spec and spec.augment != "none" else None
     if source.kind == "images":
-        return _pictures(source, spec, share)
+        return _pictures(source, spec, share, flip)
     if source.kind == "packed":
         return _packed(source, flip)
     return _held(source, flip)
@@ -180,7 +180,7 @@ def _packed(source: Source, flip: Flip | None) -> Data:
     return Data(train, held, len(packed.classes), source.shape, Finish(BYTE, PHOTOS))
 
 
-def _pictures(source: Source, spec: RunSpec | None, share: Share) -> Data:
+def _pictures(source: Source, spec: RunSpec | None, share: Share, flip: Flip | None) -> Data:
     """List a folder once, for all ranks: a shared file system answers slowly."""
     from scalewise.frameworks.data.folder import Listing
     from scalewise.frameworks.data.pixels import Crop
@@ -188,13 +188,11 @@ def _pictures(source: Source, spec: RunSpec | None, share: Share) -> Data:
     listing = Listing.from_bytes(share(lambda: Listing.of(source.path).to_bytes()))
     crop = None
     if spec and spec.augment == "crop":
-        crop = Crop(spec.seed + spec.repeat)
-    elif spec and spec.augment == "flip":
-        crop = Crop(spec.seed + spec.repeat, scale=(1.0, 1.0), ratio=(1.0, 1.0))
+        crop, flip = Crop(spec.seed + spec.repeat), None  # It mirrors by itself.
     refuse = spec is not None and spec.broken == "refuse"
     edge = _edge(source)
-    train = Pictures(listing, listing.train, edge, crop=crop, refuse=refuse)
-    held = Pictures(listing, listing.validation, edge, crop=None, refuse=refuse)
+    train = Pictures(listing, listing.train, edge, refuse=refuse, crop=crop, flip=flip)
+    held = Pictures(listing, listing.validation, edge, refuse=refuse)
     return Data(train, held, len(listing.classes), source.shape, Finish(BYTE, PHOTOS))
 
 

@@ -56,10 +56,13 @@ class Flip:
 
     def __call__(self, images: Tensor, indices: Tensor, epoch: int) -> Tensor:
         """Return images, channels last, of which some are mirrored."""
+        mirrored = self.drawn(indices, epoch)[:, None, None, None]
+        return torch.where(mirrored.to(images.device, non_blocking=True), images.flip(2), images)
+
+    def drawn(self, indices: Tensor, epoch: int) -> Tensor:
+        """Return which of these samples are mirrored."""
         chance = torch.Generator().manual_seed((self._seed << 20) + epoch)
-        mirrored = torch.rand(int(indices.max()) + 1, generator=chance)[indices] < 0.5
-        there = mirrored[:, None, None, None].to(images.device, non_blocking=True)
-        return torch.where(there, images.flip(2), images)
+        return torch.rand(int(indices.max()) + 1, generator=chance)[indices] < 0.5
 
 
 class Rows:
@@ -85,9 +88,18 @@ class Pictures:
     with all images of a batch.
     """
 
-    def __init__(self, listing: Any, split: Any, edge: int, *, crop: Any, refuse: bool) -> None:
+    def __init__(
+        self,
+        listing: Any,
+        split: Any,
+        edge: int,
+        *,
+        refuse: bool,
+        crop: Any = None,
+        flip: Flip | None = None,
+    ) -> None:
         self._listing, self._split, self._edge = listing, split, edge
-        self._crop, self._refuse = crop, refuse
+        self._refuse, self._crop, self._flip = refuse, crop, flip
         self._labels = torch.from_numpy(split.labels.copy()).long()
         self._told: set[int] = set()
 
@@ -101,6 +113,7 @@ class Pictures:
         inputs = torch.empty(len(indices), self._edge, self._edge, 3, dtype=torch.uint8)
         labels = self._labels[indices]
         rows = inputs.numpy()
+        mirrored = self._flip.drawn(indices, epoch).tolist() if self._flip else ()
         for n, index in enumerate(indices.tolist()):
             try:
                 path = self._listing.path(self._split, index)
@@ -110,6 +123,8 @@ class Pictures:
                     raise
                 self._tell(index, broken)
                 rows[n], labels[n] = 0, IGNORED
+            if mirrored and mirrored[n]:
+                rows[n] = rows[n][:, ::-1].copy()
         return inputs, labels
 
     def path(self, index: int) -> str:

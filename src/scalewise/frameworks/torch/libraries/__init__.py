@@ -98,9 +98,11 @@ def library(name: str) -> Any:
             hint=f"pip install {absent}",
         ) from missing
     except Exception as broken:
+        at_fault = "torchvision" if "torchvision::" in str(broken) else name
         raise PluginError(
             f"{name} is installed and cannot be imported: {broken}",
-            hint=f"pip install --force-reinstall {name}, in the version that fits this torch",
+            hint=f"install the {at_fault} that is made for this torch: its version, and its kind "
+            "of device",
         ) from broken
 
 
@@ -129,7 +131,7 @@ def giving_logits(model: nn.Module, workload: str, classes: int) -> nn.Module:
             f"workload {workload!r} makes {type(model).__name__}, not a torch.nn.Module",
             hint=f"name {WANTED}",
         )
-    if next(model.parameters(), None) is None:
+    if not any(each.requires_grad for each in model.parameters()):
         raise SpecError(
             f"workload {workload!r} makes {type(model).__name__}, which has no parameters to learn",
             hint=f"name {WANTED}",

@@ -15,6 +15,8 @@ def model(name: str) -> Factory:
 
     def build(shape: tuple[int, int, int], classes: int, **options: Any) -> nn.Module:
         channels, *edges = image(shape)
+        if options.get("pretrained"):
+            raise ValueError("it learns from the start, and no weights are fetched")
         known = timm.get_pretrained_cfg(name, allow_unregistered=True)
         if getattr(known, "fixed_input_size", False):
             options = {"img_size": tuple(edges), **options}

@@ -46,7 +46,7 @@ def _config(transformers: Any, name: str) -> Any:
             return transformers.AutoConfig.from_pretrained(path)
         except (OSError, ValueError, KeyError) as bad:
             raise PluginError(
-                f"{name} configures no model of Transformers: {bad}",
+                f"{name} configures no model of Transformers: {' '.join(str(bad).split())}",
                 hint="give a config.json, or a folder with one",
             ) from bad
     known = sorted(transformers.CONFIG_MAPPING.keys())

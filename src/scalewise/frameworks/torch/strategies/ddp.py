@@ -1,5 +1,6 @@
 """Data parallelism: every replica holds the model, gradients are averaged."""
 
+import re
 from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any
@@ -60,7 +61,7 @@ class Buckets:
         given: dict[str, Any] = {"bucket_cap_mb": self.bucket_mb}
         if self.first_bucket_mb:
             given = {"bucket_cap_mb_list": [self.first_bucket_mb, self.bucket_mb or BUCKET_MB]}
-        return DistributedDataParallel(
+        return Replica(
             model,
             process_group=group,
             gradient_as_bucket_view=self.bucket_view,
@@ -70,6 +71,27 @@ class Buckets:
 
 
 AS_DDP_DOES = Buckets()
+
+
+class Replica(DistributedDataParallel):
+    """DDP, but that parameters which got no gradient are told by their names."""
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        try:
+            return super().forward(*inputs, **named)  # type: ignore[no-untyped-call]  # PyTorch's.
+        except RuntimeError as bad:
+            found = re.search(r"did not receive grad for rank \d+: ([\d ]+)", str(bad))
+            if not found:
+                raise
+            learning = [name for name, each in self.module.named_parameters() if each.requires_grad]
+            lonely = [learning[int(number)] for number in found[1].split()]
+            more = f" and {len(lonely) - 3} more" if len(lonely) > 3 else ""
+            raise SpecError(
+                f"the loss does not depend on {', '.join(lonely[:3])}{more}, "
+                "and replicas wait for the gradients of all that learns",
+                hint="write options = {static_graph = true}, freeze them (requires_grad_(False)), "
+                "or take them out of the model",
+            ) from bad
 
 
 def parallelize(
