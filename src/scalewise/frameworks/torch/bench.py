@@ -30,14 +30,14 @@ def benched(asked: Mapping[str, Any], tell: Callable[[int, int], None]) -> dict[
     lost: set[str] = set()
     for spec in specs:
         tell(len(rows), len(specs))
-        (first, *seconds), (_, *read), broken = _timed(data, spec, device, asked["seconds"])
+        (first, *seconds), read, broken = _timed(data, spec, device, asked["seconds"])
         if not any(read):
             raise SpecError(
                 f"no file of {spec.data} can be read",
                 hint="`scalewise data check` names every one, and what is wrong with it",
             )
         lost |= broken
-        rows.append({"workers": spec.workers, "first": first, "seconds": seconds, "read": read})
+        rows.append({"workers": spec.workers, "first": first, "seconds": seconds, "read": read[1:]})
     tell(len(rows), len(specs))
     return {
         "kind": source.kind,
