@@ -1,5 +1,6 @@
 """What is compiled of a model: all of it at once, or each kind of block once, and never nothing."""
 
+import os
 from functools import partial
 
 import pytest
@@ -10,7 +11,7 @@ from torch._dynamo.utils import counters
 
 from builders import a_run
 from scalewise.frameworks.source import Source
-from scalewise.frameworks.torch.blocks import compile_model, recompute
+from scalewise.frameworks.torch.blocks import CHOSEN_ANEW, compile_model, recompute
 from scalewise.frameworks.torch.data import load
 from scalewise.frameworks.torch.models.gpt import gpt
 from scalewise.frameworks.torch.models.mlp import mlp
@@ -72,6 +73,16 @@ def test_a_batch_that_is_compiled_on_teaches_nothing():
         assert all(each.grad is None for each in training._model.parameters())
     finally:
         dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(("model", "shape", "anew"), [(mlp, GREY, None), (vit_ti16, COLOUR, "1")])
+def test_norms_that_are_made_in_two_ways_are_chosen_anew(model, shape, anew, monkeypatch):
+    """Whether that is enough, the second run of a wide model in test_gpu shows."""
+    for name in CHOSEN_ANEW:
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+        compile_model(model(shape, 10), a_run(compile=True))
+        assert os.environ.get(name) == anew
 
 
 @pytest.mark.parametrize(

@@ -159,9 +159,22 @@ def test_attention_is_computed_by_the_kernel_that_fits():
     assert any("cudnn" in each.key for each in seen.key_averages())
 
 
-def test_a_second_run_of_a_study_finds_what_the_first_compiled(tmp_path):
-    base = {"workload": "mnist-cnn", "data": "synthetic:2000", "batch": 256, "epochs": 1}
-    values = {"name": "twice", "run": {**base, "compile": True}, "vary": {"topology": ["1x1"]}}
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"workload": "mnist-cnn", "compile": True},
+        {
+            "workload": "vit",
+            "compile": "blocks",
+            "precision": "bf16",
+            "options": {"width": 1280, "heads": 16, "depth": 2},
+        },
+    ],
+    ids=["small", "wide"],
+)
+def test_a_second_run_of_a_study_finds_what_the_first_compiled(tmp_path, said):
+    base = {"data": "synthetic:2000", "batch": 256, "epochs": 1, **said}
+    values = {"name": "twice", "run": base, "vary": {"topology": ["1x1"]}}
     question = StudySpec.from_dict({**values, "repeats": 2})
     home = run(question, tmp_path)
     ranks = [read_run(home / spec.id, spec).ranks[0] for spec in question.runs()]
