@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from builders import a_run
 from pictures import image_folder
 from scalewise.errors import Broken, NewerSchema, ScalewiseError, SpecError
 from scalewise.frameworks import arrays
@@ -43,21 +42,6 @@ def test_packed_images_are_those_of_the_folder_in_its_order(packed):
         order = list(range(len(split)))[::-1]
         files = [decoded(listing.path(split, n), 16) for n in order]
         assert (rows.read(order) == np.stack(files)).all()
-
-
-@pytest.mark.parametrize("augment", ["none", "flip"])
-def test_packed_images_and_their_folder_give_the_same_batches(packed, augment):
-    load = pytest.importorskip("scalewise.frameworks.torch.data").load
-    torch = pytest.importorskip("torch")
-    batches = []
-    for folder in (packed, packed.with_name("files")):
-        data = str(folder)
-        spec = a_run(framework="torch", workload="mlp", data=data, edge=16, augment=augment, seed=3)
-        train = load(Source.of_run(spec), spec).train
-        batches.append(train.batch(torch.arange(len(train)).flip(0), epoch=1))
-    assert all(map(torch.equal, *batches))
-    mirrored = load(Source.of(str(packed))).train.batch(torch.arange(len(train)).flip(0), 0)
-    assert torch.equal(batches[0][0], mirrored[0]) == (augment == "none")
 
 
 def test_rows_are_read_into_a_batch_by_any_process(packed):

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from builders import a_run
+from pictures import image_folder
 from scalewise.errors import Broken
+from scalewise.frameworks.data.make import Recipe, made
 from scalewise.frameworks.order import Shards, checks, steps_of
 from scalewise.frameworks.source import Source
 from scalewise.frameworks.torch.data import load
@@ -116,3 +118,18 @@ def test_the_chance_of_the_training_is_left_alone():
     taken(feed, order, Pass(0))
     feed.close()
     assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("augment", ["none", "flip"])
+def test_packed_images_and_their_folder_give_the_same_batches(augment, tmp_path):
+    image_folder(tmp_path / "files", train=4)
+    made(Recipe(tmp_path / "packed", 16, source=tmp_path / "files", packed=True), print, 1)
+    batches = []
+    for name in ("files", "packed"):
+        said = {"data": str(tmp_path / name), "edge": 16, "augment": augment, "seed": 3}
+        spec = a_run(framework="torch", workload="mlp", **said)
+        train = load(Source.of_run(spec), spec).train
+        batches.append(train.batch(torch.arange(len(train)).flip(0), epoch=1))
+    assert all(map(torch.equal, *batches))
+    plain, _ = load(Source.of(said["data"])).train.batch(torch.arange(len(train)).flip(0), epoch=1)
+    assert torch.equal(batches[0][0], plain) == (augment == "none")

@@ -32,14 +32,17 @@ class Parallel:
     ahead: Ahead = field(default_factory=Ahead)
 
 
-def mirrored(spec: RunSpec, rank: int, names: list[str], ahead: Ahead = Ahead()) -> Parallel:  # noqa: B008
+USUAL = Ahead()
+
+
+def mirrored(spec: RunSpec, rank: int, names: list[str], ahead: Ahead = USUAL) -> Parallel:
     """All devices of this process, which is the only one."""
     import tensorflow as tf
 
     return Parallel(tf.distribute.MirroredStrategy(names), range(len(names)), ahead)
 
 
-def multiworker(spec: RunSpec, rank: int, names: list[str], ahead: Ahead = Ahead()) -> Parallel:  # noqa: B008
+def multiworker(spec: RunSpec, rank: int, names: list[str], ahead: Ahead = USUAL) -> Parallel:
     """One device of each process; they find each other at rank 0's."""
     import tensorflow as tf
 

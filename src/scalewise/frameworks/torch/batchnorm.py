@@ -1,5 +1,7 @@
 """Batch normalization over the batches of all replicas instead of each one's own."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -25,5 +27,6 @@ def synchronized(model: nn.Module, spec: RunSpec, device: torch.device) -> nn.Mo
         )
     if spec.replicas == 1:
         return model
-    shared: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    convert: Any = nn.SyncBatchNorm.convert_sync_batchnorm
+    shared: nn.Module = convert(model)
     return shared

@@ -24,7 +24,7 @@ SAVED = {
 WIDE: dict[str, Any] = {"triton.multi_kernel": 1}
 """Has the compiler make sums over the last axis in two ways and keep the faster. By itself it reads
 rows of more than 1,024 numbers twice."""
-CHOSEN_ANEW = {"TORCHINDUCTOR_DISABLE_MULTI_KERNEL_CACHE": "1"}
+CHOSEN_ANEW = "TORCHINDUCTOR_DISABLE_MULTI_KERNEL_CACHE"
 """Has every process find the faster one itself. To look an earlier choice up, the compiler asks
 kernels for what those lack that come out of its cache (a lock, in PyTorch 2.11 to 2.13)."""
 RECORDED: dict[str, Any] = {"triton.cudagraphs": True}
@@ -85,7 +85,8 @@ def compile_model(model: nn.Module, spec: RunSpec) -> None:
     for each in parts:
         # Sums over images, those of batch norms, only get slower by it.
         normed = any(isinstance(part, nn.LayerNorm) for part in each.modules())
-        os.environ.update(CHOSEN_ANEW if normed else {})
+        if normed:
+            os.environ[CHOSEN_ANEW] = "1"
         options = {**(WIDE if normed else {}), **(RECORDED if spec.compile == "graphs" else {})}
         made = torch.compile(each.forward, dynamic=False, options=options or None)
         setattr(each, "forward", made)

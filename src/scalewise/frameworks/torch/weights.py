@@ -85,4 +85,5 @@ def stages_of(model: nn.Module) -> Iterable[nn.Module]:
 
 def _whole(value: Any) -> Tensor:
     """Return a tensor that may be spread over devices; all of those must ask."""
-    return value.full_tensor() if hasattr(value, "full_tensor") else value  # type: ignore[no-any-return]
+    whole: Tensor = value.full_tensor() if hasattr(value, "full_tensor") else value
+    return whole
