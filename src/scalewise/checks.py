@@ -60,11 +60,11 @@ def refuse_unknown(what: str, given: Iterable[str], known: Sequence[str]) -> Non
             raise SpecError(f"{what} has no key {key!r}", hint=hint)
 
 
-def whole(name: str, value: Any, *, least: int) -> None:
+def whole(name: str, value: Any, *, least: int, most: int = HUGE) -> None:
     """Refuse what is not a whole number in range."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= HUGE:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise SpecError(
-            f"{name} must be a whole number from {least} to {HUGE:,}, got {value!r}",
+            f"{name} must be a whole number from {least} to {most:,}, got {value!r}",
             hint=_example(name.split()[-1], max(least, 1)),
         )
 

@@ -39,14 +39,11 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.like is not None:
             choice("--like", self.like, LIKE)
-        for name in ("images", "classes", "edge"):
+        for name in ("images", "classes"):
             if (value := getattr(self, name)) is not None:
                 whole(f"--{name}", value, least=1)
+        whole("--edge", self.edge, least=1, most=WIDEST)
         whole("--seed", self.seed, least=0)
-        if self.edge > WIDEST:
-            raise SpecError(
-                f"--edge must be at most {WIDEST}, got {self.edge}", hint="for example --edge 224"
-            )
         if self.images and self.classes and self.images < self.classes:
             raise SpecError(
                 f"{self.images} images do not reach for {self.classes} classes",

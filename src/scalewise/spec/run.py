@@ -141,6 +141,8 @@ class RunSpec:
         for name in _COUNTS:
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), least=1)
+        if self.edge is not None:
+            whole("edge", self.edge, least=1, most=_WIDEST)
         ways = ("blocks", "graphs")
         if not isinstance(self.compile, bool) and self.compile not in ways:
             raise SpecError(
@@ -425,8 +427,10 @@ _TELLING = ("framework", "strategy", "start", "device", "precision")
 """What a run's name tells, where it is not as usual."""
 _COUNTS = (
     "batch", "epochs", "steps", "samples", "micro_batches", "base_batch", "stop_after",
-    "samples_per_step", "checkpoint_every", "edge", "length",
+    "samples_per_step", "checkpoint_every", "length",
 )  # fmt: skip
+_WIDEST = 65_535
+"""Pixels along the widest JPEG."""
 RUN_KEYS = [each.name for each in fields(RunSpec)] + ["global_batch"]
 _CHOICES: dict[str, tuple[str, ...]] = {
     "remainder": get_args(Remainder),
