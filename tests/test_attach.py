@@ -144,7 +144,9 @@ def test_an_exchange_is_seen_however_it_is_made(script, tmp_path):
         ),
         ("killed", 2, "was killed by SIGKILL after step 7"),
         pytest.param("exit", 1, "ended with code 3", marks=pytest.mark.soak),
-        ("no-step", 1, "took no training step that could be seen"),
+        pytest.param(
+            "no-step", 1, "took no training step that could be seen", marks=pytest.mark.soak
+        ),
     ],
 )
 def test_a_program_that_fails_says_how(ending, devices, words, tmp_path):
@@ -173,7 +175,7 @@ def test_a_loop_that_updates_its_weights_by_hand_stops_and_says_so(tmp_path):
     assert any("updates its weights by hand" in warning for warning in curve.warnings)
 
 
-@pytest.mark.parametrize("told", [None, 2])
+@pytest.mark.parametrize("told", [None, pytest.param(2, marks=pytest.mark.soak)])
 def test_calls_that_may_be_parts_of_one_sample_are_told(told, tmp_path):
     path = tmp_path / "words.py"
     path.write_text(
@@ -257,7 +259,7 @@ def test_tokens_and_nodes_in_a_row_are_no_samples(text, samples, tmp_path):
     assert ranks[0].column("samples") == samples
 
 
-@pytest.mark.parametrize("told", [None, 10])
+@pytest.mark.parametrize("told", [None, pytest.param(10, marks=pytest.mark.soak)])
 def test_ranks_that_hold_parts_of_one_model_share_its_samples(told, tmp_path):
     path = tmp_path / "parts.py"
     path.write_text(

@@ -103,7 +103,7 @@ def exact(points: Points) -> None:
         ("--slow-rank 0.02", "balance", 0.02),
         pytest.param("--slow-rank 0.02 --where loop", "balance", 0.02, marks=pytest.mark.soak),
         ("--slow-loader 0.02", "input", 0.02),
-        ("--uneven 6", "balance", 6 * 0.003),
+        pytest.param("--uneven 6", "balance", 6 * 0.003, marks=pytest.mark.soak),
     ],
 )
 def test_a_cause_lands_on_its_own_line(cause, line, seconds, run):

@@ -429,7 +429,7 @@ def test_the_command_times_a_loader(scalewise):
         (["make", "a", "--like", "nano-224"], "--like must be one of micro-224, tiny-224"),
         (["make", "a", "--images", "0", "--classes", "2"], "--images must be a whole number"),
         (["make", "a", "--images", "2", "--classes", "3"], "2 images do not reach for 3 classes"),
-        (["make", "a", "--like", "tiny-224", "--edge", "5000"], "--edge must be a whole number from 1 to 4,096"),
+        (["make", "a", "--like", "tiny-224", "--edge", "5000"], "from 1 to 4,096"),
         (["make", "a", "--like", "tiny-224", "--images", "100"], "100 images do not reach for 200"),
         (
             ["make", "a", "--images", "2000000000", "--classes", "2"],

@@ -399,6 +399,16 @@ def transformers(world: int) -> Truth:
     )
 
 
+def _ending(how: str, steps: int, code: int) -> Script:
+    """The script that ends in this way."""
+    return Script(
+        path="endings.py",
+        args=("--end", how),
+        truth=lambda world: endings(world, steps=steps, code=code),
+        slow=how == "stdin",
+    )
+
+
 SCRIPTS = (
     Script(path="plain.py", truth=plain),
     Script(path="stages.py", truth=stages, slow=True),
@@ -423,7 +433,7 @@ SCRIPTS = (
         truth=lambda world: mnist(world, dry=True),
         slow=True,
     ),
-    Script(path="imagenet.py", truth=imagenet),
+    Script(path="imagenet.py", truth=imagenet, slow=True),
     Script(path="imagenet.py", args=("--evaluate",), truth=imagenet_evaluate),
     Script(path="nanogpt.py", truth=nanogpt),
     Script(
@@ -434,7 +444,7 @@ SCRIPTS = (
     ),
     Script(path="nanogpt.py", args=("--compile=True",), truth=nanogpt, slow=True),
     Script(path="scaler.py", truth=scaler, slow=True),
-    Script(path="no_sync.py", truth=no_sync),
+    Script(path="no_sync.py", truth=no_sync, slow=True),
     Script(path="fsdp2.py", truth=fsdp2),
     Script(path="compiled.py", args=("--where", "outside"), truth=compiled),
     Script(path="compiled.py", args=("--where", "inside"), truth=compiled, slow=True),
@@ -453,32 +463,11 @@ SCRIPTS = (
         args=("my first run", 'it\'s "quoted" $HOME *'),
         truth=surroundings,
     ),
-    Script(
-        path="endings.py",
-        args=("--end", "crash"),
-        truth=lambda world: endings(world, steps=7, code=1),
-    ),
-    Script(
-        path="endings.py",
-        args=("--end", "killed"),
-        truth=lambda world: endings(world, steps=7, code=1),
-    ),
-    Script(
-        path="endings.py",
-        args=("--end", "exit"),
-        truth=lambda world: endings(world, steps=7, code=1),
-    ),
-    Script(
-        path="endings.py",
-        args=("--end", "no-step"),
-        truth=lambda world: endings(world, steps=0, code=0),
-    ),
-    Script(
-        path="endings.py",
-        args=("--end", "stdin"),
-        truth=lambda world: endings(world, steps=20, code=0),
-        slow=True,
-    ),
+    _ending("crash", steps=7, code=1),
+    _ending("killed", steps=7, code=1),
+    _ending("exit", steps=7, code=1),
+    _ending("no-step", steps=0, code=0),
+    _ending("stdin", steps=20, code=0),
     Script(path="allreduce.py", truth=allreduce, slow=True),
     Script(path="wgan.py", truth=wgan, slow=True),
     Script(path="in_backward.py", truth=in_backward, slow=True),
@@ -506,7 +495,7 @@ SCRIPTS = (
         slow=True,
     ),
     Script(path="engines/with_lightning.py", truth=lightning, needs="lightning", slow=True),
-    Script(path="engines/with_accelerate.py", truth=accelerate, needs="accelerate"),
+    Script(path="engines/with_accelerate.py", truth=accelerate, needs="accelerate", slow=True),
     Script(path="engines/with_transformers.py", truth=transformers, needs="transformers"),
 )
 
