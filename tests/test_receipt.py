@@ -135,6 +135,15 @@ def test_a_faster_device_than_the_baseline_is_a_gain(tmp_path):
     assert collect.receipt(folder).bought > 0
 
 
+def test_first_steps_that_are_the_fastest_leave_a_receipt_that_adds_up():
+    lost = {"start-up": 2.0, "warm-up": -3.0, "shutdown": 1.0}
+    assert shown.lines(Receipt(runs=1, bought=10.0, useful=10.0, lost=lost)) == [
+        "bought 10.00 device-hours, 100.0 % useful",
+        "lost: start-up 20.0 %, shutdown 10.0 %",
+        "less than nothing lost: warm-up -30.0 %",
+    ]
+
+
 def test_failed_repeated_idle_and_unasked_hours_are_lost(tmp_path):
     question = a_study(topologies=["1x1", "1x2", "1x4"])
     folder = played(question, tmp_path)

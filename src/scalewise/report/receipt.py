@@ -66,7 +66,7 @@ def _bought(found: Receipt) -> str:
 
 
 def lines(found: Receipt) -> list[str]:
-    """Return a receipt in one to three sentences."""
+    """Return a receipt in one to four sentences."""
     if not found.bought:
         return ["bought nothing yet"]
     told = [f"{_bought(found)}, {percent(found.share(found.useful))} useful"]
@@ -74,8 +74,11 @@ def lines(found: Receipt) -> list[str]:
     named = sorted((c for c in shares if shares[c] >= LEAST), key=lambda c: -shares[c])
     if named:
         told.append("lost: " + ", ".join(f"{cause} {percent(shares[cause])}" for cause in named))
-    gained = [cause for cause in CAUSES if shares.get(cause, 0.0) <= -LEAST]
-    if gained:
+    below = [cause for cause in shares if shares[cause] <= -LEAST]
+    if gained := [cause for cause in below if cause in CAUSES]:
         better = ", ".join(f"{cause} {percent(-shares[cause])}" for cause in gained)
         told.append(f"gained over the baseline: {better}")
+    if other := [cause for cause in below if cause not in CAUSES]:
+        less = ", ".join(f"{cause} {percent(shares[cause])}" for cause in other)
+        told.append(f"less than nothing lost: {less}")
     return told
