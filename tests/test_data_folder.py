@@ -10,6 +10,7 @@ import pytest
 
 from pictures import image_folder, picture
 from scalewise.errors import SpecError
+from scalewise.frameworks.data.check import checked
 from scalewise.frameworks.data.folder import Listing
 from scalewise.frameworks.data.pixels import decoded
 
@@ -203,6 +204,28 @@ def test_an_annotation_of_an_unknown_class_is_refused(tmp_path):
     (tmp_path / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn99\t0\t0\t1\t1\n")
     with pytest.raises(SpecError, match=r"names a class that train does not have.*n99"):
         Listing.of(tmp_path)
+
+
+def test_an_image_that_is_annotated_twice_is_refused(tmp_path):
+    path = tiny_imagenet(tmp_path) / "val" / "val_annotations.txt"
+    path.write_text(path.read_text() + "val_0.JPEG\tn01\t0\t0\t1\t1\n")
+    with pytest.raises(SpecError, match=r"names val_0\.JPEG twice"):
+        Listing.of(tmp_path)
+
+
+def test_an_image_without_an_annotation_is_noted(tmp_path):
+    picture(tiny_imagenet(tmp_path) / "val" / "images" / "val_2.JPEG")
+    assert (
+        "images of no class, which are not read: val/images/val_2.JPEG (1)"
+        in (checked(tmp_path, print, 1)["notes"])
+    )
+
+
+def test_annotations_that_are_missing_are_asked_about(tmp_path):
+    (tiny_imagenet(tmp_path) / "val" / "val_annotations.txt").unlink()
+    with pytest.raises(SpecError, match="class images is in val and not in train") as told:
+        Listing.of(tmp_path)
+    assert "val_annotations.txt" in told.value.hint
 
 
 def test_files_are_listed_without_asking_about_any_of_them(plain, monkeypatch):

@@ -373,6 +373,25 @@ def test_idx_images_of_two_sizes_are_noted_and_brought_to_one(tmp_path):
     assert Source.of(str(tmp_path), edge=6).shape == (1, 6, 6)
 
 
+def test_classes_that_nobody_learns_are_told(tmp_path):
+    idx_files(tmp_path)
+    path = tmp_path / idx.FILES["train labels"]
+    path.write_bytes(path.read_bytes()[:-6] + bytes([0, 0, 0, 1, 1, 4]))
+    found = checked(tmp_path, print, 1)
+    assert [each["problem"] for each in found["problems"]] == [
+        "class 2 is in validation and not in train"
+    ]
+    assert "classes without an image: 3 (1)" in found["notes"]
+    for name in ("test_batch", *(f"data_batch_{n}" for n in range(1, 6))):
+        cifar_batch(tmp_path / "cifar" / name, range(10) if name == "test_batch" else range(9))
+    (problem,) = checked(tmp_path / "cifar", print, 1)["problems"]
+    assert problem["problem"] == "class 9 is in validation and not in train"
+    names = {b"label_names": [b"thing"] * 10}
+    (tmp_path / "cifar" / "batches.meta").write_bytes(pickle.dumps(names))
+    with pytest.raises(Broken, match="it has no 10 label_names"):
+        cifar.read(tmp_path / "cifar")
+
+
 def test_tokens_are_mapped_and_not_loaded(tmp_path):
     values = np.array([5, 60_000, 7], np.uint16)
     values.tofile(tmp_path / "train.bin")

@@ -226,10 +226,11 @@ def test_nothing_is_written_over(tmp_path):
     (tmp_path / "a").mkdir()
     with pytest.raises(SpecError, match="a is there already"):
         make(tmp_path / "a", images=4, classes=2)
-    (tmp_path / "b.draft").mkdir()
-    with pytest.raises(SpecError, match=r"b\.draft is there: another process makes it"):
-        make(tmp_path / "b", images=4, classes=2)
-    assert (tmp_path / "b.draft").is_dir()
+    (tmp_path / "b c.draft").mkdir()
+    with pytest.raises(SpecError, match=r"b c\.draft is there: another process makes it") as told:
+        make(tmp_path / "b c", images=4, classes=2)
+    assert told.value.hint.endswith(f"rm -r '{tmp_path / 'b c.draft'}'")
+    assert (tmp_path / "b c.draft").is_dir()
 
 
 @pytest.mark.parametrize(
@@ -357,7 +358,7 @@ def test_check_notes_what_is_not_read_and_a_single_class(tmp_path):
     assert found["problems"] == [] and found["counts"]["train"] == {"ant": 3}
     assert found["notes"][0] == "there is 1 class: a model has nothing to tell apart"
     assert found["notes"][1] == (
-        "images in no class folder, which are not read: train/stray.jpg, val/other.png (2)"
+        "images of no class, which are not read: train/stray.jpg, val/other.png (2)"
     )
     told = found["notes"][2].removeprefix("files that are not read, by their ending: ")
     assert sorted(told.split(", ")) == [".bmp (1)", ".db (1)", ".txt (1)", "none (1)"]

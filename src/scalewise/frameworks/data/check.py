@@ -105,46 +105,60 @@ def _listed(folder: Path, found: Findings) -> Listing | None:
     except SpecError as bad:
         found.problem(str(bad))
         return None
-    found.notes += _oddities(root, classes)
+    found.notes += _oddities(root, listing)
     if listing.cut:
         found.notes.append("there is no val folder: every fifth image of train validates")
     else:
         held = np.bincount(listing.validation.labels, minlength=len(classes))
         if lacking := [shown(name) for name, count in zip(classes, held) if not count]:
-            few = ", ".join(lacking[:FEW]) + (" …" if len(lacking) > FEW else "")
-            found.notes.append(f"classes without a validation image: {few} ({len(lacking)})")
+            found.notes.append(f"classes without a validation image: {_few(lacking)}")
     return listing
 
 
-def _oddities(root: str, classes: Sequence[str]) -> list[str]:
+def _oddities(root: str, listing: Listing) -> list[str]:
     """Say what a reader of an image folder may not expect of it."""
     notes = []
-    if len(classes) == 1:
+    if len(listing.classes) == 1:
         notes.append("there is 1 class: a model has nothing to tell apart")
     stray: list[str] = []
     unread: Counter[str] = Counter()
     held = [name for name in VALIDATION if os.path.isdir(os.path.join(root, name))]
     if len(held) > 1:
         notes.append(f"{held[0]} is read to validate, and {held[1]} is not")
+    validating = {listing.validation.name(n) for n in range(len(listing.validation))}
     for part in ("train", *held[:1]):
         for here, folders, names in os.walk(os.path.join(root, part)):
             folders[:] = [name for name in folders if not name.startswith(".")]
+            below = os.path.relpath(here, root)
             for name in names:
                 ending = os.path.splitext(name)[1].lower()
                 if name.startswith(".") or name == ANNOTATIONS:
                     continue
                 if ending not in ENDINGS:
                     unread[ending or "none"] += 1
-                elif here == os.path.join(root, part):
-                    stray.append(f"{part}/{name}")
+                elif below == part or (part != "train" and f"{below}/{name}" not in validating):
+                    stray.append(f"{below}/{name}")
     if stray:
-        few = ", ".join(shown(name) for name in sorted(stray)[:FEW])
-        few += " …" if len(stray) > FEW else ""
-        notes.append(f"images in no class folder, which are not read: {few} ({len(stray)})")
+        few = _few([shown(name) for name in sorted(stray)])
+        notes.append(f"images of no class, which are not read: {few}")
     if unread:
         often = ", ".join(f"{shown(end)} ({count:,})" for end, count in unread.most_common(FEW))
         notes.append(f"files that are not read, by their ending: {often}")
     return notes
+
+
+def _few(names: Sequence[str]) -> str:
+    """Name the first, and count all."""
+    return ", ".join(names[:FEW]) + (" …" if len(names) > FEW else "") + f" ({len(names)})"
+
+
+def _unshown(found: Findings) -> None:
+    """Say which classes of labelled rows nobody learns, and which have no image at all."""
+    train, held = found.counts["train"], found.counts["validation"]
+    for name in (name for name, count in train.items() if not count and held[name]):
+        found.problem(f"class {name} is in validation and not in train")
+    if empty := [name for name, count in train.items() if not count and not held[name]]:
+        found.notes.append(f"classes without an image: {_few(empty)}")
 
 
 def _paths(folder: Path, splits: Mapping[str, Split]) -> list[str]:
@@ -204,6 +218,7 @@ def _cifar(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
     found.counts["train"] = _counts(there.classes, there.train_labels)
     found.counts["validation"] = _counts(there.classes, there.validation_labels)
     found.sizes = {"32x32": sum(sum(each.values()) for each in found.counts.values())}
+    _unshown(found)
 
 
 def _idx(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
@@ -211,6 +226,7 @@ def _idx(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
     most = max(int(labels.max()) for _, labels in pairs.values())
     for which, (_, labels) in pairs.items():
         found.counts[which] = _counts([str(n) for n in range(most + 1)], labels.astype(np.int32))
+    _unshown(found)
     shapes = {which: images.shape for which, (images, _) in pairs.items()}
     found.sizes = _tally((f"{width}x{high}", count) for count, high, width in shapes.values())
     if len(found.sizes) > 1:

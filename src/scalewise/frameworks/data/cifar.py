@@ -137,7 +137,7 @@ def _names(place: Path, version: Version) -> tuple[str, ...]:
     if not (place / version.about).is_file():
         return tuple(str(n) for n in range(version.classes))
     names = _unpickled(place / version.about).get(version.names)
-    if not isinstance(names, list) or len(names) != version.classes:
+    if not isinstance(names, list) or not len(names) == len({*map(str, names)}) == version.classes:
         raise _not_whole(place / version.about, f"it has no {version.classes} {version.names}")
     return tuple(each.decode("latin1") if isinstance(each, bytes) else str(each) for each in names)
 

@@ -166,9 +166,11 @@ def _validation(root: str, classes: Sequence[str]) -> Split | None:
     own, files = scanned(root, part)
     for name, held in zip(own, files):
         if name not in classes and held:
+            way = "a model cannot know a class it was never shown: move it, or remove it"
+            if name == "images":
+                way = f"is this Tiny ImageNet without its {ANNOTATIONS}? unpack it again"
             raise SpecError(
-                f"class {shown(name)} is in {part} and not in train of {shown(root)}",
-                hint="a model cannot know a class it was never shown: move it, or remove it",
+                f"class {shown(name)} is in {part} and not in train of {shown(root)}", hint=way
             )
     known = dict(zip(own, files))
     found = Split.of(*_flat([known.get(name, []) for name in classes]))
@@ -193,7 +195,7 @@ def _annotated(root: str, part: str, classes: Sequence[str]) -> Split:
     """Return Tiny ImageNet's validation images, sorted by class and name."""
     path = os.path.join(root, part, ANNOTATIONS)
     numbers = {name: label for label, name in enumerate(classes)}
-    rows = []
+    rows: dict[str, int] = {}
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read().splitlines()
@@ -207,14 +209,16 @@ def _annotated(root: str, part: str, classes: Sequence[str]) -> Split:
                 f"{shown(path)} names a class that train does not have: {shown(line)!r}",
                 hint="is it Tiny ImageNet's own file?",
             )
-        rows.append((label, f"{part}/images/{name}"))
+        if name in rows:
+            raise SpecError(f"{shown(path)} names {shown(name)} twice", hint="unpack it again")
+        rows[name] = label
     if not rows:
         raise SpecError(
             f"{shown(path)} names no image",
             hint="remove it and sort the images into class folders, or download it again",
         )
-    rows.sort()
-    return Split.of((name for _, name in rows), [label for label, _ in rows])
+    names = sorted(rows, key=lambda name: (rows[name], name))
+    return Split.of((f"{part}/images/{name}" for name in names), [rows[name] for name in names])
 
 
 def _files(root: str, top: str) -> list[str]:

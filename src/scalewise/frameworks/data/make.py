@@ -6,6 +6,7 @@ bears the name is never half of a data set.
 
 import json
 import os
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -91,7 +92,7 @@ def made(recipe: Recipe, tell: Tell, processes: int | None = None) -> dict[str, 
     except FileExistsError as why:
         raise SpecError(
             f"{shown(draft)} is there: another process makes it, or was ended before it was whole",
-            hint=f"if nobody makes it now, remove it: rm -r {shown(draft)}",
+            hint=f"if nobody makes it now, remove it: rm -r {shlex.quote(shown(draft))}",
         ) from why
     except OSError as why:
         raise _cannot(recipe.to, why) from why
