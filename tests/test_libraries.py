@@ -173,7 +173,8 @@ def test_what_needs_numbers_while_it_is_built_is_checked_on_the_cpu():
             "does not say how its layers may be split",
             "tensor parallelism is for",
         ),
-        ({"workload": "little_models:"}, "has no ''", "(shape, classes"),
+        ({"workload": "little_models:"}, "says not what of little_models", "little_models:NAME"),
+        ({"workload": "transformers:"}, "says not what of transformers", "transformers:NAME"),
         ({"workload": ":tiny"}, "says not where 'tiny' lies", "write MODULE:FUNCTION"),
     ],
 )
@@ -278,10 +279,13 @@ def test_a_type_of_transformers_is_built_for_the_data_and_learns(name):
 
 @pytest.mark.libraries
 @pytest.mark.usefixtures("operators")
-def test_a_configuration_in_a_file_is_a_model(tmp_path):
+def test_a_configuration_in_a_file_is_a_model(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", **TINY["gpt2"]}))
     for path in (tmp_path, tmp_path / "config.json"):
         assert learns(a_model(f"transformers:{path}", data="tokens:100x16", lr=0.1))
+    (tmp_path / "gpt2").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert workload(a_model("transformers:gpt2", data="tokens:100x16"))
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(PluginError, match="configures no model of Transformers"):
         workload(a_model(f"transformers:{tmp_path}"))
@@ -296,12 +300,12 @@ def test_a_configuration_in_a_file_is_a_model(tmp_path):
         (
             {"name": "transformers:gpt2"},
             "no image classifier of type 'gpt2', and the data is images",
-            "",
+            "for example transformers:vit",
         ),
         (
             {"name": "transformers:vit", "data": "tokens:100"},
             "no decoder of type 'vit', and the data is tokens",
-            "",
+            "for example transformers:gpt2",
         ),
         (
             {"name": "transformers:vit", "options": {"hiden_size": 3}},

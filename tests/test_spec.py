@@ -225,6 +225,7 @@ def test_a_wrong_value_is_named_with_a_way_out(field, value, hint):
         ({"env": {"": "x"}}, "env cannot hold ''", "NAME"),
         ({"env": {"A": "a\0b"}}, "env cannot hold 'A'", "NAME"),
         ({"data": " "}, "data must not be empty", "leave data out"),
+        ({"workload": " "}, "workload must not be empty", 'for example workload = "mlp"'),
         ({"steps": 2, "epochs": 2}, "got epochs and steps", "epochs = 3"),
         ({"steps": None}, "got none", "epochs = 3"),
         ({"batch": 2, "global_batch": 2}, "one of batch and global_batch", "over all of them"),

@@ -155,7 +155,9 @@ class RunSpec:
             if getattr(self, name) is not None:
                 typed(name, getattr(self, name), str, "a name in quotes")
                 if not getattr(self, name).strip():
-                    raise SpecError(f"{name} must not be empty", hint=f"leave {name} out")
+                    needed = name == "workload"
+                    way = 'for example workload = "mlp"' if needed else f"leave {name} out"
+                    raise SpecError(f"{name} must not be empty", hint=way)
         if str(self.device) == "tpu":  # No kind that a run may name.
             raise SpecError(
                 "TPUs are JAX's, which finds them by itself",

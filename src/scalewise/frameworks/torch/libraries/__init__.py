@@ -29,6 +29,10 @@ def factory(workload: str) -> Factory:
             f"workload {workload!r} says not where {name!r} lies",
             hint=f"write MODULE:FUNCTION, or LIBRARY:NAME; libraries are: {', '.join(known)}",
         )
+    if not name:
+        raise PluginError(
+            f"workload {workload!r} says not what of {where} to take", hint=f"write {where}:NAME"
+        )
     if where in known:
         of_library: Callable[[str], Factory] = plugins.load("libraries", where, framework="torch")
         made = of_library(name)

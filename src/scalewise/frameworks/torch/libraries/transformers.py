@@ -24,8 +24,9 @@ def model(name: str) -> Factory:
         auto = getattr(transformers, f"AutoModelFor{kind}")
         if type(config) not in auto._model_mapping:
             what, data = ("decoder", "tokens") if tokens else ("image classifier", "images")
-            raise ValueError(
-                f"Transformers has no {what} of type {config.model_type!r}, and the data is {data}"
+            raise PluginError(
+                f"Transformers has no {what} of type {config.model_type!r}, and the data is {data}",
+                hint=f"for example transformers:{'gpt2' if tokens else 'vit'}, or other data",
             )
         whole = _fitted(config, shape, classes)
         for key, value in options.items():
@@ -40,8 +41,9 @@ def model(name: str) -> Factory:
 
 
 def _config(transformers: Any, name: str) -> Any:
+    known = sorted(transformers.CONFIG_MAPPING.keys())
     path = Path(name).expanduser()
-    if path.exists():
+    if path.exists() and (name not in known or (path / "config.json").exists()):
         try:
             return transformers.AutoConfig.from_pretrained(path)
         except (OSError, ValueError, KeyError) as bad:
@@ -49,7 +51,6 @@ def _config(transformers: Any, name: str) -> Any:
                 f"{name} configures no model of Transformers: {' '.join(str(bad).split())}",
                 hint="give a config.json, or a folder with one",
             ) from bad
-    known = sorted(transformers.CONFIG_MAPPING.keys())
     if name not in known:
         raise unknown("transformers", name, known, "gpt2, or transformers:vit for images")
     return transformers.AutoConfig.for_model(name)
