@@ -9,6 +9,7 @@ from torch.utils._pytree import tree_leaves
 from builders import a_run
 from scalewise.frameworks.torch.blocks import recompute
 from scalewise.frameworks.torch.models.gpt import gpt
+from scalewise.frameworks.torch.models.resnet import resnet50
 from scalewise.frameworks.torch.task import Task
 
 BATCH, LENGTH, WIDTH, DEPTH, HEADS, WORDS = 8, 32, 64, 6, 4, 50
@@ -78,3 +79,19 @@ def kept(how):
 def test_blocks_keep_what_theory_says(how, each):
     computed = DEPTH * each + OUTSIDE
     assert kept(how) == pytest.approx(computed, rel=0.001)
+
+
+def learned(how):
+    """Return all that a residual network is after a step."""
+    torch.manual_seed(0)
+    model = resnet50((3, 32, 32), 10)
+    recompute(model, a_run(workload="resnet50", data="synthetic:16x32x32x3", recompute=how))
+    model(torch.randn(4, 3, 32, 32)).square().mean().backward()
+    torch.optim.SGD(model.parameters(), lr=0.01).step()
+    return model.state_dict()
+
+
+@pytest.mark.parametrize("how", ["full", "selective"])
+def test_batch_norms_take_a_batch_once_that_is_computed_twice(how):
+    plain, again = learned("none"), learned(how)
+    assert all(torch.equal(plain[name], again[name]) for name in plain)

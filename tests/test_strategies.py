@@ -247,6 +247,15 @@ GPT = {"workload": "gpt", "data": "tokens:100x16", "options": {"heads": 4, "dept
             "mnist-cnn has no blocks, and recompute = 'full' is for them",
         ),
         (
+            {
+                "workload": "resnet50",
+                "data": "synthetic:16x32x32x3",
+                "compile": "blocks",
+                "recompute": "selective",
+            },
+            "resnet50 has batch normalization, whose statistics a compiled step",
+        ),
+        (
             {"workload": "mlp", "parallelism": {"tensor": 8}, "options": {"hidden": [12, 8]}},
             "a layer of mlp has 12 units, which tensor 8 does not divide",
         ),

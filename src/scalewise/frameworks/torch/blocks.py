@@ -1,18 +1,23 @@
 """What is done to the blocks of a model one by one: compiled, and not remembered."""
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 from scalewise.frameworks.torch.models.parts import blocks_of
 from scalewise.spec import RunSpec
 
+Context = AbstractContextManager[Any]
+Pair = tuple[Context, Context]
+Contexts = Callable[[], Pair]
+"""What a forward is done in, and what it is done in again."""
 SAVED = {
     torch.ops.aten.mm.default,
     torch.ops.aten.addmm.default,
@@ -38,18 +43,21 @@ def recompute(model: nn.Module, spec: RunSpec) -> None:
     """Have blocks keep less for backward, which then computes it again."""
     if spec.recompute == "none":
         return
-    choose: dict[str, Any] = {}
-    if spec.recompute == "selective":
-        choose["context_fn"] = _selective()
+    contexts = _selective() if spec.recompute == "selective" else None
     for block in blocks_of(model):
-        setattr(block, "forward", _forgetful(block.forward, choose))
+        norms = [each for each in block.modules() if isinstance(each, _BatchNorm)]
+        mine: Contexts | None = contexts
+        if norms and not spec.compile:  # The compiler does not repeat what changes a buffer.
+            mine = partial(_without_learning, norms, contexts or noop_context_fn)
+        setattr(block, "forward", _forgetful(block.forward, mine))
 
 
-def _forgetful(forward: Callable[..., Any], choose: dict[str, Any]) -> Callable[..., Any]:
+def _forgetful(forward: Callable[..., Any], contexts: Contexts | None) -> Callable[..., Any]:
     """Return a forward that is done again in backward.
 
     A function of its own: into a partial one the compiler does not look.
     """
+    choose: dict[str, Any] = {"context_fn": contexts} if contexts else {}
 
     def again(*words: Any, **named: Any) -> Any:
         return checkpoint(forward, *words, use_reentrant=False, **choose, **named)
@@ -57,7 +65,7 @@ def _forgetful(forward: Callable[..., Any], choose: dict[str, Any]) -> Callable[
     return again
 
 
-def _selective() -> Any:
+def _selective() -> Contexts:
     """Return what keeps the results that cost much, and no others."""
     from torch.utils.checkpoint import (  # From version 2.5 on.
         CheckpointPolicy,
@@ -69,6 +77,28 @@ def _selective() -> Any:
         return CheckpointPolicy.MUST_SAVE if save else CheckpointPolicy.PREFER_RECOMPUTE
 
     return partial(create_selective_checkpoint_contexts, policy)
+
+
+def _without_learning(norms: Sequence[_BatchNorm], contexts: Contexts) -> Pair:
+    first, again = contexts()
+    return first, _unnoticed(norms, again)
+
+
+@contextmanager
+def _unnoticed(norms: Sequence[_BatchNorm], inner: Context) -> Iterator[None]:
+    """Have batch norms take no note of a batch, which they have seen before."""
+    kept = [(each, each.momentum, each.num_batches_tracked) for each in norms]
+    counts = [None if count is None else count.clone() for _, _, count in kept]
+    for each in norms:
+        each.momentum = 0.0
+    try:
+        with inner:
+            yield
+    finally:
+        for (each, momentum, count), before in zip(kept, counts):
+            each.momentum = momentum
+            if count is not None and before is not None:
+                count.copy_(before)
 
 
 def compile_model(model: nn.Module, spec: RunSpec) -> None:

@@ -41,12 +41,18 @@ def refuse_impossible(spec: RunSpec) -> None:
             f"{spec.workload} {lacks}, and sync_batchnorm = true is for whole models that have it",
             hint="leave sync_batchnorm out",
         )
+    if spec.recompute == "selective" and spec.compile and normalizes(model):
+        raise SpecError(
+            f"{spec.workload} has batch normalization, whose statistics a compiled step with "
+            'recompute = "selective" would take twice',
+            hint='write recompute = "full", or leave compile out',
+        )
     for field, asked in by_blocks.items():
         if asked and not blocks_of(model):
             said = f"{field} = {getattr(spec, field)!r}"
             raise SpecError(
                 f"{spec.workload} has no blocks, and {said} is for them",
-                hint=f"leave {field} out; mlp, vit, gpt and resnet50 have blocks",
+                hint=f"leave {field} out; vit, gpt, resnet50 and an mlp of some layers have blocks",
             )
     if split.tensor > 1:
         _refuse_tensor(model, spec)
@@ -144,16 +150,16 @@ def _refuse_pipeline(model: nn.Module, spec: RunSpec) -> None:
             "pipeline puts them on different devices",
             hint="write options = {tied = false}",
         )
+    whole = "a pipeline is for the built-in models, and for others that are made of Parts"
     if blocks and not isinstance(model, Parts):
         raise SpecError(
-            f"{spec.workload} does not say how its blocks follow each other",
-            hint="a pipeline is for the built-in models, and for others that are made of Parts",
+            f"{spec.workload} does not say how its blocks follow each other", hint=whole
         )
     each = " (two on each device)" if spec.rounds > 1 else ""
     if blocks < stages:
         raise SpecError(
             f"{spec.workload} has {blocks} blocks, too few for {stages} stages{each}",
-            hint="use fewer stages, or a deeper model",
+            hint="use fewer stages, or a deeper model" if blocks else whole,
         )
     batches, batch = spec.small_batches, spec.batch
     assert batch is not None
