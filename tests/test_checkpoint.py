@@ -136,6 +136,18 @@ def test_weights_are_the_same_on_other_devices_and_in_one_process(tmp_path):
     another = a_training(options={"hidden": [32, 16]}, resume=str(tmp_path / "four"))
     with pytest.raises(SpecError, match=r"is of another model: its hidden is \[32, 16, 16, 16\]"):
         Torch().check(another)
+    another = a_training(optimizer="sgd", resume=str(tmp_path / "four"))
+    with pytest.raises(SpecError, match="was written with adamw, and this run's optimizer is sgd"):
+        Torch().check(another)
+
+
+def test_less_data_goes_on_with_another_pass(tmp_path):
+    some = {"topology": "1x1", "epochs": None, "global_batch": 4}
+    train(a_training(**some, data="synthetic:64x8x8", steps=10), tmp_path / "first")
+    less = a_training(**some, data="synthetic:16x8x8", steps=14, resume=str(tmp_path / "first"))
+    train(less, tmp_path / "then")
+    (found,) = losses(tmp_path / "then", 1).values()
+    assert len(found) == 14  # Those of the first are kept.
 
 
 def test_weights_that_are_tied_are_saved_once_and_go_on_elsewhere(tmp_path):

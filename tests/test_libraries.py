@@ -224,6 +224,16 @@ def test_a_package_that_is_broken_is_quoted(tmp_path, monkeypatch):
     with pytest.raises(PluginError) as told:
         library("zoo_of_nms")
     assert "install the torchvision that is made for this torch" in told.value.hint
+    (tmp_path / "lazy_zoo.py").write_text(
+        "def model(shape, classes):\n"
+        "    try:\n"
+        "        import zoo_of_nms\n"
+        "    except RuntimeError as broken:\n"
+        "        raise ModuleNotFoundError('no model') from broken\n"
+    )
+    with pytest.raises(PluginError, match="needs what cannot be imported: no model") as told:
+        build(a_model("lazy_zoo:model"), (1, 8, 8), 10)
+    assert "install the torchvision that is made for this torch" in told.value.hint
 
 
 @pytest.mark.libraries

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from builders import a_run
 from scalewise.analysis.measure import (
     Estimate,
     curve_from_csv,
@@ -18,7 +19,7 @@ from scalewise.analysis.measure import (
 )
 from scalewise.analysis.measure.curve import Point, ScalingCurve, compare
 from scalewise.analysis.measure.estimate import within_run
-from scalewise.analysis.measure.window import warm_up
+from scalewise.analysis.measure.window import steady, warm_up
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.record.read import RankRecord, RunRecord, Steps
 from scalewise.spec import StudySpec
@@ -147,6 +148,15 @@ def test_a_program_that_ends_by_itself_was_done_whole(stop_after, steps, says):
         for count in steps
     ]  # fmt: skip
     assert summary._work(records) == says
+
+
+@pytest.mark.parametrize(("resume", "way"), [(None, "--again"), ("runs/a/b", "leave resume out")])
+def test_a_run_with_nothing_left_to_do_has_no_rate(resume, way):
+    rank = RankRecord(0, "here", (), Steps(*(np.zeros(0),) * 3, phases={}), ())
+    record = RunRecord(Path("there"), a_run(resume=resume), 0.0, 1.0, {}, (rank,))
+    with pytest.raises(NotEnoughData, match="there was resumed when all its steps") as told:
+        steady(record)
+    assert way in told.value.hint
 
 
 def test_where_the_work_differs_nothing_is_said_by_time():

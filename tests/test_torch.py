@@ -6,14 +6,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 import torch
 
+from builders import a_run
 from scalewise import collect
 from scalewise.errors import ScalewiseError, SpecError
 from scalewise.face import run as run_study
+from scalewise.frameworks import Outline
+from scalewise.frameworks.loop import Log
 from scalewise.frameworks.torch import Torch
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
 from scalewise.record.read import read_run
@@ -116,6 +120,23 @@ def test_the_log_tells_what_happened_once_in_plain_lines(equal_batches):
         r"average +[\d,.]+ samples/s, without the first epoch", r"complete time", r"peak memory",
     ):  # fmt: skip
         assert re.search(wanted, log), wanted
+
+
+def test_the_log_counts_the_samples_of_all_ranks(capsys):
+    ragged = Outline(epochs=1, steps=2, samples=13, seen=7, together=13)
+    log = Log(None, 0.0)
+    log.outline(a_run(topology="1x2"), SimpleNamespace(outline=ragged), 0)
+    log.epoch(0, [], None, (7, 0.1), 0.0)
+    assert "epoch 1  130.0 samples/s" in capsys.readouterr().out
+
+
+def test_a_training_that_goes_astray_is_told(tmp_path):
+    question = a_torch_study(
+        batch=16, steps=4, lr=1e38, data="synthetic:64x4x4", workload="mlp",
+        options={"hidden": [8]}, vary={"topology": ["1x1"]},
+    )  # fmt: skip
+    (curve,) = collect.curves([run_study(question, tmp_path / "runs")])
+    assert any("the loss is no number in the end" in each for each in curve.points[0].warnings)
 
 
 def test_techniques_and_two_nodes_go_together(tmp_path):

@@ -30,6 +30,8 @@ class Outline:
     """Training samples in the data set."""
     seen: int
     """Samples this rank trains on per epoch, or in total."""
+    together: int | None = None
+    """Samples that all ranks train on then; nothing where each has as many as this one."""
     unit: str = "samples"
     parameters: int | None = None
     flops: int | None = None

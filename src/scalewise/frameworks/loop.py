@@ -155,13 +155,17 @@ class Log:
         self._launched = launched
         self._trained: list[tuple[int, float]] = []
         """Samples and seconds of each epoch."""
-        self._world = 1
+        self._ratio = 1.0
+        """Samples of all ranks for each of this one's."""
         self._unit = "samples"
 
     def outline(self, spec: RunSpec, session: Session, done: int) -> None:
         """Tell what is about to happen."""
         outline = session.outline
-        self._world, self._unit = min(spec.replicas, spec.ranks), outline.unit
+        self._unit = outline.unit
+        self._ratio = min(spec.replicas, spec.ranks)
+        if outline.together and outline.seen:
+            self._ratio = outline.together / outline.seen
         told = {key: value for key, value in spec.to_dict().items() if value not in (None, {})}
         say("configuration  " + "  ".join(f"{key}={value}" for key, value in told.items()))
         if outline.parameters is not None:
@@ -199,7 +203,7 @@ class Log:
         parts = [f"epoch {epoch + 1}"]
         if samples:
             self._trained.append(trained)
-            parts += [f"{samples * self._world / spent:,.1f} {self._unit}/s", f"{spent:.3f} s"]
+            parts += [f"{samples * self._ratio / spent:,.1f} {self._unit}/s", f"{spent:.3f} s"]
         if losses:
             parts.append(f"loss {sum(losses) / len(losses):.4f}")
         if quality:
@@ -212,7 +216,7 @@ class Log:
         if left:
             say(f"told to go     left after step {left:,}, with a checkpoint")
         if steady := self._trained[1:] or self._trained:
-            rate = self._world * sum(each for each, _ in steady) / sum(each for _, each in steady)
+            rate = self._ratio * sum(each for each, _ in steady) / sum(each for _, each in steady)
             more = len(self._trained) > 1
             first = "without the first epoch" if more else "first epoch included"
             say(f"average        {rate:,.1f} {self._unit}/s, {first}")

@@ -1,6 +1,6 @@
 """Which samples one replica sees, and when: in training and in validation; for every engine."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -68,14 +68,17 @@ class Shards:
         mine = len(range(self._replica, self._left, self._replicas))
         return [min(self._batch, max(0, mine - n * self._batch)) for n in range(self._micro)]
 
+    def together(self, step: int) -> int:
+        """Return how many samples all replicas have in a step."""
+        return self._whole if step < self._full else self._left
+
     def weights(self, step: int) -> list[float]:
         """Return the factor of each micro-step's mean loss.
 
         With it the gradient, averaged over replicas, is the mean over the
         samples of the global batch, also when it is ragged.
         """
-        together = self._whole if step < self._full else self._left
-        return [count * self._replicas / together for count in self.counts(step)]
+        return [count * self._replicas / self.together(step) for count in self.counts(step)]
 
     def __iter__(self) -> Iterator[Indices]:
         return islice(self._micro_steps(), self._place * self._micro, None)
@@ -127,3 +130,13 @@ def steps_of(spec: RunSpec, size: int) -> int:
         left -= sum(least.counts(step))
         step += 1
     return passes * least.steps + step
+
+
+def in_steps(steps: int, samples: Sequence[int]) -> int:
+    """Return the samples of so many steps: those of whole passes, and of the begin of one.
+
+    >>> in_steps(5, [8, 8, 3])
+    35
+    """
+    passes, rest = divmod(steps, len(samples))
+    return passes * sum(samples) + sum(samples[:rest])

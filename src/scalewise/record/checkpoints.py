@@ -40,6 +40,7 @@ class Progress:
     """How the devices shared the work: only the same one goes on bit by bit."""
     workload: str
     options: Mapping[str, Any]
+    optimizer: str = ""
     scaler: Mapping[str, float] | None = None
 
     def done(self, spec: RunSpec, per_pass: int) -> tuple[int, int]:
@@ -52,9 +53,11 @@ class Progress:
         >>> run = {"topology": "1x1", "workload": "mlp", "batch": 32, "epochs": 3}
         >>> stood.done(RunSpec.from_dict(run), per_pass=20)
         (50, 10)
+        >>> stood.done(RunSpec.from_dict({**run, "batch": 64}), per_pass=3)  # Of less data.
+        (25, 3)
         """
         if spec.global_batch == self.global_batch:
-            return self.step, self.place
+            return self.step, min(per_pass, self.place)
         place = min(per_pass, self.place * self.global_batch // spec.global_batch)
         return self.step if spec.steps else self.epoch * per_pass + place, place
 
@@ -116,8 +119,17 @@ def read_progress(checkpoint: Path) -> Progress:
 
 
 def refuse_another_model(checkpoint: Path, spec: RunSpec, options: Mapping[str, Any]) -> None:
-    """Refuse to go on from the checkpoint of another workload, or of other options of it."""
+    """Refuse to go on from the checkpoint of another workload, or of other options of it.
+
+    What an optimizer remembers is of no use to another one.
+    """
     there = read_progress(checkpoint)
+    if there.optimizer not in ("", spec.optimizer):
+        raise SpecError(
+            f"{checkpoint} was written with {there.optimizer}, and this run's optimizer is "
+            f"{spec.optimizer}",
+            hint=f'write optimizer = "{there.optimizer}", or leave resume out',
+        )
     mine = {"workload": spec.workload, **options}
     theirs = {"workload": there.workload, **there.options}
     if mine != theirs:

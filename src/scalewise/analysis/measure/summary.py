@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from math import inf
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
@@ -212,6 +212,7 @@ def _point(repeats: list[RunRecord], nodes: Sampled) -> Point:
             *_point_warnings(steps_left, outline["steps"], spec.topology.nodes, hosts),
             *_resumed(repeats),
             *_unread(repeats),
+            *_astray(repeats),
             *crowded(repeats, nodes),
         ),
     )
@@ -236,6 +237,14 @@ def _resumed(repeats: list[RunRecord]) -> list[str]:
             times = "its rate is of the last attempt" if whole else "times are of the last attempt"
             found.append(f"resumed after step {step:,}: {times} alone")
     return found
+
+
+def _astray(repeats: list[RunRecord]) -> list[str]:
+    """Say where a training ended without a loss that is a number."""
+    losses = [record.ranks[0].find("loss") for record in repeats]
+    if all(loss is None or isfinite(loss) for loss in losses):
+        return []
+    return ["the loss is no number in the end: its accuracy says nothing"]
 
 
 def _unread(repeats: list[RunRecord]) -> list[str]:

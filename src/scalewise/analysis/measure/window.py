@@ -47,7 +47,10 @@ def steady(record: RunRecord) -> Window:
     epochs = _epochs(record)
     if not epochs:
         raise NotEnoughData(
-            f"{record.folder} was resumed when all its steps were done", hint="--again repeats it"
+            f"{record.folder} was resumed when all its steps were done",
+            hint="ask for more steps than its checkpoint has, or leave resume out"
+            if record.spec.resume
+            else "--again repeats it",
         )
     per_epoch = record.ranks[0].find("outline")["steps"]
     if len(epochs) > 1:

@@ -67,7 +67,9 @@ def stream(path: Path) -> Stream:
         else:
             kind = np.uint16 if path.suffix.lower() == ".bin" else np.uint8
             size = path.stat().st_size
-            if not size or size % np.dtype(kind).itemsize:
+            if not size:
+                raise ValueError("it is empty")
+            if size % np.dtype(kind).itemsize:
                 raise ValueError(f"{size} bytes are no {np.dtype(kind).name}")
             tokens = np.memmap(path, kind, "r")
     except (OSError, ValueError, EOFError) as bad:

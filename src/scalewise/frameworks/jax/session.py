@@ -17,7 +17,7 @@ from scalewise.frameworks.jax.sharded import Layout, parallelize
 from scalewise.frameworks.jax.step import State, begin, one_step, score
 from scalewise.frameworks.learning import Rates
 from scalewise.frameworks.loop import say
-from scalewise.frameworks.order import steps_of
+from scalewise.frameworks.order import in_steps, steps_of
 from scalewise.frameworks.source import Source
 from scalewise.probe import Laps, Probe
 from scalewise.spec import RunSpec
@@ -79,12 +79,11 @@ class JaxSession(Session):
         self._losses: list[Any] = []
         self._fetched: list[float] = []
         self._taken = 0
-        passes, rest = divmod(steps, self._feed.steps)
         self.outline = Outline(
             epochs=spec.epochs,
             steps=steps,
             samples=len(data.train),
-            seen=passes * sum(self._feed.samples) + sum(self._feed.samples[:rest]),
+            seen=in_steps(steps, self._feed.samples),
             parameters=sum(each.size for each in weights.values()),
             uncounted="the step is one program of XLA's",
             validation=len(data.validation),

@@ -15,7 +15,7 @@ from scalewise.frameworks import Outline, Quality, Session
 from scalewise.frameworks.arrays import Arrays, read
 from scalewise.frameworks.learning import Rates
 from scalewise.frameworks.options import options_for
-from scalewise.frameworks.order import Shards, steps_of
+from scalewise.frameworks.order import Shards, in_steps, steps_of
 from scalewise.frameworks.source import Source
 from scalewise.frameworks.tensorflow import devices, feed, part
 from scalewise.frameworks.tensorflow.strategies import Parallel
@@ -130,12 +130,11 @@ class TensorFlowSession(Session):
         """Of each step since ``begin``: loss, right answers and samples of this process."""
         self._bar = bar(spec, steps) if 0 in parallel.replicas else None
         self._figures: dict[str, float] = {}
-        passes, rest = divmod(steps, len(self._plan))
         self.outline = Outline(
             epochs=spec.epochs,
             steps=steps,
             samples=len(data.train),
-            seen=passes * sum(self._plan) + sum(self._plan[:rest]),
+            seen=in_steps(steps, self._plan),
             parameters=sum(int(np.prod(each.shape)) for each in self._model.trainable_variables),
             uncounted="TensorFlow tells no operations",
             validation=len(data.validation),

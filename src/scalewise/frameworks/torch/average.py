@@ -15,15 +15,21 @@ class Average:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self._decay = decay
-        named = [pair for stage in stages_of(model) for pair in stage.named_parameters()]
-        self._names = [name for name, _ in named]
-        self._weights = [each for _, each in named]
+        named = [
+            pair
+            for stage in stages_of(model)
+            for pair in stage.named_parameters(remove_duplicate=False)
+        ]
+        self._weights = list({id(each): each for _, each in named}.values())
         self._means = [each.detach().clone() for each in self._weights]
+        means = {id(each): mean for each, mean in zip(self._weights, self._means)}
+        self._named = {name: means[id(each)] for name, each in named}
+        """By every name: weights that are tied have several, as in the model's own state."""
 
     @property
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint keeps of it."""
-        return {f"average.{name}": mean for name, mean in zip(self._names, self._means)}
+        return {f"average.{name}": mean for name, mean in self._named.items()}
 
     @torch.no_grad()
     def update(self) -> None:

@@ -17,7 +17,7 @@ from scalewise.frameworks import Outline, Quality
 from scalewise.frameworks.learning import Rates
 from scalewise.frameworks.loop import say
 from scalewise.frameworks.options import options_for
-from scalewise.frameworks.order import Shards, checks, steps_of
+from scalewise.frameworks.order import Shards, checks, in_steps, steps_of
 from scalewise.frameworks.source import Source
 from scalewise.frameworks.torch import compiled, workload
 from scalewise.frameworks.torch import device as devices
@@ -178,19 +178,14 @@ class TorchSession:
             epochs=spec.epochs,
             steps=steps,
             samples=len(data.train),
-            seen=self._seen(steps),
+            seen=in_steps(steps, [self._counted(samples) for samples, _ in self._plan]),
+            together=in_steps(steps, [shards.together(n) for n in range(shards.steps)]),
             parameters=parameters,
             flops=flops,
             uncounted=uncounted,
             validation=len(data.validation),
             rates=str(self._rates),
         )
-
-    def _seen(self, steps: int) -> int:
-        """Return the samples of this rank in so many steps: whole passes, and the begin of one."""
-        samples = [self._counted(each) for each, _ in self._plan]
-        passes, rest = divmod(steps, len(samples))
-        return passes * sum(samples) + sum(samples[:rest])
 
     def _counted(self, samples: int) -> int:
         """Return this rank's part of a replica's samples, so that each is counted once."""
@@ -409,6 +404,7 @@ class TorchSession:
             layout=checkpoints.layout_of(spec),
             workload=str(spec.workload),
             options=options_for(workload(spec), spec),
+            optimizer=spec.optimizer,
             scaler=self._scaler.state() if self._scaler else None,
         )
 

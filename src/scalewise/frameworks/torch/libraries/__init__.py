@@ -46,7 +46,8 @@ def factory(workload: str) -> Factory:
         except ImportError as missing:
             raise PluginError(
                 f"workload {workload!r} needs what cannot be imported: {missing}",
-                hint=f"import {where} in Python and make the model there, to see what is missing",
+                hint=_fitting(missing)
+                or f"import {where} in Python and make the model there, to see what is missing",
             ) from missing
 
     return adapted
@@ -102,12 +103,23 @@ def library(name: str) -> Any:
             hint=f"pip install {absent}",
         ) from missing
     except Exception as broken:
-        at_fault = "torchvision" if "torchvision::" in str(broken) else name
         raise PluginError(
             f"{name} is installed and cannot be imported: {broken}",
-            hint=f"install the {at_fault} that is made for this torch: its version, and its kind "
-            "of device",
+            hint=_fitting(broken) or _made_for_torch(name),
         ) from broken
+
+
+def _fitting(broken: BaseException | None) -> str:
+    """Return a hint where a torchvision that does not fit is behind a failure, else nothing."""
+    while broken is not None:
+        if "torchvision::" in str(broken):
+            return _made_for_torch("torchvision")
+        broken = broken.__cause__ or broken.__context__
+    return ""
+
+
+def _made_for_torch(name: str) -> str:
+    return f"install the {name} that is made for this torch: its version, and its kind of device"
 
 
 def unknown(where: str, name: str, known: list[str], usual: str) -> PluginError:
