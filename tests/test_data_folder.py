@@ -215,10 +215,8 @@ def test_an_image_that_is_annotated_twice_is_refused(tmp_path):
 
 def test_an_image_without_an_annotation_is_noted(tmp_path):
     picture(tiny_imagenet(tmp_path) / "val" / "images" / "val_2.JPEG")
-    assert (
-        "images of no class, which are not read: val/images/val_2.JPEG (1)"
-        in (checked(tmp_path, print, 1)["notes"])
-    )
+    notes = checked(tmp_path, print, 1)["notes"]
+    assert "images of no class, which are not read: val/images/val_2.JPEG (1)" in notes
 
 
 def test_annotations_that_are_missing_are_asked_about(tmp_path):

@@ -317,7 +317,7 @@ Root Cause (first observed failure):
   exitcode  : 1 (pid: 24847)
   traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
 ============================================================
-"""  # noqa: W291
+"""  # noqa: W291 - as torchrun writes it
 RAISED = """[rank1]: Traceback (most recent call last):
 [rank1]:   File "train.py", line 7, in <module>
 [rank1]:     raise ValueError("bad batch\\nwith two lines")

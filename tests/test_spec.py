@@ -219,7 +219,7 @@ def test_a_wrong_value_is_named_with_a_way_out(field, value, hint):
         ({"zzzzzz": 8}, "no key 'zzzzzz'", "known are: topology"),
         ({"parallelism": {"tenser": 2}}, "no key 'tenser'", "did you mean 'tensor'?"),
         ({"parallelism": {"tensor": 0}}, "tensor must be a whole number", "tensor = 1"),
-        ({"edge": 65_536}, "edge must be a whole number from 1 to 65,535", "edge = 1"),
+        ({"edge": 65_536}, "edge must be a whole number from 1 to 65,535", "edge = 224"),
         ({"env": {"A": 1}}, "env A must be text, got 1", 'A = "1"'),
         ({"env": {"A=B": "x"}}, "env cannot hold 'A=B'", "NAME"),
         ({"env": {"": "x"}}, "env cannot hold ''", "NAME"),

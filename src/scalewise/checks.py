@@ -60,12 +60,12 @@ def refuse_unknown(what: str, given: Iterable[str], known: Sequence[str]) -> Non
             raise SpecError(f"{what} has no key {key!r}", hint=hint)
 
 
-def whole(name: str, value: Any, *, least: int, most: int = HUGE) -> None:
+def whole(name: str, value: Any, *, least: int, most: int = HUGE, example: int = 1) -> None:
     """Refuse what is not a whole number in range."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise SpecError(
             f"{name} must be a whole number from {least} to {most:,}, got {value!r}",
-            hint=_example(name.split()[-1], max(least, 1)),
+            hint=_example(name.split()[-1], max(least, example)),
         )
 
 

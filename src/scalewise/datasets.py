@@ -42,7 +42,7 @@ class Recipe:
         for name in ("images", "classes"):
             if (value := getattr(self, name)) is not None:
                 whole(f"--{name}", value, least=1)
-        whole("--edge", self.edge, least=1, most=WIDEST)
+        whole("--edge", self.edge, least=1, most=WIDEST, example=224)
         whole("--seed", self.seed, least=0)
         if self.images and self.classes and self.images < self.classes:
             raise SpecError(

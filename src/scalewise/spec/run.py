@@ -142,7 +142,7 @@ class RunSpec:
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name), least=1)
         if self.edge is not None:
-            whole("edge", self.edge, least=1, most=_WIDEST)
+            whole("edge", self.edge, least=1, most=_WIDEST, example=224)
         ways = ("blocks", "graphs")
         if not isinstance(self.compile, bool) and self.compile not in ways:
             raise SpecError(
