@@ -108,6 +108,32 @@ def test_what_no_line_can_hold_is_refused(bad):
         Settings.of({"account": bad})
 
 
+@pytest.mark.parametrize("kind", ["run", "settings"])
+def test_the_script_refuses_a_name_that_a_shell_would_execute(kind, tmp_path):
+    run, asked = RunSpec.from_dict(RUN), Settings()
+    # Past the checks of the study file: the writer of the script does not rely on them.
+    object.__setattr__(run if kind == "run" else asked, "env", {"A;touch x;B": "1"})
+    with pytest.raises(SpecError, match="not the name of an environment variable"):
+        script(run, STUDY, asked, attempt=1)
+    if kind == "run":
+        with pytest.raises(SpecError, match="not the name of an environment variable"):
+            LocalLauncher().plan([run], tmp_path)
+
+
+@pytest.mark.parametrize("word", ["{agent}", "{agent} {master", "x{agent}y"])
+def test_a_programs_own_braces_reach_it(word, tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("")
+    made = text({"program": [str(path), word], "topology": "1x2", "launcher": "slurm"}, {})
+    line = next(line for line in reversed(made.splitlines()) if "train.py" in line)
+    said = subprocess.run(
+        ["bash", "-c", f"printf '%s\\n' {line.strip().removesuffix('&')}"],
+        capture_output=True, text=True, env={"MASTER_ADDR": "m", "MASTER_PORT": "1"},
+    )  # fmt: skip
+    assert said.stdout.splitlines()[-1] == word
+    assert "--nproc-per-node=2" in made
+
+
 def test_a_folder_that_no_line_can_hold_is_refused():
     run = RunSpec.from_dict(RUN)
     with pytest.raises(SpecError, match="Slurm cannot take"):
@@ -127,7 +153,9 @@ def test_signs_of_slurms_patterns_are_taken_as_they_are():
         ({"time": "00:00:00"}, "takes a limit of 0 for none"),
         ({"cpus_per_task": 0}, "cpus_per_task must be a whole number"),
         ({"modules": "cuda"}, "modules must be a list of texts"),
-        ({"env": {"A B": "x"}}, "env cannot hold"),
+        ({"env": {"A B": "x"}}, "env: 'A B' is not the name of an environment variable"),
+        ({"env": {"A;touch x": "1"}}, "not the name of an environment variable"),
+        ({"env": {"A": 1}}, "env cannot hold A = 1"),
         ({"container": {"runtime": "podman"}}, "a container needs an image"),
         ({"container": {"image": "x", "runtime": "docker"}}, "runtime must be one of"),
         ({"site": "mars"}, "no site 'mars'"),

@@ -157,6 +157,34 @@ def test_wrong_names_and_settings_are_refused_with_the_value(tmp_path, changes, 
     assert not (tmp_path / "runs").exists()
 
 
+def test_braces_in_a_folders_name_are_no_placeholders(tmp_path):
+    folder = tmp_path / "{port} {agent} {devices}"
+    study.run(a_study(topologies=["1x1"]), folder, Told())
+    assert all(finished(folder / run.id) for run in a_study(topologies=["1x1"]).runs())
+    assert [path.name for path in tmp_path.iterdir()] == [folder.name]
+
+
+@pytest.mark.parametrize("word", ["{agent}", "x{agent}y", "{host}", "{}", "{{}}", "a\u0001b"])
+def test_a_programs_own_braces_reach_it(word, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("")
+    (run,) = StudySpec.from_dict(
+        {"name": "x", "run": {"program": [str(script), word], "topology": "1x2"}}
+    ).runs()
+    (command,) = LocalLauncher().plan([run], tmp_path / "{port}").commands
+    filled = command.with_port(4321)
+    assert filled.argv[-1] == word
+    assert filled.env["SCALEWISE_RUN"] == str(tmp_path / "{port}" / run.id)
+
+
+def test_a_placeholder_of_the_user_is_filled_in_with_the_port(tmp_path):
+    words = ["echo", "--at={master}:{port}", "{nodes}x{devices}", "{port"]
+    (run,) = StudySpec.from_dict({"name": "x", "run": {"program": words, "topology": "1x2"}}).runs()
+    (command,) = LocalLauncher().plan([run], tmp_path).commands
+    assert "--at=localhost:{port}" in str(command)
+    assert command.with_port(4321).argv == ("echo", "--at=localhost:4321", "1x2", "{port")
+
+
 def test_planning_is_pure_and_quotes_every_path(tmp_path):
     folder = tmp_path / 'it\'s a "folder"'
     run = a_run(framework="torch", workload="mlp", topology="2x2", threads=3)

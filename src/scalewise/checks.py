@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -89,6 +90,20 @@ def choice(name: str, value: Any, allowed: Sequence[str]) -> None:
         raise SpecError(
             f"{name} must be one of {', '.join(allowed)}, got {value!r}",
             hint=nearest(value, allowed) or _example(name.split()[-1], allowed[0]),
+        )
+
+
+def environment_name(where: str, name: Any) -> None:
+    """Refuse what is not the name of an environment variable: a shell would run the rest of it.
+
+    >>> environment_name("env", "A;touch x")
+    Traceback (most recent call last):
+    scalewise.errors.SpecError: env: 'A;touch x' is not the name of an environment variable
+    """
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise SpecError(
+            f"{where}: {name!r} is not the name of an environment variable",
+            hint="use letters, digits and _, and no digit first",
         )
 
 

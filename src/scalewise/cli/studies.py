@@ -104,7 +104,7 @@ def plan(
             typer.echo(f"{one.title}{size}: {there}")
         for command in each.commands:
             typer.echo(f"  {command}")
-    if any("{port}" in str(command) for each in plans for command in each.commands):
+    if any(command.needs_port for each in plans for command in each.commands):
         typer.echo("{port} is a free one, found when the run starts")
     for sentence in study.left_out(absent):
         typer.echo(sentence)

@@ -12,9 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from scalewise.checks import environment_name
 from scalewise.record.close import newest_attempt
 from scalewise.record.write import write_json, write_text
 from scalewise.spec import RunSpec
+
+PORT = "\0port\0"
+"""Placeholder in a planned command for a free port, which is found when the command starts.
+
+No path, argument or variable can hold a null character, so only our own placeholder is replaced.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +32,23 @@ class Command:
     env: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """The command as a shell would take it."""
-        words = [f"{key}={shlex.quote(value)}" for key, value in sorted(self.env.items())]
-        return " ".join([*words, shlex.join(self.argv)])
+        """The command as a shell would take it; a port that is not known yet is ``{port}``."""
+        for name in self.env:
+            environment_name("env", name)
+        variables = [f"{name}={shlex.quote(value)}" for name, value in sorted(self.env.items())]
+        return " ".join([*variables, shlex.join(self.argv)]).replace(PORT, "{port}")
+
+    @property
+    def needs_port(self) -> bool:
+        """Whether a free port is to be filled in."""
+        return any(PORT in word for word in (*self.argv, *self.env.values()))
+
+    def with_port(self, port: int) -> "Command":
+        """Return the command with this port filled in."""
+        return Command(
+            tuple(word.replace(PORT, str(port)) for word in self.argv),
+            {name: value.replace(PORT, str(port)) for name, value in self.env.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)

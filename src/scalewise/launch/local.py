@@ -21,7 +21,17 @@ import psutil
 
 from scalewise.checks import positive, refuse_unknown
 from scalewise.errors import LaunchError
-from scalewise.launch import Command, Job, Plan, State, lay_out, next_attempt, parcel, processes
+from scalewise.launch import (
+    PORT,
+    Command,
+    Job,
+    Plan,
+    State,
+    lay_out,
+    next_attempt,
+    parcel,
+    processes,
+)
 from scalewise.launch.engines import Engines
 from scalewise.launch.program import program
 from scalewise.record.close import LastWord, last_word
@@ -35,8 +45,6 @@ CROWD = 64
 """Processes of a run that any machine may be asked for."""
 LEAVING = 10.0
 """Seconds that processes of a run may outlive the first ones."""
-PORT = "{port}"
-"""Stands for where the ranks meet, in a planned command; a free port is found when it starts."""
 
 
 class LocalLauncher:
@@ -91,8 +99,7 @@ class LocalLauncher:
         commands = tuple(
             Command(argv, {**env, **place}) for argv, place in _processes(run, home, python)
         )
-        script = "#!/bin/sh\n" + "".join(f"{command} &\n" for command in commands) + "wait\n"
-        return Plan((run,), folder, commands, {f"{run.id}/plan/commands.sh": script})
+        return Plan((run,), folder, commands, {_script_path(run): _script(commands)})
 
     def prepare(self, plan: Plan) -> None:
         """Write the run's commands and its spec."""
@@ -111,23 +118,21 @@ class LocalLauncher:
         (run,) = plan.runs
         home = plan.folder / run.id
         attempt = next_attempt(home)
-        port = str(_free_port())
-        files = {path: text.replace(PORT, port) for path, text in plan.files.items()}
-        self.prepare(replace(plan, files=files))
+        port = _free_port()
+        commands = [command.with_port(port) for command in plan.commands]
+        self.prepare(replace(plan, files={_script_path(run): _script(commands)}))
         now = {"SCALEWISE_ATTEMPT": str(attempt), "SCALEWISE_LAUNCHED": repr(time.time())}
         started = []
         log = home / "log.txt"
         earlier = log.stat().st_size if log.exists() else 0
         try:
-            for command in plan.commands:
-                argv = [word.replace(PORT, port) for word in command.argv]
-                env = {name: value.replace(PORT, port) for name, value in command.env.items()}
-                child = processes.start(argv, {**env, **now}, log)
+            for command in commands:
+                child = processes.start(command.argv, {**command.env, **now}, log)
                 self._children[child.pid] = child
                 created = psutil.Process(child.pid).create_time()
                 started.append({"pid": child.pid, "created": created})
             if run.program or run.started_by != "direct":
-                self._sample(home, int(started[0]["pid"]), {**plan.commands[0].env, **now})
+                self._sample(home, int(started[0]["pid"]), {**commands[0].env, **now})
             host = os.uname().nodename
             name = {"launcher": "local", "host": host, "processes": started, "log": earlier}
             job = Job(home, attempt, run.ranks, name)
@@ -180,6 +185,16 @@ class LocalLauncher:
         return None if processes.alive(process["pid"], process["created"]) else 0
 
 
+def _script_path(run: RunSpec) -> str:
+    """Return where the run's commands are kept, relative to the study's folder."""
+    return f"{run.id}/plan/commands.sh"
+
+
+def _script(commands: Sequence[Command]) -> str:
+    """Return a shell script that starts the run's commands, for a person to read."""
+    return "#!/bin/sh\n" + "".join(f"{command} &\n" for command in commands) + "wait\n"
+
+
 def _refuse_crowd(run: RunSpec) -> None:
     """Refuse more processes than a rehearsal on this machine can make sense of."""
     cores = os.cpu_count() or 1
@@ -201,10 +216,11 @@ def _processes(run: RunSpec, home: Path, python: str) -> list[Process]:
     topology = run.topology
     if run.program:
         taken = program(run.program)
-        places = {"devices": topology.devices, "world": topology.world, "nodes": topology.nodes}
-        there = [
-            {**places, "master": "localhost", "node_rank": node} for node in range(topology.nodes)
-        ]
+        places: dict[str, object] = {
+            "devices": topology.devices, "world": topology.world, "nodes": topology.nodes,
+            "master": "localhost", "port": PORT,
+        }  # fmt: skip
+        there = [{**places, "node_rank": node} for node in range(topology.nodes)]
         if run.started_by == "node":
             own = taken.by(python)
             return [

@@ -60,9 +60,9 @@ class Program:
 
     def argv(self, agent: Sequence[str], places: Mapping[str, object]) -> tuple[str, ...]:
         """Return the command line; ``agent`` are torchrun's own words."""
-        words = tuple(filled(word, places) for word in self.words)
+        words = self.words
         if self.whole:
-            return words
+            return self._filled(places)
         # torchrun takes a script's own --start for an abbreviation of --start-method;
         # after -- it looks for no options of its own.
         flags, rest = (words[:1], words[1:]) if words[0] in FLAGS else ((), words)
@@ -70,10 +70,16 @@ class Program:
 
     def direct(self, places: Mapping[str, object]) -> list[str]:
         """Return the command line of one rank, without an agent above it."""
-        words = [filled(word, places) for word in self.words]
         if self.whole:
-            return words
+            return list(self._filled(places))
+        words = list(self.words)
         return words[1:] if words[0] == "--no-python" else [self.interpreter, *words]
+
+    def _filled(self, places: Mapping[str, object]) -> tuple[str, ...]:
+        """Return the whole command with its placeholders filled in, but for the Python's path."""
+        return tuple(
+            word if word == self.interpreter else filled(word, places) for word in self.words
+        )
 
 
 def program(words: Sequence[str]) -> Program:
@@ -133,14 +139,14 @@ def _python(interpreter: str, words: tuple[str, ...]) -> Program:
 
 
 def filled(word: str, places: Mapping[str, object]) -> str:
-    """Return a word with its places filled in; other braces stay.
+    """Return a word with its placeholders filled in, in one pass; other braces stay.
 
-    >>> filled("--nproc={devices}", {"devices": 4})
-    '--nproc=4'
+    >>> filled("--nproc={devices} {x}", {"devices": 4})
+    '--nproc=4 {x}'
     """
-    for place, value in places.items():
-        word = word.replace("{" + place + "}", str(value))
-    return word
+    return re.sub(
+        r"\{(\w+)\}", lambda match: str(places[match[1]]) if match[1] in places else match[0], word
+    )
 
 
 def digest(words: Sequence[str]) -> str | None:

@@ -6,7 +6,15 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from hashlib import blake2b
 from typing import Any, Literal, get_args
 
-from scalewise.checks import choice, nearest, positive, refuse_unknown, typed, whole
+from scalewise.checks import (
+    choice,
+    environment_name,
+    nearest,
+    positive,
+    refuse_unknown,
+    typed,
+    whole,
+)
 from scalewise.errors import SpecError
 from scalewise.spec.topology import Parallelism, Topology
 
@@ -490,9 +498,10 @@ def _refuse_unspeakable(options: Mapping[str, Any]) -> None:
 def _check_env(env: Any) -> None:
     typed("env", env, Mapping, 'a table, for example {OMP_NUM_THREADS = "1"}')
     for key, value in env.items():
-        if not key or "=" in key or "\0" in f"{key}{value}":
-            raise SpecError(f"env cannot hold {key!r} = {value!r}", hint='write NAME = "text"')
+        environment_name("env", key)
         if not isinstance(value, str):
             raise SpecError(
                 f"env {key} must be text, got {value!r}", hint=f'write {key} = "{value}"'
             )
+        if "\0" in value:
+            raise SpecError(f"env {key} cannot hold a null character, got {value!r}")

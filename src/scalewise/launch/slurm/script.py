@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
+from scalewise.checks import environment_name
 from scalewise.errors import SpecError
 from scalewise.launch import parcel
 from scalewise.launch.program import program
@@ -225,7 +226,7 @@ def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> 
     return [
         "# srun does not pass --cpus-per-task on by itself.",
         f"export SRUN_CPUS_PER_TASK={cpus(run, settings)}",
-        *(f"export {key}={quote(value)}" for key, value in own.items()),
+        *(_export(name, value) for name, value in own.items()),
         f"export PYTHONPATH={quote(str(folder / parcel.NAME))}${{PYTHONPATH:+:$PYTHONPATH}}",
         f"export SCALEWISE_FIRST={attempt} SCALEWISE_ATTEMPT=$(({attempt} + {again}))",
         "SCALEWISE_LAUNCHED=$(date +%s.%N)",
@@ -234,6 +235,12 @@ def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> 
         f'echo "{BEGINS}$SCALEWISE_ATTEMPT on $SLURM_JOB_NODELIST"',
         *settings.lines,
     ]
+
+
+def _export(name: str, value: str) -> str:
+    """Return the line that exports a variable; refuse a name that a shell would execute."""
+    environment_name("env", name)
+    return f"export {name}={quote(value)}"
 
 
 def _holding(run: RunSpec, attempt: int) -> list[str]:
@@ -333,13 +340,14 @@ def _program(run: RunSpec, settings: Settings) -> list[str]:
         words = taken.direct(places)
     else:
         words = list(taken.argv([AGENT], places))
-    line = " ".join(_agent(run, settings) if word == AGENT else _filled(word) for word in words)
+    shell = _filled if taken.whole else quote  # Only a whole command has placeholders.
+    line = " ".join(_agent(run, settings) if word == AGENT else shell(word) for word in words)
     # What only a node knows of itself is filled in there.
     return [f"bash -c {quote(f'exec {line}')}"] if taken.whole else [line]
 
 
-AGENT = "{agent}"
-"""Stands for torchrun's own options among words that are quoted."""
+AGENT = "\0agent\0"
+"""Placeholder for torchrun's own options among arguments; no argument can hold a null character."""
 PLACES = {
     "{master}": '"$MASTER_ADDR"',
     "{port}": '"$MASTER_PORT"',
@@ -349,15 +357,13 @@ PLACES = {
 
 
 def _filled(word: str) -> str:
-    """Return a word for the shell; its places are variables.
+    """Return a word for the shell, with variables for its placeholders.
 
-    >>> print(_filled("--at={master}"))
-    '--at='"$MASTER_ADDR"''
+    >>> print(_filled("--at={master}:1"), _filled("a b"))
+    --at="$MASTER_ADDR":1 'a b'
     """
-    quoted = quote(word)
-    for place, variable in PLACES.items():
-        quoted = quoted.replace(place, f"'{variable}'")
-    return quoted
+    parts = re.split("({master}|{port}|{node_rank})", word)
+    return "".join(PLACES.get(part) or quote(part) for part in parts if part) or quote(word)
 
 
 def _srun(settings: Settings) -> str:

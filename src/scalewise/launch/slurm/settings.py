@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from scalewise.checks import choice, nearest, positive, refuse_unknown, typed, whole
+from scalewise.checks import (
+    choice,
+    environment_name,
+    nearest,
+    positive,
+    refuse_unknown,
+    typed,
+    whole,
+)
 from scalewise.errors import SpecError
 from scalewise.own import own_file, own_table
 
@@ -110,7 +118,8 @@ class Settings:
             positive("max_device_hours", self.max_device_hours, example=100.0)
         typed("[launcher] env", self.env, Mapping, 'a table, for example {NCCL_DEBUG = "INFO"}')
         for key, value in self.env.items():
-            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key) or not isinstance(value, str):
+            environment_name("[launcher] env", key)
+            if not isinstance(value, str) or "\0" in value:
                 raise SpecError(
                     f"[launcher] env cannot hold {key} = {value!r}", hint='write NAME = "text"'
                 )
