@@ -19,7 +19,7 @@ from scalewise.launch.local import LocalLauncher
 from scalewise.record.files import finished
 from scalewise.record.write import RankFile, write_json
 from scalewise.spec import RunSpec, StudySpec
-from scalewise.study import tell, work
+from scalewise.study import locks, tell
 
 COMMAND = Path(sys.executable).parent / "scalewise"
 
@@ -217,7 +217,7 @@ def test_a_rank_told_by_the_environment_is_not_believed(tmp_path, monkeypatch):
 
 
 def test_a_second_scalewise_is_kept_out_of_the_folder(tmp_path):
-    with work._alone(tmp_path), pytest.raises(LaunchError, match="another scalewise"):
+    with locks.study_lock(tmp_path), pytest.raises(LaunchError, match="another scalewise"):
         study.run(a_study(), tmp_path, Told())
 
 

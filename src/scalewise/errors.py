@@ -5,7 +5,8 @@ ScalewiseError
 ├── PluginError      a named part cannot be loaded   -> install it, or fix its name
 │   └── NoEngine     an engine is not there or unfit -> install it, or name its Python
 ├── LaunchError      the job could not be started    -> the launcher says why
-│   └── RunFailed    a run started and did not end   -> its cause, rank and host are named
+│   ├── RunFailed    a run started and did not end   -> its cause, rank and host are named
+│   └── OutOfReach   a run goes on, not ours to end  -> act on its machine, as its user
 ├── RecordError      a file cannot be read, written  -> free the disk, or run it again
 │   ├── NewerSchema  a later scalewise wrote it      -> upgrade scalewise
 │   └── Broken       a file of a data set is broken  -> its path is named
@@ -43,6 +44,10 @@ class RunFailed(LaunchError):
     def __init__(self, problem: str, *, hint: str = "", words: str = "") -> None:
         super().__init__(problem, hint=hint)
         self.words = words
+
+
+class OutOfReach(LaunchError):
+    """A run goes on that we cannot end: on another machine, or as another user."""
 
 
 class RecordError(ScalewiseError, OSError):

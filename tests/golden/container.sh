@@ -29,11 +29,18 @@ export OMP_NUM_THREADS=1
 export SCALEWISE_RUN=/shared/runs/vit/06281cdda671
 export SCALEWISE_PATIENCE=300
 export SCALEWISE_UNWATCHED=1
+export PYTHONSAFEPATH=1
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 export PYTHONPATH=/shared/runs/vit/worker.zip${PYTHONPATH:+:$PYTHONPATH}
 export SCALEWISE_FIRST=1 SCALEWISE_ATTEMPT=$((1 + ${SLURM_RESTART_COUNT:-0} * 3))
 SCALEWISE_LAUNCHED=$(date +%s.%N)
 export SCALEWISE_LAUNCHED
+# A job that was submitted twice does not train a finished run again.
+finished=$(sed -n 's/.*"attempt": \([0-9]*\).*/\1/p' "$SCALEWISE_RUN/outcome.json" 2>/dev/null)
+if [ "${finished:-0}" -ge "$SCALEWISE_FIRST" ]; then
+    echo "this run is finished already"
+    exit 0
+fi
 # One job at a time has the run; one that was submitted by hand can be asked for, too.
 holder=$(cat "$SCALEWISE_RUN/holder" 2>/dev/null)
 if [ "${holder:-$SLURM_JOB_ID}" != "$SLURM_JOB_ID" ] &&

@@ -26,10 +26,17 @@ export OMP_NUM_THREADS=1
 export SCALEWISE_RUN=/shared/runs/vit/2b45410bc11d
 export SCALEWISE_PATIENCE=300
 export SCALEWISE_UNWATCHED=1
+export PYTHONSAFEPATH=1
 export PYTHONPATH=/shared/runs/vit/worker.zip${PYTHONPATH:+:$PYTHONPATH}
 export SCALEWISE_FIRST=1 SCALEWISE_ATTEMPT=$((1 + ${SLURM_RESTART_COUNT:-0}))
 SCALEWISE_LAUNCHED=$(date +%s.%N)
 export SCALEWISE_LAUNCHED
+# A job that was submitted twice does not train a finished run again.
+finished=$(sed -n 's/.*"attempt": \([0-9]*\).*/\1/p' "$SCALEWISE_RUN/outcome.json" 2>/dev/null)
+if [ "${finished:-0}" -ge "$SCALEWISE_FIRST" ]; then
+    echo "this run is finished already"
+    exit 0
+fi
 # One job at a time has the run; one that was submitted by hand can be asked for, too.
 holder=$(cat "$SCALEWISE_RUN/holder" 2>/dev/null)
 if [ "${holder:-$SLURM_JOB_ID}" != "$SLURM_JOB_ID" ] &&
@@ -51,7 +58,7 @@ trap 'touch "$leave"' USR1 TERM
 # One process beside the ranks of each node samples how busy it is.
 srun --overlap --nodes=2 --ntasks=2 --cpus-per-task=1 python3 -m scalewise.probe.sampler "$SCALEWISE_RUN" 1 >/dev/null 2>&1 &
 sampler=$!
-mpirun -np 8 --map-by ppr:4:node --bind-to none -x MASTER_ADDR -x MASTER_PORT -x PYTHONPATH -x OMP_NUM_THREADS -x SCALEWISE_RUN -x SCALEWISE_FIRST -x SCALEWISE_ATTEMPT -x SCALEWISE_LAUNCHED -x SCALEWISE_PATIENCE -x SCALEWISE_UNWATCHED \
+mpirun -np 8 --map-by ppr:4:node --bind-to none -x MASTER_ADDR -x MASTER_PORT -x PYTHONPATH -x OMP_NUM_THREADS -x SCALEWISE_RUN -x SCALEWISE_FIRST -x SCALEWISE_ATTEMPT -x SCALEWISE_LAUNCHED -x SCALEWISE_PATIENCE -x SCALEWISE_UNWATCHED -x PYTHONSAFEPATH \
     python3 -m scalewise.frameworks train /shared/runs/vit/2b45410bc11d &
 ranks=$!
 wait "$ranks"; code=$?

@@ -29,10 +29,17 @@ export NCCL_ALGO=Ring
 export SCALEWISE_RUN=/shared/runs/vit/177b63149a72
 export SCALEWISE_PATIENCE=300
 export SCALEWISE_UNWATCHED=1
+export PYTHONSAFEPATH=1
 export PYTHONPATH=/shared/runs/vit/worker.zip${PYTHONPATH:+:$PYTHONPATH}
 export SCALEWISE_FIRST=1 SCALEWISE_ATTEMPT=$((1 + ${SLURM_RESTART_COUNT:-0}))
 SCALEWISE_LAUNCHED=$(date +%s.%N)
 export SCALEWISE_LAUNCHED
+# A job that was submitted twice does not train a finished run again.
+finished=$(sed -n 's/.*"attempt": \([0-9]*\).*/\1/p' "$SCALEWISE_RUN/outcome.json" 2>/dev/null)
+if [ "${finished:-0}" -ge "$SCALEWISE_FIRST" ]; then
+    echo "this run is finished already"
+    exit 0
+fi
 # One job at a time has the run; one that was submitted by hand can be asked for, too.
 holder=$(cat "$SCALEWISE_RUN/holder" 2>/dev/null)
 if [ "${holder:-$SLURM_JOB_ID}" != "$SLURM_JOB_ID" ] &&

@@ -254,6 +254,8 @@ VERBS: dict[str, Callable[[str], int]] = {
 
 def main() -> None:
     """Do what the arguments say."""
+    # Last on the path: a study may name a module of the user's, which must not hide any other.
+    sys.path.append(os.getcwd())
     match sys.argv[1:]:
         case [verb, argument] if verb in VERBS:
             sys.exit(VERBS[verb](argument))

@@ -7,14 +7,15 @@ run folder (``job.json``), so that any later process can ask about it.
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from scalewise.checks import environment_name
 from scalewise.record.close import newest_attempt
-from scalewise.record.write import write_json, write_text
+from scalewise.record.write import write_bytes, write_json, write_text
 from scalewise.spec import RunSpec
 
 PORT = "\0port\0"
@@ -87,6 +88,30 @@ class State:
     """Exit codes of processes that did not end with 0, by process id."""
     note: str = ""
     """What else there is to say of it: why it has not started, for example."""
+
+
+def write_job(job: Job) -> Job:
+    """Write down what was started, or is about to be: any later process can ask about it."""
+    write_json(job.folder / "job.json", {"attempt": job.attempt, "world": job.world, **job.name})
+    return job
+
+
+@contextmanager
+def announced(jobs: Sequence[Job], *, withdraw_on: type[BaseException]) -> Iterator[None]:
+    """Write jobs down before they start; restore what was there if they certainly did not."""
+    paths = [job.folder / "job.json" for job in jobs]
+    before = [path.read_bytes() if path.exists() else None for path in paths]
+    for job in jobs:
+        write_job(job)
+    try:
+        yield
+    except withdraw_on:
+        for path, content in zip(paths, before):
+            if content is None:
+                path.unlink(missing_ok=True)
+            else:
+                write_bytes(path, content)
+        raise
 
 
 def lay_out(plan: Plan) -> None:

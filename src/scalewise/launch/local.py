@@ -17,26 +17,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from scalewise.checks import positive, refuse_unknown
-from scalewise.errors import LaunchError
+from scalewise.errors import LaunchError, OutOfReach
 from scalewise.launch import (
     PORT,
     Command,
     Job,
     Plan,
     State,
+    announced,
     lay_out,
     next_attempt,
     parcel,
     processes,
+    write_job,
 )
 from scalewise.launch.engines import Engines
 from scalewise.launch.program import program
 from scalewise.record.close import LastWord, last_word
 from scalewise.record.log import ends_in
-from scalewise.record.write import rank_file, write_json
+from scalewise.record.write import rank_file
 from scalewise.spec import RunSpec
 
 PATIENCE = 300.0
@@ -93,6 +93,8 @@ class LocalLauncher:
         if parcels := self._parcels(run, folder):
             paths = [*parcels, run.env.get("PYTHONPATH", ""), _python_path()]
             env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+        if not run.program:
+            env |= processes.SAFE_PATH
         if parcels and not run.program:
             env["SCALEWISE_UNWATCHED"] = "1"  # Nobody watches what we run ourselves.
         python = self._engines.python(run.framework)
@@ -122,25 +124,35 @@ class LocalLauncher:
         commands = [command.with_port(port) for command in plan.commands]
         self.prepare(replace(plan, files={_script_path(run): _script(commands)}))
         now = {"SCALEWISE_ATTEMPT": str(attempt), "SCALEWISE_LAUNCHED": repr(time.time())}
-        started = []
         log = home / "log.txt"
-        earlier = log.stat().st_size if log.exists() else 0
-        try:
-            for command in commands:
-                child = processes.start(command.argv, {**command.env, **now}, log)
-                self._children[child.pid] = child
-                created = psutil.Process(child.pid).create_time()
-                started.append({"pid": child.pid, "created": created})
-            if run.program or run.started_by != "direct":
-                self._sample(home, int(started[0]["pid"]), {**commands[0].env, **now})
-            host = os.uname().nodename
-            name = {"launcher": "local", "host": host, "processes": started, "log": earlier}
-            job = Job(home, attempt, run.ranks, name)
-            write_json(home / "job.json", {"attempt": attempt, "world": job.world, **name})
-        except BaseException:
-            processes.end(home)  # Nobody could find them again.
-            raise
-        return [job]
+        name: dict[str, Any] = {
+            "launcher": "local",
+            "host": os.uname().nodename,
+            "machine": processes.machine(),
+            "user": os.getuid(),
+            "starter": processes.identity(os.getpid()),
+            "commands": len(commands),
+            "processes": [],
+            "log": log.stat().st_size if log.exists() else 0,
+        }
+        job = Job(home, attempt, run.ranks, name)
+        # If we are killed before the process ids are written, the processes are found all the
+        # same: their environment holds the run's folder.
+        with announced([job], withdraw_on=BaseException):
+            try:
+                started = [self._start(command, now, log) for command in commands]
+                if run.program or run.started_by != "direct":
+                    self._sample(home, int(started[0]["pid"]), {**commands[0].env, **now})
+                return [write_job(replace(job, name={**name, "processes": started}))]
+            except BaseException:
+                processes.end(home)
+                raise
+
+    def _start(self, command: Command, env: Mapping[str, str], log: Path) -> dict[str, Any]:
+        """Start one of the run's processes; return how to find it again."""
+        child = processes.start(command.argv, {**command.env, **env}, log)
+        self._children[child.pid] = child
+        return processes.identity(child.pid)
 
     def _sample(self, home: Path, pid: int, env: Mapping[str, str]) -> None:
         """Have the machine watched during the run; without it nothing else is lost."""
@@ -149,6 +161,15 @@ class LocalLauncher:
 
     def poll(self, job: Job) -> State:
         """Say where the job is; change nothing."""
+        if not _visible(job):
+            return self._poll_unseen(job)
+        if not job.name["processes"]:  # The process that started it was killed at that moment.
+            if processes.alive(**job.name["starter"]):
+                return State("running", note="its processes are being started")
+            outermost = processes.outermost(processes.TAG, str(job.folder))
+            if outermost and len(outermost) < job.name["commands"]:
+                return State("stuck", "not all of its processes were started")
+            job = replace(job, name={**job.name, "processes": outermost})
         codes = [self._code(each) for each in job.name["processes"]]
         if None not in codes or any(codes):  # Where one agent failed, the others wait for ever.
             killed, exits = _ends(job, codes)
@@ -165,6 +186,16 @@ class LocalLauncher:
                 return State("stuck", _hung(job))
         return State("running")
 
+    def _poll_unseen(self, job: Job) -> State:
+        """Say where a job is whose processes we cannot see, by what its ranks have written last."""
+        ranks = [last_word(job.folder, rank, job.attempt) for rank in range(job.world)]
+        if all(rank.ended for rank in ranks):
+            return State("ended")
+        seconds = silence(job)
+        if seconds > self._patience:
+            return State("ended", f"nothing was heard from {job.name['host']} for {seconds:.0f} s")
+        return State("running", note=f"on {job.name['host']}")
+
     def _lingers(self, job: Job) -> bool:
         """Say whether processes that the first ones made are still leaving, and may."""
         since = self._over.setdefault(job.folder, time.monotonic())
@@ -172,10 +203,22 @@ class LocalLauncher:
 
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
         """End every process of the run."""
+        if not _visible(job) and self._poll_unseen(job).phase == "running":
+            raise OutOfReach(
+                f"{job.folder} is in use by a run on {job.name['host']}, which cannot be ended "
+                "from here",
+                hint=f"`scalewise cancel {job.folder.parent}` there ends it",
+            )
         if stuck:
             ranks = {last_word(job.folder, r, job.attempt).find("pid") for r in range(job.world)}
             processes.show_stacks(job.folder, ranks)
         processes.end(job.folder)
+        for process in job.name["processes"]:
+            if _visible(job) and processes.alive(**process):
+                raise OutOfReach(
+                    f"process {process['pid']} of the run in {job.folder} could not be ended",
+                    hint="does it belong to another user?",
+                )
 
     def _code(self, process: Mapping[str, Any]) -> int | None:
         """Return a process's exit code, or nothing while it lives."""
@@ -183,6 +226,15 @@ class LocalLauncher:
             return child.poll()
         # Started by an earlier process of ours: its code is lost, its ranks' words are not.
         return None if processes.alive(process["pid"], process["created"]) else 0
+
+
+def _visible(job: Job) -> bool:
+    """Say whether the job's processes can be seen from here, and by us."""
+    if "machine" not in job.name:  # An earlier version wrote it.
+        return job.name.get("host") in (None, os.uname().nodename)
+    # Unless their ids are known, they are found by their environment, which only their user sees.
+    ours = bool(job.name["processes"]) or os.getuid() in (job.name["user"], 0)
+    return ours and bool(job.name["machine"] == processes.machine())
 
 
 def _script_path(run: RunSpec) -> str:

@@ -21,6 +21,13 @@ import psutil
 from scalewise.errors import LaunchError
 
 TAG = "SCALEWISE_RUN"
+TOKEN = "SCALEWISE_TOKEN"
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+"""What keeps ``python -m`` from importing scalewise, or what it needs, from the current folder.
+
+Python 3.11 and later read it; for Python 3.10 see ``probe/inject.py``. A user's own program is
+started without it.
+"""
 GRACE = 5.0
 """Seconds between asking a process to end and ending it."""
 
@@ -52,7 +59,7 @@ def start_sampler(folder: Path, pid: int, env: Mapping[str, str]) -> subprocess.
     and the visible devices from it. Once per node, never per rank.
     """
     argv = [sys.executable, "-m", "scalewise.probe.sampler", str(folder), str(pid)]
-    return start(argv, {**env, TAG: str(folder)}, Path(os.devnull))
+    return start(argv, {**env, **SAFE_PATH, TAG: str(folder)}, Path(os.devnull))
 
 
 def finish(process: subprocess.Popen[bytes]) -> None:
@@ -74,19 +81,67 @@ def _clean(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def machine() -> str:
+    """Return an id of the machine and the process namespace whose processes we can see.
+
+    Two containers or two hosts with the same name differ; so does one host before and after a
+    reboot. A process id means something only where this id is the same.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:  # Not Linux.
+        return os.uname().nodename
+
+
+def identity(pid: int) -> dict[str, Any]:
+    """Return what tells a process from a later one with the same id."""
+    return {"pid": pid, "created": psutil.Process(pid).create_time()}
+
+
 def tagged(folder: Path) -> list[psutil.Process]:
     """Return every living process of the run in ``folder``."""
-    found = []
+    return _having(TAG, str(folder))
+
+
+def outermost(variable: str, value: str) -> list[dict[str, Any]]:
+    """Return the processes started with this variable whose parents do not have it."""
+    living = _having(variable, value)
+    pids = {process.pid for process in living}
+    outer = []
+    for process in living:
+        try:
+            if process.ppid() not in pids:
+                outer.append(identity(process.pid))
+        except psutil.Error:
+            continue
+    return outer
+
+
+def _having(variable: str, value: str) -> list[psutil.Process]:
+    """Return every living process whose environment has this variable with this value."""
+    matches = []
     for process in psutil.process_iter():
         try:
             if (
-                process.environ().get(TAG) == str(folder)
+                process.environ().get(variable) == value
                 and process.status() != psutil.STATUS_ZOMBIE
             ):
-                found.append(process)
+                matches.append(process)
         except psutil.Error:
             continue
-    return found
+    return matches
+
+
+def has_argument(argument: str) -> bool:
+    """Say whether a living process was started with this argument."""
+    for process in psutil.process_iter():
+        try:
+            if argument in process.cmdline():
+                return True
+        except psutil.Error:
+            continue
+    return False
 
 
 def end(folder: Path) -> None:
@@ -140,7 +195,7 @@ def ask(
     Another ``python`` than this one finds the worker on these ``paths``.
     """
     argv = [python, "-m", "scalewise.frameworks", verb, argument]
-    env = {**os.environ, "SCALEWISE_UNWATCHED": "1"}
+    env = {**os.environ, **SAFE_PATH, "SCALEWISE_UNWATCHED": "1"}
     if paths:
         env["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [env.get("PYTHONPATH")])])
     began = time.monotonic()
@@ -173,7 +228,12 @@ def follow(verb: str, asked: Mapping[str, Any], heard: Callable[[Any], None]) ->
         with log.open("wb") as errors:
             child = subprocess.Popen(
                 argv,
-                env={**_clean(os.environ), TAG: home, "SCALEWISE_ASKER": str(os.getpid())},
+                env={
+                    **_clean(os.environ),
+                    **SAFE_PATH,
+                    TAG: home,
+                    "SCALEWISE_ASKER": str(os.getpid()),
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -231,7 +291,7 @@ def meet(verb: str, file: Path, *, ranks: int, timeout: float = 60.0) -> Any:
     ]  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="scalewise-") as home:
         log = Path(home, "log.txt")
-        agent = start(argv, {TAG: home, "OMP_NUM_THREADS": "1"}, log)
+        agent = start(argv, {**SAFE_PATH, TAG: home, "OMP_NUM_THREADS": "1"}, log)
         try:
             code = agent.wait(timeout)
         except subprocess.TimeoutExpired as slow:

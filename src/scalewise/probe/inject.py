@@ -56,7 +56,23 @@ class _Finder(MetaPathFinder):
         return found
 
 
+class _SafePath(MetaPathFinder):
+    """Does in Python 3.10 what later ones do where PYTHONSAFEPATH is set.
+
+    ``python -m`` puts the current folder first on the path after this file has run, and then
+    imports ``runpy``: that import is the first one that must not see the folder.
+    """
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name == "runpy":
+            sys.meta_path.remove(self)
+            if sys.path[0] in ("", os.getcwd()):
+                del sys.path[0]
+
+
 def _begin() -> None:
+    if "PYTHONSAFEPATH" in os.environ and sys.version_info < (3, 11):
+        sys.meta_path.insert(0, _SafePath())
     if "SCALEWISE_RUN" in os.environ and "SCALEWISE_UNWATCHED" not in os.environ:
         sys.meta_path.insert(0, _Finder())
 

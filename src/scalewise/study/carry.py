@@ -1,17 +1,18 @@
 """Carry runs out: start them, take up those that were left, and see each to its end."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from scalewise.errors import LaunchError, RecordError
+from scalewise.errors import LaunchError, OutOfReach, RecordError
 from scalewise.launch import Job, Launcher, State
 from scalewise.record.close import closed
 from scalewise.record.files import failure, finished
 from scalewise.spec import RunSpec
 from scalewise.study.jobs import ENDED, close_job, job_of, left_open, newest, share_done
+from scalewise.study.locks import StartLocked, start_locks
 from scalewise.study.tell import Watcher
 
 PAUSE = 0.05
@@ -66,12 +67,14 @@ def carry_out(
     folder: Path,
     watcher: Watcher,
     *,
+    repeat: Collection[RunSpec] = (),
     detach: bool,
     payer: Payer | None = None,
 ) -> dict[RunSpec, str]:
     """Start runs, or take up those that an earlier call left; return why some failed.
 
-    ``todo`` holds each with its number. Where runs go one after another, nothing more
+    ``todo`` holds each with its number; finished ones are left alone, but for those in
+    ``repeat``, which are started anew. Where runs go one after another, nothing more
     is started after a failure; those that a cluster has go on to their ends. A
     ``payer`` may leave runs out, and end all that is under way.
     """
@@ -90,16 +93,12 @@ def carry_out(
                 runs = waiting.pop(0)
                 for run in runs:
                     watcher.started(todo[run], run)
-                left, missing = _take_up(launcher, runs, folder, watcher)
-                under_way += left
-                try:
-                    under_way += _begin(launcher, missing, folder)
-                except LaunchError as refused:
+                refused = _take_up_or_start(launcher, runs, folder, watcher, repeat, under_way)
+                for run, problem in refused.items():
                     if alone_here:
-                        raise
-                    for run in missing:
-                        failed[run] = f"{refused} ({refused.hint})"
-                        watcher.ended(run, failed[run], 0.0)
+                        raise problem
+                    failed[run] = f"{problem} ({problem.hint})"
+                    watcher.ended(run, failed[run], 0.0)
             if detach:
                 there = sum(each.taken_up for each in under_way)
                 if there:
@@ -128,25 +127,55 @@ def carry_out(
     return failed
 
 
-def _take_up(
-    launcher: Launcher, runs: Sequence[RunSpec], folder: Path, watcher: Watcher
-) -> tuple[list[_UnderWay], list[RunSpec]]:
-    """Return what an earlier call left under way, and the runs that must be started."""
-    left, missing = [], []
-    for run in runs:
-        job = left_open(folder / run.id)
-        phase = launcher.poll(job).phase if job else "ended"
-        if job and phase == "running":
-            known = job_of(folder / run.id) or job  # Asking may have found out its number.
-            left.append(_UnderWay(run, known, taken_up=True, began=time.monotonic()))
-            continue
-        if job and phase == "stuck":
-            launcher.cancel(job)
-        elif job and not close_job(job, None, ""):
-            watcher.ended(run, "", 0.0)  # It ended well while nobody watched.
-            continue
-        missing.append(run)
-    return left, missing
+def _take_up_or_start(
+    launcher: Launcher,
+    runs: Sequence[RunSpec],
+    folder: Path,
+    watcher: Watcher,
+    repeat: Collection[RunSpec],
+    under_way: list[_UnderWay],
+) -> dict[RunSpec, LaunchError]:
+    """Add runs to those ``under_way``; return why some could not be started.
+
+    The lock keeps others from starting a run between the look at its folder and its start.
+    """
+    try:
+        with start_locks([folder / run.id for run in runs]):
+            missing = []
+            for run in runs:
+                job = left_open(folder / run.id)
+                phase = launcher.poll(job).phase if job else "ended"
+                if job and phase == "running":
+                    known = job_of(folder / run.id) or job  # Asking may have found out its number.
+                    began = time.monotonic()
+                    under_way.append(_UnderWay(run, known, taken_up=True, began=began))
+                elif _ended_well(launcher, job, phase) if job else _is_done(run, folder, repeat):
+                    watcher.ended(run, "", 0.0)
+                else:
+                    missing.append(run)
+            try:
+                under_way += _begin(launcher, missing, folder)
+            except LaunchError as refused:
+                return dict.fromkeys(missing, refused)
+    except StartLocked as busy:
+        return dict.fromkeys(runs, busy)
+    return {}
+
+
+def _is_done(run: RunSpec, folder: Path, repeat: Collection[RunSpec]) -> bool:
+    """Say whether a run ended well since this call began, or before it and is not repeated."""
+    return run not in repeat and finished(folder / run.id)
+
+
+def _ended_well(launcher: Launcher, job: Job, phase: str) -> bool:
+    """Close a job whose end an earlier call has not seen; say whether it ended well."""
+    if phase == "stuck":
+        launcher.cancel(job)
+        return False
+    job = newest(job)
+    if closed(job.folder, job.attempt):  # It closed itself meanwhile.
+        return not (job.folder / f"failure-{job.attempt}.json").exists()
+    return not close_job(job, None, "")
 
 
 def _begin(launcher: Launcher, runs: Sequence[RunSpec], folder: Path) -> list[_UnderWay]:
@@ -212,9 +241,13 @@ def _give_up(launcher: Launcher, under_way: Sequence[_UnderWay], reason: BaseExc
     if isinstance(reason, HungUp) and launcher.at_once > 1:
         return
     why = ENDED if isinstance(reason, KeyboardInterrupt) else f"given up: {reason}"
+    ended = list(under_way)
     try:
         for each in under_way:
-            launcher.cancel(each.job)
+            try:
+                launcher.cancel(each.job)
+            except OutOfReach:
+                ended.remove(each)  # It goes on, and is not ours to close.
     finally:
-        for each in under_way:
+        for each in ended:
             close_job(each.job, time.time(), why)

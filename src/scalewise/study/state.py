@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from scalewise.errors import LaunchError
+from scalewise.errors import LaunchError, OutOfReach
 from scalewise.launch import Launcher
 from scalewise.record.close import closed
 from scalewise.record.files import failure, finished, read_study
@@ -33,12 +33,20 @@ def cancel(folder: Path) -> list[RunSpec]:
     study = read_study(folder)
     launcher = launcher_of(study)
     ended = []
+    refused: OutOfReach | None = None
     for run in study.runs():
         job = left_open(folder.absolute() / run.id)
-        if job and launcher.poll(job).phase != "ended":
+        if not job or launcher.poll(job).phase == "ended":
+            continue
+        try:
             launcher.cancel(job)
-            close_job(job, None, ENDED)
-            ended.append(run)
+        except OutOfReach as problem:
+            refused = problem  # The others are ended first.
+            continue
+        close_job(job, None, ENDED)
+        ended.append(run)
+    if refused:
+        raise refused
     return ended
 
 

@@ -1,21 +1,20 @@
 """Plan a study, and run what is missing of it."""
 
-import fcntl
 import shutil
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
-from scalewise.errors import LaunchError, NewerSchema, RecordError, SpecError
+from scalewise.errors import NewerSchema, RecordError, SpecError
 from scalewise.launch import Plan
 from scalewise.record.checkpoints import FOLDER
 from scalewise.record.files import finished, read_study
-from scalewise.record.write import cannot_write, write_json, write_text
+from scalewise.record.write import write_json, write_text
 from scalewise.spec import RunSpec, StudySpec
 from scalewise.study.carry import Payer, carry_out
-from scalewise.study.jobs import launcher_of
+from scalewise.study.jobs import launcher_of, left_open
+from scalewise.study.locks import study_lock
 from scalewise.study.question import check
 from scalewise.study.tell import (
     Watcher,
@@ -90,29 +89,33 @@ def run(
         )
     folder = folder.absolute()
     runs = study.runs()
-    todo = [run for run in runs if again or not finished(folder / run.id)]
-    absent = check(todo, study.engines)
-    todo = [run for run in todo if run not in absent]
-    asked = launcher.asks(todo)
+    early = _unfinished(runs, folder, again=again)
+    absent = check(early, study.engines)
+    launcher.asks([run for run in early if run not in absent])  # Refuses what is too much.
     if payer and not paying:
         payer.check(detach=detach)
-    with _alone(folder):
+    with study_lock(folder):
+        # Runs of an earlier call may have ended during the check, which takes seconds.
+        todo = [run for run in _unfinished(runs, folder, again=again) if run not in absent]
+        asked = launcher.asks(todo)
         _refuse_another(study, folder)
         write_json(folder / "study.json", study.to_dict())
         watcher.begin(len(todo), len(runs) - len(todo) - len(absent), asked)
         for sentence in left_out(absent):
             watcher.noted(sentence)
         tell_of_others(folder, runs, watcher)
-        if again:
-            for each in todo:
-                shutil.rmtree(folder / each.id / FOLDER, ignore_errors=True)
+        repeat = [run for run in todo if again and not left_open(folder / run.id)]
+        for run in repeat:
+            shutil.rmtree(folder / run.id / FOLDER, ignore_errors=True)
         failed: dict[RunSpec, str] = {}
         for rung in _rungs(todo) if paying else [todo]:
             if paying and (enough := paying.enough(rung[0].topology.world)):
                 watcher.noted(enough)
                 break
             numbered = {each: todo.index(each) + 1 for each in rung}
-            failed |= carry_out(launcher, numbered, folder, watcher, detach=detach, payer=payer)
+            failed |= carry_out(
+                launcher, numbered, folder, watcher, repeat=repeat, detach=detach, payer=payer
+            )
             if failed or (payer and payer.refused):
                 break
         well = [each for each in todo if each not in failed]
@@ -121,6 +124,11 @@ def run(
         tell_failures(failed, runs, folder, watcher)
         if payer:
             payer.complain()
+
+
+def _unfinished(runs: Sequence[RunSpec], folder: Path, *, again: bool) -> list[RunSpec]:
+    """Return the runs that have no outcome; ``again``: all of them."""
+    return [run for run in runs if again or not finished(folder / run.id)]
 
 
 def _rungs(runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
@@ -141,24 +149,3 @@ def _refuse_another(study: StudySpec, folder: Path) -> None:
             f"{folder} holds the study {there.name!r}, not {study.name!r}",
             hint="give another folder with -o",
         )
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep a second ``run`` out of this folder while one is at work."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
-    except OSError as why:
-        raise cannot_write(folder, why) from why
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as busy:
-            raise LaunchError(
-                f"another scalewise is running this study in {folder}",
-                hint="wait for it, or end it with Ctrl-C",
-            ) from busy
-        except OSError:
-            pass  # A file system without locks: go on unguarded.
-        yield

@@ -6,6 +6,7 @@ job closes its own record when it ends, so nobody needs to watch it; whoever doe
 learns from Slurm why a job died.
 """
 
+import getpass
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -15,15 +16,25 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from scalewise.errors import LaunchError, SpecError
-from scalewise.launch import Command, Job, Plan, State, lay_out, next_attempt, parcel
+from scalewise.errors import LaunchError, OutOfReach, SpecError
+from scalewise.launch import (
+    Command,
+    Job,
+    Plan,
+    State,
+    announced,
+    lay_out,
+    next_attempt,
+    parcel,
+    processes,
+    write_job,
+)
 from scalewise.launch.engines import Engines
 from scalewise.launch.slurm import here, queue
 from scalewise.launch.slurm.script import Request, array, in_turn, requeues, script
 from scalewise.launch.slurm.settings import Settings, seconds
 from scalewise.record.close import closed, last_word, newest_attempt
 from scalewise.record.log import ends_in, start_in, told_to_end
-from scalewise.record.write import write_bytes, write_json
 from scalewise.spec import RunSpec
 
 EVERY = 2.0
@@ -32,6 +43,10 @@ SILENCE = 600.0
 """Seconds that a controller may be away, once it has answered; jobs go on meanwhile."""
 FORGOTTEN = 10.0
 """Seconds after which a job that Slurm does not know counts as ended."""
+VISIBLE = 90.0
+"""Seconds after which this machine shows what a compute node wrote; NFS caches for up to 60."""
+SUBMITTING = 300.0
+"""Seconds for which a submission from a machine that we cannot see may be under way."""
 
 
 class SlurmLauncher:
@@ -53,6 +68,8 @@ class SlurmLauncher:
         self._looked = self._answered = -math.inf
         self._unknown: dict[str, float] = {}
         """When a job was first not known to Slurm."""
+        self._completed: dict[str, float] = {}
+        """When a job was first seen to have ended well, before its outcome was seen."""
 
     def asks(self, runs: Sequence[RunSpec]) -> str:
         """Say how many device-hours these runs may take; refuse more than is allowed."""
@@ -152,7 +169,7 @@ class SlurmLauncher:
         """Hand the job in and return at once."""
         self.prepare(plan)
         name: dict[str, Any] = {"launcher": "slurm", "submitted": time.time(), "job": None}
-        name["token"] = uuid4().hex
+        name |= {"token": uuid4().hex, "user": getpass.getuser(), "machine": processes.machine()}
         if self._in_turn:
             name["shared"] = True
         jobs = []
@@ -162,26 +179,20 @@ class SlurmLauncher:
             if self.settings.jobs == "array" and not self._in_turn:
                 own["place"] = place
             jobs.append(Job(home, next_attempt(home), run.ranks, own))
-        before = [_content(job.folder / "job.json") for job in jobs]
         # Whatever happens from here on, a job that Slurm has taken can be found again.
-        for job in jobs:
-            _keep(job)
-        try:
-            started = self._start(plan.folder / next(iter(plan.files)), name["token"])
-        except queue.Refused:
-            for job, content in zip(jobs, before):
-                _restore(job.folder / "job.json", content)
-            raise
-        except KeyboardInterrupt:
-            with suppress(LaunchError):
-                self.cancel(jobs[0])  # One submission, one job for all of them.
-            raise
-        return [_keep(_numbered(job, started)) for job in jobs]
+        with announced(jobs, withdraw_on=queue.Refused):
+            try:
+                started = self._start(plan.folder / next(iter(plan.files)), name["token"])
+            except KeyboardInterrupt:
+                with suppress(LaunchError):
+                    self.cancel(jobs[0])  # One submission, one job for all of them.
+                raise
+        return [write_job(_numbered(job, started)) for job in jobs]
 
     def _start(self, path: Path, token: str) -> dict[str, Any]:
         """Hand a script in, or carry it out here; return how to find it again."""
         if self._inside:
-            process = here.submit(path, path.with_suffix(".txt"))
+            process = here.submit(path, path.with_suffix(".txt"), token)
             return {"job": self._inside, "process": process}
         number = queue.submit(path, token, self._turn())
         self._submitted.append(number)
@@ -196,16 +207,17 @@ class SlurmLauncher:
 
     def poll(self, job: Job) -> State:
         """Say where the job is; change nothing."""
-        if job.name["job"] is None:  # Whoever submitted it has not seen its number.
-            number = queue.find(job.name["token"])
-            if number is None:
+        if job.name["job"] is None:  # The process that submitted it was killed at that moment.
+            under_way = _submission_under_way(job)  # Asked first: what it submits, Slurm then has.
+            found = self._found(job)
+            if found is None and under_way:
+                return State("running", note="its submission is not confirmed yet")
+            if found is None:
                 return State("ended", "it was not submitted")
-            job = _keep(_numbered(job, {"job": number}))
+            job = write_job(_numbered(job, found))
         entry = self._entry(job)
         if entry is None:
-            since = self._unknown.setdefault(job.name["job"], time.monotonic())
-            gone = time.monotonic() - since > FORGOTTEN
-            return State("ended" if gone else "running")
+            return self._poll_unknown(job)
         if entry.waits:
             soon = f", expected to start {entry.start}" if entry.start not in ("", "N/A") else ""
             return State("running", note=f"pending: {entry.reason}{soon}")
@@ -214,17 +226,48 @@ class SlurmLauncher:
             waits = "shared" in job.name and _size(log) == job.name["log"]
             note = f"waits for its turn in job {job.name['job']}" if waits else ""
             return State("running", note=note)
+        if entry.state == "COMPLETED" and self._outcome_is_late(job):
+            return State("running", note="it has ended, and its outcome is not visible here yet")
         start = start_in(log, newest_attempt(job.folder, job.attempt)) or job.name["log"]
         killed, exits = ends_in(log, start)
         return State("ended", _why(job, entry) or told_to_end(log, start), killed, exits)
 
+    def _found(self, job: Job) -> dict[str, Any] | None:
+        """Return how to ask for a job that is known by its token alone, if it was started."""
+        if process := here.find(job.name["token"]):
+            return {"job": self._inside, "process": process}
+        number = queue.find(job.name["token"], job.name.get("user"))
+        return {"job": number} if number else None
+
+    def _poll_unknown(self, job: Job) -> State:
+        """Say where a job is that Slurm does not know: it has ended, after a while."""
+        if _closed(job):
+            return State("ended")
+        if _of_another_user(job):  # Slurm may hide it.
+            return State("running", note=f"Slurm does not show job {job.name['job']}")
+        since = self._unknown.setdefault(job.name["job"], time.monotonic())
+        gone = time.monotonic() - since > FORGOTTEN
+        return State("ended" if gone else "running")
+
+    def _outcome_is_late(self, job: Job) -> bool:
+        """Say whether to wait for what a job wrote: a shared file system shows it late."""
+        if _closed(job):
+            return False
+        since = self._completed.setdefault(job.name["job"], time.monotonic())
+        return time.monotonic() - since < VISIBLE
+
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
         """End the job; one that others share goes on for them, when its run is over."""
-        number = job.name["job"] or queue.find(job.name["token"])
-        entry = self._entry(_numbered(job, {"job": number})) if number else None
-        if entry is None or (_over(job) and not entry.waits):
+        found = {} if job.name["job"] else self._found(job)
+        entry = None if found is None else self._entry(_numbered(job, found))
+        if entry is None and found is not None and _of_another_user(job) and not _closed(job):
+            raise OutOfReach(
+                f"Slurm does not show job {job.name['job']} of user {job.name['user']}",
+                hint=f"ask {job.name['user']} to cancel it, or delete {job.folder}",
+            )
+        if found is None or entry is None or (_over(job) and not entry.waits):
             return
-        job = _numbered(job, {"job": number})
+        job = _numbered(job, found)
         if "process" in job.name:
             here.cancel(job.name["process"])
         else:
@@ -262,6 +305,13 @@ def _refuse_ssh(runs: Sequence[RunSpec]) -> None:
         )
 
 
+def _submission_under_way(job: Job) -> bool:
+    """Say whether sbatch may still be submitting the job, though its caller is gone."""
+    if job.name.get("machine") == processes.machine():
+        return processes.has_argument(queue.comment(job.name["token"]))
+    return time.time() - float(job.name["submitted"]) < SUBMITTING
+
+
 def _numbered(job: Job, found: Mapping[str, Any]) -> Job:
     """Return the job with the number that Slurm knows it by; a task of an array has its place."""
     name = {**job.name, **found}
@@ -270,32 +320,23 @@ def _numbered(job: Job, found: Mapping[str, Any]) -> Job:
     return replace(job, name=name)
 
 
-def _keep(job: Job) -> Job:
-    """Write down what was started, so that any later process can ask about it."""
-    content = {"attempt": job.attempt, "world": job.world, **job.name}
-    write_json(job.folder / "job.json", content)
-    return job
-
-
-def _content(path: Path) -> bytes | None:
-    return path.read_bytes() if path.exists() else None
-
-
-def _restore(path: Path, content: bytes | None) -> None:
-    """Put a file back as it was before a submission that was refused."""
-    if content is None:
-        path.unlink()
-    else:
-        write_bytes(path, content)
-
-
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
 def _over(job: Job) -> bool:
     """Say whether a run has ended whose job goes on, with others."""
-    return "shared" in job.name and closed(job.folder, newest_attempt(job.folder, job.attempt))
+    return "shared" in job.name and _closed(job)
+
+
+def _closed(job: Job) -> bool:
+    """Say whether the job's last attempt was closed, well or not."""
+    return closed(job.folder, newest_attempt(job.folder, job.attempt))
+
+
+def _of_another_user(job: Job) -> bool:
+    """Say whether somebody else submitted the job."""
+    return bool(job.name.get("user", getpass.getuser()) != getpass.getuser())
 
 
 def _why(job: Job, entry: queue.Entry) -> str:

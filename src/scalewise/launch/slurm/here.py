@@ -7,8 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from scalewise.launch import processes
 from scalewise.launch.slurm.queue import Entry
 
@@ -26,10 +24,15 @@ def nodes() -> float:
     return float(os.environ.get("SLURM_JOB_NUM_NODES", "inf"))
 
 
-def submit(path: Path, log: Path) -> dict[str, Any]:
+def submit(path: Path, log: Path, token: str) -> dict[str, Any]:
     """Start a script beside us; return how to find it again."""
-    child = processes.start(["bash", str(path)], {}, log)
-    return {"pid": child.pid, "created": psutil.Process(child.pid).create_time()}
+    child = processes.start(["bash", str(path)], {processes.TOKEN: token}, log)
+    return processes.identity(child.pid)
+
+
+def find(token: str) -> dict[str, Any] | None:
+    """Return the script that was started with this token, if it goes on."""
+    return next(iter(processes.outermost(processes.TOKEN, token)), None)
 
 
 def look(process: dict[str, Any]) -> Entry:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scalewise.errors import LaunchError
+from scalewise.errors import LaunchError, OutOfReach
 
 TIMEOUT = 60.0
 """Seconds that a question to the controller may take."""
@@ -54,7 +54,7 @@ class Refused(LaunchError):
 
 def submit(path: Path, token: str, options: Sequence[str] = ()) -> str:
     """Hand a script in; return the job's id. By its ``token`` it can be found again."""
-    said = _ask("sbatch", "--parsable", f"--comment={token}", *options, str(path))
+    said = _ask("sbatch", "--parsable", comment(token), *options, str(path))
     if not said.returncode:
         return said.stdout.strip().splitlines()[-1].partition(";")[0]
     # A controller that answers too late may have taken it all the same.
@@ -71,11 +71,15 @@ def submit(path: Path, token: str, options: Sequence[str] = ()) -> str:
     )
 
 
-def find(token: str) -> str | None:
-    """Return the number of the job that was submitted with this token, if Slurm has it."""
-    said = _ask(
-        "squeue", "--noheader", "--states=all", f"--user={getpass.getuser()}", "--format=%F|%k"
-    )
+def comment(token: str) -> str:
+    """Return the option of sbatch by which a job carries its token."""
+    return f"--comment={token}"
+
+
+def find(token: str, user: str | None = None) -> str | None:
+    """Return the number of the job that ``user`` submitted with this token, if Slurm has it."""
+    owner = user or getpass.getuser()
+    said = _ask("squeue", "--noheader", "--states=all", f"--user={owner}", "--format=%F|%k")
     if said.returncode:
         raise LaunchError(f"squeue does not answer: {_sentence(said.stderr)}")
     found = (line.strip().partition("|") for line in said.stdout.splitlines())
@@ -85,20 +89,27 @@ def find(token: str) -> str | None:
 def look(ids: Iterable[str]) -> dict[str, Entry]:
     """Return every job that Slurm still knows, by id."""
     wanted = set(ids)
-    said = _ask(
-        "squeue", "--noheader", "--array", "--states=all", f"--user={getpass.getuser()}",
-        "--format=%i|%T|%r|%S|%N",
-    )  # fmt: skip
-    if said.returncode:
+    entries = _queued(f"--user={getpass.getuser()}", wanted)
+    # Another user may have submitted a job of the study.
+    if missing := wanted - entries.keys():
+        entries |= _queued(f"--jobs={','.join(sorted(missing))}", missing)
+    if missing := wanted - entries.keys():
+        entries |= _remembered(missing)
+    return entries
+
+
+def _queued(chosen: str, wanted: set[str]) -> dict[str, Entry]:
+    """Return those of the wanted jobs that the queue still has among the chosen ones."""
+    columns = "--format=%i|%T|%r|%S|%N"
+    said = _ask("squeue", "--noheader", "--array", "--states=all", chosen, columns)
+    if said.returncode and "invalid job id" not in said.stderr.lower():
         raise LaunchError(f"squeue does not answer: {_sentence(said.stderr)}")
-    found = {}
+    entries = {}
     for line in said.stdout.splitlines():
         number, _, rest = line.strip().partition("|")
         if number in wanted and rest.count("|") >= 3:
-            found[number] = Entry(*rest.split("|")[:4])
-    if missing := wanted - found.keys():
-        found |= _remembered(missing)
-    return found
+            entries[number] = Entry(*rest.split("|")[:4])
+    return entries
 
 
 def _remembered(ids: set[str]) -> dict[str, Entry]:
@@ -106,7 +117,10 @@ def _remembered(ids: set[str]) -> dict[str, Entry]:
     chosen = f"--jobs={','.join(sorted(ids))}"
     for source in ((), ("--completion",)):
         columns = "JobID,State,NodeList"
-        said = _ask("sacct", *source, "--noheader", "--parsable2", chosen, f"--format={columns}")
+        said = _ask(
+            "sacct", *source, "--allusers", "--noheader", "--parsable2", chosen,
+            f"--format={columns}",
+        )  # fmt: skip
         rows = [line.split("|") for line in said.stdout.splitlines() if line.count("|") == 2]
         found = {row[0]: Entry(row[1].split()[0], nodes=row[2]) for row in rows if row[0] in ids}
         if found:
@@ -123,7 +137,12 @@ def lost(nodes: str) -> list[str]:
 
 def cancel(number: str) -> None:
     """End a job; one that has ended is fine."""
-    _ask("scancel", number)
+    said = _ask("scancel", number)
+    if said.returncode and "denied" in said.stderr.lower():
+        raise OutOfReach(
+            f"job {number} was not cancelled: {_sentence(said.stderr)}",
+            hint="ask the user who submitted it",
+        )
 
 
 def _ask(*argv: str) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ from shlex import quote
 
 from scalewise.checks import environment_name
 from scalewise.errors import SpecError
-from scalewise.launch import parcel
+from scalewise.launch import parcel, processes
 from scalewise.launch.program import program
 from scalewise.launch.slurm.settings import Settings, seconds
 from scalewise.record.allocation import FILE, LINE
@@ -219,7 +219,7 @@ def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> 
         "SCALEWISE_PATIENCE": f"{settings.patience:g}",
     }
     if not run.program:
-        own["SCALEWISE_UNWATCHED"] = "1"
+        own |= {"SCALEWISE_UNWATCHED": "1", **processes.SAFE_PATH}
     if settings.max_restarts:
         # Ranks that start anew would read where the dead ones listened (pytorch#135712).
         own["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
@@ -249,6 +249,13 @@ def _holding(run: RunSpec, attempt: int) -> list[str]:
     known = f'{{"schema": 1, "attempt": {attempt}, "world": {run.ranks}, '
     known += '"launcher": "slurm", "log": 0, "job": "%s"}\\n'
     return [
+        "# A job that was submitted twice does not train a finished run again.",
+        'finished=$(sed -n \'s/.*"attempt": \\([0-9]*\\).*/\\1/p\' "$SCALEWISE_RUN/outcome.json" '
+        "2>/dev/null)",
+        'if [ "${finished:-0}" -ge "$SCALEWISE_FIRST" ]; then',
+        '    echo "this run is finished already"',
+        "    exit 0",
+        "fi",
         "# One job at a time has the run; one that was submitted by hand can be asked for, too.",
         'holder=$(cat "$SCALEWISE_RUN/holder" 2>/dev/null)',
         'if [ "${holder:-$SLURM_JOB_ID}" != "$SLURM_JOB_ID" ] &&',
@@ -267,7 +274,8 @@ def _ranks(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> l
     """Return the lines that start the ranks, wait for them and close the run's record."""
     image = f"{_runtime(settings)} " if settings.container else ""
     python = f"{image}{quote(settings.interpreter)} -m"
-    beside = f"srun --overlap {_part(run.topology.nodes, 1, within=within)} --cpus-per-task=1"
+    part = _part(run.topology.nodes, 1, within=within)
+    beside = f"{_safe_path(run)}srun --overlap {part} --cpus-per-task=1"
     lines = [
         f'leave="$SCALEWISE_RUN/{LEAVE}"',
         'rm -f "$leave"',
@@ -295,9 +303,14 @@ def _ranks(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> l
     return [
         *lines,
         "# Say how it ended: outcome.json, or the cause.",
-        f'{python} scalewise.frameworks close "$SCALEWISE_RUN"',
+        f'{_safe_path(run)}{python} scalewise.frameworks close "$SCALEWISE_RUN"',
         'exit "$code"',
     ]
+
+
+def _safe_path(run: RunSpec) -> str:
+    """Return what our own commands beside a user's program need; others have it exported."""
+    return "".join(f"{key}={value} " for key, value in processes.SAFE_PATH.items() if run.program)
 
 
 def _part(nodes: int, tasks: int, *, within: bool) -> str:
@@ -375,7 +388,7 @@ def _mpirun(run: RunSpec, settings: Settings) -> str:
     topology = run.topology
     told = ["MASTER_ADDR", "MASTER_PORT", "PYTHONPATH", "OMP_NUM_THREADS"]
     told += [f"SCALEWISE_{key}" for key in ("RUN", "FIRST", "ATTEMPT", "LAUNCHED", "PATIENCE")]
-    told += [] if run.program else ["SCALEWISE_UNWATCHED"]
+    told += [] if run.program else ["SCALEWISE_UNWATCHED", *processes.SAFE_PATH]
     told += [key for key in (*settings.env, *run.env) if key not in told]
     words = [
         "mpirun", "-np", str(topology.world), "--map-by", f"ppr:{topology.devices}:node",

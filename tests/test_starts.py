@@ -1,0 +1,294 @@
+"""No run is started twice, and none that was started is lost."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from builders import a_study
+from scalewise import study
+from scalewise.errors import LaunchError, OutOfReach
+from scalewise.launch import processes
+from scalewise.launch.local import LocalLauncher
+from scalewise.record.files import finished
+from scalewise.record.write import RankFile, write_json
+from scalewise.spec import StudySpec
+from scalewise.study import locks, work
+from scalewise.study.carry import carry_out
+from test_study import COMMAND, Told, a_framework
+
+ODD = """name = "odd"
+[run]
+framework = "odd"
+batch = 8
+steps = 20
+[vary]
+topology = ["{topology}"]
+"""
+TRAINED = """name = "odd"
+[run]
+workload = "mlp"
+options = {{hidden = [8]}}
+data = "synthetic:64x8x8"
+batch = 8
+steps = {steps}
+[vary]
+topology = ["{topology}"]
+"""
+SLEEPING = """name = "odd"
+[run]
+program = ["sh", "-c", "echo $$ >> starts; exec sleep 600", "{{devices}}"]
+[vary]
+topology = ["{topology}"]
+"""
+KILLED_AT_START = """
+import os, signal, sys
+from scalewise.cli import main
+from scalewise.launch import processes
+original, left = processes.start, {starts}
+def start(*args):
+    global left
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+    child, left = original(*args), left - 1
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return child
+processes.start = start
+sys.argv = ["scalewise", "run", "study.toml"]
+main()
+"""
+"""A lab that is killed before its first process starts, or right after so many have."""
+
+
+def attempts(home: Path) -> list[int]:
+    """Return the attempts at a run whose rank 0 began, in order, doubles included."""
+    lines = (home / "rank-00000.jsonl").read_text().splitlines()
+    return [line["attempt"] for line in map(json.loads, lines) if "schema" in line]
+
+
+def living(folder: Path) -> list[psutil.Process]:
+    """Return every living process of the runs in a study's folder."""
+    return [one for home in folder.iterdir() if home.is_dir() for one in processes.tagged(home)]
+
+
+def test_a_run_that_ends_during_the_check_is_not_started_again(tmp_path, monkeypatch):
+    question, check = a_study(), work.check
+
+    def check_slowly(runs, engines):
+        monkeypatch.setattr(work, "check", check)
+        study.run(question, tmp_path, Told())
+        return check(runs, engines)
+
+    monkeypatch.setattr(work, "check", check_slowly)
+    told = Told()
+    study.run(question, tmp_path, told)
+    assert told.opening == (0, 3) and told.runs == []
+    assert [attempts(tmp_path / run.id) for run in question.runs()] == [[1]] * 3
+
+
+def test_a_run_that_ends_just_before_its_start_is_not_started_again(tmp_path):
+    question = a_study(topologies=["1x1", "1x2"])
+
+    class Overtaken(Told):
+        """Sees every run finished by somebody else at the moment it should start."""
+
+        def started(self, number, run):
+            super().started(number, run)
+            carry_out(LocalLauncher(), {run: 1}, tmp_path, Told(), detach=False)
+
+    told = Overtaken()
+    study.run(question, tmp_path, told)
+    assert told.causes == ["", ""]
+    assert [attempts(tmp_path / run.id) for run in question.runs()] == [[1], [1]]
+
+
+def test_again_repeats_finished_runs_once(tmp_path):
+    question = a_study(topologies=["1x1"])
+    for _ in range(3):
+        study.run(question, tmp_path, Told(), again=True)
+    assert attempts(tmp_path / question.runs()[0].id) == [1, 2, 3]
+
+
+def test_of_many_calls_at_once_without_locks_one_starts_each_run(tmp_path):
+    """On a file system without locks, or on several machines, the start of each run is guarded."""
+    env = a_framework(tmp_path / "stranger", "time.sleep(0.3)")
+    (tmp_path / "study.toml").write_text(
+        'name = "odd"\n[run]\nframework = "odd"\nbatch = 8\nsteps = 20\n'
+        '[vary]\ntopology = ["1x1", "1x2", "1x4"]\n'
+    )
+    lockless = (
+        "import fcntl, sys\n"
+        "def flock(*args): raise OSError(38, 'Function not implemented')\n"
+        "fcntl.flock = flock\n"
+        "from scalewise.cli import main\n"
+        "sys.argv = ['scalewise', 'run', 'study.toml']\nmain()"
+    )
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    argv = [sys.executable, "-c", lockless]
+    labs = [subprocess.Popen(argv, cwd=tmp_path, env=env, text=True, **quiet) for _ in range(6)]
+    said = [lab.communicate(timeout=120)[1] for lab in labs]
+    assert {lab.returncode for lab in labs} <= {0, 1}, said
+    assert not any("Traceback" in text for text in said)
+    subprocess.run([COMMAND, "run", "study.toml"], cwd=tmp_path, env=env, check=True, **quiet)
+    homes = [path.parent for path in (tmp_path / "runs" / "odd").glob("*/outcome.json")]
+    assert [attempts(home) for home in homes] == [[1]] * 3
+
+
+@pytest.mark.parametrize(
+    ("owner", "age", "refused"),
+    [
+        ({"machine": processes.machine(), **processes.identity(os.getpid())}, 0, True),
+        ({"machine": processes.machine(), "pid": 2**22 + 1, "created": 0.0}, 0, False),
+        ({"machine": "elsewhere", "host": "login2", "pid": 1, "created": 0.0}, 0, True),
+        ({"machine": "elsewhere", "host": "login2", "pid": 1, "created": 0.0}, 3600, False),
+        (None, 0, True),
+        (None, 3600, False),
+    ],
+)
+def test_a_start_is_left_to_whoever_is_at_it(owner, age, refused, tmp_path):
+    question = a_study(topologies=["1x1"])
+    home = tmp_path / question.runs()[0].id
+    home.mkdir()
+    path = home / locks.START_FILE
+    path.write_text(json.dumps(owner) if owner else "")
+    os.utime(path, (time.time() - age, time.time() - age))
+    if refused:
+        with pytest.raises(LaunchError, match="is starting the run") as problem:
+            study.run(question, tmp_path, Told())
+        assert problem.value.hint and path.exists() and not (home / "job.json").exists()
+    else:
+        study.run(question, tmp_path, Told())
+        assert finished(home) and not path.exists()
+
+
+def killed_lab(tmp_path: Path, text: str, body: str = "pass", *, starts: int) -> Path:
+    """Run a study whose lab is killed at the start of a process; return its folder."""
+    (tmp_path / "study.toml").write_text(text)
+    code = KILLED_AT_START.format(starts=starts)
+    env = a_framework(tmp_path / "stranger", body)
+    lab = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True)
+    assert lab.returncode == -signal.SIGKILL, lab.stderr
+    return tmp_path / "runs" / "odd"
+
+
+def run_again(tmp_path: Path) -> None:
+    """Run the study once more, well."""
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "stranger")}
+    done = subprocess.run(
+        [COMMAND, "run", "study.toml"], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "text", [TRAINED.format(topology="1x2", steps=50), ODD.format(topology="1x1")]
+)
+def test_a_run_whose_lab_was_killed_as_it_started_is_joined(text, tmp_path):
+    folder = killed_lab(tmp_path, text, "time.sleep(3)", starts=1)
+    (status,) = study.status(folder)
+    assert status.phase == "running"
+    run_again(tmp_path)
+    assert attempts(folder / status.run.id) == [1]
+    assert not living(folder)
+
+
+def test_a_run_whose_lab_was_killed_as_it_started_can_be_cancelled(tmp_path):
+    folder = killed_lab(tmp_path, SLEEPING.format(topology="1x2"), starts=1)
+    assert living(folder)
+    assert len(study.cancel(folder)) == 1
+    assert not living(folder)
+    (status,) = study.status(folder)
+    assert (status.phase, status.cause) == ("failed", "ended by the user")
+
+
+def test_what_a_killed_lab_started_in_part_is_ended_and_started_anew(tmp_path):
+    folder = killed_lab(tmp_path, SLEEPING.format(topology="2x1"), starts=1)
+    (half,) = living(folder)
+    lab = subprocess.Popen([COMMAND, "run", "study.toml"], cwd=tmp_path, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while len((tmp_path / "starts").read_text().split()) < 3:
+        assert time.monotonic() < deadline and lab.poll() is None
+        time.sleep(0.1)
+    assert not half.is_running()
+    assert [process.name() for process in living(folder)].count("sleep") == 2
+    lab.send_signal(signal.SIGINT)
+    lab.communicate(timeout=60)
+    assert lab.returncode == 130 and not living(folder)
+
+
+def test_a_lab_killed_before_anything_started_leaves_nothing_behind(tmp_path):
+    folder = killed_lab(tmp_path, ODD.format(topology="1x1"), starts=0)
+    assert not living(folder) and study.cancel(folder) == []
+    run_again(tmp_path)
+    (status,) = study.status(folder)
+    assert status.phase == "finished"
+
+
+def test_a_command_that_cannot_start_leaves_no_job(tmp_path):
+    run = {"program": ["/bin/true", "{devices}"], "topology": "1x1"}
+    question = StudySpec.from_dict({"name": "gone", "scaling": None, "run": run})
+    broken = study.plan(question, tmp_path)[0]
+    object.__setattr__(broken.commands[0], "argv", (str(tmp_path / "gone"),))
+    with pytest.raises(LaunchError, match="cannot start"):
+        LocalLauncher().submit(broken)
+    assert not list(tmp_path.glob("*/job.json"))
+
+
+@pytest.fixture
+def run_elsewhere(tmp_path):
+    """Write the folder of a run that goes on on another machine which shares the folder."""
+    question = a_study(topologies=["1x1"])
+    home = tmp_path / question.runs()[0].id
+    write_json(tmp_path / "study.json", question.to_dict())
+    job = {"launcher": "local", "host": "login2", "machine": "another", "user": os.getuid()}
+    known = {"starter": {"pid": 1, "created": 0.0}, "commands": 1, "log": 0}
+    # The process id means nothing here, though a process of ours has it.
+    job |= known | {"processes": [processes.identity(os.getpid())]}
+    write_json(home / "job.json", {"attempt": 1, "world": 1, **job})
+    RankFile(home, 0, 1).line({"schema": 1, "rank": 0, "launched": time.time()})
+    return question, home
+
+
+def test_a_run_on_another_machine_is_followed_and_not_started_again(run_elsewhere, tmp_path):
+    question, home = run_elsewhere
+    (status,) = study.status(tmp_path)
+    assert (status.phase, status.cause) == ("running", "on login2")
+    with pytest.raises(OutOfReach, match="on login2, which cannot be ended from here"):
+        study.cancel(tmp_path)
+
+    class Ending(Told):
+        """Has the run end on its machine while it is followed from here."""
+
+        def moved(self, run, share):
+            now = time.time()
+            end = {"ended": now, "launched": now - 1, "simulated": False}
+            RankFile(home, 0, 1).line(end)
+
+    told = Ending()
+    study.run(question, tmp_path, told)
+    assert told.causes == [""] and attempts(home) == [1] and finished(home)
+
+
+def test_a_run_of_another_machine_that_fell_silent_is_run_again(run_elsewhere, tmp_path):
+    question, home = run_elsewhere
+    long_ago = time.time() - 3600
+    for name in ("job.json", "rank-00000.jsonl"):
+        os.utime(home / name, (long_ago, long_ago))
+    study.run(question, tmp_path, Told())
+    assert attempts(home) == [1, 2] and finished(home)
+
+
+def test_the_lock_of_a_study_is_tried_and_not_waited_for(tmp_path):
+    with (tmp_path / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(LaunchError, match="another scalewise is running this study"):
+            study.run(a_study(), tmp_path, Told())
