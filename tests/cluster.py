@@ -173,10 +173,14 @@ class Cluster:
         timeout: float = 60.0,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
+        uid: int | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Carry out a command as an ordinary user on the login node; keep its output."""
+        """Carry out a command as an ordinary user on the login node; keep its output.
+
+        ``uid`` is another user than the cluster's own.
+        """
         return subprocess.run(
-            self._as_user(argv, cwd), env=self.env | dict(env or {}), stdin=subprocess.DEVNULL,
+            self._as_user(argv, cwd, uid), env=self.env | dict(env or {}), stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=timeout, check=False,
         )  # fmt: skip
 
@@ -365,8 +369,11 @@ class Cluster:
         assert self._login is not None
         return ["nsenter", f"--mount=/proc/{self._login.pid}/ns/mnt", "--"]
 
-    def _as_user(self, argv: Iterable[str | Path], cwd: Path | None) -> list[str]:
-        user = ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups"]
+    def _as_user(
+        self, argv: Iterable[str | Path], cwd: Path | None, uid: int | None = None
+    ) -> list[str]:
+        uid = uid or self.uid
+        user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
         where = ["env", f"--chdir={cwd or self.home}"]
         return [*self._at_login(), *user, "--inh-caps=-all", *where, *map(str, argv)]
 

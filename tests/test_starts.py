@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -292,3 +293,35 @@ def test_the_lock_of_a_study_is_tried_and_not_waited_for(tmp_path):
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(LaunchError, match="another scalewise is running this study"):
             study.run(a_study(), tmp_path, Told())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("number", range(50))
+def test_a_lab_killed_at_any_moment_of_a_start_loses_nothing(number, tmp_path):
+    """The lab is killed as soon as its child is seen, or a moment before or after."""
+    random.seed(number)
+    trained = TRAINED.format(topology="1x2", steps=20)
+    (tmp_path / "study.toml").write_text(trained if number % 5 == 4 else ODD.format(topology="1x1"))
+    env = a_framework(tmp_path / "stranger", "time.sleep(1)")
+    folder = tmp_path / "runs" / "odd"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    lab = subprocess.Popen([COMMAND, "run", "study.toml"], cwd=tmp_path, env=env, **quiet)
+    while lab.poll() is None and not list(folder.glob("*/.starting")):
+        time.sleep(0.001)
+    while lab.poll() is None and not (number % 2 or living(folder)):
+        pass
+    time.sleep(random.choice([0.0, 0.0, random.uniform(0.0, 0.2)]))
+    lab.kill()
+    lab.wait()
+    started = bool(living(folder))
+    (status,) = study.status(folder)
+    assert status.phase == "running" or not started
+    if number % 3 == 2:
+        study.cancel(folder)
+        assert not living(folder)
+    run_again(tmp_path)
+    home = folder / status.run.id
+    numbers = attempts(home)
+    assert len(numbers) == len(set(numbers)) and finished(home) and not living(folder)
+    assert numbers == [1] or not started or number % 3 == 2
