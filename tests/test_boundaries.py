@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import scalewise
 from scalewise.launch import parcel
 
 HEAVY = {"torch", "tensorflow", "jax", "horovod", "deepspeed", "matplotlib", "scipy", "sklearn"}
@@ -64,6 +65,13 @@ def test_a_plain_run_is_checked_without_its_engine(run, light):
         f"Torch().check(RunSpec.from_dict({run!r}))"
     )
     assert ("torch" not in loaded) == light
+
+
+def test_nothing_reads_the_variables_of_a_frame():
+    """Before Python 3.13 that overwrites the dict which a script got from ``locals()``."""
+    sources = list(Path(scalewise.__file__).parent.rglob("*.py"))
+    assert sources
+    assert [path.name for path in sources if "f_locals" in path.read_text()] == []
 
 
 def cpu_seconds(argv: list[str]) -> float:

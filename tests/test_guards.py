@@ -1,8 +1,6 @@
 """The guards: each fires on its fault, and is silent where all is well."""
 
 import json
-import sys
-import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,8 +36,6 @@ def healthy(rank: int) -> dict[str, Any]:
         "loads": True,
         "passes": {"count": 3, "epochs": 3},
         "weights": weights(1.0, 2.0),
-        "meant": {"args.global_batch_size": 64},
-        "batch": 16,
         "optimizer": "SGD",
         "rate": 0.1,
         "highest_rate": 0.1,
@@ -106,7 +102,6 @@ SAME = {"samples": ["a", "b", "c"]}
 WELL = (
     {},
     {"devices": 1},
-    {"devices": 1, "facts": {"meant": {"total_batch": 16}}},
     {"devices": 1, "facts": SAME},
     {"facts": {"samples": [None, None, None]}},
     {"facts": {"samples": []}},
@@ -120,7 +115,7 @@ WELL = (
     {"by_rank": ({}, {"weights": weights(9.0, 2.0), "split": True})},
     {"by_rank": ({}, {"weights": weights(float("nan"), 2.0)})},
     {"by_rank": ({}, {"weights": None})},
-    {"facts": {"meant": None, "rate": None, "emptied": 3}},
+    {"facts": {"rate": None, "emptied": 3}},
     {"facts": {"cores": 7}},
     {"devices": 4, "facts": {"cores": 15}},
     {"facts": CUDA | {"dtype": "bfloat16"}, "by_rank": ({}, {"accelerator": "GPU-2"})},
@@ -146,7 +141,6 @@ FAULTY = {
     "same samples": {"facts": SAME},
     "no exchange": {"facts": SAME | {"exchanged": False}},
     "drift": {"by_rank": ({}, {"weights": weights(1.5, 2.0)})},
-    "global batch": {"facts": {"meant": {"args.global_batch_size": 16}}},
     "step counts": {"steps": (40, 30)},
     "set_epoch": {"facts": {"passes": {"count": 3, "epochs": 1}}},
     "DataParallel": {"devices": 1, "facts": {"data_parallel": True}},
@@ -164,8 +158,6 @@ SAID = {
     "same samples": "2 of 2 ranks read the same samples: their first 3 training batches are equal",
     "no exchange": "every process trains alone; all 2 ranks train on the same samples",
     "drift": "after step 32 the weights of rank 1 differ from those of rank 0 by 5 %",
-    "global batch": "`args.global_batch_size` is 16, and each of 2 ranks takes 16 samples: "
-    "the global batch is 32",
     "step counts": "rank 1 took 30, rank 0 took 40",
     "set_epoch": "All 3 passes over the data had the same order",
     "shared device": "2 ranks of host here compute on 1 accelerator",
@@ -215,10 +207,6 @@ def test_ranks_that_exchange_nothing_are_said_to_train_alone(facts, alone, seen)
 def test_some_ranks_may_read_the_same_samples():
     two = ({}, SAME, SAME, {})
     assert the("same samples", a_record(4, by_rank=two)).says.startswith("2 of 4 ranks")
-
-
-def test_a_micro_batch_can_be_taken_for_the_global_one():
-    assert names(a_record(facts={"meant": {"--total-batch": 8}, "batch": 8})) == ["global batch"]
 
 
 @pytest.mark.parametrize(("optimizer", "rate"), [("SGD", "0.4"), ("AdamW", "0.2")])
@@ -318,25 +306,6 @@ def test_every_guard_is_in_the_guide():
 # What is noted in the program.
 
 
-def test_names_are_read_and_nothing_is_kept_alive():
-    torch = pytest.importorskip("torch")
-    from scalewise.frameworks.torch.attach.frames import meant_batches
-
-    def train() -> tuple[dict[str, int], Any]:
-        config = {"total_batch": 8, "batch_size": 4}
-        effective_batch = 64
-        batch = torch.zeros(4)
-        found = meant_batches(sys._getframe(), ["train.py", "--global-batch=16"])
-        alive = weakref.ref(batch)
-        del batch
-        return {**found, "used": config["batch_size"] + effective_batch}, alive()
-
-    found, alive = train()
-    assert alive is None
-    names = {"--global-batch": 16, "config.total_batch": 8, "effective_batch": 64, "used": 68}
-    assert found == names
-
-
 def test_calls_are_counted_and_everything_is_put_back():
     torch = pytest.importorskip("torch")
     from scalewise.frameworks.torch.attach.calls import WAITING, Calls
@@ -405,7 +374,7 @@ FOUND_BY = {
     "no_set_epoch": "set_epoch",
     "drifting_replicas": "no exchange",
     "different_init": "drift",
-    "global_batch": "global batch",
+    "global_batch": "learning rate",
     "fixed_lr": "learning rate",
     "step_counts": "step counts",
     "unused_parameters": "unused parameters",
@@ -418,11 +387,11 @@ FOUND_BY = {
     "fp32": "precision",
     "data_parallel": "DataParallel",
 }
-WORLDS = {"fixed_lr": (1, 2), "no_set_epoch": (1,), "data_parallel": (1,)}
+WORLDS = {"fixed_lr": (1, 2), "global_batch": (1, 2), "no_set_epoch": (1,), "data_parallel": (1,)}
 """The fewest devices that show a fault, where the truth says something else."""
 TOGETHER = {
     "faults/wrong.py": (
-        2, {"same samples", "drift", "global batch", "step counts", "set_epoch"}
+        2, {"same samples", "drift", "step counts", "set_epoch"}
     ),
     "faults/untuned.py": (
         1, {"unused parameters", "loader workers", "empty cache", "compile"}
@@ -431,8 +400,6 @@ TOGETHER = {
 """Scripts with many faults, on their devices: these run at every change."""
 APART = ("data_parallel",)
 """Faults that go with no other: their own script runs at every change."""
-MENDED_ON = {**WORLDS, "global_batch": (1, 2)}
-"""Where the global batch stays as it is, the learning rate may: two counts of devices show that."""
 ELSEWHERE = ("item_each_step", "fp32", "same_device", "one_thread")
 """Faults that show on accelerators, or on four cores and more: `pytest -m gpu` there."""
 
@@ -467,8 +434,7 @@ def test_every_fault_has_a_guard():
 def test_the_guard_fires_on_a_faulty_script(fault, tmp_path):
     found = seen(fault.faulty, WORLDS.get(fault.name, (fault.world,)), tmp_path)
     assert FOUND_BY[fault.name] in [each.name for each in found]
-    others = {"learning rate"} if fault.name == "global_batch" else set()
-    wrong = {each.name for each in found if each.kind == "correct"} - others
+    wrong = {each.name for each in found if each.kind == "correct"}
     assert wrong <= {FOUND_BY[fault.name]}
 
 
@@ -488,7 +454,7 @@ def test_the_guard_is_silent_on_the_mended_script(fault, tmp_path):
     torch = pytest.importorskip("torch")
     if fault.name == "same_device" and torch.cuda.device_count() < 2:
         pytest.skip("mended, it wants two accelerators")
-    found = seen(fault.mended, MENDED_ON.get(fault.name, (fault.world,)), tmp_path)
+    found = seen(fault.mended, WORLDS.get(fault.name, (fault.world,)), tmp_path)
     assert FOUND_BY[fault.name] not in [each.name for each in found]
     assert [each.says for each in found if each.kind == "correct"] == []
 

@@ -138,6 +138,10 @@ def plain(world: int) -> Truth:
     return run(world, batches(640, 32) * 2, epochs=2, distributed=False)
 
 
+def config_locals(world: int) -> Truth:
+    return run(world, [16] * 12, distributed=False, phases=TRAINING)
+
+
 def stages(world: int) -> Truth:
     return run(
         world,
@@ -411,6 +415,7 @@ def _ending(how: str, steps: int, code: int) -> Script:
 
 SCRIPTS = (
     Script(path="plain.py", truth=plain),
+    Script(path="config_locals.py", truth=config_locals),
     Script(path="stages.py", truth=stages, slow=True),
     Script(path="ddp.py", truth=ddp),
     Script(path="wrapped.py", truth=wrapped, slow=True),

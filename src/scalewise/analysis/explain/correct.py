@@ -85,24 +85,6 @@ def _apart(found: replicas.Drift) -> str:
     )
 
 
-def global_batch(run: Watched) -> Guard | None:
-    """A batch that is called global, and taken by every rank."""
-    if run.ranks < 2 or run.split:
-        return None
-    taken = {run.batch, run.first.get("batch")}
-    for name, meant in (run.first.get("meant") or {}).items():
-        if meant in taken and meant > 1:
-            return Guard(
-                "global batch",
-                "correct",
-                f"`{name}` is {meant}, and each of {run.ranks} ranks takes {meant} samples: "
-                f"the global batch is {run.global_batch}.",
-                "Give each rank its part: `batch_size = global_batch // dist.get_world_size()`.",
-                run.devices,
-            )
-    return None
-
-
 def step_counts(run: Watched) -> Guard | None:
     """Ranks that take different numbers of steps."""
     steps = run.steps

@@ -15,7 +15,6 @@ CORRECT: tuple[Looks, ...] = (
     correct.no_exchange,
     correct.same_samples,
     correct.drift,
-    correct.global_batch,
     correct.step_counts,
     correct.set_epoch,
 )

@@ -71,12 +71,6 @@ class Watched:
         return tuple(int(rank.find("outline")["steps"]) for rank in self.record.ranks)
 
     @property
-    def batch(self) -> int:
-        """Samples of a rank and step, as most steps have them."""
-        samples = np.concatenate([rank.steps.samples for rank in self.record.ranks])
-        return int(np.median(samples)) if samples.size else 0
-
-    @property
     def global_batch(self) -> int:
         """Samples of all ranks in a step, as most steps have them."""
         samples = [rank.steps.samples for rank in self.record.ranks]

@@ -22,15 +22,12 @@ from scalewise.frameworks.torch import device as devices
 from scalewise.frameworks.torch.attach.by_hand import ByHand
 from scalewise.frameworks.torch.attach.calls import Calls
 from scalewise.frameworks.torch.attach.digests import Weights, batch_digest, sharded, split
-from scalewise.frameworks.torch.attach.frames import meant_batches
 from scalewise.probe import guest as guests
 from scalewise.probe.guest import Guest
 from scalewise.record.write import write_json
 
 BATCHES = 3
 """Training batches that are compared between ranks."""
-LOOKED = 2
-"""The step at which the program's own names for its batch are looked up."""
 COUNTED = (5, 25)
 """Between these steps the waits for an accelerator are counted."""
 UNSEEN = {"apex", "colossalai", "deepspeed", "hivemind", "horovod", "megatron"}
@@ -102,9 +99,9 @@ class Facts:
         self._weights = None
         self.exchanged = True
 
-    def called(self, model: Any, samples: int | None, sample: Any) -> None:
+    def called(self, model: Any, sample: Any) -> None:
         """A model is called for training."""
-        self._careful(self._note_call, model, samples, sample)
+        self._careful(self._note_call, model, sample)
         self.curious = not self._settled or self._pass is not None
 
     def stepped(self, optimizer: Any) -> None:
@@ -150,12 +147,12 @@ class Facts:
             if len(missing) < 10:
                 missing.append(f"{function.__name__.strip('_')}: {problem!r}")
 
-    def _note_call(self, model: Any, samples: int | None, sample: Any) -> None:
+    def _note_call(self, model: Any, sample: Any) -> None:
         if self._pass is not None:
             self._begin_pass(self._pass)
             self._pass = None
         if len(self._digests) < BATCHES:
-            self._note_batch(samples, sample)
+            self._note_batch(sample)
         if self._settled:
             return
         if self._weights is None:
@@ -177,15 +174,13 @@ class Facts:
             and any(getattr(each, "batch_first", True) is False for each in model.modules()),
         }
 
-    def _note_batch(self, samples: int | None, sample: Any) -> None:
+    def _note_batch(self, sample: Any) -> None:
         """Note which samples are trained on: the loader's, for noise may be the model's input."""
         found, self._fetched = self._fetched, None
         if found is None:
             if self._loads:
                 return
             found = sample
-        if "batch" not in self.noted and isinstance(sample, torch.Tensor) and sample.dim():
-            self.noted["batch"] = samples
         self._digests.append(batch_digest(found))
         if self._loads and self.device.type == "cuda" and isinstance(found, torch.Tensor):
             self.noted["handed"] = {
@@ -218,8 +213,6 @@ class Facts:
             self._note_place()
             self._note_optimizer(optimizer)
         self._note_rate(optimizer)
-        if step >= LOOKED and "meant" not in self.noted:
-            self.noted["meant"] = meant_batches(sys._getframe(), sys.argv)
         if self.device.type != "cpu" and not self._compiled and step >= COUNTED[0]:
             self._count_waits(step)
         if step >= SETTLED:
@@ -330,7 +323,7 @@ def _next_after(step: int) -> int:
     >>> [_next_after(step) for step in (0, 1, 2, 4, 5, 16, 25, 64)]
     [1, 2, 4, 5, 8, 25, 32, 128]
     """
-    return min(each for each in (LOOKED, *COUNTED, SETTLED, _doubled(step)) if each > step)
+    return min(each for each in (*COUNTED, SETTLED, _doubled(step)) if each > step)
 
 
 def _plain(value: Any) -> float | None:

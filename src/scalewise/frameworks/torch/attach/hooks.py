@@ -266,7 +266,7 @@ class Hooks:
         else:
             self.note(("forward", samples, training, syncing, id(model)))
         if not known:
-            self._wonder(model, samples, sample)
+            self._wonder(model, sample)
 
     def _end_forward(self) -> None:
         if self.guest.on:
@@ -286,10 +286,10 @@ class Hooks:
             last = self.ddp[id(model)] = LastGradient(model, self.quick.last_gradient)
             self.facts.wrapped(model, last.unused)
 
-    def _wonder(self, model: Any, samples: int | None, sample: Any) -> None:
+    def _wonder(self, model: Any, sample: Any) -> None:
         """Note what can be learned from a call of a model, as long as there is something."""
         if self.facts.curious:
-            self.facts.called(model, samples, sample)
+            self.facts.called(model, sample)
         known = not self.facts.curious and self.by_hand is None
         self.model = id(model) if known else 0
 
