@@ -98,7 +98,7 @@ def test_several_curves_stand_side_by_side():
 
 def test_markdown_is_exactly_this():
     assert formats.markdown([a_curve(ODD, time=False)]) == (
-        '## a\\|b_c & "d" &lt;e>\n'
+        '## a\\|b\\_c &amp; "d" &lt;e&gt;\n'
         "\n"
         "- weak scaling (batch per device fixed); work: taken as equal\n"
         "- compared with 1 device; intervals are 90 %\n"

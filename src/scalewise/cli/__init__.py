@@ -18,6 +18,7 @@ from scalewise.cli import studies  # noqa: F401 - its verbs come first in the he
 # isort: split
 from scalewise.cli import answers, data, tools  # noqa: F401 - their verbs follow
 from scalewise.cli.app import app
+from scalewise.cli.screen import say
 from scalewise.errors import RunFailed, ScalewiseError
 
 __all__ = ["app", "main"]
@@ -58,8 +59,8 @@ def main() -> None:
         if isinstance(problem, BrokenPipeError):
             sys.exit(1)
         if isinstance(problem, RunFailed) and problem.words:
-            typer.echo(problem.words, err=True)
-        typer.echo(f"error: {problem}", err=True)
+            say(problem.words, err=True)
+        say(f"error: {problem}", err=True)
         if problem.hint:
-            typer.echo(f" hint: {problem.hint}", err=True)
+            say(f" hint: {problem.hint}", err=True)
         sys.exit(3 if isinstance(problem, RunFailed) else 1)

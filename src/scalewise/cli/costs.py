@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
+from scalewise.cli.screen import say
 
 if TYPE_CHECKING:
     from scalewise.catalog.rates import Rate
@@ -30,7 +30,7 @@ def receipt_at_end(folder: Path, rate: "Rate | None") -> Iterator[None]:
         with suppress(Exception):
             hours = bought(folder)
             for line in _receipt(folder, hours, rate) if hours > before else ():
-                typer.echo(line, err=True)
+                say(line, err=True)
 
 
 def _receipt(folder: Path, hours: float, rate: "Rate | None") -> list[str]:
@@ -57,7 +57,7 @@ def quote(question: Any, folder: Path, absent: "Collection[RunSpec]", rate: "Rat
     from scalewise.study.bill import bill_of
 
     for line in bill.lines(bill_of(question, folder, absent), rate):
-        typer.echo(line)
+        say(line)
 
 
 def means(

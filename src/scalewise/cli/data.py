@@ -12,6 +12,7 @@ import typer
 
 from scalewise.cli.app import app
 from scalewise.cli.options import Json
+from scalewise.cli.screen import say
 
 data = typer.Typer(
     help="Make a data set, look at every file of one, or time its loading.",
@@ -80,7 +81,7 @@ def check(
 
     with progress("checking") as tell:
         found = datasets.check(folder, tell)
-    typer.echo(json.dumps(found.to_dict(), indent=1) if as_json else found)
+    say(json.dumps(found.to_dict(), indent=1) if as_json else found)
     if found.problems:
         raise typer.Exit(1)
 
@@ -118,7 +119,7 @@ def bench(  # noqa: PLR0913 - each is an option
     }  # fmt: skip
     with progress("loading") as tell:
         found = datasets.bench(source, asked, tell)
-    typer.echo(json.dumps(found.to_dict(), indent=1) if as_json else found)
+    say(json.dumps(found.to_dict(), indent=1) if as_json else found)
 
 
 def _numbers(workers: str) -> list[int]:

@@ -1,14 +1,16 @@
 """Tell on stderr how a study goes on: a bar on a terminal, plain lines elsewhere."""
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from scalewise.errors import ScalewiseError
+from scalewise.report.escape import printable
 from scalewise.spec import RunSpec
 from scalewise.study import Watcher
 
@@ -24,7 +26,7 @@ def progress() -> Iterator[Watcher]:
         yield Lines()
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(),
@@ -68,7 +70,8 @@ class Lines:
 
     def said(self, problem: ScalewiseError) -> None:
         """Say what is wrong, and what to do about it."""
-        _say(f"warning: {problem}\n   hint: {problem.hint}")
+        _say(f"warning: {problem}")
+        _say(f"   hint: {problem.hint}")
 
     def _name(self, run: RunSpec) -> str:
         """Name a run where several are under way."""
@@ -77,7 +80,7 @@ class Lines:
 
 def _say(line: str) -> None:
     with suppress(OSError):  # Nobody listens any more: the study goes on.
-        print(line, file=sys.stderr, flush=True)
+        typer.echo(printable(line), err=True)
 
 
 class Bar:
@@ -90,12 +93,12 @@ class Bar:
 
     def begin(self, todo: int, there: int, asked: str) -> None:
         """Show how much there is to do."""
-        self._bar.console.print(_opening(todo, there, asked), highlight=False)
+        self._print(_opening(todo, there, asked))
         self._bar.update(self._study, total=todo or 1, completed=0 if todo else 1)
 
     def started(self, number: int, run: RunSpec) -> None:
         """Show which run begins."""
-        self._runs[run] = self._bar.add_task(run.title, total=1.0)
+        self._runs[run] = self._bar.add_task(printable(run.title), total=1.0)
 
     def moved(self, run: RunSpec, share: float) -> None:
         """Show how far it is."""
@@ -104,18 +107,21 @@ class Bar:
     def ended(self, run: RunSpec, cause: str, seconds: float) -> None:
         """Leave a line about it."""
         word = "failed" if cause else "finished"
-        self._bar.console.print(f"{run.title} {word} after {seconds:.1f} s", highlight=False)
+        self._print(f"{run.title} {word} after {seconds:.1f} s")
         self._bar.remove_task(self._runs.pop(run))
         self._bar.advance(self._study)
 
     def noted(self, sentence: str) -> None:
         """Leave a line about the way it takes."""
-        self._bar.console.print(sentence, highlight=False)
+        self._print(sentence)
 
     def said(self, problem: ScalewiseError) -> None:
         """Leave lines about what is wrong, and what to do about it."""
-        self._bar.console.print(f"warning: {problem}", style="yellow", highlight=False)
-        self._bar.console.print(f"   hint: {problem.hint}", highlight=False)
+        self._print(f"warning: {problem}", style="yellow")
+        self._print(f"   hint: {problem.hint}")
+
+    def _print(self, sentence: str, style: str = "") -> None:
+        self._bar.console.print(Text(printable(sentence), style=style))
 
 
 def _opening(todo: int, there: int, asked: str) -> str:

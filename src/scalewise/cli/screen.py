@@ -8,6 +8,13 @@ from typing import Any
 import typer
 
 
+def say(message: object, *, err: bool = False) -> None:
+    """Print a message; control characters in names are shown as escapes."""
+    from scalewise.report.escape import printable
+
+    typer.echo("\n".join(map(printable, str(message).split("\n"))), err=err)
+
+
 def show(curves: Any) -> None:
     """Print curves."""
     from scalewise.report.table import sections

@@ -22,7 +22,7 @@ from scalewise.cli.options import (
     Variant,
     WhilePaying,
 )
-from scalewise.cli.screen import show
+from scalewise.cli.screen import say, show
 from scalewise.errors import SpecError
 
 PATIENCE = 20.0
@@ -101,18 +101,18 @@ def plan(
         for one in each.runs:
             there = "finished" if finished(folder / one.id) else "to run"
             size = f", batch {one.batch}, global {one.global_batch}" if one.batch else ""
-            typer.echo(f"{one.title}{size}: {there}")
+            say(f"{one.title}{size}: {there}")
         for command in each.commands:
-            typer.echo(f"  {command}")
+            say(f"  {command}")
     if any(command.needs_port for each in plans for command in each.commands):
         typer.echo("{port} is a free one, found when the run starts")
     for sentence in study.left_out(absent):
-        typer.echo(sentence)
+        say(sentence)
     runs = [one for each in plans for one in each.runs]
     word = "run" if len(runs) == 1 else "runs"
     rule = f"{question.scaling} scaling" if question.scaling else "scaling observed"
     asked = study.asks(question, runs)
-    typer.echo(f"{len(runs)} {word}, {rule}, {asked or 'one after another'}, in {folder}")
+    say(f"{len(runs)} {word}, {rule}, {asked or 'one after another'}, in {folder}")
     quote(question, folder, absent, rate_of(price))
     if write:
         for path in study.write_plan(plans, question, write):
@@ -220,7 +220,7 @@ def status(
         typer.echo(json.dumps({"schema": 1, "runs": told}, indent=1))
         return
     for each in found:
-        typer.echo(f"{each.run.title}: {each.phase}" + (f", {each.cause}" if each.cause else ""))
+        say(f"{each.run.title}: {each.phase}" + (f", {each.cause}" if each.cause else ""))
 
 
 @app.command()
@@ -233,7 +233,7 @@ def cancel(folder: Annotated[Path, typer.Argument(help="A study's folder.")]) ->
 
     ended = study.cancel(folder)
     for run in ended:
-        typer.echo(f"{run.title}: cancelled")
+        say(f"{run.title}: cancelled")
     if not ended:
         typer.echo("no run is under way")
 

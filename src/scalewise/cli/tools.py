@@ -9,7 +9,7 @@ import typer
 
 from scalewise.cli.app import app
 from scalewise.cli.options import Json
-from scalewise.cli.screen import echo, telling
+from scalewise.cli.screen import echo, say, telling
 from scalewise.errors import SpecError
 
 
@@ -53,7 +53,7 @@ def port(
     if output and output.resolve() == script.resolve():
         raise SpecError(f"{output} is the script itself", hint="choose another -o, or --write")
     ported = scalewise.port.port(script)
-    typer.echo(ported, err=True)
+    say(ported, err=True)
     if output and ported.patch:
         write_bytes(output, ported.diff)
         typer.echo(output)
@@ -97,7 +97,7 @@ def doctor(
         for each in examine(Path.cwd(), ranks=ranks, tell=tell):
             findings[each.name] = each.to_dict()
             if not as_json:
-                typer.echo(each)
+                say(each)
     if as_json:
         typer.echo(json.dumps({"schema": 1, "findings": findings}, indent=1))
 
@@ -115,7 +115,7 @@ def _collectives(output: Path, ranks: int | None, *, as_json: bool) -> None:
     with telling() as tell:
         tell("the exchange between ranks")
         found = sweep(output, ranks or max(2, own_ranks(engines.about("torch"))))
-    typer.echo(json.dumps(found, indent=1) if as_json else f"{table(found)}\n\n{output}")
+    say(json.dumps(found, indent=1) if as_json else f"{table(found)}\n\n{output}")
 
 
 @app.command()
@@ -175,4 +175,4 @@ def plugins(as_json: Json = False) -> None:
         return
     widest = max(len(name) for kind in KINDS for name in available(kind))
     for part in parts:
-        typer.echo(f"{part['kind']:<11} {part['name']:<{widest}}  {part['from']}  {part['value']}")
+        say(f"{part['kind']:<11} {part['name']:<{widest}}  {part['from']}  {part['value']}")

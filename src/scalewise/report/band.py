@@ -13,6 +13,7 @@ from scalewise.analysis.measure import Estimate, Point
 from scalewise.analysis.predict import Ahead, Prediction
 from scalewise.errors import SpecError
 from scalewise.record.write import write_bytes
+from scalewise.report.escape import escape_plot
 from scalewise.report.plot import COLORS, STYLE, as_svg
 
 Value = Callable[[Point | Ahead], Estimate | None]
@@ -85,4 +86,4 @@ def _draw(axes: Axes, found: Prediction, name: str) -> None:
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
     axes.set_xlabel("devices")
-    axes.set_ylabel(label.format(unit=found.curve.unit))
+    axes.set_ylabel(label.format(unit=escape_plot(found.curve.unit)))

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
+from scalewise.report.escape import escape_csv, escape_latex, escape_markdown, printable
 from scalewise.report.table import Section, Table, sections
 
 SCHEMA = 1
@@ -29,7 +30,7 @@ def terminal(curves: Sequence[ScalingCurve], width: int) -> RenderableType:
 def on_screen(told: Sequence[Section], width: int) -> RenderableType:
     """Return sections as a terminal of this width shows them; a wide table goes on below."""
     parts: list[RenderableType] = []
-    for section in told:
+    for section in _escaped(told, printable):
         parts.append(Text(section.title, style="bold"))
         parts += [Text(line, style="dim") for line in section.lines]
         for table in section.tables:
@@ -39,6 +40,26 @@ def on_screen(told: Sequence[Section], width: int) -> RenderableType:
         parts += [Text(f"! {warning}", style="yellow") for warning in section.warnings]
         parts.append(Text())
     return Group(*parts[:-1])
+
+
+def _escaped(told: Sequence[Section], escape: Callable[[str], str]) -> list[Section]:
+    """Return the sections with all their text escaped."""
+    return [
+        Section(
+            title=escape(section.title),
+            lines=tuple(map(escape, section.lines)),
+            tables=tuple(
+                Table(
+                    escape(table.title),
+                    tuple(map(escape, table.header)),
+                    tuple(tuple(map(escape, row)) for row in table.rows),
+                )
+                for table in section.tables
+            ),
+            warnings=tuple(map(escape, section.warnings)),
+        )
+        for section in told
+    ]
 
 
 def _folded(table: Table, width: int) -> list[Table]:
@@ -84,54 +105,41 @@ def in_words(told: Sequence[Section]) -> str:
 def markdown(curves: Sequence[ScalingCurve]) -> str:
     """Return Markdown."""
     lines: list[str] = []
-    for section in sections(curves):
-        lines += [f"## {_md(section.title)}", "", *(f"- {_md(line)}" for line in section.lines), ""]
+    for section in _escaped(sections(curves), escape_markdown):
+        lines += [f"## {section.title}", "", *(f"- {line}" for line in section.lines), ""]
         for table in section.tables:
-            lines += [f"### {_md(table.title)}", ""]
-            lines.append("| " + " | ".join(_md(name) for name in table.header) + " |")
+            lines += [f"### {table.title}", ""]
+            lines.append("| " + " | ".join(table.header) + " |")
             lines.append("|" + " ---: |" * len(table.header))
-            lines += ["| " + " | ".join(_md(cell) for cell in row) + " |" for row in table.rows]
+            lines += ["| " + " | ".join(row) + " |" for row in table.rows]
             lines.append("")
-        lines += [f"> {_md(warning)}\n" for warning in section.warnings]
+        lines += [f"> {warning}\n" for warning in section.warnings]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _md(words: str) -> str:
-    return words.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
 
 
 def latex(curves: Sequence[ScalingCurve]) -> str:
     """Return LaTeX tables for a paper; they need the package booktabs."""
     lines = ["% needs \\usepackage{booktabs}"]
-    for section in sections(curves):
-        lines += [f"% {line}" for line in (section.title, *section.lines, *section.warnings)]
-        for table in section.tables:
+    told = sections(curves)
+    for section, escaped in zip(told, _escaped(told, escape_latex)):
+        comments = (section.title, *section.lines, *section.warnings)
+        lines += [f"% {printable(line)}" for line in comments]
+        for table in escaped.tables:
             lines += [
                 "\\begin{table}",
                 "  \\centering",
-                f"  \\caption{{{_tex(section.title)}: {_tex(table.title)}}}",
+                f"  \\caption{{{escaped.title}: {table.title}}}",
                 f"  \\begin{{tabular}}{{{'r' * len(table.header)}}}",
                 "    \\toprule",
-                f"    {' & '.join(_tex(name) for name in table.header)} \\\\",
+                f"    {' & '.join(table.header)} \\\\",
                 "    \\midrule",
-                *(f"    {' & '.join(_tex(cell) for cell in row)} \\\\" for row in table.rows),
+                *(f"    {' & '.join(row)} \\\\" for row in table.rows),
                 "    \\bottomrule",
                 "  \\end{tabular}",
                 "\\end{table}",
                 "",
             ]
     return "\n".join(lines)
-
-
-_TEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "±": r"$\pm$", "–": "--", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
-}  # fmt: skip
-
-
-def _tex(words: str) -> str:
-    return "".join(_TEX.get(letter, letter) for letter in words)
 
 
 def comma_separated(curves: Sequence[ScalingCurve]) -> str:
@@ -143,9 +151,9 @@ def comma_separated(curves: Sequence[ScalingCurve]) -> str:
     ]
     header = list(dict.fromkeys(name for row in rows for name in row))
     out = io.StringIO()
-    writer = csv.DictWriter(out, header, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(map(escape_csv, header))
+    writer.writerows([escape_csv(row.get(name)) for name in header] for row in rows)
     return out.getvalue()
 
 

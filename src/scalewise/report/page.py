@@ -4,15 +4,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from scalewise.analysis.advise import outlook as look_ahead
 from scalewise.analysis.explain import Explanation
 from scalewise.analysis.measure import ScalingCurve
 from scalewise.record.write import write_text
 from scalewise.report import explanation, formats, outlook, plot
+from scalewise.report.escape import printable
 from scalewise.report.table import sections
 
 
@@ -21,6 +23,7 @@ def html(curves: Sequence[ScalingCurve], why: Sequence[Explanation] = ()) -> str
     templates = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -38,9 +41,14 @@ def html(curves: Sequence[ScalingCurve], why: Sequence[Explanation] = ()) -> str
         plots=_safe(
             (plot.PLOTS[name][2], plot.svg(curves, name)) for name in plot.possible(curves)
         ),
-        numbers=formats.as_json(curves),
+        numbers=escape(formats.as_json(curves)),  # Its lines stay lines.
         version=version("scalewise"),
     )
+
+
+def _shown(value: Any) -> Any:
+    """Return what stands in the page, before it is escaped; markup is done already."""
+    return value if isinstance(value, Markup) else printable(str(value))
 
 
 def _ahead(curves: Sequence[ScalingCurve]) -> list[outlook.Drawn]:

@@ -21,6 +21,7 @@ from scalewise.analysis.measure import Estimate, Point, ScalingCurve
 from scalewise.checks import nearest
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.record.write import write_bytes
+from scalewise.report.escape import escape_plot
 
 COLORS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7A5C3E",
@@ -37,6 +38,7 @@ STYLE: Any = {
     "axes.axisbelow": True, "axes.grid": True, "axes.spines.right": False,
     "axes.spines.top": False, "figure.dpi": 100, "font.size": 10, "grid.alpha": 0.25,
     "svg.fonttype": "path", "svg.hashsalt": "scalewise",
+    "text.parse_math": False, "text.usetex": False,
 }  # fmt: skip
 
 Curves = Sequence[ScalingCurve]
@@ -53,7 +55,7 @@ def throughput(axes: Axes, curves: Curves) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.5g}"))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.set_ylabel(f"{curves[0].unit} per second")
+    axes.set_ylabel(f"{escape_plot(curves[0].unit)} per second")
 
 
 def speedup(axes: Axes, curves: Curves) -> None:
@@ -86,10 +88,10 @@ def both(axes: Axes, curves: Curves) -> None:
         _line(axes, curve, place, lambda p: p.throughput)
         shares = [(p.devices, p.efficiency.value) for p in curve.points if p.efficiency]
         right.plot(*zip(*shares), color=_color(place), linestyle=":", marker=_marker(place),
-                   fillstyle="none", label=f"{_label(curve)}: efficiency")  # fmt: skip
+                   fillstyle="none", label=f"{escape_plot(curve.name)}: efficiency")  # fmt: skip
     _devices_axis(axes, curves)
     axes.set_ylim(bottom=0)
-    axes.set_ylabel(f"{curves[0].unit} per second (solid)")
+    axes.set_ylabel(f"{escape_plot(curves[0].unit)} per second (solid)")
     right.set_ylim(0, max(1.05, right.get_ylim()[1]))
     right.yaxis.set_major_formatter(PercentFormatter(1.0))
     right.set_ylabel("parallel efficiency (dotted)")
@@ -116,7 +118,7 @@ def time(axes: Axes, curves: Curves) -> None:
         for name, part in parts.items():
             axes.bar(place, part.value, bottom=bottom, width=0.7,
                      color=SPAN_COLORS.get(name, COLORS[0]),
-                     label=name if name not in labelled else None)  # fmt: skip
+                     label=escape_plot(name) if name not in labelled else None)  # fmt: skip
             labelled.add(name)
             bottom += part.value
     axes.set_xticks(range(len(bars)), [str(point.devices) for _, point in bars])
@@ -244,7 +246,8 @@ def _line(axes: Axes, curve: ScalingCurve, place: int, what: Value) -> None:
     down = [each.value - (each.value if each.low is None else each.low) for _, each in known]
     up = [(each.value if each.high is None else each.high) - each.value for _, each in known]
     axes.errorbar([devices for devices, _ in known], values, yerr=[down, up], capsize=3,
-                  color=_color(place), marker=_marker(place), label=_label(curve))  # fmt: skip
+                  color=_color(place), marker=_marker(place),
+                  label=escape_plot(curve.name))  # fmt: skip
 
 
 def _mebibytes(axes: Axes, curves: Curves, what: Value, label: str) -> None:
@@ -270,28 +273,14 @@ def _devices_axis(axes: Axes, curves: Curves) -> None:
     axes.set_xlabel("devices")
 
 
-def _label(curve: ScalingCurve) -> str:
-    """Return the curve's name as matplotlib shows it."""
-    return _literally(curve.name)
-
-
 def _apart(curves: Curves) -> list[str]:
     """Return what tells curves apart: of one study, without its name."""
     parts = [curve.name.partition(" (") for curve in curves]
     one_study = len({study for study, _, _ in parts}) == 1 and all(rest for _, _, rest in parts)
     return [
-        _literally(rest.removesuffix(")") if one_study else curve.name)
+        escape_plot(rest.removesuffix(")") if one_study else curve.name)
         for curve, (_, _, rest) in zip(curves, parts)
     ]
-
-
-def _literally(name: str) -> str:
-    """Return a name of which matplotlib makes nothing else.
-
-    It takes ``$`` for mathematics, and leaves a leading ``_`` out of the legend.
-    """
-    name = name.replace("$", r"\$")
-    return f"\u200b{name}" if name.startswith("_") else name
 
 
 def _color(place: int) -> str:

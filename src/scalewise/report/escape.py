@@ -1,0 +1,89 @@
+"""Escape names and messages for each output format.
+
+Names of studies, files, hosts and devices and the messages of programs may hold anything. Each
+writer passes all of its text through the one function of its format.
+"""
+
+import re
+import unicodedata
+from typing import Any
+
+HIDDEN = ("Cc", "Cf", "Cs")
+"""Unicode categories that are not shown as they are: controls, formatting, lone surrogates."""
+NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]")
+"""The start of what spreadsheets compute; some take full-width signs too."""
+MARKDOWN = {
+    **{mark: f"\\{mark}" for mark in r"\`*_[]|~#$"},
+    # Not every renderer takes these after a backslash.
+    "&": "&amp;", "<": "&lt;", ">": "&gt;",
+}  # fmt: skip
+AUTOLINK = re.compile(r":(?=//)|(?<=www)\.", re.IGNORECASE)
+"""Where GitHub would make a link of a bare address."""
+LIST_ITEM = re.compile(r"([-+]|\d+[.)])(?=\s|-|$)")
+LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "±": r"$\pm$", "–": "--", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+    # After the end of a row these would be arguments of `\\`.
+    "[": "{[}", "]": "{]}", "*": "{*}",
+}  # fmt: skip
+
+
+def printable(text: str) -> str:
+    r"""Return text on one line that a terminal, a plot and a page show as it is.
+
+    Line breaks and tabs become spaces. Other control characters, such as those of ANSI escape
+    sequences, become their Python escapes.
+
+    >>> printable("one\ntwo \x1b[31m")
+    'one two \\x1b[31m'
+    """
+    line = " ".join(text.splitlines()).replace("\t", " ")
+    return "".join(
+        char.encode("unicode_escape").decode() if unicodedata.category(char) in HIDDEN else char
+        for char in line
+    )
+
+
+def escape_csv(value: Any) -> Any:
+    """Return the value of a cell; text that a spreadsheet would compute gets an apostrophe.
+
+    >>> escape_csv("=1+1"), escape_csv("-3.5"), escape_csv(-3.5), escape_csv("vit-b16")
+    ("'=1+1", '-3.5', -3.5, 'vit-b16')
+    """
+    if value is None or isinstance(value, (int, float)):
+        return value
+    text = printable(str(value))
+    return f"'{text}" if FORMULA.match(text) and not NUMBER.fullmatch(text) else text
+
+
+def escape_markdown(text: str) -> str:
+    r"""Return text that Markdown renders as it is: in a table cell, a heading or a list item.
+
+    >>> escape_markdown("[a](http://b) | <c>"), escape_markdown("1. d_e"), escape_markdown("-1.5")
+    ('\\[a\\](http\\://b) \\| &lt;c&gt;', '1\\. d\\_e', '-1.5')
+    """
+    escaped = "".join(MARKDOWN.get(char, char) for char in printable(text).strip())
+    escaped = AUTOLINK.sub(r"\\\g<0>", escaped)
+    if item := LIST_ITEM.match(escaped):
+        return f"{escaped[: item.end() - 1]}\\{escaped[item.end() - 1 :]}"
+    return escaped
+
+
+def escape_latex(text: str) -> str:
+    r"""Return text that LaTeX typesets as it is, without extra packages.
+
+    >>> escape_latex("50 % of $x_1")
+    '50 \\% of \\$x\\_1'
+    """
+    return "".join(LATEX.get(char, char) for char in printable(text))
+
+
+def escape_plot(text: str) -> str:
+    """Return a label that matplotlib draws as it is; ``plot.STYLE`` turns mathematics off.
+
+    A leading ``_`` would leave it out of the legend.
+    """
+    label = printable(text)
+    return f"\u200b{label}" if label.startswith("_") else label
