@@ -7,6 +7,9 @@ import math
 import os
 import pickle
 import struct
+import subprocess
+import sys
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -235,6 +238,32 @@ class Evil:
         return os.system, ("touch /tmp/scalewise-was-here",)
 
 
+class NoNumbers:
+    """An array of pointers, made of the pickle's own bytes."""
+
+    class Kind:
+        def __reduce__(self):
+            fields = {"a": (np.dtype("O"), 0)}
+            return np.dtype, ("V8", False, True), (3, "|", None, ("a",), fields, 8, 1, 0)
+
+    def __reduce__(self):
+        return np.zeros(0).__reduce__()[0], (np.ndarray, (0,), b"b"), (
+            1, (1,), self.Kind(), False, b"\x41" * 8,
+        )  # fmt: skip
+
+
+def test_bytes_of_a_batch_are_not_taken_for_pointers(tmp_path):
+    for name in ("test_batch", *(f"data_batch_{n}" for n in range(1, 6))):
+        content = {b"data": np.zeros((1, 3072), np.uint8), b"labels": NoNumbers()}
+        (tmp_path / name).write_bytes(pickle.dumps(content))
+    done = subprocess.run(
+        [Path(sys.executable).with_name("scalewise"), "data", "check", tmp_path],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "an array of 'V8' is not allowed in it" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -249,6 +278,23 @@ class Evil:
             "trunc|end",
         ),
         (b"", "."),
+        (pickle.dumps({b"data": NoNumbers(), b"labels": [1]}), "an array of 'V8' is not allowed"),
+        (
+            pickle.dumps({b"data": reduce(lambda x, _: [x, x], range(60), [1]), b"labels": []}),
+            "its data is a list",
+        ),
+        (
+            pickle.dumps(
+                {
+                    b"data": np.zeros((1, 3072), np.uint8),
+                    b"labels": reduce(lambda x, _: [x, x], range(60), [1]),
+                }
+            ),
+            "its labels are not whole numbers",
+        ),
+        (pickle.dumps({(1, 2): 3}), "keys that are no text"),
+        (b"\x80\x04" + b"]" * 300_000 + b"a" * 299_999 + b".", "a list is not a table"),
+        (b"cnumpy\ndtype\n(Vu1\nVu1\nVu1\nVu1\ntR(I1\ntb.", "."),
     ],
 )
 def test_a_batch_that_is_hostile_or_broken_is_refused_by_name(tmp_path, content, words):
@@ -410,6 +456,15 @@ def test_the_kind_of_a_stream_is_in_the_ending_of_its_own_name(tmp_path):
     (tmp_path / "LOUD.BIN").write_bytes((tmp_path / "train.bin").read_bytes())
     assert tokens.read(tmp_path).validation.tolist() == [5, 7]
     assert tokens.read(tmp_path / "LOUD.BIN").train.tolist() == [5, 60_000]
+
+
+@pytest.mark.parametrize("header", [b"(" * 60_000, b"(" * 5_000, b"{'descr': '|O', 'shape': (1,)}"])
+def test_an_array_with_an_odd_header_is_refused_in_one_sentence(header, tmp_path):
+    path = tmp_path / "train.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+    with pytest.raises(Broken, match="cannot be read as tokens: ") as told:
+        tokens.stream(path)
+    assert "allow_pickle" not in str(told.value) and "\n" not in str(told.value)
 
 
 @pytest.mark.parametrize("name", ["idx", "cifar"])

@@ -6,6 +6,7 @@ through and nothing else.
 
 import io
 import pickle
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from scalewise.checks import MAY
 from scalewise.errors import Broken, SpecError
 from scalewise.frameworks.data import Labels, Pixels, shown
+from scalewise.frameworks.pickles import RestrictedUnpickler, describe_failure, printable
 
 EDGE = 32
 
@@ -118,8 +120,13 @@ def _batch(path: Path, version: Version) -> tuple[Pixels, Labels]:
     """Return a file's images, as height × width × channels, and their labels."""
     values = _unpickled(path)
     try:
-        rows = np.asarray(values["data"])
-        labels = np.asarray(values[version.labels], dtype=np.int32)
+        rows, numbers = values["data"], values[version.labels]
+        if not isinstance(rows, np.ndarray):
+            raise ValueError(f"its data is a {type(rows).__name__}, not an array")
+        # Lists inside of lists could be far larger than their file.
+        if not isinstance(numbers, np.ndarray) and {*map(type, numbers)} - {int}:
+            raise ValueError(f"its {version.labels} are not whole numbers")
+        labels = np.asarray(numbers, dtype=np.int32)
         if rows.dtype != np.uint8 or rows.shape != (len(labels), 3 * EDGE * EDGE):
             raise ValueError(f"{rows.dtype} of {rows.shape} for {len(labels)} labels")
         if len(labels) and not 0 <= labels.min() <= labels.max() < version.classes:
@@ -137,7 +144,9 @@ def _names(place: Path, version: Version) -> tuple[str, ...]:
     if not (place / version.about).is_file():
         return tuple(str(n) for n in range(version.classes))
     names = _unpickled(place / version.about).get(version.names)
-    if not isinstance(names, list) or not len(names) == len({*map(str, names)}) == version.classes:
+    if not isinstance(names, list) or {*map(type, names)} - {str, bytes}:
+        names = []
+    if not len(names) == len({*names}) == version.classes:
         raise _not_whole(place / version.about, f"it has no {version.classes} {version.names}")
     return tuple(each.decode("latin1") if isinstance(each, bytes) else str(each) for each in names)
 
@@ -150,13 +159,17 @@ def _unpickled(path: Path) -> dict[str, Any]:
         words = f"cannot read {shown(path)}: {why.strerror or why}"
         raise Broken(words, hint=MAY, path=str(path)) from why
     try:
-        values = _Plain(io.BytesIO(content), encoding="bytes").load()
+        values = RestrictedUnpickler(io.BytesIO(content), ALLOWED, encoding="bytes").load()
         if not isinstance(values, dict):
             raise ValueError(f"a {type(values).__name__} is not a table")
+        if {*map(type, values)} - {str, bytes}:
+            raise ValueError("it has keys that are no text")
     except Exception as bad:  # A pickle fails in any way that its bytes choose.
-        raise _not_whole(path, f"no pickle of one ({str(bad) or type(bad).__name__})") from bad
+        raise _not_whole(path, f"no pickle of one ({describe_failure(bad)})") from bad
     return {
-        key.decode("latin1") if isinstance(key, bytes) else str(key): each
+        key.decode("latin1") if isinstance(key, bytes) else str(key): (
+            each.values if isinstance(each, _Array) else each
+        )
         for key, each in values.items()
     }
 
@@ -169,7 +182,43 @@ def _not_whole(path: Path, words: str) -> Broken:
     )
 
 
-_reconstruct: Any = np.zeros(0).__reduce__()[0]
+class _ArrayType:
+    """The dtype of an array in a pickle: numbers and truth values alone.
+
+    numpy's own would believe what a pickle says of it, and take bytes of the file for pointers.
+    """
+
+    def __init__(self, code: str | bytes, *_: Any) -> None:
+        text = code.decode("latin1") if isinstance(code, bytes) else str(code)
+        if not re.fullmatch(r"[<>|=]?[biuf][1248]", text):
+            raise pickle.UnpicklingError(f"an array of {printable(text)!r} is not allowed in it")
+        self.numpy = np.dtype(text)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        order: Any = state[1].decode("latin1") if isinstance(state[1], bytes) else state[1]
+        self.numpy = self.numpy.newbyteorder(order)
+
+
+class _Array:
+    """An array in a pickle, filled by its state."""
+
+    values: Any = None
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, kind, by_column, content = state
+        self.values = _frombuffer(content, kind, shape, "F" if by_column else "C").values
+
+
+def _reconstruct(*_: Any) -> _Array:
+    """Make an array to be filled, as pickles do up to their fourth protocol."""
+    return _Array()
+
+
+def _frombuffer(content: bytes, kind: _ArrayType, shape: tuple[int, ...], order: Any) -> _Array:
+    """Make an array of bytes, as pickles of Python 3 do since their fifth protocol."""
+    array = _Array()
+    array.values = np.frombuffer(content, kind.numpy).reshape(shape, order=order)
+    return array
 
 
 def _encode(text: str, encoding: str) -> bytes:
@@ -184,27 +233,13 @@ def _no_bytes() -> bytes:
     return b""
 
 
-def _frombuffer(content: bytes, kind: Any, shape: tuple[int, ...], order: Any) -> Any:
-    """Make an array of bytes, as pickles of Python 3 do since their fifth protocol."""
-    return np.frombuffer(content, kind).reshape(shape, order=order)
-
-
-class _Plain(pickle.Unpickler):
-    """An unpickler that makes arrays and plain values, and calls nothing else."""
-
-    ALLOWED: dict[tuple[str, str], Any] = {  # noqa: RUF012 - never changed
-        ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-        ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-        ("numpy.core.numeric", "_frombuffer"): _frombuffer,
-        ("numpy._core.numeric", "_frombuffer"): _frombuffer,
-        ("numpy", "ndarray"): np.ndarray,
-        ("numpy", "dtype"): np.dtype,
-        ("_codecs", "encode"): _encode,
-        ("__builtin__", "bytes"): _no_bytes,
-    }
-
-    def find_class(self, module: str, name: str) -> Any:
-        try:
-            return self.ALLOWED[module, name]
-        except KeyError:
-            raise pickle.UnpicklingError(f"{module}.{name} is not allowed in it") from None
+ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy.core.numeric", "_frombuffer"): _frombuffer,
+    ("numpy._core.numeric", "_frombuffer"): _frombuffer,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _ArrayType,
+    ("_codecs", "encode"): _encode,
+    ("__builtin__", "bytes"): _no_bytes,
+}

@@ -11,6 +11,7 @@ import numpy as np
 
 from scalewise.errors import Broken, SpecError
 from scalewise.frameworks.data import shown
+from scalewise.frameworks.pickles import describe_failure
 
 Stream = np.ndarray[Any, np.dtype[Any]]
 ENDINGS = (".bin", ".npy")
@@ -72,9 +73,9 @@ def stream(path: Path) -> Stream:
             if size % np.dtype(kind).itemsize:
                 raise ValueError(f"{size} bytes are no {np.dtype(kind).name}")
             tokens = np.memmap(path, kind, "r")
-    except (OSError, ValueError, EOFError) as bad:
+    except Exception as bad:  # numpy parses the header of a .npy as Python.
         raise Broken(
-            f"{shown(path)} cannot be read as tokens: {bad}",
+            f"{shown(path)} cannot be read as tokens: {describe_failure(bad)}",
             hint="a .bin holds uint16, a .npy one row of integers; anything else is read as text",
             path=str(path),
         ) from bad

@@ -1,0 +1,61 @@
+"""Read pickles without running code that is in them: known classes only.
+
+A pickle may name any function of Python and have it called. Standard library only.
+"""
+
+import pickle
+import re
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+MAX_NAME_CHARACTERS = 80
+
+
+class RestrictedUnpickler(pickle.Unpickler):
+    """An unpickler that knows the given classes, by module and name, and refuses all others."""
+
+    def __init__(
+        self, file: BinaryIO, allowed: Mapping[tuple[str, str], Any], *, encoding: str = "ASCII"
+    ) -> None:
+        super().__init__(file, encoding=encoding)
+        self._allowed = allowed
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return an allowed class."""
+        try:
+            return self._allowed[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(
+                f"{printable(f'{module}.{name}')} is not allowed in it"
+            ) from None
+
+
+def printable(name: str) -> str:
+    r"""Return a name out of a file as one short line.
+
+    >>> printable("posix.system"), printable("a\nb")
+    ('posix.system', 'a?b')
+    """
+    line = "".join(letter if letter.isprintable() else "?" for letter in name)
+    return line if len(line) <= MAX_NAME_CHARACTERS else line[:MAX_NAME_CHARACTERS] + "…"
+
+
+def describe_failure(problem: BaseException) -> str:
+    """Return in one line why a file could not be loaded.
+
+    PyTorch and numpy advise to load a refused file with ``weights_only=False`` or
+    ``allow_pickle=True``, which would run code that is in it: this advice is left out.
+
+    >>> describe_failure(ValueError("Weights only load failed. Use weights_only=False … "
+    ...     "Unsupported global: GLOBAL posix.system was not an allowed global by default."))
+    'posix.system is not allowed in it'
+    """
+    text = str(problem).strip()
+    if any(word in text.lower() for word in ("weights_only", "weights only", "weightsunpickler")):
+        foreign = re.search(r"GLOBAL (\S+)", text)
+        if foreign:
+            return f"{printable(foreign[1])} is not allowed in it"
+        return "it holds something other than tensors"
+    if "allow_pickle" in text:
+        return "it is not a plain array"
+    return text.splitlines()[0] if text else type(problem).__name__
