@@ -27,6 +27,7 @@ from scalewise.errors import NoEngine, ScalewiseError
 from scalewise.frameworks import Framework
 from scalewise.frameworks.environment import environment
 from scalewise.frameworks.loop import Log, train
+from scalewise.frameworks.pickles import describe_failure
 from scalewise.frameworks.place import take_place
 from scalewise.probe import Probe
 from scalewise.probe.watch import Watch
@@ -238,7 +239,10 @@ def _me() -> dict[str, Any]:
 def _sentence(problem: Exception) -> str:
     if isinstance(problem, ScalewiseError):
         return f"{problem} ({problem.hint})" if problem.hint else str(problem)
-    return f"{type(problem).__name__}: {problem}"
+    text = str(problem)
+    if "weights_only" in text:  # PyTorch advises to switch its protection off.
+        text = describe_failure(problem)
+    return f"{type(problem).__name__}: {text}"
 
 
 VERBS: dict[str, Callable[[str], int]] = {

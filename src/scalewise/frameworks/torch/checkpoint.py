@@ -16,13 +16,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.optim import Optimizer
 
 from scalewise.errors import SpecError
+from scalewise.frameworks.torch.safe_load import CheckpointReader, readable
 from scalewise.frameworks.torch.weights import stages_of
 from scalewise.record import checkpoints
 from scalewise.record.checkpoints import Progress
@@ -81,7 +82,8 @@ class Checkpoints:
 
     def read(self, path: Path, state: Tensors) -> None:
         """Fill tensors with what a checkpoint has of them."""
-        load(state, storage_reader=FileSystemReader(path), process_group=self._group)
+        with readable(path):
+            load(state, storage_reader=CheckpointReader(path), process_group=self._group)
 
 
 def model_state(model: nn.Module) -> Tensors:
@@ -116,7 +118,7 @@ def room_for_optimizer(model: nn.Module, optimizer: Optimizer, shapes: dict[str,
 
 def shapes_in(path: Path) -> dict[str, TensorStorageMetadata]:
     """Return what a checkpoint says of its tensors, by their names."""
-    found = FileSystemReader(path).read_metadata().state_dict_metadata
+    found = CheckpointReader(path).read_metadata().state_dict_metadata
     return {key: each for key, each in found.items() if isinstance(each, TensorStorageMetadata)}
 
 
@@ -163,8 +165,9 @@ def serial_weights(path: Path) -> Tensors:
     """Return the whole model of a checkpoint, in one process; its average, if it has one."""
     shapes = shapes_in(path)
     wanted = [name for name in shapes if name.startswith(("model.", "average."))]
-    state = empty_for(wanted, shapes)
-    load(state, storage_reader=FileSystemReader(path), no_dist=True)
+    with readable(path):
+        state = empty_for(wanted, shapes)
+        load(state, storage_reader=CheckpointReader(path), no_dist=True)
     found: Tensors = {}
     for kind in ("model.", "average."):
         found |= {k.removeprefix(kind): each for k, each in state.items() if k.startswith(kind)}

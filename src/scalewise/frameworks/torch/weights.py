@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, cast
 
 import torch
@@ -11,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from scalewise.errors import PluginError, RecordError
+from scalewise.errors import PluginError
 from scalewise.frameworks.torch.mesh import place, replica, size
 from scalewise.record.write import cannot_write
 
@@ -40,13 +39,9 @@ def whole_weights(model: nn.Module, mesh: DeviceMesh) -> dict[str, Tensor] | Non
 def export(source: Path, to: Path) -> dict[str, int]:
     """Write the weights of a checkpoint, or of a file of them, for the serial model."""
     from scalewise.frameworks.torch.checkpoint import serial_weights
+    from scalewise.frameworks.torch.safe_load import read_weights
 
-    try:
-        weights: dict[str, Tensor] = (
-            torch.load(source, map_location="cpu") if source.is_file() else serial_weights(source)
-        )
-    except (OSError, RuntimeError, EOFError, UnpicklingError) as bad:
-        raise RecordError(f"{source} cannot be read: {bad}", hint="name an older one") from bad
+    weights = read_weights(source) if source.is_file() else serial_weights(source)
     draft = to.with_name(f".{to.name}.part")
     try:
         _write(weights, draft, safe=to.suffix == ".safetensors")

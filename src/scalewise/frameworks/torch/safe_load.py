@@ -1,0 +1,172 @@
+"""Load tensors and checkpoints from files without running code that is in them.
+
+All of PyTorch's formats contain pickles. ``torch.load(weights_only=True)`` alone is not enough:
+before version 2.6 it runs code of the old tar format and of TorchScript archives, before 2.5
+distributed checkpoints are read without it, and their ``.metadata`` always is.
+"""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO, Any, NoReturn
+
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint import metadata as dcp
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageInfo
+from torch.distributed.checkpoint.planner import (
+    LoadItemType,
+    LoadPlan,
+    LoadPlanner,
+    ReadItem,
+)
+from torch.futures import Future
+
+from scalewise.errors import RecordError, ScalewiseError
+from scalewise.frameworks.pickles import RestrictedUnpickler, describe_failure, printable
+from scalewise.record.checkpoints import LAST_WRITTEN
+
+ZIP_MAGIC = b"PK\x03\x04"
+HINT = "nothing in it was run; take another checkpoint, or write it again"
+
+
+def _memory_format(owner: Any, name: Any) -> Any:
+    """Stand in for ``getattr``, which some versions of Python pickle an enum's members with."""
+    if owner is not dcp._MEM_FORMAT_ENCODING:
+        raise ValueError("builtins.getattr is not allowed in it")
+    return dcp._MEM_FORMAT_ENCODING[name]
+
+
+_PATHS = {
+    "Path": PurePosixPath, "PosixPath": PurePosixPath, "PurePosixPath": PurePosixPath,
+    "WindowsPath": PureWindowsPath, "PureWindowsPath": PureWindowsPath,
+}  # fmt: skip
+_CLASSES = (
+    dcp.Metadata, dcp.MetadataIndex, dcp.StorageMeta, dcp.TensorStorageMetadata,
+    dcp.BytesStorageMetadata, dcp.ChunkStorageMetadata, dcp.TensorProperties,
+    dcp._MEM_FORMAT_ENCODING, _StorageInfo,
+)  # fmt: skip
+METADATA_CLASSES: dict[tuple[str, str], Any] = {
+    **{(kind.__module__, kind.__qualname__): kind for kind in _CLASSES},
+    ("torch", "Size"): torch.Size,
+    **{("torch", name): kind for name, kind in vars(torch).items() if type(kind) is torch.dtype},
+    ("torch.serialization", "_get_layout"): torch.serialization._get_layout,
+    **{(module, name): kind for name, kind in _PATHS.items()
+       for module in ("pathlib", "pathlib._local")},
+    ("builtins", "getattr"): _memory_format,
+}  # fmt: skip
+"""All that the ``.metadata`` of a distributed checkpoint names, from PyTorch 2.4 on."""
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Raise whatever fails while ``path`` is read as one sentence that names it."""
+    try:
+        yield
+    except (Exception, CheckpointException) as bad:
+        _refuse(path, bad)
+
+
+def _refuse(path: Path, problem: BaseException) -> NoReturn:
+    failures = list(getattr(problem, "failures", {}).values())
+    first = failures[0][0] if failures and isinstance(failures[0], tuple) else problem
+    if isinstance(first, ScalewiseError):
+        raise RecordError(str(first), hint=first.hint) from problem
+    raise RecordError(f"{path} cannot be read: {describe_failure(first)}", hint=HINT) from problem
+
+
+def load_plain(file: IO[bytes]) -> Any:
+    """Return the tensors and plain values of a file of ``torch.save``; refuse anything else."""
+    start = file.tell()
+    if file.read(len(ZIP_MAGIC)) != ZIP_MAGIC:
+        raise ValueError("it does not begin as files of torch.save do")
+    file.seek(start)
+    if "constants.pkl" in torch._C.PyTorchFileReader(file).get_all_records():
+        raise ValueError("it is a TorchScript archive, which holds code")
+    file.seek(start)
+    return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Return the weights in a file, by their names."""
+    with readable(path):
+        with path.open("rb") as file:
+            weights = load_plain(file)
+        if not isinstance(weights, dict):
+            raise ValueError(f"a {type(weights).__name__} is not a table of tensors")
+        for name, weight in weights.items():
+            if not isinstance(name, str) or not isinstance(weight, Tensor):
+                raise ValueError("it is not a table of tensors")
+        return weights
+
+
+class CheckpointReader(FileSystemReader):
+    """Reads a distributed checkpoint of tensors; a file that holds anything else is refused."""
+
+    def read_metadata(self, *_args: Any, **_options: Any) -> dcp.Metadata:
+        """Return what ``.metadata`` says of the tensors."""
+        path = Path(self.path) / LAST_WRITTEN
+        with readable(path):
+            content = io.BytesIO(path.read_bytes())
+            metadata = RestrictedUnpickler(content, METADATA_CLASSES).load()
+            _check(metadata)
+        metadata.storage_meta = dcp.StorageMeta(load_id=self.load_id)
+        found: dcp.Metadata = metadata
+        return found
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Fill the planner's tensors."""
+        items_of_file: dict[str, list[ReadItem]] = {}
+        for item in plan.items:
+            name = self.storage_data[item.storage_index].relative_path
+            items_of_file.setdefault(name, []).append(item)
+        for name, items in items_of_file.items():
+            path = Path(self.path) / name
+            with readable(path), path.open("rb") as file:
+                for item in items:
+                    self._read_item(file, item, planner)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def _read_item(self, file: IO[bytes], item: ReadItem, planner: LoadPlanner) -> None:
+        name = item.dest_index.fqn
+        if item.type != LoadItemType.TENSOR:  # PyTorch would unpickle anything here.
+            raise ValueError(f"{name} is not a tensor in it")
+        tensor = load_plain(self._slice_file(file, self.storage_data[item.storage_index]))
+        for axis, (start, length) in enumerate(zip(item.storage_offsets, item.lengths)):
+            tensor = tensor.narrow(axis, start, length)
+        target = planner.resolve_tensor(item).detach()
+        if target.shape != tensor.shape:
+            raise ValueError(f"{name} has another shape in it")
+        target.copy_(tensor)
+        planner.commit_tensor(item, target)
+
+
+def _check(metadata: Any) -> None:
+    """Refuse metadata whose parts are not what their names say: a pickle may fill in anything."""
+    _expect(metadata, dcp.Metadata)
+    for name, entry in metadata.state_dict_metadata.items():
+        _expect(name, str)
+        if isinstance(entry, dcp.BytesStorageMetadata):
+            continue
+        _expect(entry, dcp.TensorStorageMetadata)
+        _expect(entry.size, torch.Size)
+        _expect(entry.properties.dtype, torch.dtype)
+        for chunk in entry.chunks:
+            _expect(chunk.offsets, torch.Size)
+            _expect(chunk.sizes, torch.Size)
+    for index, stored in metadata.storage_data.items():
+        _expect(index, dcp.MetadataIndex)
+        _expect(stored.relative_path, str)
+        _expect(stored.offset, int)
+        _expect(stored.length, int)
+        if PurePosixPath(stored.relative_path).name != stored.relative_path:
+            raise ValueError(f"{printable(stored.relative_path)} is not a file of the checkpoint")
+
+
+def _expect(value: Any, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise ValueError(f"it has a {type(value).__name__} where a {kind.__name__} belongs")
