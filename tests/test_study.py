@@ -85,6 +85,18 @@ def test_a_program_whose_ranks_exchange_nothing_is_told_of(tmp_path):
     assert len(told.problems) == 1
 
 
+def test_a_damaged_checkpoint_that_a_run_passed_over_is_told_of(tmp_path):
+    run = a_run(framework="torch", workload="mlp", checkpoint_every=5)
+    write_json(tmp_path / run.id / "job.json", {"attempt": 2, "world": 1})
+    file = RankFile(tmp_path / run.id, 0, 2)
+    file.line({"damaged": ["checkpoint step-000000010 is damaged (a): resumed from step-5"]})
+    file.line({"ended": 1.0})
+    told = Told()
+    tell.tell_of_damaged([run, a_run()], tmp_path, told)
+    (problem,) = told.problems
+    assert problem.endswith("checkpoint step-000000010 is damaged (a): resumed from step-5")
+
+
 @pytest.mark.parametrize(
     ("first", "hint"),
     [

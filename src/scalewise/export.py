@@ -55,16 +55,16 @@ def _source(run: Path, step: int | None) -> Path:
     if not run.exists():
         raise SpecError(f"there is no folder {run}", hint="name a run's folder, runs/STUDY/RUN")
     if step is not None:
-        found = [path.name for path in checkpoints.whole(run / checkpoints.FOLDER)]
-        if checkpoints.name_of(step) not in found:
-            steps = ", ".join(str(int(name.partition("-")[2])) for name in found)
+        found = checkpoints.written(run / checkpoints.FOLDER)
+        if step not in map(checkpoints.step_of, found):
+            steps = ", ".join(str(checkpoints.step_of(path)) for path in found)
             raise SpecError(
                 f"{run} has no checkpoint after step {step}",
                 hint=f"there are some after: {steps}" if steps else "it has none at all",
             )
         return run / checkpoints.FOLDER / checkpoints.name_of(step)
-    if checkpoints.whole(run / checkpoints.FOLDER) or (run / checkpoints.LAST_WRITTEN).exists():
-        return checkpoints.find(run)
+    if checkpoints.is_checkpoint(run) or checkpoints.written(run / checkpoints.FOLDER):
+        return checkpoints.candidates(run)[-1]
     if (run / "weights.pt").is_file():
         return run / "weights.pt"
     kept = [path for name in ("weights.pt", checkpoints.FOLDER) for path in run.glob(f"*/{name}")]

@@ -149,8 +149,12 @@ class Session(Protocol):
         return ""
 
     def restore(self, folder: Path) -> int:
-        """Go on from the newest checkpoint in a folder; return how many steps are done."""
+        """Go on from the newest whole checkpoint in a folder; return how many steps are done."""
         return 0
+
+    def damaged(self) -> Sequence[str]:
+        """Return a sentence for each damaged checkpoint that ``restore`` passed over."""
+        return ()
 
     def exchanged(self) -> Mapping[str, Any]:
         """Return what was seen of the exchange of gradients, each by its name in the record."""

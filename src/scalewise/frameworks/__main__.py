@@ -131,7 +131,7 @@ def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt, star
         with entering as session:
             left = train(spec, session, probe, attempt.folder, log)
             memory, held, exchanged = session.memory(), session.held(), session.exchanged()
-            traffic = session.traffic()
+            traffic, damaged = session.traffic(), list(session.damaged())
             if log:
                 log.end(memory, exchanged, left)
     finally:
@@ -147,6 +147,7 @@ def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt, star
         held=held,
         **exchanged,
         traffic=traffic,
+        **({"damaged": damaged} if damaged else {}),
         flush=round(probe.flush_seconds, 6),
     )
     file.close()

@@ -38,6 +38,8 @@ def train(spec: RunSpec, session: Session, probe: Probe, folder: Path, log: "Log
     probe.steps_planned = total - done
     if done:
         probe.note(resumed=done)
+    if session.damaged():
+        probe.note(damaged=list(session.damaged()))
     if log:
         log.outline(spec, session, done)
     kept = 0
@@ -187,6 +189,8 @@ class Log:
         if outline.rates:
             rule = f" ({spec.lr_rule} rule: x {spec.lr_factor:g})" if spec.base_batch else ""
             say(f"learning rate  {outline.rates}{rule}")
+        for sentence in session.damaged():
+            say(f"damaged        {sentence}")
         if done:
             say(f"goes on        from the checkpoint after step {done:,}")
 

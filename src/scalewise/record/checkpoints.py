@@ -5,12 +5,20 @@ Standard library only, and Python 3.10, as ``write``.
 checkpoints/step-000000120/
     checkpoint.json    where the training stood: written first
     __0_0.distcp …     each rank's part
-    .metadata          written last: without it the checkpoint is not whole
+    .metadata          which tensor lies where
+    checksums.json     size and checksum of every other file: written last
+
+A checkpoint of an earlier scalewise has no checksums, and its ``checkpoint.json`` promises
+none: it is read unchecked.
 """
 
+import hashlib
 import json
+import re
 import shutil
+import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +32,13 @@ LEAVE = "leave"
 """The file in a run's folder that asks its ranks to write one and go."""
 STATE = "checkpoint.json"
 LAST_WRITTEN = ".metadata"
+"""The last file that PyTorch writes."""
+CHECKSUMS = "checksums.json"
+DAMAGED_PREFIX = "damaged-"
+READ_BYTES = 1 << 20
+"""Bytes that are read at a time for a checksum."""
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What reading a JSON file of another shape raises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,35 +92,207 @@ def name_of(step: int) -> str:
     return f"step-{step:09d}"
 
 
+def step_of(checkpoint: Path) -> int | None:
+    """Return the step that the folder of a checkpoint is named after, or nothing.
+
+    >>> step_of(Path("checkpoints/step-000000120")), step_of(Path("step-000000120.bak"))
+    (120, None)
+    """
+    named = re.fullmatch(r"step-(\d+)", checkpoint.name)
+    return int(named[1]) if named else None
+
+
+def written(folder: Path) -> list[Path]:
+    """Return the checkpoints that were written to their end, oldest first.
+
+    They may have been damaged since.
+    """
+    return sorted(
+        path for path in folder.glob("step-*") if step_of(path) is not None and _was_written(path)
+    )
+
+
 def whole(folder: Path) -> list[Path]:
-    """Return the whole checkpoints in a folder, the oldest first."""
-    return sorted(path.parent for path in folder.glob(f"step-*/{LAST_WRITTEN}"))
+    """Return the checkpoints that have every file in its size, oldest first."""
+    return [path for path in written(folder) if not size_damage(path)]
 
 
 def clear(folder: Path, keep: int) -> None:
-    """Remove all but the newest whole checkpoints, and what is left of those that are not."""
-    kept = whole(folder)[-keep:]
+    """Remove all but the newest checkpoints, and what is left of those that were not finished."""
+    # Not by sizes: a shared file system may tell of another node's files late.
+    finished = [path for path in written(folder) if not _lacks_checksums(path)]
     for path in folder.glob("step-*"):
-        if path not in kept:
+        if step_of(path) is not None and path not in finished[-keep:]:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def find(given: Path) -> Path:
-    """Return the newest whole checkpoint of a run's folder, or the one that is named itself."""
-    if (given / LAST_WRITTEN).exists():
-        return given
-    found = whole(given / FOLDER) or whole(given)
+def set_aside(checkpoint: Path) -> None:
+    """Rename a damaged checkpoint, so that it neither counts as one nor is lost."""
+    aside = checkpoint.with_name(f"{DAMAGED_PREFIX}{checkpoint.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    with suppress(OSError):
+        checkpoint.rename(aside)
+
+
+def candidates(given: Path) -> list[Path]:
+    """Return the checkpoints of a run's folder, oldest first, or the one that is named itself."""
+    if is_checkpoint(given):
+        return [given]
+    found = written(given / FOLDER) or written(given)
     if not found:
         raise SpecError(
             f"there is no whole checkpoint in {given}",
             hint="name a run's folder, runs/STUDY/RUN; checkpoint_every makes a run keep some",
         )
-    return found[-1]
+    return found
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Say whether a folder is a checkpoint, or what is left of one."""
+    return _was_written(folder) or (folder / STATE).exists()
+
+
+def find(given: Path) -> Path:
+    """Return the newest checkpoint of ``candidates`` that has every file in its size.
+
+    Contents are not read: that may take minutes.
+    """
+    damaged: dict[Path, str] = {}
+    for path in reversed(candidates(given)):
+        problem = resume_damage(path)
+        if not problem:
+            return path
+        damaged[path] = problem
+    raise none_whole(damaged)
+
+
+def none_whole(damaged: Mapping[Path, str]) -> SpecError:
+    """Return the error for a user who names checkpoints all of which are damaged."""
+    path, problem = next(iter(damaged.items()))
+    return SpecError(
+        f"{path} is damaged: {problem}"
+        + (", and no older one there is whole" if len(damaged) > 1 else ""),
+        hint="name another checkpoint, or leave resume out",
+    )
+
+
+def describe_damage(damaged: Mapping[Path, str], resumed: Path | None) -> list[str]:
+    """Return a sentence for each damaged checkpoint, with the one that was taken instead.
+
+    >>> describe_damage({Path("r/checkpoints/step-020"): "a is missing"}, Path("step-010"))
+    ['checkpoint step-020 is damaged (a is missing): resumed from step-010']
+    """
+    instead = f"resumed from {resumed.name}" if resumed else "the run starts from its beginning"
+    return [f"checkpoint {path.name} is damaged ({problem}): {instead}"
+            for path, problem in damaged.items()]  # fmt: skip
+
+
+def checksum(path: Path) -> dict[str, Any]:
+    """Return the size of a file and the checksum of its content."""
+    digest, size = hashlib.blake2b(digest_size=16), 0
+    with path.open("rb") as file:
+        while part := file.read(READ_BYTES):
+            digest.update(part)
+            size += len(part)
+    return {"bytes": size, "blake2b": digest.hexdigest()}
+
+
+def write_checksums(checkpoint: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write the checksums of the ranks' files, and of those that rank 0 writes."""
+    own = {name: checksum(checkpoint / name) for name in (STATE, LAST_WRITTEN)}
+    write_json(checkpoint / CHECKSUMS, {"files": {**files, **own}})
+
+
+def size_damage(checkpoint: Path) -> str:
+    """Return what is wrong with the names and sizes of a checkpoint's files; nothing if well."""
+    try:
+        if not (checkpoint / CHECKSUMS).exists():
+            return f"{CHECKSUMS} is missing" if _lacks_checksums(checkpoint) else ""
+        expected = _read_checksums(checkpoint)
+        names = {path.name for path in checkpoint.iterdir()}
+        for name, entry in expected.items():
+            if name not in names:
+                return f"{name} is missing"
+            status = (checkpoint / name).stat()
+            if not stat.S_ISREG(status.st_mode):
+                return f"{name} is not a file"
+            if status.st_size != entry["bytes"]:
+                return f"{name} has {status.st_size:,} bytes, not {entry['bytes']:,}"
+        # A network file system keeps removed files that are open under such names.
+        extra = (name for name in names - {*expected, CHECKSUMS} if not name.startswith(".nfs"))
+        if unknown := min(extra, default=""):
+            return f"{unknown} does not belong to it"
+        step = step_of(checkpoint)
+        if step is not None and read_progress(checkpoint).step != step:
+            return f"{STATE} is of step {read_progress(checkpoint).step}"
+    except OSError as unreadable:
+        return _unreadable(unreadable, checkpoint)
+    except (RecordError, *_MALFORMED):
+        return f"{CHECKSUMS} or {STATE} is not what was written"
+    return ""
+
+
+def resume_damage(checkpoint: Path) -> str:
+    """Return why no training can go on from a checkpoint, by names, sizes and progress."""
+    if problem := size_damage(checkpoint):
+        return problem
+    try:
+        read_progress(checkpoint)
+    except RecordError:
+        return f"{STATE} cannot be read"
+    return ""
+
+
+def content_damage(checkpoint: Path, rank: int = 0, ranks: int = 1) -> str:
+    """Return which file has another content than was written; nothing if none has.
+
+    Every file is read to its end; of several ranks each reads its share.
+    """
+    try:
+        if not (checkpoint / CHECKSUMS).exists():
+            return ""
+        for name, entry in sorted(_read_checksums(checkpoint).items())[rank::ranks]:
+            if checksum(checkpoint / name) != entry:
+                return f"{name} has another content than was written"
+    except OSError as unreadable:
+        return _unreadable(unreadable, checkpoint)
+    except _MALFORMED:
+        return f"{CHECKSUMS} is not what was written"
+    return ""
+
+
+def _read_checksums(checkpoint: Path) -> dict[str, dict[str, Any]]:
+    values = json.loads((checkpoint / CHECKSUMS).read_text(encoding="utf-8"))
+    return {name: {"bytes": each["bytes"], "blake2b": each["blake2b"]}
+            for name, each in values["files"].items()}  # fmt: skip
+
+
+def _unreadable(problem: OSError, checkpoint: Path) -> str:
+    name = Path(str(problem.filename or checkpoint)).name
+    return f"{name} cannot be read: {problem.strerror or problem}"
+
+
+def _was_written(checkpoint: Path) -> bool:
+    try:
+        return (checkpoint / LAST_WRITTEN).exists() or (checkpoint / CHECKSUMS).exists()
+    except OSError:  # A folder without permission to look into it: damage, to be told.
+        return True
+
+
+def _lacks_checksums(checkpoint: Path) -> bool:
+    """Say whether a checkpoint promises checksums and has none."""
+    try:
+        if (checkpoint / CHECKSUMS).exists():
+            return False
+        values = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
+        return bool(values.get("checksums") == CHECKSUMS)
+    except (OSError, *_MALFORMED):
+        return False  # Not of scalewise, or of an earlier one.
 
 
 def write_progress(checkpoint: Path, progress: Progress) -> None:
     """Write where the training stands: the first file of a checkpoint."""
-    write_json(checkpoint / STATE, asdict(progress))
+    write_json(checkpoint / STATE, {**asdict(progress), "checksums": CHECKSUMS})
 
 
 def read_progress(checkpoint: Path) -> Progress:
@@ -113,8 +300,9 @@ def read_progress(checkpoint: Path) -> Progress:
     try:
         values = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
         values.pop("schema")
+        values.pop("checksums", None)
         return Progress(**values)
-    except (OSError, ValueError, KeyError, TypeError) as bad:
+    except (OSError, *_MALFORMED) as bad:
         raise RecordError(f"{checkpoint} is damaged: {bad}", hint="name an older one") from bad
 
 

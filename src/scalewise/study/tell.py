@@ -12,7 +12,7 @@ from scalewise.record import replicas
 from scalewise.record.close import last_word
 from scalewise.record.files import finished
 from scalewise.record.log import first_traceback, own_lines
-from scalewise.record.unread import sentence
+from scalewise.record.unread import sentence as unread_sentence
 from scalewise.spec import RunSpec
 from scalewise.study.jobs import alone, job_of
 
@@ -73,9 +73,19 @@ def tell_of_unread(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -> N
         if job is None:
             continue
         ends = [last_word(job.folder, rank, job.attempt) for rank in range(job.world)]
-        if words := sentence([end.find("left_out") for end in ends]):
+        if words := unread_sentence([end.find("left_out") for end in ends]):
             hint = f'`scalewise data check {run.data}` names all; broken = "refuse" ends such a run'
             watcher.said(RecordError(f"{run.title}: {words}", hint=hint))
+
+
+def tell_of_damaged(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -> None:
+    """Tell of damaged checkpoints that runs passed over when they were resumed."""
+    for run in runs:
+        job = job_of(folder / run.id) if run.checkpoint_every or run.resume else None
+        last = last_word(job.folder, 0, job.attempt) if job else None
+        for sentence in (last.find("damaged") if last else None) or ():
+            hint = "check the disk; the run keeps its damaged ones as checkpoints/damaged-*"
+            watcher.said(RecordError(f"{run.title}: {sentence}", hint=hint))
 
 
 def tell_of_others(folder: Path, runs: Sequence[RunSpec], watcher: Watcher) -> None:

@@ -20,6 +20,7 @@ from scalewise.study.tell import (
     Watcher,
     left_out,
     tell_failures,
+    tell_of_damaged,
     tell_of_others,
     tell_of_strangers,
     tell_of_unread,
@@ -121,6 +122,7 @@ def run(
         well = [each for each in todo if each not in failed]
         tell_of_strangers(well, folder, watcher)
         tell_of_unread(well, folder, watcher)
+        tell_of_damaged(well, folder, watcher)
         tell_failures(failed, runs, folder, watcher)
         if payer:
             payer.complain()

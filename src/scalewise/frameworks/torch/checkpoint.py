@@ -6,7 +6,7 @@ holds; what several hold, the first of them writes.
 """
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,14 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
+from torch.futures import Future as TorchFuture
 from torch.optim import Optimizer
 
-from scalewise.errors import SpecError
+from scalewise.errors import RecordError, SpecError
 from scalewise.frameworks.torch.safe_load import CheckpointReader, readable
 from scalewise.frameworks.torch.weights import stages_of
 from scalewise.record import checkpoints
@@ -41,14 +43,43 @@ class Checkpoints:
         self._writing: Future[Any] | None = None
         self._name = ""
 
-    def latest(self) -> Path | None:
-        """Return the newest whole checkpoint; what is left of others is removed."""
-        found: list[Path | None] = [None]
+    def latest(self) -> tuple[Path | None, dict[Path, str]]:
+        """Return the run's newest whole checkpoint, and what is wrong with newer ones.
+
+        Those are set aside; what is left of unfinished ones is removed.
+        """
+        path, damaged = self.newest_whole(checkpoints.written(self._folder))
         if dist.get_rank() == 0:
+            for each in damaged:
+                checkpoints.set_aside(each)
             checkpoints.clear(self._folder, self._keep)
-            found = [next(reversed(checkpoints.whole(self._folder)), None)]
-        dist.broadcast_object_list(found)
-        return found[0]
+        return path, damaged
+
+    def newest_whole(self, candidates: Sequence[Path]) -> tuple[Path | None, dict[Path, str]]:
+        """Return the newest whole one of some checkpoints, and what is wrong with newer ones.
+
+        All ranks agree: those that rank 0 names count, and each rank reads its share of the files.
+        """
+        names = [list(candidates)]
+        dist.broadcast_object_list(names, group=self._group)
+        damaged: dict[Path, str] = {}
+        for path in reversed(names[0]):
+            problem = self._damage(path)
+            if not problem:
+                return path, damaged
+            damaged[path] = problem
+        return None, damaged
+
+    def _damage(self, path: Path) -> str:
+        rank, world = dist.get_rank(), dist.get_world_size()
+        problem = [checkpoints.resume_damage(path) if rank == 0 else ""]
+        dist.broadcast_object_list(problem, group=self._group)
+        if problem[0]:
+            return problem[0]
+        problems = [""] * world
+        mine = checkpoints.content_damage(path, rank, world)
+        dist.all_gather_object(problems, mine, group=self._group)
+        return next(filter(None, problems), "")
 
     def write(self, state: Tensors, progress: Progress) -> str:
         """Begin to write a checkpoint; return what was wrong with the one before."""
@@ -60,7 +91,7 @@ class Checkpoints:
             checkpoints.write_progress(path, progress)
         answer: Any = async_save(
             {name: _copied(each) for name, each in state.items()},
-            storage_writer=FileSystemWriter(path),
+            storage_writer=ChecksumWriter(path),
             planner=DefaultSavePlanner(dedup_save_to_lowest_rank=True),
             process_group=self._group,
         )
@@ -84,6 +115,27 @@ class Checkpoints:
         """Fill tensors with what a checkpoint has of them."""
         with readable(path):
             load(state, storage_reader=CheckpointReader(path), process_group=self._group)
+
+
+class ChecksumWriter(FileSystemWriter):
+    """Writes a distributed checkpoint, and last the checksums of its files.
+
+    Each rank reads back what it wrote, most of it from the system's cache; rank 0 gathers.
+    """
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> TorchFuture[Any]:
+        """Write this rank's tensors; give the checksums of its files along with the results."""
+        results = super().write_data(plan, planner).value()
+        files = Path(self.path).glob(f"{plan.storage_data.prefix}*")
+        done: TorchFuture[Any] = TorchFuture()
+        done.set_result((results, {path.name: checkpoints.checksum(path) for path in files}))
+        return done
+
+    def finish(self, metadata: Metadata, results: list[Any]) -> None:
+        """Write what rank 0 has of all ranks."""
+        super().finish(metadata, [written for written, _ in results])
+        files = {name: each for _, checksums in results for name, each in checksums.items()}
+        checkpoints.write_checksums(Path(self.path), files)
 
 
 def model_state(model: nn.Module) -> Tensors:
@@ -163,6 +215,8 @@ def empty_for(names: Iterable[str], shapes: dict[str, TensorStorageMetadata]) ->
 
 def serial_weights(path: Path) -> Tensors:
     """Return the whole model of a checkpoint, in one process; its average, if it has one."""
+    if problem := checkpoints.size_damage(path) or checkpoints.content_damage(path):
+        raise RecordError(f"{path} is damaged: {problem}", hint=_hint_at_older(path))
     shapes = shapes_in(path)
     wanted = [name for name in shapes if name.startswith(("model.", "average."))]
     with readable(path):
@@ -172,6 +226,13 @@ def serial_weights(path: Path) -> Tensors:
     for kind in ("model.", "average."):
         found |= {k.removeprefix(kind): each for k, each in state.items() if k.startswith(kind)}
     return found
+
+
+def _hint_at_older(path: Path) -> str:
+    older = [other for other in checkpoints.whole(path.parent) if other.name < path.name]
+    if not older:
+        return "there is no older one beside it"
+    return f"--step {checkpoints.step_of(older[-1])} takes an older one"
 
 
 def _learned(model: nn.Module, inner: Any) -> list[tuple[str, Tensor]]:

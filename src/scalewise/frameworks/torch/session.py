@@ -171,6 +171,7 @@ class TorchSession:
         self._held: dict[str, int] | None = None
         self._average = Average(self._model, spec.ema) if spec.ema else None
         self._checkpoints: Checkpoints | None = None
+        self._damaged: list[str] = []
         self._traffic = Traffic(spec)
         self._waits = Waits(spec, device)
         self._arrivals = Arrivals(spec, self._model, device)
@@ -364,10 +365,20 @@ class TorchSession:
         if not (spec.checkpoint_every or spec.resume):
             return 0
         keeper = self._keeper(folder)
-        path = keeper.latest()
+        path, damaged = keeper.latest()
         if path is None and spec.resume:
-            path = checkpoints.find(Path(spec.resume).expanduser())
+            path, others = keeper.newest_whole(
+                checkpoints.candidates(Path(spec.resume).expanduser())
+            )
+            if path is None:
+                raise checkpoints.none_whole(others)
+            damaged |= others
+        self._damaged = checkpoints.describe_damage(damaged, path)
         return self._go_on(keeper, path) if path else 0
+
+    def damaged(self) -> Sequence[str]:
+        """Return a sentence for each damaged checkpoint that was passed over."""
+        return self._damaged
 
     def _keeper(self, folder: Path) -> "Checkpoints":
         from scalewise.frameworks.torch.checkpoint import Checkpoints
