@@ -14,7 +14,7 @@ from builders import a_run
 from scalewise.errors import RecordError
 from scalewise.record.close import close, last_word, rivals
 from scalewise.record.files import read_json
-from scalewise.record.log import first_traceback, own_lines, told_to_end
+from scalewise.record.log import ends_in, first_traceback, own_lines, told_to_end
 from scalewise.record.read import read_rank, read_run
 from scalewise.record.write import RankFile, rank_file, write_json
 from scalewise.spec import RunSpec, Topology
@@ -126,7 +126,9 @@ def test_closing_names_the_rank_that_died_without_a_word(tmp_path):
         RankFile(tmp_path, rank, 1).line({"host": "here", "pid": 100 + rank, "steps": [0, 7]})
     RankFile(tmp_path, 0, 1).line({"failed": "connection lost", "kind": "error", "at": 5.0})
     cause = close(tmp_path, attempt=1, world=2, ended=9.0, killed={101: "SIGKILL"})
-    assert cause == "rank 1 on here (process 101) was killed by SIGKILL after step 7"
+    assert cause == (
+        "rank 1 on here (process 101) was killed by SIGKILL after step 7 (often out of memory)"
+    )
     assert read_json(tmp_path / "failure-1.json")["rank"] == 1
     assert not (tmp_path / "outcome.json").exists()
 
@@ -136,7 +138,119 @@ def test_the_first_of_two_deaths_is_the_cause(tmp_path):
         RankFile(tmp_path, rank, 1).line({"host": "here", "pid": 100 + rank, "steps": [0, 7]})
     killed = {101: "SIGKILL", 100: "SIGABRT"}
     cause = close(tmp_path, attempt=1, world=2, ended=9.0, killed=killed)
-    assert cause == "rank 1 on here (process 101) was killed by SIGKILL after step 7"
+    assert cause.startswith("rank 1 on here (process 101) was killed by SIGKILL after step 7")
+
+
+TORCHRUN = """\
+W1117 17:13:34.231000 4670 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process \
+4675 closing signal SIGTERM
+E1117 17:13:34.233000 4670 torch/distributed/elastic/multiprocessing/api.py:1002] failed \
+(exitcode: -{number}) local_rank: 1 (pid: 4676) of binary: /usr/bin/python
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+======================================================
+train.py FAILED
+------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-01-17_17:13:34
+  host      : localhost
+  rank      : 2 (local_rank: 0)
+  exitcode  : -15 (pid: 4675)  (SIGTERM)
+  error_file: <N/A>
+  traceback : Signal 15 (SIGTERM) received by PID 4675
+------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-17_17:13:34
+  host      : localhost
+  rank      : 3 (local_rank: 1)
+  exitcode  : -{number} (pid: 4676)  ({name})
+  error_file: <N/A>
+  traceback : Signal {number} ({name}) received by PID 4676
+======================================================
+"""
+"""What torchrun's agent of the second node writes when a signal ends its second rank."""
+BEGUN = {"host": "here", "pid": 4675, "rank": 2}
+FAILURES = {
+    "no rank has begun": (),
+    "another rank waits": (BEGUN,),
+    "another rank was told to end": (
+        BEGUN,
+        {"failed": "ended by SIGTERM", "kind": "terminated", "at": 5.0},
+    ),
+    "a program's rank was told to end": ({**BEGUN, "guest": True},),
+    "another rank failed of it": (
+        {**BEGUN, "guest": True},
+        {"failed": "RuntimeError: connection closed", "kind": "error", "at": 5.0},
+    ),
+}
+
+
+@pytest.mark.parametrize("others", FAILURES.values(), ids=FAILURES)
+@pytest.mark.parametrize(
+    ("number", "name", "words"),
+    [
+        (9, "SIGKILL", "SIGKILL before it recorded anything (often out of memory)"),
+        (7, "SIGBUS", "SIGBUS before it recorded anything (often too little shared memory"),
+        (11, "SIGSEGV", "SIGSEGV before it recorded anything (a crash in compiled code"),
+        (35, "<N/A>", "signal 35 before it recorded anything"),
+        (64, "SIGRTMAX", "SIGRTMAX before it recorded anything"),
+    ],
+)
+def test_a_rank_killed_before_its_first_line_is_named(tmp_path, others, number, name, words):
+    for line in others:
+        RankFile(tmp_path, 2, 1).line(line)
+    log = tmp_path / "log.txt"
+    log.write_text(TORCHRUN.format(number=number, name=name))
+    killed, exits = ends_in(log)
+    cause = close(tmp_path, attempt=1, world=4, ended=9.0, killed=killed, exits=exits or {4670: 1})
+    assert cause.startswith(f"rank 3 (process 4676) was killed by {words}")
+    assert read_json(tmp_path / "failure-1.json")["rank"] == 3
+
+
+def test_a_rank_that_torchrun_killed_is_not_the_cause(tmp_path):
+    log = tmp_path / "log.txt"
+    told = TORCHRUN.replace("(exitcode: -{number})", "(exitcode: 1)").partition("\n----")[0]
+    log.write_text(told + "\n  traceback : Signal 9 (SIGKILL) received by PID 4675\n")
+    assert ends_in(log) == ({}, {4676: 1})
+
+
+def test_an_aborted_rank_is_no_cause_where_another_raised(tmp_path):
+    RankFile(tmp_path, 0, 1).line({"failed": "ValueError: no", "kind": "error", "at": 5.0})
+    cause = close(tmp_path, attempt=1, world=2, ended=9.0, killed={101: "SIGABRT"})
+    assert cause.startswith("rank 0 failed at its start: ValueError: no")
+
+
+def test_a_killed_process_is_named_where_its_rank_is_not_known(tmp_path):
+    cause = close(tmp_path, attempt=1, world=2, ended=9.0, killed={101: "SIGABRT"})
+    assert cause.startswith("process 101 was killed by SIGABRT before it recorded anything")
+
+
+def test_ranks_that_were_told_to_end_are_no_cause_where_another_has_not_begun(tmp_path):
+    file = RankFile(tmp_path, 0, 1)
+    file.line({"failed": "ended by SIGTERM", "kind": "terminated", "at": 5.0})
+    (tmp_path / "log.txt").write_text("srun: error: node7: task 1: Killed\n")
+    cause = close(tmp_path, attempt=1, world=2, ended=9.0)
+    assert cause == (
+        "rank 1 left no word, and rank 0 was ended by SIGTERM; "
+        "the log ends: srun: error: node7: task 1: Killed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (137, "code 137: SIGKILL (often out of memory)"),
+        (-11, "code -11: SIGSEGV (a crash in compiled code"),
+        (1, "code 1;"),
+        (255, "code 255;"),
+        (170, "code 170;"),
+    ],
+)
+def test_an_exit_code_that_stands_for_a_signal_is_told(tmp_path, code, words):
+    (tmp_path / "log.txt").write_text("Killed\n")
+    cause = close(tmp_path, attempt=1, world=2, ended=9.0, exits={7: code})
+    assert cause.startswith(f"no rank started: a process ended with {words}")
 
 
 def test_a_rank_that_died_after_a_span_did_not_end_well(tmp_path):

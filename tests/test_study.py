@@ -370,10 +370,26 @@ def test_the_parts_of_repeats_sum_to_their_whole(tmp_path):
     assert point.overhead == pytest.approx(1 - point.complete["train"].value / point.time.value)
 
 
-def test_a_process_killed_from_outside_is_named_with_its_signal(tmp_path):
-    done = run_odd(tmp_path, "os.kill(os.getpid(), 9)")
+@pytest.mark.parametrize(
+    ("number", "name"), [(9, r"SIGKILL \(often out of memory\)"), (35, "signal 35")]
+)
+def test_a_process_killed_from_outside_is_named_with_its_signal(tmp_path, number, name):
+    done = run_odd(tmp_path, f"os.kill(os.getpid(), {number})")
+    assert done.returncode == 3 and "Traceback" not in done.stderr
+    assert re.search(rf"the run's first process \(\d+\) was killed by {name}", done.stderr)
+
+
+def test_a_program_killed_at_its_start_is_named_with_its_rank_and_signal(tmp_path):
+    script = (
+        "import os, time\nos.environ['RANK'] == '1' and os.kill(os.getpid(), 9)\ntime.sleep(60)"
+    )
+    (tmp_path / "train.py").write_text(script)
+    argv = [str(COMMAND), "run", "--on", "2", "--", "train.py"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 3
-    assert re.search(r"the run's first process \(\d+\) was killed by SIGKILL", done.stderr)
+    told = r"rank 1 \(process \d+\) was killed by SIGKILL .*\(often out of memory\)"
+    assert re.search(told, done.stderr), done.stderr
+    assert "does it train with PyTorch" not in done.stderr
 
 
 def test_interrupting_keeps_what_is_finished_and_ends_the_rest(tmp_path):

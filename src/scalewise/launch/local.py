@@ -7,7 +7,6 @@ rank does. Everything goes into the run's ``log.txt``.
 """
 
 import os
-import signal
 import socket
 import subprocess
 import time
@@ -35,7 +34,7 @@ from scalewise.launch import (
 from scalewise.launch.engines import Engines
 from scalewise.launch.program import program
 from scalewise.record.close import LastWord, last_word
-from scalewise.record.log import ends_in
+from scalewise.record.log import ends_in, signal_name, usual_reason
 from scalewise.record.write import rank_file
 from scalewise.spec import RunSpec
 
@@ -174,7 +173,7 @@ class LocalLauncher:
         if None not in codes or any(codes):  # Where one agent failed, the others wait for ever.
             killed, exits = _ends(job, codes)
             if None in codes:
-                return State("stuck", "", killed, exits)
+                return State("stuck", "" if killed else _shot(job, codes), killed, exits)
             if sampler := self._samplers.pop(job.folder, None):
                 processes.finish(sampler)
             if not exits and self._lingers(job):
@@ -368,8 +367,9 @@ def _shot(job: Job, codes: Sequence[int | None]) -> str:
     """Say which of the processes we started was killed from outside, if one was."""
     for process, code in zip(job.name["processes"], codes):
         if code is not None and code < 0:
-            name = signal.Signals(-code).name
-            return f"the run's first process ({process['pid']}) was killed by {name}"
+            name = signal_name(-code)
+            which = "a process of the run" if len(codes) > 1 else "the run's first process"
+            return f"{which} ({process['pid']}) was killed by {name}{usual_reason(name)}"
     return ""
 
 
@@ -415,6 +415,6 @@ def _ends(job: Job, codes: Sequence[int | None]) -> tuple[dict[int, str], dict[i
     killed, exits = ends_in(job.folder / "log.txt", job.name.get("log", 0))
     own = {p["pid"]: code for p, code in zip(job.name["processes"], codes) if code}
     ranks = {last_word(job.folder, rank, job.attempt).find("pid") for rank in range(job.world)}
-    shot = {pid: signal.Signals(-code).name for pid, code in own.items() if code < 0}
+    shot = {pid: signal_name(-code) for pid, code in own.items() if code < 0}
     killed = {**killed, **{pid: name for pid, name in shot.items() if pid in ranks}}
     return killed, exits or own

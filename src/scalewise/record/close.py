@@ -14,10 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scalewise.record.log import all_lines, own_lines
+from scalewise.record.log import (
+    all_lines,
+    own_lines,
+    ranks_by_pid,
+    signal_name,
+    usual_reason,
+)
 from scalewise.record.write import rank_file, write_json
 
 TAIL = 1 << 16
+LAST_STANDARD_SIGNAL = 31
+"""Signals beyond it are real-time ones, which no system sends by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,9 @@ def close(  # noqa: PLR0913 - all that a launcher may know
     ``launched``, where no rank has a word of that.
     """
     words = [last_word(folder, rank, attempt) for rank in range(world)]
-    fault = _rivalry(folder, attempt, words) or _guest_fault(words, world, exits or {})
+    fault = _rivalry(folder, attempt, words) or _guest_fault(
+        words, world, exits or {}, killed or {}
+    )
     lost = {rank for word in words if word.ended for rank in word.last.get("lost", ())}
     if all(word.ended or word.rank in lost for word in words) and not fault:
         ends = [word.last for word in words if word.ended]
@@ -100,7 +110,8 @@ def close(  # noqa: PLR0913 - all that a launcher may know
         )
         return ""
     fault = fault or _told_to_go(words)
-    guilty, cause = _cause(words, why or fault, killed or {}, exits or {})
+    early = None if why or fault else _killed_early(folder, words, killed or {})
+    guilty, cause = early or _cause(words, why or fault, killed or {}, exits or {})
     if not why and not fault and (guilty is None or not guilty.find("failed")) and not killed:
         cause += f"; the log ends: {_last_line(folder)}"
     elif fault and exits and not why and (lines := own_lines(folder)):
@@ -217,11 +228,14 @@ def _rivalry(folder: Path, attempt: int, words: list[LastWord]) -> str:
     return f"{several} processes trained as rank {rank}, each alone: they are not distributed"
 
 
-def _guest_fault(words: list[LastWord], world: int, exits: Mapping[int, int]) -> str:
+def _guest_fault(
+    words: list[LastWord], world: int, exits: Mapping[int, int], killed: Mapping[int, str]
+) -> str:
     """Return what is wrong with a program all of whose ranks ended, if something is."""
     ends = [word.last for word in words if word.ended and word.last.get("guest")]
     silent = [word for word in words if not word.lines]
-    if ends and not exits and len(ends) + len(silent) == len(words) and ends[0]["alone"]:
+    died = exits or killed
+    if ends and not died and len(ends) + len(silent) == len(words) and ends[0]["alone"]:
         return "the program is not distributed: every process trains alone"
     if len(ends) < len(words):
         return ""
@@ -247,6 +261,27 @@ def _told_to_go(words: list[LastWord]) -> str:
     return f"it was told to go, and left after step {words[0].last['left']} with a checkpoint"
 
 
+def _killed_early(
+    folder: Path, words: list[LastWord], killed: Mapping[int, str]
+) -> tuple[LastWord | None, str] | None:
+    """Return the rank that a signal ended before its first line, and a sentence; or nothing.
+
+    Only the first process that was killed counts: losing it may kill those with lines.
+    """
+    pid, name = next(iter(killed.items()), (None, ""))
+    if pid is None or any(word.find("pid") == pid for word in words):
+        return None
+    raised = [word for word in words if word.last.get("kind") not in (None, "terminated")]
+    if raised and name in ("SIGTERM", "SIGABRT"):  # A lost rank often ends the others so.
+        return None
+    silent = [word for word in words if not word.lines]
+    rank = ranks_by_pid(folder).get(pid, silent[0].rank if len(silent) == 1 else None)
+    guilty = next((word for word in silent if word.rank == rank), None)
+    process = f"rank {guilty.rank} (process {pid})" if guilty else f"process {pid}"
+    reason = usual_reason(name)
+    return guilty, f"{process} was killed by {name} before it recorded anything{reason}"
+
+
 def _cause(
     words: list[LastWord], why: str, killed: Mapping[int, str], exits: Mapping[int, int]
 ) -> tuple[LastWord | None, str]:
@@ -264,10 +299,17 @@ def _cause(
         lost = min(silent, key=lambda word: seen.get(word.find("pid"), len(seen)))
         by = killed.get(lost.find("pid"), "")
         code = exits.get(lost.find("pid"))
-        ended = f"ended with code {code}" if code else "died without a word"
+        ended = f"ended with {_code(code)}" if code else "died without a word"
         how = f"was killed by {by}" if by else ended
-        return lost, f"{_name(lost)} {how} {lost.place}"
+        return lost, f"{_name(lost)} {how} {lost.place}{usual_reason(by)}"
     begun = [word for word in begun if "failed" in word.last]
+    told_to_end = ""
+    if any(not word.lines for word in words):
+        # Ranks that were told to end are not the cause where another has not even begun.
+        terminated = [word for word in begun if word.last["kind"] == "terminated"]
+        begun = [word for word in begun if word not in terminated]
+        if terminated:
+            told_to_end = f", and rank {terminated[0].rank} was {terminated[0].last['failed']}"
     begun.sort(key=_order)
     if begun and (still := _stood_still(begun)):
         waited = begun[0].find("stalled")["seconds"]
@@ -281,9 +323,22 @@ def _cause(
     silent = [word for word in words if not word.lines]
     code = next(iter(exits.values()), None)
     if len(silent) < len(words):
-        ended = f"; a process ended with code {code}" if code else ""
-        return silent[0], f"rank {silent[0].rank} left no word{ended}"
-    return None, "no rank started" + (f": a process ended with code {code}" if code else "")
+        ended = f"; a process ended with {_code(code)}" if code else ""
+        return silent[0], f"rank {silent[0].rank} left no word{told_to_end}{ended}"
+    return None, "no rank started" + (f": a process ended with {_code(code)}" if code else "")
+
+
+def _code(code: int) -> str:
+    """Return an exit code in words; a shell adds 128 to the signal that ended its command.
+
+    >>> _code(3), _code(137)
+    ('code 3', 'code 137: SIGKILL (often out of memory)')
+    """
+    number = -code if code < 0 else code - 128
+    if number <= 0 or (code > 0 and number > LAST_STANDARD_SIGNAL):
+        return f"code {code}"
+    name = signal_name(number)
+    return f"code {code}: {name}{usual_reason(name)}"
 
 
 def _order(word: LastWord) -> tuple[bool, int, int, float]:

@@ -71,11 +71,57 @@ def ends_in(log: Path, start: int = 0) -> tuple[dict[int, str], dict[int, int]]:
         text = log.read_bytes()[start:].decode(errors="replace")
     except OSError:
         return {}, {}
-    said = re.findall(r"failed \(exitcode: (-?\d+)\) local_rank: \d+ \(pid: (\d+)\)", text)
-    first = [(signal.Signals(-int(code)).name, pid) for code, pid in said if int(code) < 0]
-    signals = re.findall(r"Signal \d+ \((SIG\w+)\) received by PID (\d+)", text)
-    exits = {int(pid): int(code) for code, pid in said if int(code) > 0}
-    return {int(pid): name for name, pid in first + signals}, exits
+    failed_first = re.findall(r"failed \(exitcode: (-?\d+)\) local_rank: \d+ \(pid: (\d+)\)", text)
+    signals = [(-int(code), int(pid)) for code, pid in failed_first if int(code) < 0]
+    # Then the agent ends its other processes, by SIGTERM and 30 s later by SIGKILL.
+    closed_by_agent = re.findall(r"Sending process (\d+) closing signal", text)
+    for number, pid in re.findall(r"Signal (\d+) \(\S+\) received by PID (\d+)", text):
+        sent = failed_first and int(number) == signal.SIGTERM
+        if pid not in closed_by_agent and not sent:
+            signals.append((int(number), int(pid)))
+    killed = {pid: signal_name(number) for number, pid in signals}
+    return killed, {int(pid): int(code) for code, pid in failed_first if int(code) > 0}
+
+
+def ranks_by_pid(folder: Path) -> dict[int, int]:
+    """Return the ranks of the failed processes in torchrun's summary, by process id."""
+    text = "\n".join(all_lines(folder))
+    listed = re.findall(
+        r"rank +: (\d+) \(local_rank: \d+\)\s+exitcode +: -?\d+ \(pid: (\d+)\)", text
+    )
+    return {int(pid): int(rank) for rank, pid in listed}
+
+
+USUAL_REASONS = {
+    "SIGKILL": "often out of memory",
+    "SIGBUS": "often too little shared memory in /dev/shm, or a full disk",
+    "SIGSEGV": "a crash in compiled code, often libraries whose versions do not fit",
+    "SIGABRT": "compiled code stopped itself; the log may say why",
+    "SIGILL": "often compiled for another processor",
+    "SIGXCPU": "over its limit of processor time",
+}
+"""Why a process usually gets a signal."""
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal; most real-time signals have none.
+
+    >>> signal_name(9), signal_name(35)
+    ('SIGKILL', 'signal 35')
+    """
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def usual_reason(name: str) -> str:
+    """Return why a process usually gets a signal, in brackets; nothing where that is unknown.
+
+    >>> usual_reason("SIGKILL"), usual_reason("SIGUSR1")
+    (' (often out of memory)', '')
+    """
+    return f" ({USUAL_REASONS[name]})" if name in USUAL_REASONS else ""
 
 
 def told_to_end(log: Path, start: int = 0) -> str:

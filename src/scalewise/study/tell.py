@@ -132,7 +132,7 @@ def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
         hint = f"{way_to_many(run)}--on 1 measures it as it is"
     elif "no training step" in cause:
         hint = "tell of its steps with three lines of scalewise.probe, see docs/guides/attach.md"
-    elif run.program and "no rank started" in cause and not words:
+    elif run.program and "no rank started" in cause and "SIG" not in cause and not words:
         hint = (
             "does it train with PyTorch, or by Keras's fit, in a Python that has it? "
             "python -I, -E and -S, or a cleared environment, drop the watcher"
