@@ -97,8 +97,8 @@ def _phases(rank):
 def test_a_script_that_is_not_distributed_is_measured_on_one_device(tmp_path):
     words = [*SCALEWISE, "run", "--on", "1,2", "--", str(HERE / "plain.py")]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0
-    assert "warning: run " in done.stderr and "not distributed" in done.stderr
+    assert done.returncode == 3
+    assert "error: run " in done.stderr and "not distributed" in done.stderr
     assert f"hint: its log is {tmp_path}" in done.stderr and "`scalewise port " in done.stderr
     ((curve, records),) = collect.recorded(tmp_path / "runs" / "plain")
     assert [point.devices for point in curve.points] == [1]

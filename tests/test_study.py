@@ -14,7 +14,7 @@ import pytest
 
 from builders import a_run, a_study
 from scalewise import collect, face, study
-from scalewise.errors import LaunchError, RecordError, SpecError
+from scalewise.errors import LaunchError, RecordError, RunFailed, SpecError
 from scalewise.launch.local import LocalLauncher
 from scalewise.record.files import finished
 from scalewise.record.write import RankFile, write_json
@@ -22,6 +22,7 @@ from scalewise.spec import RunSpec, StudySpec
 from scalewise.study import locks, tell
 
 COMMAND = Path(sys.executable).parent / "scalewise"
+ALONE = "the program is not distributed: every process trains alone"
 
 
 class Told:
@@ -377,6 +378,23 @@ def test_a_process_killed_from_outside_is_named_with_its_signal(tmp_path, number
     done = run_odd(tmp_path, f"os.kill(os.getpid(), {number})")
     assert done.returncode == 3 and "Traceback" not in done.stderr
     assert re.search(rf"the run's first process \(\d+\) was killed by {name}", done.stderr)
+
+
+def test_every_failed_run_fails_the_study_also_where_its_program_is_not_distributed(tmp_path):
+    fields = {"name": "mine", "run": {"program": ["train.py"]}}
+    mine = StudySpec.from_dict({**fields, "vary": {"topology": ["1x1", "1x2", "1x4"]}})
+    one, two, four = mine.runs()
+    write_json(tmp_path / one.id / "outcome.json", {"attempt": 1, "started": 1.0, "ended": 2.0})
+    end = {"ended": 4.0, "guest": True, "world": 1, "taken": 6, "alone": True, "launched": 1.0}
+    for run in (two, four):
+        write_json(tmp_path / run.id / "job.json", {"attempt": 1, "world": 2, "launcher": "local"})
+        RankFile(tmp_path / run.id, 0, 1).line(end)
+    told = Told()
+    with pytest.raises(RunFailed, match="1x4.* failed: the program is not distributed") as failed:
+        tell.tell_failures(dict.fromkeys((two, four), ALONE), tmp_path, told)
+    assert "`scalewise port train.py` shows what is missing" in failed.value.hint
+    (problem,) = told.problems
+    assert "1x2" in problem and ALONE in problem
 
 
 def test_a_program_killed_at_its_start_is_named_with_its_rank_and_signal(tmp_path):

@@ -10,7 +10,6 @@ from scalewise.errors import RecordError, RunFailed, ScalewiseError
 from scalewise.launch.program import engine
 from scalewise.record import replicas
 from scalewise.record.close import last_word
-from scalewise.record.files import finished
 from scalewise.record.log import first_traceback, own_lines
 from scalewise.record.unread import sentence as unread_sentence
 from scalewise.spec import RunSpec
@@ -103,25 +102,13 @@ def tell_of_others(folder: Path, runs: Sequence[RunSpec], watcher: Watcher) -> N
         )
 
 
-def tell_failures(
-    failed: Mapping[RunSpec, str], runs: Sequence[RunSpec], folder: Path, watcher: Watcher
-) -> None:
-    """Tell of every run that failed, and raise the last.
-
-    A program that is not distributed is measured on one device all the same.
-    """
-    measured = any(finished(folder / run.id) for run in runs)
-    fatal: RunFailed | None = None
-    for run, cause in failed.items():
-        problem = _failed(run, cause, folder)
-        if measured and alone(folder / run.id):
-            watcher.said(problem)
-            continue
-        if fatal:
-            watcher.said(fatal)
-        fatal = problem
-    if fatal:
-        raise fatal
+def tell_failures(failed: Mapping[RunSpec, str], folder: Path, watcher: Watcher) -> None:
+    """Tell of every run that failed, and raise the last."""
+    problems = [_failed(run, cause, folder) for run, cause in failed.items()]
+    for problem in problems[:-1]:
+        watcher.said(problem)
+    if problems:
+        raise problems[-1]
 
 
 def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:

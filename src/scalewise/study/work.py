@@ -123,7 +123,7 @@ def run(
         tell_of_strangers(well, folder, watcher)
         tell_of_unread(well, folder, watcher)
         tell_of_damaged(well, folder, watcher)
-        tell_failures(failed, runs, folder, watcher)
+        tell_failures(failed, folder, watcher)
         if payer:
             payer.complain()
 
