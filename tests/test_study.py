@@ -390,7 +390,7 @@ def test_every_failed_run_fails_the_study_also_where_its_program_is_not_distribu
         write_json(tmp_path / run.id / "job.json", {"attempt": 1, "world": 2, "launcher": "local"})
         RankFile(tmp_path / run.id, 0, 1).line(end)
     told = Told()
-    with pytest.raises(RunFailed, match="1x4.* failed: the program is not distributed") as failed:
+    with pytest.raises(RunFailed, match=r"1x4.* failed: the program is not distributed") as failed:
         tell.tell_failures(dict.fromkeys((two, four), ALONE), tmp_path, told)
     assert "`scalewise port train.py` shows what is missing" in failed.value.hint
     (problem,) = told.problems

@@ -33,6 +33,7 @@ from scalewise.probe import Probe
 from scalewise.probe.watch import Watch
 from scalewise.record.close import close, closed, first_launch, newest_attempt
 from scalewise.record.log import ends_in, start_in, told_to_end
+from scalewise.record.spans import EARLIER
 from scalewise.record.write import SCHEMA, RankFile, write_json
 from scalewise.spec import RunSpec
 
@@ -117,7 +118,7 @@ def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt, star
     probe.note(schema=SCHEMA, rank=rank, **facts, **_me())
     began = min(attempt.launched, first_launch(attempt.folder, rank, attempt.first))
     if began < attempt.launched:
-        probe.note(span="earlier", start=began, end=attempt.launched)
+        probe.note(span=EARLIER, start=began, end=attempt.launched)
     patience = float(os.environ.get("SCALEWISE_PATIENCE", "inf"))
     watch = None if clock.simulated else Watch(probe, patience)
     log = Log(probe, attempt.launched) if rank == 0 else None

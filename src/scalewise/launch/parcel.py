@@ -17,7 +17,7 @@ NAME = "worker.zip"
 CONTENT = (
     "__init__.py", "errors.py", "checks.py", "plugins.py", "spec",
     "record/__init__.py", "record/write.py", "record/close.py", "record/log.py",
-    "record/checkpoints.py", "probe", "frameworks",
+    "record/checkpoints.py", "record/spans.py", "probe", "frameworks",
 )  # fmt: skip
 INJECTION = "probe/inject.py"
 LONG_AGO = (1980, 1, 1, 0, 0, 0)

@@ -16,14 +16,13 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
 
+from scalewise.record.spans import PAUSES
 from scalewise.record.write import RankFile
 
 LINE_STEPS = 100
 """Steps in one line of the file at most."""
 WHOLE_STEPS = 1000
 """Steps kept one by one before sampling begins."""
-PAUSES = ("validate", "checkpoint")
-"""Laps that lie between the parts of a step and are not time of the step."""
 
 Row = tuple[int, list[str], list[Any], dict[str, Any]]
 """One step: its samples, its laps' names, its marks, and what else is known of it."""

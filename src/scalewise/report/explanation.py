@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from scalewise.analysis.explain import BOTH, CAUSES, Breakdown, Cost, Explanation, Guard, Receipt
 from scalewise.analysis.explain.utilisation import HostUtilisation
 from scalewise.analysis.figures import counted
+from scalewise.record.spans import in_order_of_life
 from scalewise.report.formats import SCHEMA, plain
 from scalewise.report.table import (
     NONE,
-    SPANS,
     Section,
     Table,
     by_devices,
@@ -56,7 +56,10 @@ def _section(found: Explanation) -> Section:
         by_devices(
             found.points,
             "The complete time in seconds, and how it grew since the baseline",
-            [(name, _part(name)) for name in SPANS],
+            [
+                (name, _part(name))
+                for name in in_order_of_life(name for p in found.points for name in p.grown)
+            ],
         ),
         _costs(last, found.rate.currency if found.rate else None),
         _changes(last),

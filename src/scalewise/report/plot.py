@@ -20,6 +20,8 @@ from matplotlib.ticker import (
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
 from scalewise.checks import nearest
 from scalewise.errors import NotEnoughData, SpecError
+from scalewise.record.spans import COLORS as SPAN_COLORS
+from scalewise.record.spans import in_order_of_life
 from scalewise.record.write import write_bytes
 from scalewise.report.escape import escape_plot
 
@@ -29,11 +31,8 @@ COLORS = (
 """Okabe and Ito's palette, which colour-blind readers can tell apart; brown for its yellow."""
 MARKERS = "osD^vP*X<"
 """One more than colours, so that a colour that comes again has another."""
-SPAN_COLORS = {
-    "launch": "#999999", "rendezvous": "#CC79A7", "data": "#E69F00", "build": "#56B4E9",
-    "compile": "#F0E442", "train": "#0072B2", "validate": "#009E73", "checkpoint": "#D55E00",
-    "trace": "#B3B300", "loaders": "#8DA0CB", "shutdown": "#7A5C3E", "unexplained": "#000000",
-}  # fmt: skip
+OTHER_SPAN = "#DDDDDD"
+"""A part of the complete time that a plugin has named."""
 STYLE: Any = {
     "axes.axisbelow": True, "axes.grid": True, "axes.spines.right": False,
     "axes.spines.top": False, "figure.dpi": 100, "font.size": 10, "grid.alpha": 0.25,
@@ -115,12 +114,12 @@ def time(axes: Axes, curves: Curves) -> None:
         bottom = 0.0
         assert point.time is not None
         parts = point.complete or {"total": point.time}
-        for name, part in parts.items():
-            axes.bar(place, part.value, bottom=bottom, width=0.7,
-                     color=SPAN_COLORS.get(name, COLORS[0]),
+        for name in in_order_of_life(parts):
+            color = SPAN_COLORS.get(name, OTHER_SPAN) if point.complete else COLORS[0]
+            axes.bar(place, parts[name].value, bottom=bottom, width=0.7, color=color,
                      label=escape_plot(name) if name not in labelled else None)  # fmt: skip
             labelled.add(name)
-            bottom += part.value
+            bottom += parts[name].value
     axes.set_xticks(range(len(bars)), [str(point.devices) for _, point in bars])
     axes.grid(visible=False, axis="x")
     axes.set_xlabel("devices")

@@ -10,14 +10,10 @@ from scalewise.analysis.measure import Estimate, Point, ScalingCurve, unlike
 from scalewise.analysis.measure.energy import COVERS, JOULES
 from scalewise.analysis.measure.energy import unit_of as energy_unit
 from scalewise.analysis.measure.operations import unit_of
+from scalewise.record.spans import in_order_of_life
 
 NONE = "–"
 """Stands for what is not known."""
-SPANS = (
-    "launch", "rendezvous", "data", "build", "compile",
-    "train", "validate", "checkpoint", "trace", "loaders", "shutdown", "unexplained",
-)  # fmt: skip
-"""The parts of a job's life, in order."""
 BESIDE = 3
 """Curves that find room beside each other; more of them stand below each other."""
 
@@ -97,7 +93,8 @@ def _section(curve: ScalingCurve) -> Section:
             ("regime", lambda p: p.regime or NONE),
         ]),
         by_devices(curve.points, "Where the complete time went, in seconds", [
-            (name, _part(name)) for name in SPANS
+            (name, _part(name))
+            for name in in_order_of_life(name for p in curve.points for name in p.complete)
         ]),
         by_devices(curve.points, "Operations of the model", _operations(curve.points)),
         by_devices(curve.points, "Energy", _energy(curve.points)),

@@ -22,13 +22,14 @@ from scalewise.analysis.predict.laws import nonnegative
 from scalewise.analysis.predict.life import Life, life, work_at
 from scalewise.analysis.predict.series import Floats
 from scalewise.errors import NotEnoughData
+from scalewise.record.spans import UNEXPLAINED, recurring
 
-START = ("launch", "rendezvous", "data", "build", "compile", "shutdown", "unexplained")
+START = (*recurring("once"), UNEXPLAINED)
 """Spans of a job's life that there are once, however long it trains.
 
-Not those that only a measurement has: a trace, and loaders that were timed alone.
+Not those that only a measurement has: a trace, loaders that were timed alone, earlier attempts.
 """
-AGAIN = ("validate", "checkpoint")
+AGAIN = recurring("every epoch")
 """Spans that come again with every epoch."""
 GROWS = 4
 """Points that a start which grows with devices needs to be told from a fixed one."""

@@ -23,16 +23,13 @@ from scalewise.analysis.measure.acceleration import same_kind
 from scalewise.analysis.measure.window import life, observed, resumed
 from scalewise.catalog.rates import Rate
 from scalewise.record.read import RunRecord
+from scalewise.record.spans import EARLIER, SPANS
 from scalewise.record.spent import Attempt
 
 HOUR = 3600.0
 ROUNDING = 1e-9
 """A share that is nothing but the rounding of sums."""
-SPANS = {
-    "launch": "start-up", "rendezvous": "start-up", "data": "start-up", "build": "start-up",
-    "compile": "start-up", "validate": "validation", "checkpoint": "checkpoints",
-    "trace": "looking", "loaders": "looking", "shutdown": "shutdown",
-}  # fmt: skip
+LOST_TO = {span.name: span.lost_to for span in SPANS if span.lost_to}
 """What the parts of a job's life other than its training are lost to."""
 LOSSES = (
     "start-up", "warm-up", *CAUSES, "validation", "checkpoints", "looking", "shutdown",
@@ -135,12 +132,12 @@ def _of_run(
     """Return one finished run's receipt; ``pace`` is the baseline's: device-seconds per sample."""
     record, devices = run.record, run.record.spec.topology.world
     spent = life(record)
-    before = spent.pop("earlier", 0.0)
+    before = spent.pop(EARLIER, 0.0)
     work, looked = _work(record)
     lost: dict[str, float] = defaultdict(float)
     for name, length in spent.items():
-        if name in SPANS:
-            lost[SPANS[name]] += devices * length
+        if name in LOST_TO:
+            lost[LOST_TO[name]] += devices * length
     lost["looking"] -= looked * pace
     steady = work * run.window.seconds / run.window.samples
     lost["warm-up"] += devices * (spent.get("train", 0.0) - steady)

@@ -25,6 +25,7 @@ from scalewise.analysis.measure.window import (
 )
 from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord
+from scalewise.record.spans import EARLIER
 from scalewise.record.unread import sentence
 from scalewise.spec import StudySpec
 
@@ -233,7 +234,7 @@ def _resumed(repeats: list[RunRecord]) -> list[str]:
     found = []
     for record in repeats:
         if step := resumed(record):
-            whole = any(span.name == "earlier" for span in record.ranks[0].spans)
+            whole = EARLIER in life(record)
             times = "its rate is of the last attempt" if whole else "times are of the last attempt"
             found.append(f"resumed after step {step:,}: {times} alone")
     return found

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord, Span
+from scalewise.record.spans import EARLIER, PAUSES, UNEXPLAINED, by_precedence, in_order_of_life
 
 FEW = 20
 """Steps below which a rate is not to be trusted much."""
@@ -130,8 +131,7 @@ def _steady_of_program(record: RunRecord) -> Window:
 
 
 def _pauses(record: RunRecord) -> list[tuple[float, float]]:
-    names = ("validate", "checkpoint", "trace")
-    return [(s.start, s.end) for rank in record.ranks for s in rank.spans if s.name in names]
+    return [(s.start, s.end) for rank in record.ranks for s in rank.spans if s.name in PAUSES]
 
 
 def _covered(parts: list[tuple[float, float]], begin: float, end: float) -> float:
@@ -202,7 +202,11 @@ def life(record: RunRecord) -> dict[str, float]:
     if observed(record):
         return _life_of_program(record)
     pieces = []
-    for name in dict.fromkeys(span.name for span in record.ranks[0].spans):
+    # A rank that had not begun in the first attempt knows nothing of it, or less.
+    if before := [s for rank in record.ranks for s in rank.spans if s.name == EARLIER]:
+        pieces.append((min(s.start for s in before), max(s.end for s in before), EARLIER))
+    names = dict.fromkeys(span.name for span in record.ranks[0].spans if span.name != EARLIER)
+    for name in names:
         for spans in _common(record, name):
             pieces.append((min(s.start for s in spans), max(s.end for s in spans), name))
     parts: dict[str, float] = {}
@@ -214,38 +218,24 @@ def life(record: RunRecord) -> dict[str, float]:
     # Leaving, from the last rank's last word to the launcher's, is shutdown too.
     if "shutdown" in parts:
         parts["shutdown"] += max(0.0, record.ended - reached)
-    parts["unexplained"] = record.ended - record.started - sum(parts.values())
+    parts[UNEXPLAINED] = record.ended - record.started - sum(parts.values())
     return parts
-
-
-RULING = (
-    "trace", "checkpoint", "validate", "rendezvous", "train", "build", "launch", "loaders",
-    "shutdown",
-)  # fmt: skip
-"""Which part a moment belongs to, where ranks are in several at once."""
 
 
 def _life_of_program(record: RunRecord) -> dict[str, float]:
     parts: dict[str, float] = {}
     taken: list[tuple[float, float]] = []
     covered = 0.0
-    for name in RULING:
+    for name in by_precedence(s.name for rank in record.ranks for s in rank.spans):
         taken += [(s.start, s.end) for rank in record.ranks for s in rank.spans if s.name == name]
         now = _covered(taken, record.started, record.ended)
         parts[name], covered = now - covered, now
     left = max(span.end for rank in record.ranks for span in rank.spans)
     tail = max(0.0, record.ended - left)  # Leaving, after the last rank's last word.
-    order = [name for name in LIFE if parts.get(name)]
-    told = {name: parts[name] for name in order}
+    told = {name: parts[name] for name in in_order_of_life(parts) if parts[name]}
     told["shutdown"] = told.get("shutdown", 0.0) + tail
-    told["unexplained"] = record.ended - record.started - covered - tail
+    told[UNEXPLAINED] = record.ended - record.started - covered - tail
     return told
-
-
-LIFE = (
-    "launch", "rendezvous", "build", "train", "validate", "checkpoint", "trace", "loaders",
-    "shutdown",
-)  # fmt: skip
 
 
 def epoch_seconds(record: RunRecord) -> list[float]:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalewise.frameworks.torch.attach.samples import Counts, Standing
-from scalewise.probe import PAUSES, Row
+from scalewise.probe import Row
 from scalewise.probe.guest import Guest
+from scalewise.record.spans import PAUSES
 
 BEFORE_BACKWARD = ("", "input", "forward", "optimizer", "checkpoint")
 AFTER = {
