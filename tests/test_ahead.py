@@ -1,17 +1,21 @@
 """The ways of ``predict`` on the command line: simulated from one run, by published curves."""
 
+import io
 import json
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
 from builders import a_study
+from scalewise import face
 from scalewise.catalog.search import like
 from scalewise.cli import main
-from scalewise.record.write import write_json
+from scalewise.record.write import rank_file, write_json
 from scalewise.spec import Topology
 from simulated import a_sweep, play_all
+from test_guards import FAULTY, SAID, healthy
 
 DOCS = Path(__file__).parents[1] / "docs"
 LINKS = ("--link-inside", "200GB/s,5us", "--link-between", "25GB/s,20us", "--devices-per-node", "8")
@@ -182,3 +186,73 @@ def test_json_of_published_curves_has_the_documented_fields(scalewise):
     section = reference.partition("### Published curves")[2].partition("\n## ")[0]
     names = {*told, *first, *first["source"]} - {"schema"}
     assert [name for name in sorted(names) if f"`{name}`" not in section] == []
+
+
+NOT_CORRECT = (
+    "same samples", "no exchange", "drift", "global batch", "step counts", "set_epoch",
+)  # fmt: skip
+"""The guards that call a training not correct."""
+ANSWERS = {
+    "advise": ("advise", "--for", "time"),
+    "predict": ("predict", "--at", "8"),
+    "simulate": ("predict", "--at", "8", "--simulate", *LINKS, "--gradients", "100MB"),
+}
+
+
+def a_watched_folder(folder, fault=None):
+    """Play a study of a program, of which facts were noted; on two devices it has a fault."""
+    study = a_study(steps=40, batch=16, topologies=["1x1", "1x2"])
+    write_json(folder / "study.json", {"schema": 1, **study.to_dict()})
+    with redirect_stdout(io.StringIO()):
+        list(play_all(study, folder))
+    for run in study.runs():
+        world = run.topology.world
+        made = FAULTY[fault] if fault and world == 2 else {}
+        for rank in range(world):
+            path = rank_file(folder / run.id, rank)
+            *lines, end = path.read_text().splitlines()
+            facts = healthy(rank) | made.get("facts", {}) | made.get("by_rank", ({}, {}))[rank]
+            lines.append(json.dumps({"attempt": 1, "facts": facts}))
+            if rank and "steps" in made:
+                outline = next(json.loads(line)["outline"] for line in lines if "outline" in line)
+                fewer = {**outline, "steps": 30}
+                lines.append(json.dumps({"attempt": 1, "outline": fewer}))
+            path.write_text("\n".join([*lines, end, ""]))
+    return folder
+
+
+@pytest.mark.parametrize("words", ANSWERS.values(), ids=ANSWERS)
+@pytest.mark.parametrize("fault", NOT_CORRECT)
+def test_an_answer_from_runs_that_are_not_correct_says_so_first(words, fault, scalewise, tmp_path):
+    folder = a_watched_folder(tmp_path / "runs", fault)
+    verb, *options = words
+    code, out, _ = scalewise(verb, folder, *options)
+    first, hint, *_ = out.splitlines()
+    assert code == 0 and first.startswith("not correct: ")
+    assert SAID[fault] in first and first.endswith(" (on 2 devices).")
+    assert hint == "  hint: mend it first; `scalewise explain` says how"
+    _, explained, _ = scalewise("explain", folder)
+    assert first in explained
+    _, told, _ = scalewise(verb, folder, *options, "--json")
+    assert json.loads(told)["not_correct"] == [first.removeprefix("not correct: ")]
+
+
+@pytest.mark.parametrize("words", ANSWERS.values(), ids=ANSWERS)
+def test_an_answer_from_correct_runs_says_nothing_of_it(words, scalewise, tmp_path):
+    folder = a_watched_folder(tmp_path / "runs")
+    verb, *options = words
+    _, explained, _ = scalewise("explain", folder)
+    assert "is it correct? The learning rate" in explained  # A question is no fault.
+    _, out, _ = scalewise(verb, folder, *options)
+    assert out.startswith("a study") and "not correct" not in out
+    _, told, _ = scalewise(verb, folder, *options, "--json")
+    assert json.loads(told)["not_correct"] == []
+
+
+def test_answers_in_python_carry_that_runs_are_not_correct(tmp_path):
+    folder = a_watched_folder(tmp_path / "runs", "drift")
+    (fault,) = face.predict(folder, 8).not_correct
+    assert SAID["drift"] in fault
+    assert face.advise(folder, "time").not_correct == (fault,)
+    assert face.advise(face.measure(folder), "time").not_correct == (fault,)
+    assert face.predict(face.curve([(1, 1.0), (2, 2.0)]), 4).not_correct == ()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from scalewise.analysis.explain import Explanation, Receipt, explain, in_vain, receipts, total
+from scalewise.analysis.explain.guards import not_correct
 from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
 from scalewise.analysis.measure.energy import Sampled
 from scalewise.analysis.simulate import Sweep, read_sweep
@@ -162,14 +163,13 @@ def _sampled(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], Sampled]
         )
     study, records, warnings = _readable(folder)
     seen = sampled(records)
-    return [
-        (
-            replace(curve, warnings=(*warnings, *curve.warnings)),
-            [each for each in records if repr(study.where(each.spec)) == repr(curve.where)],
-            seen,
-        )
-        for curve in scaling_curves(study, records, seen)
-    ]
+    found = []
+    for curve in scaling_curves(study, records, seen):
+        runs = [each for each in records if repr(study.where(each.spec)) == repr(curve.where)]
+        faults = tuple(guard.sentence for guard in not_correct(runs))
+        told = replace(curve, warnings=(*warnings, *curve.warnings), not_correct=faults)
+        found.append((told, runs, seen))
+    return found
 
 
 def explanations(folder: Path, *, price: Rate | float | str | None = None) -> list[Explanation]:

@@ -68,6 +68,7 @@ def from_curve(  # noqa: PLR0913 - each is an option
     from scalewise import collect
     from scalewise.analysis.predict import beyond, predict
     from scalewise.report import prediction
+    from scalewise.report.table import not_correct
 
     curve = collect.curve(source, where=where, scaling=scaling, devices_per_node=devices_per_node)
     found = predict(curve, beyond(curve, at))
@@ -87,7 +88,7 @@ def from_curve(  # noqa: PLR0913 - each is an option
     if as_json:
         typer.echo(prediction.as_json(found, **beside))
     else:
-        echo(told)
+        echo(told, first=not_correct(curve))
     if output:
         typer.echo(output, err=as_json)
 
@@ -122,6 +123,7 @@ def simulated(
     from scalewise.analysis.predict import counts
     from scalewise.analysis.simulate import exchange, link, simulation, size
     from scalewise.report import simulation as shown
+    from scalewise.report.table import not_correct
 
     links = exchange(
         collect.sweeps(network.collectives),
@@ -142,4 +144,4 @@ def simulated(
     if as_json:
         typer.echo(shown.as_json(found))
     else:
-        echo(shown.sections(found))
+        echo(shown.sections(found), first=not_correct(curve))

@@ -219,6 +219,7 @@ def advise(  # noqa: PLR0913 - each is an option
     from scalewise.analysis.advise import advise as choose
     from scalewise.analysis.predict import beyond
     from scalewise.report import advice
+    from scalewise.report.table import not_correct
 
     purpose = Purpose.parse(purposes)
     curve, records = collect.curve_and_records(
@@ -250,7 +251,7 @@ def advise(  # noqa: PLR0913 - each is an option
     if as_json:
         typer.echo(advice.as_json(found))
     else:
-        echo(advice.sections(found))
+        echo(advice.sections(found), first=not_correct(curve))
 
 
 def _pairs(words: list[str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Put answers on the screen, and say what takes long."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,13 +22,19 @@ def show(curves: Any) -> None:
     echo(sections(curves))
 
 
-def echo(sections: Any) -> None:
-    """Print sections: in colour on a terminal, plain and wide elsewhere."""
+def echo(sections: Any, first: Sequence[str] = ()) -> None:
+    """Print sections: in colour on a terminal, plain and wide elsewhere.
+
+    Lines that must not be overlooked come ``first``.
+    """
     from rich.console import Console
+    from rich.text import Text
 
     from scalewise.report import formats
 
     console = Console()
+    for line in first:
+        console.print(Text(line, style="bold red"), soft_wrap=True)
     if console.is_terminal and not console.no_color:
         console.print(formats.on_screen(sections, console.width))
     else:

@@ -142,6 +142,7 @@ def as_json(found: Advice) -> str:
         "runs": plain(found.runs),
         "sentences": list(found.sentences),
         "warnings": list(found.warnings),
+        "not_correct": list(found.curve.not_correct),
     }
     return json.dumps(told, indent=1)
 

@@ -213,9 +213,8 @@ def _seen(label: str, guards: Sequence[Guard]) -> list[str]:
     """Return two lines for each guard: what was seen, and what to do about it."""
     told = []
     for each in guards:
-        where = f" (on {counted(each.devices, 'device')})" if each.devices else ""
         asked = "is it correct?" if each.question else f"{label}:"
-        told += [f"{asked} {each.says.rstrip('.')}{where}.", f"  hint: {each.hint}"]
+        told += [f"{asked} {each.sentence}", f"  hint: {each.hint}"]
     return told
 
 

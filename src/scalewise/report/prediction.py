@@ -121,6 +121,7 @@ def as_json(found: Prediction, **beside: Any) -> str:
         "laws": _fits(found),
         "odd": plain(found.odd),
         "warnings": list(found.warnings),
+        "not_correct": list(found.curve.not_correct),
         **beside,
     }
     return json.dumps(told, indent=1)

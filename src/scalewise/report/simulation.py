@@ -97,6 +97,7 @@ def as_json(found: Simulation) -> str:
         "sentences": list(sentences(found)),
         "notes": list(found.notes),
         "warnings": list(found.curve.warnings),
+        "not_correct": list(found.curve.not_correct),
     }  # fmt: skip
     return json.dumps(told, indent=1)
 

@@ -203,6 +203,12 @@ def _edge(points: Sequence[Point]) -> str:
     return f"up to {counted(max(inside), 'device')} on one node, from {min(beyond)} on several"
 
 
+def not_correct(curve: ScalingCurve) -> list[str]:
+    """Return the lines that come before an answer from runs whose training is not correct."""
+    lines = [f"not correct: {sentence}" for sentence in curve.not_correct]
+    return [*lines, "  hint: mend it first; `scalewise explain` says how"] if lines else []
+
+
 def warnings_of(points: Sequence[Warned]) -> list[str]:
     """Return the warnings of all points, each with its number of devices."""
     return [

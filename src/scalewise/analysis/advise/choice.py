@@ -76,6 +76,11 @@ class Advice:
         return self.prediction.curve
 
     @property
+    def not_correct(self) -> tuple[str, ...]:
+        """Why the training that was measured is not correct, if a guard says so."""
+        return self.curve.not_correct
+
+    @property
     def smaller(self) -> Scale | None:
         """The next choice with fewer devices."""
         below = [scale for scale in self.scales if scale.devices < self.closest.devices]

@@ -42,3 +42,13 @@ def guards(records: Sequence[RunRecord]) -> tuple[Guard, ...] | None:
     seen.append(correct.learning_rate(runs))
     seen += [next(filter(None, map(look, runs)), None) for look in TUNE]
     return tuple(each for each in seen if each)
+
+
+def not_correct(records: Sequence[RunRecord]) -> tuple[Guard, ...]:
+    """Return the guards that call the training of these runs not correct.
+
+    A guard that only asks whether something is meant so is not among them.
+    """
+    return tuple(
+        guard for guard in guards(records) or () if guard.kind == "correct" and not guard.question
+    )

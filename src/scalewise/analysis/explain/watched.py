@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from scalewise.analysis.figures import counted
 from scalewise.analysis.measure.window import steady
 from scalewise.record import shared
 from scalewise.record.read import RunRecord
@@ -29,6 +30,12 @@ class Guard:
     """The smallest number of devices on which it was seen."""
     question: bool = False
     """Whether it may well be meant so."""
+
+    @property
+    def sentence(self) -> str:
+        """What was seen, and on how many devices."""
+        where = f" (on {counted(self.devices)})" if self.devices else ""
+        return f"{self.says.rstrip('.')}{where}."
 
 
 @dataclass(frozen=True)

@@ -151,6 +151,8 @@ class ScalingCurve:
     devices_per_node: int | None = None
     """How many devices fill a node, where that is known."""
     warnings: tuple[str, ...] = ()
+    not_correct: tuple[str, ...] = ()
+    """Why its training is not correct, a sentence of each guard that says so."""
 
     def __post_init__(self) -> None:
         if not self.points:

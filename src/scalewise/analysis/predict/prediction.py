@@ -70,6 +70,11 @@ class Prediction:
         told = [words.unexplained(each, self.curve.unit) for each in self.odd]
         return (*self.curve.warnings, *told)
 
+    @property
+    def not_correct(self) -> tuple[str, ...]:
+        """Why the training that was measured is not correct, if a guard says so."""
+        return self.curve.not_correct
+
     def __str__(self) -> str:
         return "\n".join([self.law, *self.sentences])
 
