@@ -13,6 +13,7 @@ from scalewise import collect, errors
 from scalewise.analysis.measure import Point
 from scalewise.cli import app
 from scalewise.frameworks.fake import Law
+from scalewise.launch.slurm import SlurmLauncher
 from scalewise.report.plot import PLOTS
 from scalewise.spec import RUN_KEYS, STUDY_KEYS, StudySpec
 from scalewise.study.variant import varied
@@ -91,6 +92,40 @@ def test_every_study_that_is_shown_is_accepted(text):
     said = tomllib.loads(text)
     for variant in [None, *said.get("variant", {})]:
         assert StudySpec.from_dict(varied(said, variant)).runs()
+
+
+def slurm_studies():
+    """Return the studies of all pages, files and of ``init`` that go to a cluster."""
+    starter = (ROOT / "src/scalewise/starter.toml").read_text()
+    shown = [
+        *shown_studies(),
+        pytest.param(re.sub(r"^# ?(?=\[|\w+ =)", "", starter, flags=re.M), id="init"),
+    ]
+    found = []
+    for each in shown:
+        said = tomllib.loads(each.values[0])
+        for variant in [None, *said.get("variant", {})]:
+            study = StudySpec.from_dict(varied(said, variant))
+            if study.launcher_name == "slurm":
+                found.append(pytest.param(study, id=f"{each.id} {variant or ''}".strip()))
+    return found
+
+
+def test_the_guide_to_slurm_the_studies_and_init_show_a_cluster():
+    shown = {each.id for each in slurm_studies()}
+    assert {"docs/guides/slurm.md-1", "init", "studies/mnist.toml-1 slurm"} <= shown
+
+
+@pytest.mark.parametrize("study", slurm_studies())
+def test_every_study_for_a_cluster_asks_for_devices_and_a_time(study, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    launcher = SlurmLauncher(study.launcher)
+    for run in study.runs():
+        text = "".join(launcher.plan([run], tmp_path).files.values())
+        assert f"#SBATCH --gres=gpu:{run.topology.devices}\n" in text
+        assert "#SBATCH --time=" in text
+    assert "device-hours" in launcher.asks(study.runs())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
