@@ -163,12 +163,12 @@ def _sampled(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], Sampled]
         )
     study, records, warnings = _readable(folder)
     seen = sampled(records)
-    found = []
+    found: list[tuple[ScalingCurve, list[RunRecord], Sampled]] = []
     for curve in scaling_curves(study, records, seen):
         runs = [each for each in records if repr(study.where(each.spec)) == repr(curve.where)]
         faults = tuple(guard.sentence for guard in not_correct(runs))
-        told = replace(curve, warnings=(*warnings, *curve.warnings), not_correct=faults)
-        found.append((told, runs, seen))
+        warned = (*warnings, *curve.warnings)
+        found.append((replace(curve, warnings=warned, not_correct=faults), runs, seen))
     return found
 
 
