@@ -15,6 +15,7 @@ import pytest
 from builders import a_run, a_study
 from scalewise import collect, face, study
 from scalewise.errors import LaunchError, RecordError, RunFailed, SpecError
+from scalewise.launch import Job
 from scalewise.launch.local import LocalLauncher
 from scalewise.record.files import finished
 from scalewise.record.write import RankFile, write_json
@@ -378,6 +379,23 @@ def test_a_process_killed_from_outside_is_named_with_its_signal(tmp_path, number
     done = run_odd(tmp_path, f"os.kill(os.getpid(), {number})")
     assert done.returncode == 3 and "Traceback" not in done.stderr
     assert re.search(rf"the run's first process \(\d+\) was killed by {name}", done.stderr)
+
+
+def test_one_of_several_ranks_that_was_killed_without_an_agent_is_the_cause(tmp_path):
+    dead = subprocess.Popen(["sh", "-c", "kill -KILL $$"])
+    waits = subprocess.Popen(["sleep", "60"])
+    try:
+        assert dead.wait() == -9
+        RankFile(tmp_path, 0, 1).line({"host": "here", "pid": waits.pid})
+        launcher = LocalLauncher()
+        launcher._children = {waits.pid: waits, dead.pid: dead}
+        started = [{"pid": waits.pid, "created": 0.0}, {"pid": dead.pid, "created": 0.0}]
+        state = launcher.poll(Job(tmp_path, 1, 2, {"processes": started}))
+    finally:
+        waits.kill()
+        waits.wait()
+    told = f"a process of the run ({dead.pid}) was killed by SIGKILL (often out of memory)"
+    assert (state.phase, state.cause) == ("stuck", told)
 
 
 def test_every_failed_run_fails_the_study_also_where_its_program_is_not_distributed(tmp_path):
