@@ -1,6 +1,9 @@
 """Every span that is declared is in every table, plot and answer of the complete time."""
 
 import json
+import os
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +22,7 @@ from scalewise.record.read import RankRecord, RunRecord, Span, Steps
 from scalewise.record.spans import COLORS, SPANS, UNEXPLAINED
 from scalewise.record.write import write_json
 from scalewise.report import explanation, formats, page, plot, table
+from scalewise.spec import StudySpec
 
 NAMES = [span.name for span in SPANS]
 PARTS = [*NAMES, UNEXPLAINED]
@@ -140,3 +144,36 @@ def test_what_is_declared_of_spans_is_whole():
 def test_every_declared_span_is_documented(path):
     text = (Path(__file__).parents[1] / "docs" / path).read_text()
     assert [name for name in NAMES if f"`{name}`" not in text] == []
+
+
+PROGRAM = """
+import time
+from scalewise import probe
+for _ in range(30):
+    time.sleep(0.005)
+    probe.step(samples=8)
+"""
+
+
+def test_every_second_of_a_requeued_program_is_told(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM)
+    values = {"program": [str(script)], "topology": "1x1"}
+    study = StudySpec.from_dict({"name": "requeued", "scaling": None, "run": values})
+    folder = tmp_path / "runs"
+    write_json(folder / "study.json", study.to_dict())
+    (run,) = study.runs()
+    home = folder / run.id
+    write_json(home / "spec.json", run.to_dict())
+    write_json(home / "job.json", {"attempt": 1, "world": 1})
+    first = time.time() - QUEUED
+    for attempt, launched in ((1, first), (2, time.time())):
+        own = {"RUN": str(home), "FIRST": "1", "ATTEMPT": str(attempt), "LAUNCHED": repr(launched)}
+        env = {**os.environ, **{f"SCALEWISE_{name}": value for name, value in own.items()}}
+        subprocess.run([sys.executable, script], env=env, check=True)
+    assert not close(home, attempt=2, world=1, ended=time.time())
+    (curve,) = collect.curves([folder])
+    parts = curve.points[0].complete
+    assert parts["earlier"].value == pytest.approx(QUEUED, rel=0.1)
+    assert sum(part.value for part in parts.values()) == pytest.approx(curve.points[0].time.value)
+    assert parts[UNEXPLAINED].value < 1.0

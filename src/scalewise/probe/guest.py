@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.probe import HostClock, Probe, Row
-from scalewise.record.close import last_word, rivals
+from scalewise.record.close import first_launch, last_word, rivals
+from scalewise.record.spans import EARLIER
 from scalewise.record.write import SCHEMA, RankFile, rank_file
 from scalewise.spec import RunSpec
 
@@ -78,6 +79,8 @@ class Guest:
         """Has everything told that somebody has kept back."""
         self.clock: Any = HostClock()
         self.launched = float(os.environ.get("SCALEWISE_LAUNCHED", time.time()))
+        self._began = self.launched
+        """When the first attempt of the same job was launched."""
         self._where = where
         self._probe: Probe | None = None
         self._file: RankFile | None = None
@@ -210,7 +213,12 @@ class Guest:
             pid=self._pid,
             guest=True,
             arguments=sys.argv,
+            launched=self.launched,
         )
+        first = int(os.environ.get("SCALEWISE_FIRST", self._attempt))
+        self._began = min(self.launched, first_launch(self.folder, rank, first))
+        if self._began < self.launched:  # The job was put back into the queue.
+            self._probe.note(span=EARLIER, start=self._began, end=self.launched)
         for values in self._early:
             self._probe.note(**values)
         return self._probe
@@ -296,7 +304,7 @@ class Guest:
         )
         return probe.note(
             ended=probe.wall(),
-            launched=self.launched,
+            launched=self._began,
             simulated=False,
             memory=memory,
             flush=round(probe.flush_seconds, 6),
