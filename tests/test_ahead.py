@@ -189,7 +189,7 @@ def test_json_of_published_curves_has_the_documented_fields(scalewise):
 
 
 NOT_CORRECT = (
-    "same samples", "no exchange", "drift", "global batch", "step counts", "set_epoch",
+    "same samples", "no exchange", "drift", "step counts", "set_epoch",
 )  # fmt: skip
 """The guards that call a training not correct."""
 ANSWERS = {

@@ -256,7 +256,6 @@ DAMAGES = {
     "flipped": (lambda path: flip(path / "__0_0.distcp"), "__0_0.distcp has another content"),
     "flipped metadata": (lambda path: flip(path / ".metadata", 0), ".metadata has another content"),
     "swapped": (swap, "__0_0.distcp has another content"),
-    "extra": (lambda path: (path / "__2_0.distcp").touch(), "__2_0.distcp does not belong to it"),
     "folder": (lambda path: replace_by_folder(path / "__0_0.distcp"), "is not a file"),
     "unreadable": (lambda path: replace_by_loop(path / "__0_0.distcp"), "__0_0.distcp cannot be"),
     "no metadata": (lambda path: (path / ".metadata").unlink(), ".metadata is missing"),
@@ -305,10 +304,19 @@ def test_no_damaged_checkpoint_is_exported(damage, tmp_path):
     assert caught.value.hint == "--step 5 takes an older one"
 
 
-def test_what_a_network_file_system_leaves_is_no_damage(tmp_path):
+@pytest.mark.parametrize("name", [".nfs00000001", "NOTES.md", ".DS_Store", "__2_0.distcp"])
+def test_a_file_that_is_not_part_of_a_checkpoint_is_no_damage(name, tmp_path):
     path = fake_checkpoint(tmp_path)
-    (path / ".nfs00000001").touch()
-    assert not checkpoints.size_damage(path)
+    (path / name).touch()
+    assert not checkpoints.size_damage(path) and not checkpoints.content_damage(path)
+
+
+def test_the_checkpoint_that_a_run_resumes_from_is_never_removed(tmp_path):
+    old, new = fake_checkpoint(tmp_path, 5), fake_checkpoint(tmp_path, 10)
+    checkpoints.clear(old.parent, 1, needed=old)
+    assert old.exists() and new.exists()
+    checkpoints.clear(old.parent, 1)
+    assert not old.exists() and new.exists()
 
 
 def test_a_checkpoint_that_is_named_must_be_whole_and_one_of_a_run_may_be_older(tmp_path):

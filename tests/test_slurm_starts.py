@@ -32,7 +32,7 @@ main()
 """A run whose check lasts until the jobs that an earlier call submitted have ended."""
 SLOW_SBATCH = """#!/bin/bash
 touch asked
-sleep 4
+until [ -e go ]; do sleep 0.1; done
 exec "{sbatch}" "$@"
 """
 TWO = 'topology = ["1x1", "1x2"]'
@@ -76,8 +76,11 @@ def test_a_lab_killed_while_sbatch_submits_leaves_one_job(user):
     lab.communicate(timeout=30)
     assert not jobs(user)
     assert "submission is not confirmed" in user.scalewise("status", "runs/cluster").stdout
-    done = user.scalewise("run", "study.toml")
-    assert done.returncode == 0, done.stderr
+    following = user.started("run", "study.toml")
+    time.sleep(3)
+    (user.folder / "go").touch()
+    _, said = following.communicate(timeout=60)
+    assert following.returncode == 0, said
     assert len(jobs(user)) == 1
     assert attempts(user, study.runs()[0]) == [1]
 

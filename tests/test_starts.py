@@ -150,24 +150,57 @@ def test_of_many_calls_at_once_without_locks_one_starts_each_run(tmp_path):
         ({"machine": processes.machine(), "pid": 2**22 + 1, "created": 0.0}, 0, False),
         ({"machine": "elsewhere", "host": "login2", "pid": 1, "created": 0.0}, 0, True),
         ({"machine": "elsewhere", "host": "login2", "pid": 1, "created": 0.0}, 3600, False),
-        (None, 0, True),
-        (None, 3600, False),
+        ("not of scalewise", 0, False),
     ],
 )
 def test_a_start_is_left_to_whoever_is_at_it(owner, age, refused, tmp_path):
     question = a_study(topologies=["1x1"])
     home = tmp_path / question.runs()[0].id
     home.mkdir()
-    path = home / locks.START_FILE
-    path.write_text(json.dumps(owner) if owner else "")
-    os.utime(path, (time.time() - age, time.time() - age))
+    path = home / locks.START_LINK
+    path.symlink_to(json.dumps(owner))
+    os.utime(path, (time.time() - age, time.time() - age), follow_symlinks=False)
     if refused:
         with pytest.raises(LaunchError, match="is starting the run") as problem:
             study.run(question, tmp_path, Told())
-        assert problem.value.hint and path.exists() and not (home / "job.json").exists()
+        assert problem.value.hint and path.is_symlink() and not (home / "job.json").exists()
     else:
         study.run(question, tmp_path, Told())
-        assert finished(home) and not path.exists()
+        assert finished(home) and not os.path.lexists(path)
+
+
+def test_of_many_that_find_a_lock_left_behind_one_takes_it(tmp_path):
+    """Each process takes the lock for a moment; no two have it at once."""
+    dead = {"machine": processes.machine(), "pid": 2**22 + 1, "created": 0.0}
+    take = (
+        "import sys, time; from pathlib import Path; from scalewise.study import locks\n"
+        "for number in range(40):\n"
+        "    home = Path(sys.argv[1], str(number))\n"
+        "    try:\n"
+        "        with locks.start_locks([home]):\n"
+        "            (home / 'taken').mkdir(); time.sleep(0.002); (home / 'taken').rmdir()\n"
+        "    except locks.StartLocked: pass\n"
+    )
+    for number in range(40):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / locks.START_LINK).symlink_to(json.dumps(dead))
+    argv = [sys.executable, "-c", take, str(tmp_path)]
+    takers = [subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    said = [taker.communicate(timeout=60)[1] for taker in takers]
+    assert not any(said), said  # mkdir would fail for the second of two.
+
+
+def test_a_process_that_is_hidden_from_us_lives_while_its_id_is_in_use(monkeypatch):
+    def hidden(pid):
+        raise psutil.NoSuchProcess(pid)
+
+    def forbidden(pid, number):
+        raise PermissionError
+
+    monkeypatch.setattr(psutil, "Process", hidden)
+    assert not processes.alive(2**22 + 1, 0.0)
+    monkeypatch.setattr(os, "kill", forbidden)  # It is there, and not ours.
+    assert processes.alive(1, 0.0)
 
 
 def killed_lab(tmp_path: Path, text: str, body: str = "pass", *, starts: int) -> Path:
@@ -211,6 +244,18 @@ def test_a_run_whose_lab_was_killed_as_it_started_can_be_cancelled(tmp_path):
     assert (status.phase, status.cause) == ("failed", "ended by the user")
 
 
+def test_a_joined_run_goes_on_when_the_first_of_its_processes_has_ended(tmp_path):
+    text = SLEEPING.replace("exec sleep 600", "exec sleep $((2 + 4 * {{node_rank}}))")
+    folder = killed_lab(tmp_path, text.format(topology="2x1"), starts=2)
+    began = time.monotonic()
+    done = subprocess.run(
+        [COMMAND, "run", "study.toml"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert time.monotonic() - began > 3 and "not all of its processes" not in done.stderr
+    assert len((tmp_path / "starts").read_text().split()) == 2
+    assert not living(folder)
+
+
 def test_what_a_killed_lab_started_in_part_is_ended_and_started_anew(tmp_path):
     folder = killed_lab(tmp_path, SLEEPING.format(topology="2x1"), starts=1)
     (half,) = living(folder)
@@ -250,7 +295,7 @@ def run_elsewhere(tmp_path):
     question = a_study(topologies=["1x1"])
     home = tmp_path / question.runs()[0].id
     write_json(tmp_path / "study.json", question.to_dict())
-    job = {"launcher": "local", "host": "login2", "machine": "another", "user": os.getuid()}
+    job = {"launcher": "local", "host": "login2", "machine": "another", "uid": os.getuid()}
     known = {"starter": {"pid": 1, "created": 0.0}, "commands": 1, "log": 0}
     # The process id means nothing here, though a process of ours has it.
     job |= known | {"processes": [processes.identity(os.getpid())]}
@@ -277,6 +322,17 @@ def test_a_run_on_another_machine_is_followed_and_not_started_again(run_elsewher
     told = Ending()
     study.run(question, tmp_path, told)
     assert told.causes == [""] and attempts(home) == [1] and finished(home)
+
+
+def test_a_run_of_another_user_is_followed_by_what_it_writes(run_elsewhere, tmp_path, monkeypatch):
+    _, home = run_elsewhere
+    job = json.loads((home / "job.json").read_text())
+    job |= {"machine": processes.machine(), "uid": 1234, "host": "vm"}
+    job["processes"] = [{"pid": 2**22 + 1, "created": 0.0}]  # As if it was hidden from us.
+    (home / "job.json").write_text(json.dumps(job))
+    monkeypatch.setattr(os, "getuid", lambda: 1235)
+    (status,) = study.status(tmp_path)
+    assert (status.phase, status.cause) == ("running", "on vm")
 
 
 def test_a_run_of_another_machine_that_fell_silent_is_run_again(run_elsewhere, tmp_path):

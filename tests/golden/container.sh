@@ -35,7 +35,8 @@ export PYTHONPATH=/shared/runs/vit/worker.zip${PYTHONPATH:+:$PYTHONPATH}
 export SCALEWISE_FIRST=1 SCALEWISE_ATTEMPT=$((1 + ${SLURM_RESTART_COUNT:-0} * 3))
 SCALEWISE_LAUNCHED=$(date +%s.%N)
 export SCALEWISE_LAUNCHED
-# A job that was submitted twice does not train a finished run again.
+# A job that was submitted twice does not train a finished run again; --again writes a
+# script with a higher number.
 finished=$(sed -n 's/.*"attempt": \([0-9]*\).*/\1/p' "$SCALEWISE_RUN/outcome.json" 2>/dev/null)
 if [ "${finished:-0}" -ge "$SCALEWISE_FIRST" ]; then
     echo "this run is finished already"

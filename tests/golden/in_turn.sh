@@ -29,8 +29,6 @@ trap 'warned=yes; kill -USR1 "$run" 2>/dev/null' USR1 TERM
 
 for place in "${!homes[@]}"; do
     home=${homes[place]} began=$(date +%s.%N)
-    # It may have finished before this job was put back into the queue.
-    [ "$home/outcome.json" -nt "$home/job.json" ] && continue
     bash "$home/plan/job.sh" >>"$home/log.txt" 2>&1 &
     run=$!
     wait "$run"

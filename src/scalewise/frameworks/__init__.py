@@ -5,7 +5,7 @@ one loop that drives them. Importing this package imports no engine.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -148,8 +148,11 @@ class Session(Protocol):
         """Wait until the last checkpoint is whole; return what was wrong with it, if anything."""
         return ""
 
-    def restore(self, folder: Path) -> int:
-        """Go on from the newest whole checkpoint in a folder; return how many steps are done."""
+    def restore(self, folder: Path, tick: Callable[[], None]) -> int:
+        """Go on from the newest whole checkpoint in a folder; return how many steps are done.
+
+        ``tick`` is called now and then: reading a large one may take minutes.
+        """
         return 0
 
     def damaged(self) -> Sequence[str]:

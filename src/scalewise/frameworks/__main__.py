@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -260,8 +261,9 @@ VERBS: dict[str, Callable[[str], int]] = {
 
 def main() -> None:
     """Do what the arguments say."""
-    # Last on the path: a study may name a module of the user's, which must not hide any other.
-    sys.path.append(os.getcwd())
+    with suppress(OSError):  # Somebody may have removed the folder.
+        # Last on the path: a study may name a module of the user's, which must not hide any other.
+        sys.path.append(os.getcwd())
     match sys.argv[1:]:
         case [verb, argument] if verb in VERBS:
             sys.exit(VERBS[verb](argument))

@@ -34,7 +34,10 @@ def train(spec: RunSpec, session: Session, probe: Probe, folder: Path, log: "Log
     outline, home = session.outline, folder / FOLDER
     probe.note(outline=asdict(outline))
     total = outline.steps * (outline.epochs or 1)
-    done = session.restore(home)
+    done = 0
+    if spec.checkpoint_every or spec.resume:
+        with probe.span("restore"):
+            done = session.restore(home, probe.tick)
     probe.steps_planned = total - done
     if done:
         probe.note(resumed=done)

@@ -26,14 +26,14 @@ class RestrictedUnpickler(pickle.Unpickler):
             return self._allowed[module, name]
         except KeyError:
             raise pickle.UnpicklingError(
-                f"{printable(f'{module}.{name}')} is not allowed in it"
+                f"{one_line(f'{module}.{name}')} is not allowed in it"
             ) from None
 
 
-def printable(name: str) -> str:
+def one_line(name: str) -> str:
     r"""Return a name out of a file as one short line.
 
-    >>> printable("posix.system"), printable("a\nb")
+    >>> one_line("posix.system"), one_line("a\nb")
     ('posix.system', 'a?b')
     """
     line = "".join(letter if letter.isprintable() else "?" for letter in name)
@@ -54,7 +54,7 @@ def describe_failure(problem: BaseException) -> str:
     if any(word in text.lower() for word in ("weights_only", "weights only", "weightsunpickler")):
         foreign = re.search(r"GLOBAL (\S+)", text)
         if foreign:
-            return f"{printable(foreign[1])} is not allowed in it"
+            return f"{one_line(foreign[1])} is not allowed in it"
         return "it holds something other than tensors"
     if "allow_pickle" in text:
         return "it is not a plain array"

@@ -88,6 +88,8 @@ class State:
     """Exit codes of processes that did not end with 0, by process id."""
     note: str = ""
     """What else there is to say of it: why it has not started, for example."""
+    job: Job | None = None
+    """The job with what was found out about it, where its ``job.json`` does not say that yet."""
 
 
 def write_job(job: Job) -> Job:
@@ -97,7 +99,7 @@ def write_job(job: Job) -> Job:
 
 
 @contextmanager
-def announced(jobs: Sequence[Job], *, withdraw_on: type[BaseException]) -> Iterator[None]:
+def job_files_written(jobs: Sequence[Job], *, undo_on: type[BaseException]) -> Iterator[None]:
     """Write jobs down before they start; restore what was there if they certainly did not."""
     paths = [job.folder / "job.json" for job in jobs]
     before = [path.read_bytes() if path.exists() else None for path in paths]
@@ -105,7 +107,7 @@ def announced(jobs: Sequence[Job], *, withdraw_on: type[BaseException]) -> Itera
         write_job(job)
     try:
         yield
-    except withdraw_on:
+    except undo_on:
         for path, content in zip(paths, before):
             if content is None:
                 path.unlink(missing_ok=True)

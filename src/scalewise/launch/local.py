@@ -6,6 +6,7 @@ framework wants it. A single rank needs no agent, which would take as long to st
 rank does. Everything goes into the run's ``log.txt``.
 """
 
+import math
 import os
 import socket
 import subprocess
@@ -24,7 +25,7 @@ from scalewise.launch import (
     Job,
     Plan,
     State,
-    announced,
+    job_files_written,
     lay_out,
     next_attempt,
     parcel,
@@ -42,6 +43,8 @@ PATIENCE = 300.0
 """Seconds without any progress after which a run counts as hung."""
 CROWD = 64
 """Processes of a run that any machine may be asked for."""
+LOOK_SECONDS = 5.0
+"""Seconds between two looks at what the ranks of a run have written."""
 LEAVING = 10.0
 """Seconds that processes of a run may outlive the first ones."""
 
@@ -61,6 +64,8 @@ class LocalLauncher:
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._looked = time.monotonic()
         self._samplers: dict[Path, subprocess.Popen[bytes]] = {}
+        self._unseen: dict[Path, tuple[float, State]] = {}
+        """When we last looked at a run whose processes we cannot see, and where it was."""
         self._over: dict[Path, float] = {}
         """When the last process that we started ourselves was seen to have ended."""
 
@@ -128,7 +133,7 @@ class LocalLauncher:
             "launcher": "local",
             "host": os.uname().nodename,
             "machine": processes.machine(),
-            "user": os.getuid(),
+            "uid": os.getuid(),
             "starter": processes.identity(os.getpid()),
             "commands": len(commands),
             "processes": [],
@@ -137,7 +142,7 @@ class LocalLauncher:
         job = Job(home, attempt, run.ranks, name)
         # If we are killed before the process ids are written, the processes are found all the
         # same: their environment holds the run's folder.
-        with announced([job], withdraw_on=BaseException):
+        with job_files_written([job], undo_on=BaseException):
             try:
                 started = [self._start(command, now, log) for command in commands]
                 if run.program or run.started_by != "direct":
@@ -162,13 +167,8 @@ class LocalLauncher:
         """Say where the job is; change nothing."""
         if not _visible(job):
             return self._poll_unseen(job)
-        if not job.name["processes"]:  # The process that started it was killed at that moment.
-            if processes.alive(**job.name["starter"]):
-                return State("running", note="its processes are being started")
-            outermost = processes.outermost(processes.TAG, str(job.folder))
-            if outermost and len(outermost) < job.name["commands"]:
-                return State("stuck", "not all of its processes were started")
-            job = replace(job, name={**job.name, "processes": outermost})
+        if not job.name["processes"]:
+            return self._find_processes(job)
         codes = [self._code(each) for each in job.name["processes"]]
         if None not in codes or any(codes):  # Where one agent failed, the others wait for ever.
             killed, exits = _ends(job, codes)
@@ -179,14 +179,32 @@ class LocalLauncher:
             if not exits and self._lingers(job):
                 return State("running")
             return State("ended", "" if killed else _shot(job, codes), killed, exits)
-        if time.monotonic() - self._looked > min(5.0, self._patience):
+        if time.monotonic() - self._looked > min(LOOK_SECONDS, self._patience):
             self._looked = time.monotonic()
             if silence(job) > self._patience:
                 return State("stuck", _hung(job))
         return State("running")
 
+    def _find_processes(self, job: Job) -> State:
+        """Say where a job is whose starter was killed before it wrote the process ids down."""
+        if processes.alive(**job.name["starter"]):
+            return State("running", note="its processes are being started")
+        outermost = processes.outermost(processes.TAG, str(job.folder))
+        if not outermost:
+            return State("ended")
+        if len(outermost) < job.name["commands"]:
+            return State("stuck", "not all of its processes were started")
+        return State("running", job=replace(job, name={**job.name, "processes": outermost}))
+
     def _poll_unseen(self, job: Job) -> State:
         """Say where a job is whose processes we cannot see, by what its ranks have written last."""
+        looked, state = self._unseen.get(job.folder, (-math.inf, State("running")))
+        if time.monotonic() - looked > min(LOOK_SECONDS, self._patience):
+            state = self._state_by_files(job)
+            self._unseen[job.folder] = time.monotonic(), state
+        return state
+
+    def _state_by_files(self, job: Job) -> State:
         ranks = [last_word(job.folder, rank, job.attempt) for rank in range(job.world)]
         if all(rank.ended for rank in ranks):
             return State("ended")
@@ -231,8 +249,8 @@ def _visible(job: Job) -> bool:
     """Say whether the job's processes can be seen from here, and by us."""
     if "machine" not in job.name:  # An earlier version wrote it.
         return job.name.get("host") in (None, os.uname().nodename)
-    # Unless their ids are known, they are found by their environment, which only their user sees.
-    ours = bool(job.name["processes"]) or os.getuid() in (job.name["user"], 0)
+    # A machine may hide the processes of other users, or at least their environment.
+    ours = os.getuid() in (job.name["uid"], 0)
     return ours and bool(job.name["machine"] == processes.machine())
 
 

@@ -101,12 +101,12 @@ def identity(pid: int) -> dict[str, Any]:
 
 def tagged(folder: Path) -> list[psutil.Process]:
     """Return every living process of the run in ``folder``."""
-    return _having(TAG, str(folder))
+    return _processes_with(TAG, str(folder))
 
 
 def outermost(variable: str, value: str) -> list[dict[str, Any]]:
     """Return the processes started with this variable whose parents do not have it."""
-    living = _having(variable, value)
+    living = _processes_with(variable, value)
     pids = {process.pid for process in living}
     outer = []
     for process in living:
@@ -118,7 +118,7 @@ def outermost(variable: str, value: str) -> list[dict[str, Any]]:
     return outer
 
 
-def _having(variable: str, value: str) -> list[psutil.Process]:
+def _processes_with(variable: str, value: str) -> list[psutil.Process]:
     """Return every living process whose environment has this variable with this value."""
     matches = []
     for process in psutil.process_iter():
@@ -173,12 +173,21 @@ def _signal(send: Any) -> None:
 
 
 def alive(pid: int, created: float) -> bool:
-    """Say whether the process that had this id at that time still lives."""
+    """Say whether the process that had this id at that time still lives.
+
+    Where a machine hides other users' processes, one with this id is taken for it.
+    """
     try:
         process = psutil.Process(pid)
         same = abs(process.create_time() - created) < 1.0
         return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
+        try:
+            os.kill(pid, 0)  # Sends nothing.
+        except PermissionError:
+            return True
+        except (OSError, OverflowError):
+            return False
         return False
 
 

@@ -88,7 +88,8 @@ class Probe:
     ) -> None:
         self.clock: Clock = clock or HostClock()
         self.span_now = ""
-        self.spans_begun = 0
+        self.ticks = 0
+        """Grows while work goes on between steps: the watch then sees no stall."""
         self.steps_done = 0
         self.steps_planned: int | None = None
         self.flush_seconds = 0.0
@@ -129,12 +130,16 @@ class Probe:
     def span(self, name: str, **facts: Any) -> Iterator[dict[str, Any]]:
         """Time one part of the job's life; what is put into the yielded dict is kept."""
         self.span_now = name
-        self.spans_begun += 1
+        self.tick()
         facts |= {"span": name, "start": self.wall()}
         yield facts
         facts["end"] = self.wall()
         self.note(**facts)
         self.span_now = ""
+
+    def tick(self) -> None:
+        """Say that work goes on."""
+        self.ticks += 1
 
     def last_words(self, failed: str, kind: str) -> None:
         """Leave the rank's own account of its failure; never fail on top of it."""

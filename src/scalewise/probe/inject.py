@@ -66,7 +66,11 @@ class _SafePath(MetaPathFinder):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
         if name == "runpy":
             sys.meta_path.remove(self)
-            if sys.path[0] in ("", os.getcwd()):
+            try:
+                here = os.getcwd()
+            except OSError:  # Somebody has removed the folder.
+                here = ""
+            if sys.path[0] in ("", here):
                 del sys.path[0]
 
 

@@ -58,7 +58,7 @@ class Watch:
                 self._leave(f"torchrun's agent (process {self._agent}) is gone", kind="orphaned")
             try:
                 self._probe.flush(time.thread_time)
-                now = self._probe.steps_done, self._probe.spans_begun
+                now = self._probe.steps_done, self._probe.ticks
                 if now != reached:
                     reached, since, patience = now, time.monotonic(), STALL
                 elif time.monotonic() - since >= patience:

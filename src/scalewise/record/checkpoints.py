@@ -14,10 +14,11 @@ none: it is read unchecked.
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,8 +32,8 @@ FOLDER = "checkpoints"
 LEAVE = "leave"
 """The file in a run's folder that asks its ranks to write one and go."""
 STATE = "checkpoint.json"
-LAST_WRITTEN = ".metadata"
-"""The last file that PyTorch writes."""
+METADATA = ".metadata"
+"""PyTorch's own index of the tensors, and the last file that it writes."""
 CHECKSUMS = "checksums.json"
 DAMAGED_PREFIX = "damaged-"
 READ_BYTES = 1 << 20
@@ -117,12 +118,15 @@ def whole(folder: Path) -> list[Path]:
     return [path for path in written(folder) if not size_damage(path)]
 
 
-def clear(folder: Path, keep: int) -> None:
-    """Remove all but the newest checkpoints, and what is left of those that were not finished."""
+def clear(folder: Path, keep: int, needed: Path | None = None) -> None:
+    """Remove all but the newest checkpoints, and what is left of those that were not finished.
+
+    The one that is ``needed`` stays in any case.
+    """
     # Not by sizes: a shared file system may tell of another node's files late.
     finished = [path for path in written(folder) if not _lacks_checksums(path)]
     for path in folder.glob("step-*"):
-        if step_of(path) is not None and path not in finished[-keep:]:
+        if step_of(path) is not None and path not in (*finished[-keep:], needed):
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -187,19 +191,20 @@ def describe_damage(damaged: Mapping[Path, str], resumed: Path | None) -> list[s
             for path, problem in damaged.items()]  # fmt: skip
 
 
-def checksum(path: Path) -> dict[str, Any]:
-    """Return the size of a file and the checksum of its content."""
+def checksum(path: Path, tick: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """Return the size of a file and the checksum of its content; ``tick`` says that it goes on."""
     digest, size = hashlib.blake2b(digest_size=16), 0
     with path.open("rb") as file:
         while part := file.read(READ_BYTES):
             digest.update(part)
             size += len(part)
+            tick()
     return {"bytes": size, "blake2b": digest.hexdigest()}
 
 
 def write_checksums(checkpoint: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
     """Write the checksums of the ranks' files, and of those that rank 0 writes."""
-    own = {name: checksum(checkpoint / name) for name in (STATE, LAST_WRITTEN)}
+    own = {name: checksum(checkpoint / name) for name in (STATE, METADATA)}
     write_json(checkpoint / CHECKSUMS, {"files": {**files, **own}})
 
 
@@ -209,22 +214,17 @@ def size_damage(checkpoint: Path) -> str:
         if not (checkpoint / CHECKSUMS).exists():
             return f"{CHECKSUMS} is missing" if _lacks_checksums(checkpoint) else ""
         expected = _read_checksums(checkpoint)
-        names = {path.name for path in checkpoint.iterdir()}
         for name, entry in expected.items():
-            if name not in names:
+            if not os.path.lexists(checkpoint / name):
                 return f"{name} is missing"
             status = (checkpoint / name).stat()
             if not stat.S_ISREG(status.st_mode):
                 return f"{name} is not a file"
             if status.st_size != entry["bytes"]:
                 return f"{name} has {status.st_size:,} bytes, not {entry['bytes']:,}"
-        # A network file system keeps removed files that are open under such names.
-        extra = (name for name in names - {*expected, CHECKSUMS} if not name.startswith(".nfs"))
-        if unknown := min(extra, default=""):
-            return f"{unknown} does not belong to it"
-        step = step_of(checkpoint)
-        if step is not None and read_progress(checkpoint).step != step:
-            return f"{STATE} is of step {read_progress(checkpoint).step}"
+        written_at, step = read_progress(checkpoint).step, step_of(checkpoint)
+        if step is not None and written_at != step:
+            return f"{STATE} is of step {written_at}"
     except OSError as unreadable:
         return _unreadable(unreadable, checkpoint)
     except (RecordError, *_MALFORMED):
@@ -243,16 +243,19 @@ def resume_damage(checkpoint: Path) -> str:
     return ""
 
 
-def content_damage(checkpoint: Path, rank: int = 0, ranks: int = 1) -> str:
+def content_damage(
+    checkpoint: Path, rank: int = 0, ranks: int = 1, tick: Callable[[], None] = lambda: None
+) -> str:
     """Return which file has another content than was written; nothing if none has.
 
-    Every file is read to its end; of several ranks each reads its share.
+    Every file is read to its end; of several ranks each reads its share, and calls ``tick``
+    now and then.
     """
     try:
         if not (checkpoint / CHECKSUMS).exists():
             return ""
         for name, entry in sorted(_read_checksums(checkpoint).items())[rank::ranks]:
-            if checksum(checkpoint / name) != entry:
+            if checksum(checkpoint / name, tick) != entry:
                 return f"{name} has another content than was written"
     except OSError as unreadable:
         return _unreadable(unreadable, checkpoint)
@@ -274,7 +277,7 @@ def _unreadable(problem: OSError, checkpoint: Path) -> str:
 
 def _was_written(checkpoint: Path) -> bool:
     try:
-        return (checkpoint / LAST_WRITTEN).exists() or (checkpoint / CHECKSUMS).exists()
+        return (checkpoint / METADATA).exists() or (checkpoint / CHECKSUMS).exists()
     except OSError:  # A folder without permission to look into it: damage, to be told.
         return True
 

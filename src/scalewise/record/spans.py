@@ -1,4 +1,4 @@
-"""The spans of a job's life, each declared once: what every table, plot and law takes from here.
+"""Every span of a job, declared once; tables, plots and laws read this table.
 
 Standard library only, and Python 3.10: the worker writes spans, the lab reads them.
 """
@@ -40,6 +40,7 @@ SPANS = (
     SpanKind("data", "#E69F00", "once", lost_to="start-up", precedence=5),
     SpanKind("build", "#56B4E9", "once", lost_to="start-up", precedence=7),
     SpanKind("compile", "#F0E442", "once", lost_to="start-up", precedence=6),
+    SpanKind("restore", "#44AA99", "once", lost_to="start-up", precedence=12),
     SpanKind(TRAIN, "#0072B2", "every step", precedence=4),
     SpanKind(
         "validate", "#009E73", "every epoch", "validation", precedence=2, pauses_training=True

@@ -2,16 +2,16 @@
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from scalewise.errors import LaunchError, OutOfReach, RecordError
-from scalewise.launch import Job, Launcher, State
+from scalewise.launch import Job, Launcher, State, write_job
 from scalewise.record.close import closed
 from scalewise.record.files import failure, finished
 from scalewise.spec import RunSpec
-from scalewise.study.jobs import ENDED, close_job, job_of, left_open, newest, share_done
+from scalewise.study.jobs import ENDED, close_job, left_open, newest, share_done
 from scalewise.study.locks import StartLocked, start_locks
 from scalewise.study.tell import Watcher
 
@@ -111,6 +111,7 @@ def carry_out(
             for each in list(under_way):
                 state = launcher.poll(each.job)
                 if state.phase == "running":
+                    under_way[under_way.index(each)] = _completed(each, state)
                     watcher.moved(each.run, share_done(each.job))
                     continue
                 cause = _end(launcher, each, state)
@@ -144,12 +145,14 @@ def _take_up_or_start(
             missing = []
             for run in runs:
                 job = left_open(folder / run.id)
-                phase = launcher.poll(job).phase if job else "ended"
-                if job and phase == "running":
-                    known = job_of(folder / run.id) or job  # Asking may have found out its number.
+                state = launcher.poll(job) if job else State("ended")
+                if job and state.phase == "running":
                     began = time.monotonic()
-                    under_way.append(_UnderWay(run, known, taken_up=True, began=began))
-                elif _ended_well(launcher, job, phase) if job else _is_done(run, folder, repeat):
+                    known = _UnderWay(run, job, taken_up=True, began=began)
+                    under_way.append(_completed(known, state))
+                    if state.note:
+                        watcher.noted(f"{run.title} is under way: {state.note}")
+                elif _ended_well(launcher, job, state) if job else _is_done(run, folder, repeat):
                     watcher.ended(run, "", 0.0)
                 else:
                     missing.append(run)
@@ -167,9 +170,14 @@ def _is_done(run: RunSpec, folder: Path, repeat: Collection[RunSpec]) -> bool:
     return run not in repeat and finished(folder / run.id)
 
 
-def _ended_well(launcher: Launcher, job: Job, phase: str) -> bool:
+def _completed(one: _UnderWay, state: State) -> _UnderWay:
+    """Return a run with what asking about it has found out, and write that down."""
+    return replace(one, job=write_job(state.job)) if state.job else one
+
+
+def _ended_well(launcher: Launcher, job: Job, state: State) -> bool:
     """Close a job whose end an earlier call has not seen; say whether it ended well."""
-    if phase == "stuck":
+    if state.phase == "stuck":
         launcher.cancel(job)
         return False
     job = newest(job)

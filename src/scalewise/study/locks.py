@@ -1,8 +1,8 @@
 """Locks that keep two calls of scalewise from starting the same run.
 
 A lock on the study's folder (``flock``) lasts as long as a call is at work. It does not reach
-other machines on every file system, so the start of each run is also guarded by a file of its
-own, which only one process can create.
+other machines on every file system, so the start of each run is also guarded by a symbolic link
+in its folder, which only one process can create and whose target names that process.
 """
 
 import fcntl
@@ -12,16 +12,16 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from uuid import uuid4
 
 from scalewise.errors import LaunchError
 from scalewise.launch import processes
 from scalewise.record.write import cannot_write
 
-START_FILE = ".starting"
-"""The file in a run's folder that exists while the run is being started."""
+START_LINK = ".starting"
+"""The link in a run's folder that exists while the run is being started."""
 STALE_SECONDS = 600.0
-"""Age at which the start file of a process that we cannot see counts as left behind."""
+"""Age at which the link of a process on another machine counts as left behind."""
 
 
 class StartLocked(LaunchError):
@@ -53,69 +53,96 @@ def study_lock(folder: Path) -> Iterator[None]:
 def start_locks(homes: Sequence[Path]) -> Iterator[None]:
     """Keep others from starting the runs in these folders meanwhile; refuse if another does.
 
-    Creating the file also makes a network file system show the folder as it is now.
+    Creating the link also makes a network file system show the folder as it is now.
     """
-    with ExitStack() as held:
+    with ExitStack() as locks:
         for home in homes:
-            held.enter_context(_start_lock(home))
+            locks.enter_context(_start_lock(home))
         yield
 
 
 @contextmanager
 def _start_lock(home: Path) -> Iterator[None]:
-    path = home / START_FILE
+    path, owner = home / START_LINK, _owner()
     try:
         home.mkdir(parents=True, exist_ok=True)
-        if not _create(path):
-            owner = _owner(path)
-            if not _left_behind(path, owner):
-                raise StartLocked(
-                    f"another scalewise on {owner.get('host', 'another machine')} is starting "
-                    f"the run in {home}",
-                    hint="wait for it, then run again to follow the run",
-                )
-            path.unlink(missing_ok=True)
-            if not _create(path):
-                raise StartLocked(f"another scalewise is starting the run in {home}")
+        if not _create(path, owner) and not (_remove_stale(path) and _create(path, owner)):
+            raise StartLocked(
+                f"another scalewise{_host_of(path)} is starting the run in {home}",
+                hint="wait for it, then run again to follow the run",
+            )
     except OSError as why:
         raise cannot_write(path, why) from why
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)
+        if _read(path) == owner:
+            path.unlink(missing_ok=True)
 
 
-def _create(path: Path) -> bool:
-    """Create the file for this process; say whether it was not there."""
-    owner = {
-        "host": os.uname().nodename,
-        "machine": processes.machine(),
-        **processes.identity(os.getpid()),
-    }
+def _owner() -> str:
+    """Return what tells this process from all others."""
+    values = {"host": os.uname().nodename, "machine": processes.machine(), "token": uuid4().hex}
+    return json.dumps({**values, **processes.identity(os.getpid())})
+
+
+def _create(path: Path, owner: str) -> bool:
+    """Create the link; say whether it was not there.
+
+    Of several processes that create a link one succeeds, on every file system, NFS included,
+    and it is never there without its content. Nothing follows it.
+    """
     try:
-        # O_EXCL: on every file system, NFS included, one of several processes succeeds.
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        path.symlink_to(owner)
     except FileExistsError:
         return False
-    with os.fdopen(file, "w") as lock:
-        json.dump(owner, lock)
     return True
 
 
-def _owner(path: Path) -> dict[str, Any]:
-    """Return who created the file; nothing while that is being written."""
+def _read(path: Path) -> str:
+    """Return the owner that a link names; nothing where there is none."""
     try:
-        owner = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return owner if isinstance(owner, dict) else {}
+        return os.readlink(path)
+    except OSError:
+        return ""
 
 
-def _left_behind(path: Path, owner: dict[str, Any]) -> bool:
-    """Say whether the process that created the file is gone."""
-    if owner.get("machine") == processes.machine():
-        return not processes.alive(owner["pid"], owner["created"])
+def _remove_stale(path: Path) -> bool:
+    """Remove a link that was left behind; say whether it is gone."""
+    owner = _read(path)
+    if not owner:
+        return not os.path.lexists(path)
+    if not _is_stale(path, owner):
+        return False
+    aside = path.with_name(f"{path.name}.{uuid4().hex}")
     try:
-        return time.time() - path.stat().st_mtime > STALE_SECONDS
+        path.rename(aside)
+    except FileNotFoundError:
+        return True  # Another process was faster.
+    moved = _read(aside)
+    aside.unlink()
+    if moved != owner:  # Another process had replaced it in between: give that one its lock back.
+        _create(path, moved)
+        return False
+    return True
+
+
+def _is_stale(path: Path, owner: str) -> bool:
+    """Say whether the process that created a link is gone, or must be."""
+    try:
+        values = json.loads(owner)
+        if values["machine"] == processes.machine():
+            return not processes.alive(values["pid"], values["created"])
+        return time.time() - path.lstat().st_mtime > STALE_SECONDS
     except FileNotFoundError:
         return True
+    except (ValueError, KeyError, TypeError):
+        return True  # Not of scalewise.
+
+
+def _host_of(path: Path) -> str:
+    """Return where the owner of a lock is, in words."""
+    try:
+        return f" on {json.loads(_read(path))['host']}"
+    except (ValueError, KeyError, TypeError):
+        return ""

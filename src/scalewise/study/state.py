@@ -57,7 +57,8 @@ def _status(launcher: Launcher, run: RunSpec, home: Path) -> Status:
     except LaunchError as silent:
         return Status(run, "running", f"when last heard of: {silent}")
     if job and state and state.phase == "running":
-        number = f" (job {job.name['job']})" if job.name.get("job") else ""
+        known = (state.job or job).name.get("job")
+        number = f" (job {known})" if known else ""
         return Status(run, "running", f"{state.note or f'{share_done(job):.0%}'}{number}")
     if finished(home):
         return Status(run, "finished")

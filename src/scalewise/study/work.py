@@ -90,9 +90,9 @@ def run(
         )
     folder = folder.absolute()
     runs = study.runs()
-    early = _unfinished(runs, folder, again=again)
-    absent = check(early, study.engines)
-    launcher.asks([run for run in early if run not in absent])  # Refuses what is too much.
+    unfinished = _unfinished(runs, folder, again=again)
+    absent = check(unfinished, study.engines)
+    launcher.asks([run for run in unfinished if run not in absent])  # Refuses what is too much.
     if payer and not paying:
         payer.check(detach=detach)
     with study_lock(folder):
@@ -105,7 +105,7 @@ def run(
         for sentence in left_out(absent):
             watcher.noted(sentence)
         tell_of_others(folder, runs, watcher)
-        repeat = [run for run in todo if again and not left_open(folder / run.id)]
+        repeat = {run for run in todo if again and not left_open(folder / run.id)}
         for run in repeat:
             shutil.rmtree(folder / run.id / FOLDER, ignore_errors=True)
         failed: dict[RunSpec, str] = {}

@@ -34,14 +34,11 @@ TUNE: tuple[Looks, ...] = (
 
 def guards(records: Sequence[RunRecord]) -> tuple[Guard, ...] | None:
     """Return what the guards see in the runs of a curve; nothing where no facts were noted."""
-    found = [Watched.of(record) for record in records]
-    runs = sorted((run for run in found if run), key=lambda run: run.devices)
+    runs = _watched(records)
     if not runs:
         return None
-    seen = [next(filter(None, map(look, runs)), None) for look in CORRECT]
-    seen.append(correct.learning_rate(runs))
-    seen += [next(filter(None, map(look, runs)), None) for look in TUNE]
-    return tuple(each for each in seen if each)
+    rate = correct.learning_rate(runs)
+    return (*_seen_by(CORRECT, runs), *([rate] if rate else []), *_seen_by(TUNE, runs))
 
 
 def not_correct(records: Sequence[RunRecord]) -> tuple[Guard, ...]:
@@ -49,6 +46,16 @@ def not_correct(records: Sequence[RunRecord]) -> tuple[Guard, ...]:
 
     A guard that only asks whether something is meant so is not among them.
     """
-    return tuple(
-        guard for guard in guards(records) or () if guard.kind == "correct" and not guard.question
-    )
+    return tuple(guard for guard in _seen_by(CORRECT, _watched(records)) if not guard.question)
+
+
+def _watched(records: Sequence[RunRecord]) -> list[Watched]:
+    """Return the runs of which facts were noted, fewest devices first."""
+    runs = [Watched.of(record) for record in records]
+    return sorted((run for run in runs if run), key=lambda run: run.devices)
+
+
+def _seen_by(looks: Sequence[Looks], runs: Sequence[Watched]) -> list[Guard]:
+    """Return what each of the guards sees in the first run that it sees anything in."""
+    seen = (next(filter(None, map(look, runs)), None) for look in looks)
+    return [guard for guard in seen if guard]

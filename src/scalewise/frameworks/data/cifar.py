@@ -16,7 +16,7 @@ import numpy as np
 from scalewise.checks import MAY
 from scalewise.errors import Broken, SpecError
 from scalewise.frameworks.data import Labels, Pixels, shown
-from scalewise.frameworks.pickles import RestrictedUnpickler, describe_failure, printable
+from scalewise.frameworks.pickles import RestrictedUnpickler, describe_failure, one_line
 
 EDGE = 32
 
@@ -191,7 +191,7 @@ class _ArrayType:
     def __init__(self, code: str | bytes, *_: Any) -> None:
         text = code.decode("latin1") if isinstance(code, bytes) else str(code)
         if not re.fullmatch(r"[<>|=]?[biuf][1248]", text):
-            raise pickle.UnpicklingError(f"an array of {printable(text)!r} is not allowed in it")
+            raise pickle.UnpicklingError(f"an array of {one_line(text)!r} is not allowed in it")
         self.numpy = np.dtype(text)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:

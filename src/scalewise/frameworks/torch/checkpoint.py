@@ -6,7 +6,7 @@ holds; what several hold, the first of them writes.
 """
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from torch.futures import Future as TorchFuture
 from torch.optim import Optimizer
 
 from scalewise.errors import RecordError, SpecError
-from scalewise.frameworks.torch.safe_load import CheckpointReader, readable
+from scalewise.frameworks.torch.safe_load import CheckpointReader, first_failure, readable
 from scalewise.frameworks.torch.weights import stages_of
 from scalewise.record import checkpoints
 from scalewise.record.checkpoints import Progress
@@ -43,19 +43,21 @@ class Checkpoints:
         self._writing: Future[Any] | None = None
         self._name = ""
 
-    def latest(self) -> tuple[Path | None, dict[Path, str]]:
+    def latest(self, tick: Callable[[], None]) -> tuple[Path | None, dict[Path, str]]:
         """Return the run's newest whole checkpoint, and what is wrong with newer ones.
 
         Those are set aside; what is left of unfinished ones is removed.
         """
-        path, damaged = self.newest_whole(checkpoints.written(self._folder))
+        path, damaged = self.newest_whole(checkpoints.written(self._folder), tick)
         if dist.get_rank() == 0:
             for each in damaged:
                 checkpoints.set_aside(each)
-            checkpoints.clear(self._folder, self._keep)
+            checkpoints.clear(self._folder, self._keep, needed=path)
         return path, damaged
 
-    def newest_whole(self, candidates: Sequence[Path]) -> tuple[Path | None, dict[Path, str]]:
+    def newest_whole(
+        self, candidates: Sequence[Path], tick: Callable[[], None]
+    ) -> tuple[Path | None, dict[Path, str]]:
         """Return the newest whole one of some checkpoints, and what is wrong with newer ones.
 
         All ranks agree: those that rank 0 names count, and each rank reads its share of the files.
@@ -64,20 +66,20 @@ class Checkpoints:
         dist.broadcast_object_list(names, group=self._group)
         damaged: dict[Path, str] = {}
         for path in reversed(names[0]):
-            problem = self._damage(path)
+            problem = self._damage(path, tick)
             if not problem:
                 return path, damaged
             damaged[path] = problem
         return None, damaged
 
-    def _damage(self, path: Path) -> str:
+    def _damage(self, path: Path, tick: Callable[[], None]) -> str:
         rank, world = dist.get_rank(), dist.get_world_size()
         problem = [checkpoints.resume_damage(path) if rank == 0 else ""]
         dist.broadcast_object_list(problem, group=self._group)
         if problem[0]:
             return problem[0]
         problems = [""] * world
-        mine = checkpoints.content_damage(path, rank, world)
+        mine = checkpoints.content_damage(path, rank, world, tick)
         dist.all_gather_object(problems, mine, group=self._group)
         return next(filter(None, problems), "")
 
@@ -265,6 +267,5 @@ def _copied(tensor: Tensor) -> Tensor:
 
 
 def _first_line(problem: BaseException) -> str:
-    inside = list(getattr(problem, "failures", {}).values())
-    told = inside[0][0] if inside and isinstance(inside[0], tuple) else problem
-    return (str(told).strip().splitlines() or [type(told).__name__])[0]
+    failure = first_failure(problem)
+    return (str(failure).strip().splitlines() or [type(failure).__name__])[0]

@@ -25,8 +25,8 @@ from torch.distributed.checkpoint.planner import (
 from torch.futures import Future
 
 from scalewise.errors import RecordError, ScalewiseError
-from scalewise.frameworks.pickles import RestrictedUnpickler, describe_failure, printable
-from scalewise.record.checkpoints import LAST_WRITTEN
+from scalewise.frameworks.pickles import RestrictedUnpickler, describe_failure, one_line
+from scalewise.record.checkpoints import METADATA
 
 ZIP_MAGIC = b"PK\x03\x04"
 HINT = "nothing in it was run; take another checkpoint, or write it again"
@@ -69,9 +69,17 @@ def readable(path: Path) -> Iterator[None]:
         _refuse(path, bad)
 
 
-def _refuse(path: Path, problem: BaseException) -> NoReturn:
+def first_failure(problem: BaseException) -> BaseException:
+    """Return what failed on the first rank, of a CheckpointException; else the problem itself."""
     failures = list(getattr(problem, "failures", {}).values())
-    first = failures[0][0] if failures and isinstance(failures[0], tuple) else problem
+    if failures and isinstance(failures[0], tuple):
+        first: BaseException = failures[0][0]
+        return first
+    return problem
+
+
+def _refuse(path: Path, problem: BaseException) -> NoReturn:
+    first = first_failure(problem)
     if isinstance(first, ScalewiseError):
         raise RecordError(str(first), hint=first.hint) from problem
     raise RecordError(f"{path} cannot be read: {describe_failure(first)}", hint=HINT) from problem
@@ -107,7 +115,7 @@ class CheckpointReader(FileSystemReader):
 
     def read_metadata(self, *_args: Any, **_options: Any) -> dcp.Metadata:
         """Return what ``.metadata`` says of the tensors."""
-        path = Path(self.path) / LAST_WRITTEN
+        path = Path(self.path) / METADATA
         with readable(path):
             content = io.BytesIO(path.read_bytes())
             metadata = RestrictedUnpickler(content, METADATA_CLASSES).load()
@@ -164,7 +172,7 @@ def _check(metadata: Any) -> None:
         _expect(stored.offset, int)
         _expect(stored.length, int)
         if PurePosixPath(stored.relative_path).name != stored.relative_path:
-            raise ValueError(f"{printable(stored.relative_path)} is not a file of the checkpoint")
+            raise ValueError(f"{one_line(stored.relative_path)} is not a file of the checkpoint")
 
 
 def _expect(value: Any, kind: type) -> None:

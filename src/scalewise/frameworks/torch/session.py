@@ -359,16 +359,14 @@ class TorchSession:
         """Wait until the last checkpoint is whole; return what was wrong with it, if anything."""
         return self._checkpoints.wait() if self._checkpoints else ""
 
-    def restore(self, folder: Path) -> int:
-        """Go on from the newest checkpoint in a folder; return how many steps are done."""
+    def restore(self, folder: Path, tick: Callable[[], None]) -> int:
+        """Go on from the newest whole checkpoint in a folder; return how many steps are done."""
         spec = self._spec
-        if not (spec.checkpoint_every or spec.resume):
-            return 0
         keeper = self._keeper(folder)
-        path, damaged = keeper.latest()
+        path, damaged = keeper.latest(tick)
         if path is None and spec.resume:
             path, others = keeper.newest_whole(
-                checkpoints.candidates(Path(spec.resume).expanduser())
+                checkpoints.candidates(Path(spec.resume).expanduser()), tick
             )
             if path is None:
                 raise checkpoints.none_whole(others)

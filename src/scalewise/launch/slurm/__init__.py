@@ -22,7 +22,7 @@ from scalewise.launch import (
     Job,
     Plan,
     State,
-    announced,
+    job_files_written,
     lay_out,
     next_attempt,
     parcel,
@@ -43,9 +43,9 @@ SILENCE = 600.0
 """Seconds that a controller may be away, once it has answered; jobs go on meanwhile."""
 FORGOTTEN = 10.0
 """Seconds after which a job that Slurm does not know counts as ended."""
-VISIBLE = 90.0
+OUTCOME_SECONDS = 90.0
 """Seconds after which this machine shows what a compute node wrote; NFS caches for up to 60."""
-SUBMITTING = 300.0
+SUBMIT_SECONDS = 300.0
 """Seconds for which a submission from a machine that we cannot see may be under way."""
 
 
@@ -68,8 +68,8 @@ class SlurmLauncher:
         self._looked = self._answered = -math.inf
         self._unknown: dict[str, float] = {}
         """When a job was first not known to Slurm."""
-        self._completed: dict[str, float] = {}
-        """When a job was first seen to have ended well, before its outcome was seen."""
+        self._searched: dict[str, float] = {}
+        """When a job was last searched for by its token."""
 
     def asks(self, runs: Sequence[RunSpec]) -> str:
         """Say how many device-hours these runs may take; refuse more than is allowed."""
@@ -180,7 +180,7 @@ class SlurmLauncher:
                 own["place"] = place
             jobs.append(Job(home, next_attempt(home), run.ranks, own))
         # Whatever happens from here on, a job that Slurm has taken can be found again.
-        with announced(jobs, withdraw_on=queue.Refused):
+        with job_files_written(jobs, undo_on=queue.Refused):
             try:
                 started = self._start(plan.folder / next(iter(plan.files)), name["token"])
             except KeyboardInterrupt:
@@ -208,13 +208,7 @@ class SlurmLauncher:
     def poll(self, job: Job) -> State:
         """Say where the job is; change nothing."""
         if job.name["job"] is None:  # The process that submitted it was killed at that moment.
-            under_way = _submission_under_way(job)  # Asked first: what it submits, Slurm then has.
-            found = self._found(job)
-            if found is None and under_way:
-                return State("running", note="its submission is not confirmed yet")
-            if found is None:
-                return State("ended", "it was not submitted")
-            job = write_job(_numbered(job, found))
+            return self._poll_unconfirmed(job)
         entry = self._entry(job)
         if entry is None:
             return self._poll_unknown(job)
@@ -226,11 +220,28 @@ class SlurmLauncher:
             waits = "shared" in job.name and _size(log) == job.name["log"]
             note = f"waits for its turn in job {job.name['job']}" if waits else ""
             return State("running", note=note)
-        if entry.state == "COMPLETED" and self._outcome_is_late(job):
+        if entry.state == "COMPLETED" and not _closed(job) and entry.ended_within(OUTCOME_SECONDS):
             return State("running", note="it has ended, and its outcome is not visible here yet")
         start = start_in(log, newest_attempt(job.folder, job.attempt)) or job.name["log"]
         killed, exits = ends_in(log, start)
         return State("ended", _why(job, entry) or told_to_end(log, start), killed, exits)
+
+    def _poll_unconfirmed(self, job: Job) -> State:
+        """Say where a job is whose number nobody has written down."""
+        unconfirmed = State("running", note="its submission is not confirmed yet")
+        looked = self._searched.get(job.name["token"], -math.inf)
+        if time.monotonic() - looked < EVERY:
+            return unconfirmed
+        self._searched[job.name["token"]] = time.monotonic()
+        # Look for sbatch before asking Slurm: a job that is submitted in between is then found.
+        submitting = _submission_under_way(job)
+        found = self._found(job)
+        if found is not None:
+            job = _numbered(job, found)
+            return replace(self.poll(job), job=job)
+        if submitting or (_of_another_user(job) and not _closed(job)):  # Slurm may hide it.
+            return unconfirmed
+        return State("ended", "it was not submitted")
 
     def _found(self, job: Job) -> dict[str, Any] | None:
         """Return how to ask for a job that is known by its token alone, if it was started."""
@@ -248,13 +259,6 @@ class SlurmLauncher:
         since = self._unknown.setdefault(job.name["job"], time.monotonic())
         gone = time.monotonic() - since > FORGOTTEN
         return State("ended" if gone else "running")
-
-    def _outcome_is_late(self, job: Job) -> bool:
-        """Say whether to wait for what a job wrote: a shared file system shows it late."""
-        if _closed(job):
-            return False
-        since = self._completed.setdefault(job.name["job"], time.monotonic())
-        return time.monotonic() - since < VISIBLE
 
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
         """End the job; one that others share goes on for them, when its run is over."""
@@ -307,9 +311,9 @@ def _refuse_ssh(runs: Sequence[RunSpec]) -> None:
 
 def _submission_under_way(job: Job) -> bool:
     """Say whether sbatch may still be submitting the job, though its caller is gone."""
-    if job.name.get("machine") == processes.machine():
+    if job.name.get("machine") == processes.machine() and not _of_another_user(job):
         return processes.has_argument(queue.comment(job.name["token"]))
-    return time.time() - float(job.name["submitted"]) < SUBMITTING
+    return time.time() - float(job.name["submitted"]) < SUBMIT_SECONDS
 
 
 def _numbered(job: Job, found: Mapping[str, Any]) -> Job:

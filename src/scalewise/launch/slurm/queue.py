@@ -3,8 +3,10 @@
 import getpass
 import re
 import subprocess
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from scalewise.errors import LaunchError, OutOfReach
@@ -36,6 +38,8 @@ class Entry:
     start: str = ""
     """When it started, or is expected to."""
     nodes: str = ""
+    end: str = ""
+    """When it ended."""
 
     @property
     def waits(self) -> bool:
@@ -46,6 +50,13 @@ class Entry:
     def ended(self) -> bool:
         """Whether nothing more will come of it."""
         return self.state not in (*WAITING, *ALIVE)
+
+    def ended_within(self, seconds: float) -> bool:
+        """Say whether it ended at most so long ago; not where nobody knows when."""
+        try:
+            return time.time() - datetime.fromisoformat(self.end).timestamp() < seconds
+        except ValueError:
+            return False
 
 
 class Refused(LaunchError):
@@ -100,15 +111,15 @@ def look(ids: Iterable[str]) -> dict[str, Entry]:
 
 def _queued(chosen: str, wanted: set[str]) -> dict[str, Entry]:
     """Return those of the wanted jobs that the queue still has among the chosen ones."""
-    columns = "--format=%i|%T|%r|%S|%N"
+    columns = "--format=%i|%T|%r|%S|%N|%e"
     said = _ask("squeue", "--noheader", "--array", "--states=all", chosen, columns)
     if said.returncode and "invalid job id" not in said.stderr.lower():
         raise LaunchError(f"squeue does not answer: {_sentence(said.stderr)}")
     entries = {}
     for line in said.stdout.splitlines():
         number, _, rest = line.strip().partition("|")
-        if number in wanted and rest.count("|") >= 3:
-            entries[number] = Entry(*rest.split("|")[:4])
+        if number in wanted and rest.count("|") >= 4:
+            entries[number] = Entry(*rest.split("|")[:5])
     return entries
 
 
@@ -116,13 +127,17 @@ def _remembered(ids: set[str]) -> dict[str, Entry]:
     """Return jobs that are gone from the queue: from accounting, or the log of ended jobs."""
     chosen = f"--jobs={','.join(sorted(ids))}"
     for source in ((), ("--completion",)):
-        columns = "JobID,State,NodeList"
+        columns = "JobID,State,NodeList,End"
         said = _ask(
             "sacct", *source, "--allusers", "--noheader", "--parsable2", chosen,
             f"--format={columns}",
         )  # fmt: skip
-        rows = [line.split("|") for line in said.stdout.splitlines() if line.count("|") == 2]
-        found = {row[0]: Entry(row[1].split()[0], nodes=row[2]) for row in rows if row[0] in ids}
+        rows = [line.split("|") for line in said.stdout.splitlines() if line.count("|") == 3]
+        found = {
+            row[0]: Entry(row[1].split()[0], nodes=row[2], end=row[3])
+            for row in rows
+            if row[0] in ids
+        }
         if found:
             return found
     return {}

@@ -55,8 +55,6 @@ def in_turn(runs: Sequence[RunSpec], folder: Path, settings: Settings) -> str:
             [
                 'for place in "${!homes[@]}"; do',
                 "    home=${homes[place]} began=$(date +%s.%N)",
-                "    # It may have finished before this job was put back into the queue.",
-                '    [ "$home/outcome.json" -nt "$home/job.json" ] && continue',
                 '    bash "$home/plan/job.sh" >>"$home/log.txt" 2>&1 &',
                 "    run=$!",
                 '    wait "$run"',
@@ -249,7 +247,8 @@ def _holding(run: RunSpec, attempt: int) -> list[str]:
     known = f'{{"schema": 1, "attempt": {attempt}, "world": {run.ranks}, '
     known += '"launcher": "slurm", "log": 0, "job": "%s"}\\n'
     return [
-        "# A job that was submitted twice does not train a finished run again.",
+        "# A job that was submitted twice does not train a finished run again; --again writes a",
+        "# script with a higher number.",
         'finished=$(sed -n \'s/.*"attempt": \\([0-9]*\\).*/\\1/p\' "$SCALEWISE_RUN/outcome.json" '
         "2>/dev/null)",
         'if [ "${finished:-0}" -ge "$SCALEWISE_FIRST" ]; then',
