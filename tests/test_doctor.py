@@ -434,12 +434,12 @@ def test_one_rank_by_hand_is_refused_by_name(tmp_path):
 def test_ranks_that_do_not_answer_are_all_ended(tmp_path, monkeypatch):
     ended = []
     end = processes.end
-    monkeypatch.setattr(processes, "end", lambda folder: (ended.append(folder), end(folder)))
+    monkeypatch.setattr(processes, "end", lambda mark: (ended.append(mark), end(mark)))
     with pytest.raises(LaunchError, match="2 ranks gave no answer to collectives within 2 s"):
         processes.meet("collectives", tmp_path / "c.json", ranks=2, timeout=2.0)
-    (folder,) = ended
-    assert processes.tagged(folder) == []
-    assert not folder.exists()
+    (mark,) = ended
+    assert mark.processes() == []
+    assert not Path(mark.variables[processes.TAG]).exists()
 
 
 @pytest.mark.torch

@@ -108,6 +108,41 @@ def test_what_no_line_can_hold_is_refused(bad):
         Settings.of({"account": bad})
 
 
+STUBS = {
+    "srun": 'case "$*" in *train*) echo "$SLURM_JOB_ID" >>"$TRAINED"; sleep 0.5;; esac',
+    "squeue": 'sleep 0.1; case "$*" in *--jobs=77*) ;; *) echo running;; esac',
+    "scontrol": "echo n1",
+    "python3": "true",
+}
+"""What a job script calls; of all jobs only number 77 is gone."""
+
+
+@pytest.mark.parametrize("holder", [None, "77"])
+def test_of_two_jobs_of_one_script_one_trains(holder, tmp_path):
+    for name, body in STUBS.items():
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    run = RunSpec.from_dict({**RUN, "framework": "fake", "strategy": "ddp"})
+    home = tmp_path / run.id
+    home.mkdir()
+    if holder:
+        (home / "holder").write_text(f"{holder}\n")
+    (tmp_path / "job.sh").write_text(
+        script(run, tmp_path, Settings.of({"python": "python3"}), attempt=1)
+    )
+    env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "TRAINED": str(tmp_path / "trained")}
+    jobs = [
+        subprocess.Popen(
+            ["bash", str(tmp_path / "job.sh")], stdout=subprocess.DEVNULL,
+            env={**env, "SLURM_JOB_ID": str(number), "SLURM_JOB_NODELIST": "n1"},
+        )
+        for number in range(101, 105)
+    ]  # fmt: skip
+    assert sorted(job.wait(timeout=60) for job in jobs) == [0, 1, 1, 1]
+    assert len((tmp_path / "trained").read_text().split()) == 1
+
+
 @pytest.mark.parametrize("kind", ["run", "settings"])
 def test_the_script_refuses_a_name_that_a_shell_would_execute(kind, tmp_path):
     run, asked = RunSpec.from_dict(RUN), Settings()

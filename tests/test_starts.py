@@ -15,13 +15,13 @@ import pytest
 
 from builders import a_study
 from scalewise import study
-from scalewise.errors import LaunchError, OutOfReach
+from scalewise.errors import LaunchError, OutOfReach, RecordError, SpecError
 from scalewise.launch import processes
 from scalewise.launch.local import LocalLauncher
 from scalewise.record.files import finished
 from scalewise.record.write import RankFile, write_json
 from scalewise.spec import StudySpec
-from scalewise.study import locks, work
+from scalewise.study import locks, state, work
 from scalewise.study.carry import carry_out
 from test_study import COMMAND, Told, a_framework
 
@@ -271,6 +271,111 @@ def test_what_a_killed_lab_started_in_part_is_ended_and_started_anew(tmp_path):
     assert lab.returncode == 130 and not living(folder)
 
 
+@pytest.fixture
+def sleeping(tmp_path):
+    """Start a study whose one process sleeps, and kill its lab; return the study's folder."""
+    (tmp_path / "study.toml").write_text(SLEEPING.format(topology="1x1"))
+    lab = subprocess.Popen([COMMAND, "run", "study.toml"], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    folder = tmp_path / "runs" / "odd"
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "starts").exists() or not json.loads(job_text(folder))["processes"]:
+        assert time.monotonic() < deadline and lab.poll() is None
+        time.sleep(0.05)
+    lab.kill()
+    lab.wait()
+    yield folder
+    study.cancel(folder if folder.exists() else tmp_path / "moved")
+
+
+def job_text(folder: Path) -> str:
+    """Return the job file of a study's one run; an empty one while there is none."""
+    texts = [path.read_text() for path in folder.glob("*/job.json")]
+    return texts[0] if texts else '{"processes": []}'
+
+
+@pytest.mark.parametrize("spelling", ["dots", "link", "moved"])
+def test_a_run_is_found_by_another_name_of_its_folder(spelling, sleeping, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    folder = {"dots": Path("sub/../runs/odd"), "link": Path("link"), "moved": Path("moved")}
+    (tmp_path / "link").symlink_to(sleeping)
+    (process,) = (one for one in living(sleeping) if one.name() == "sleep")
+    if spelling == "moved":
+        sleeping.rename("moved")
+    (status,) = study.status(folder[spelling])
+    assert status.phase == "running"
+    assert len(study.cancel(folder[spelling])) == 1
+    assert not process.is_running()
+
+
+def test_a_run_that_is_being_started_is_not_cancelled_in_vain(sleeping, monkeypatch):
+    monkeypatch.setattr(state, "START_SECONDS", 0.2)
+    (home,) = (path.parent for path in sleeping.glob("*/job.json"))
+    with locks.start_locks([home]), pytest.raises(LaunchError, match="is starting the run"):
+        study.cancel(sleeping)
+    assert living(sleeping)
+    assert len(study.cancel(sleeping)) == 1 and not living(sleeping)
+
+
+def test_what_has_no_job_file_is_ended_before_a_new_start(sleeping, tmp_path):
+    (old,) = (one for one in living(sleeping) if one.name() == "sleep")
+    for path in sleeping.glob("*/job.json"):
+        path.unlink()
+    lab = subprocess.Popen([COMMAND, "run", "study.toml"], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while len((tmp_path / "starts").read_text().split()) < 2:
+        assert time.monotonic() < deadline and lab.poll() is None
+        time.sleep(0.1)
+    assert not old.is_running()
+    lab.send_signal(signal.SIGINT)
+    assert lab.wait(timeout=60) == 130
+
+
+@pytest.mark.parametrize("text", ['{"schema": 1}', '{"schema": 1, "attempt": "x", "world": 1}'])
+def test_a_damaged_job_file_is_told(text, tmp_path):
+    question = a_study(topologies=["1x1"])
+    study.run(question, tmp_path, Told())
+    (path,) = tmp_path.glob("*/job.json")
+    path.write_text(text)
+    for act in (study.status, study.cancel):
+        with pytest.raises(RecordError, match=r"job\.json is damaged") as problem:
+            act(tmp_path)
+        assert "delete that file" in problem.value.hint
+
+
+def test_a_program_that_clears_its_environment_is_ended(tmp_path):
+    words = '["env", "-i", "PATH=/usr/bin:/bin", "sleep", "600", "{devices}"]'
+    text = f'name = "odd"\n[run]\nprogram = {words}\n[vary]\ntopology = ["1x1"]\n'
+    (tmp_path / "study.toml").write_text(text.replace(', "{devices}"', ""))
+    lab = subprocess.Popen([COMMAND, "run", "study.toml"], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (known := json.loads(job_text(tmp_path / "runs" / "odd"))["processes"]):
+        assert time.monotonic() < deadline and lab.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.3)
+    lab.send_signal(signal.SIGINT)
+    assert lab.wait(timeout=60) == 130
+    assert not psutil.pid_exists(known[0]["pid"])
+
+
+def test_a_repetition_that_was_left_under_way_is_joined(tmp_path):
+    question = a_study(topologies=["1x1"])
+    study.run(question, tmp_path, Told())
+    (home,) = (path.parent for path in tmp_path.glob("*/job.json"))
+    job = json.loads((home / "job.json").read_text())
+    (home / "job.json").write_text(json.dumps({**job, "attempt": 2}))  # Its processes are gone.
+    told = Told()
+    study.run(question, tmp_path, told)
+    assert told.opening == (1, 0) and attempts(home) == [1, 3]
+
+
+def test_a_folder_that_cannot_be_on_pythons_path_is_refused(tmp_path):
+    run = {"program": ["/bin/true", "{devices}"], "topology": "1x1"}
+    question = StudySpec.from_dict({"name": "colon", "scaling": None, "run": run})
+    with pytest.raises(SpecError, match="cannot be on Python's path"):
+        study.run(question, tmp_path / "a:b", Told())
+
+
 def test_a_lab_killed_before_anything_started_leaves_nothing_behind(tmp_path):
     folder = killed_lab(tmp_path, ODD.format(topology="1x1"), starts=0)
     assert not living(folder) and study.cancel(folder) == []
@@ -308,7 +413,7 @@ def test_a_run_on_another_machine_is_followed_and_not_started_again(run_elsewher
     question, home = run_elsewhere
     (status,) = study.status(tmp_path)
     assert (status.phase, status.cause) == ("running", "on login2")
-    with pytest.raises(OutOfReach, match="on login2, which cannot be ended from here"):
+    with pytest.raises(OutOfReach, match=r"on login2 in .* cannot be ended from here"):
         study.cancel(tmp_path)
 
     class Ending(Told):

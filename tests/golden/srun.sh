@@ -41,14 +41,23 @@ if [ "${finished:-0}" -ge "$SCALEWISE_FIRST" ]; then
     echo "this run is finished already"
     exit 0
 fi
-# One job at a time has the run; one that was submitted by hand can be asked for, too.
-holder=$(cat "$SCALEWISE_RUN/holder" 2>/dev/null)
-if [ "${holder:-$SLURM_JOB_ID}" != "$SLURM_JOB_ID" ] &&
-    squeue --noheader --jobs="$holder" --states=RUNNING 2>/dev/null | grep -q .; then
-    echo "job $holder has this run already"
-    exit 1
+# One job at a time has the run: only one can create the file.
+holder="$SCALEWISE_RUN/holder"
+take() { (set -C; echo "$SLURM_JOB_ID" >"$holder") 2>/dev/null; }
+if ! take && other=$(cat "$holder") && [ "$other" != "$SLURM_JOB_ID" ]; then
+    if squeue --noheader --jobs="$other" --states=RUNNING 2>/dev/null | grep -q .; then
+        echo "job $other has this run already"
+        exit 1
+    fi
+    # That job is gone. Of several that see this, one takes its place.
+    mv "$holder" "$holder.$SLURM_JOB_ID"
+    if [ "$(cat "$holder.$SLURM_JOB_ID")" != "$other" ]; then
+        mv -n "$holder.$SLURM_JOB_ID" "$holder"
+    fi
+    take || { echo "job $(cat "$holder") has this run already"; exit 1; }
+    rm -f "$holder.$SLURM_JOB_ID"
 fi
-echo "$SLURM_JOB_ID" >"$SCALEWISE_RUN/holder"
+# A job that was submitted by hand can be asked for, too.
 job="${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}"
 [ -e "$SCALEWISE_RUN/job.json" ] ||
     printf '{"schema": 1, "attempt": 1, "world": 8, "launcher": "slurm", "log": 0, "job": "%s"}\n' "${job:-$SLURM_JOB_ID}" >"$SCALEWISE_RUN/job.json"

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from scalewise.checks import positive, refuse_unknown
 from scalewise.errors import LaunchError, OutOfReach
@@ -127,10 +128,12 @@ class LocalLauncher:
         port = _free_port()
         commands = [command.with_port(port) for command in plan.commands]
         self.prepare(replace(plan, files={_script_path(run): _script(commands)}))
-        now = {"SCALEWISE_ATTEMPT": str(attempt), "SCALEWISE_LAUNCHED": repr(time.time())}
+        # What an earlier attempt has left without a trace in job.json would write beside this one.
+        processes.end(processes.Mark({processes.TAG: str(home)}))
         log = home / "log.txt"
         name: dict[str, Any] = {
             "launcher": "local",
+            "token": uuid4().hex,
             "host": os.uname().nodename,
             "machine": processes.machine(),
             "uid": os.getuid(),
@@ -139,9 +142,14 @@ class LocalLauncher:
             "processes": [],
             "log": log.stat().st_size if log.exists() else 0,
         }
+        now = {
+            "SCALEWISE_ATTEMPT": str(attempt),
+            "SCALEWISE_LAUNCHED": repr(time.time()),
+            processes.TOKEN: name["token"],
+        }
         job = Job(home, attempt, run.ranks, name)
         # If we are killed before the process ids are written, the processes are found all the
-        # same: their environment holds the run's folder.
+        # same: their environment holds the token.
         with job_files_written([job], undo_on=BaseException):
             try:
                 started = [self._start(command, now, log) for command in commands]
@@ -149,7 +157,7 @@ class LocalLauncher:
                     self._sample(home, int(started[0]["pid"]), {**commands[0].env, **now})
                 return [write_job(replace(job, name={**name, "processes": started}))]
             except BaseException:
-                processes.end(home)
+                processes.end(_mark(job))
                 raise
 
     def _start(self, command: Command, env: Mapping[str, str], log: Path) -> dict[str, Any]:
@@ -167,7 +175,7 @@ class LocalLauncher:
         """Say where the job is; change nothing."""
         if not _visible(job):
             return self._poll_unseen(job)
-        if not job.name["processes"]:
+        if not job.name.get("processes"):
             return self._find_processes(job)
         codes = [self._code(each) for each in job.name["processes"]]
         if None not in codes or any(codes):  # Where one agent failed, the others wait for ever.
@@ -187,12 +195,12 @@ class LocalLauncher:
 
     def _find_processes(self, job: Job) -> State:
         """Say where a job is whose starter was killed before it wrote the process ids down."""
-        if processes.alive(**job.name["starter"]):
+        if "starter" in job.name and processes.alive(**job.name["starter"]):
             return State("running", note="its processes are being started")
-        outermost = processes.outermost(processes.TAG, str(job.folder))
+        outermost = _mark(job).outermost()
         if not outermost:
             return State("ended")
-        if len(outermost) < job.name["commands"]:
+        if len(outermost) < job.name.get("commands", 1):
             return State("stuck", "not all of its processes were started")
         return State("running", job=replace(job, name={**job.name, "processes": outermost}))
 
@@ -216,25 +224,27 @@ class LocalLauncher:
     def _lingers(self, job: Job) -> bool:
         """Say whether processes that the first ones made are still leaving, and may."""
         since = self._over.setdefault(job.folder, time.monotonic())
-        return time.monotonic() - since < LEAVING and bool(processes.tagged(job.folder))
+        return time.monotonic() - since < LEAVING and bool(_mark(job).processes())
 
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
         """End every process of the run."""
         if not _visible(job) and self._poll_unseen(job).phase == "running":
+            same = job.name.get("machine") == processes.machine()
+            where = "of another user" if same else f"on {job.name['host']}"
             raise OutOfReach(
-                f"{job.folder} is in use by a run on {job.name['host']}, which cannot be ended "
-                "from here",
-                hint=f"`scalewise cancel {job.folder.parent}` there ends it",
+                f"the run {where} in {job.folder} cannot be ended from here",
+                hint=f"`scalewise cancel {job.folder.parent}` "
+                + ("by that user ends it" if same else "there ends it"),
             )
         if stuck:
             ranks = {last_word(job.folder, r, job.attempt).find("pid") for r in range(job.world)}
-            processes.show_stacks(job.folder, ranks)
-        processes.end(job.folder)
-        for process in job.name["processes"]:
+            processes.show_stacks(_mark(job), ranks)
+        processes.end(_mark(job))
+        for process in job.name.get("processes", ()):
             if _visible(job) and processes.alive(**process):
                 raise OutOfReach(
                     f"process {process['pid']} of the run in {job.folder} could not be ended",
-                    hint="does it belong to another user?",
+                    hint=f"`ps -fp {process['pid']}` says whose it is",
                 )
 
     def _code(self, process: Mapping[str, Any]) -> int | None:
@@ -252,6 +262,14 @@ def _visible(job: Job) -> bool:
     # A machine may hide the processes of other users, or at least their environment.
     ours = os.getuid() in (job.name["uid"], 0)
     return ours and bool(job.name["machine"] == processes.machine())
+
+
+def _mark(job: Job) -> processes.Mark:
+    """Return how the processes of a job are found, however its folder is spelt or moved since."""
+    variables = {processes.TAG: str(job.folder)}
+    if "token" in job.name:
+        variables = {processes.TOKEN: job.name["token"]}
+    return processes.Mark(variables, job.name.get("processes", ()))
 
 
 def _script_path(run: RunSpec) -> str:

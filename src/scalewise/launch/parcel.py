@@ -6,10 +6,12 @@ watcher reaches every process of a program without an edit.
 """
 
 import io
+import os
 import zipfile
 from importlib.metadata import EntryPoint, version
 from pathlib import Path
 
+from scalewise.errors import SpecError
 from scalewise.plugins import KINDS, available
 from scalewise.record.write import write_bytes
 
@@ -26,6 +28,11 @@ LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 def pack(folder: Path) -> Path:
     """Write the parcel into ``folder`` unless it is there, and return where it is."""
+    if os.pathsep in str(folder):
+        raise SpecError(
+            f"the folder {folder} cannot be on Python's path: its name holds {os.pathsep!r}",
+            hint="give another folder with -o",
+        )
     path, content = folder / NAME, _parcel()
     if not path.exists() or path.read_bytes() != content:
         write_bytes(path, content)

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -99,38 +100,70 @@ def identity(pid: int) -> dict[str, Any]:
     return {"pid": pid, "created": psutil.Process(pid).create_time()}
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How the processes of a run are found: by their environment, or by who started them."""
+
+    variables: Mapping[str, str]
+    """Any of these in a process's environment will do."""
+    started: Sequence[Mapping[str, Any]] = ()
+    """The processes that were started for the run, each the leader of a session."""
+
+    def processes(self) -> list[psutil.Process]:
+        """Return every living process of the run.
+
+        The environment finds those in sessions of their own, as torchrun makes them; the session
+        finds those that have cleared their environment.
+        """
+        sessions = {each["pid"] for each in self.started if not _reused(**each)}
+        members = []
+        for process in psutil.process_iter():
+            try:
+                if process.status() != psutil.STATUS_ZOMBIE and (
+                    _session(process.pid) in sessions or self._in_environment(process)
+                ):
+                    members.append(process)
+            except psutil.Error:
+                continue
+        return members
+
+    def outermost(self) -> list[dict[str, Any]]:
+        """Return those of the processes whose parents are not among them."""
+        living = self.processes()
+        pids = {process.pid for process in living}
+        outer = []
+        for process in living:
+            try:
+                if process.ppid() not in pids:
+                    outer.append(identity(process.pid))
+            except psutil.Error:
+                continue
+        return outer
+
+    def _in_environment(self, process: psutil.Process) -> bool:
+        environment = process.environ()
+        return any(environment.get(name) == value for name, value in self.variables.items())
+
+
+def _session(pid: int) -> int:
+    """Return the leader of a process's session; 0 where that is not known."""
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0
+
+
+def _reused(pid: int, created: float) -> bool:
+    """Say whether another process has this id now. While its session lives, none can."""
+    try:
+        return abs(psutil.Process(pid).create_time() - created) >= 1.0
+    except psutil.Error:
+        return False
+
+
 def tagged(folder: Path) -> list[psutil.Process]:
-    """Return every living process of the run in ``folder``."""
-    return _processes_with(TAG, str(folder))
-
-
-def outermost(variable: str, value: str) -> list[dict[str, Any]]:
-    """Return the processes started with this variable whose parents do not have it."""
-    living = _processes_with(variable, value)
-    pids = {process.pid for process in living}
-    outer = []
-    for process in living:
-        try:
-            if process.ppid() not in pids:
-                outer.append(identity(process.pid))
-        except psutil.Error:
-            continue
-    return outer
-
-
-def _processes_with(variable: str, value: str) -> list[psutil.Process]:
-    """Return every living process whose environment has this variable with this value."""
-    matches = []
-    for process in psutil.process_iter():
-        try:
-            if (
-                process.environ().get(variable) == value
-                and process.status() != psutil.STATUS_ZOMBIE
-            ):
-                matches.append(process)
-        except psutil.Error:
-            continue
-    return matches
+    """Return every living process whose environment names the run in ``folder``."""
+    return Mark({TAG: str(folder)}).processes()
 
 
 def has_argument(argument: str) -> bool:
@@ -144,23 +177,23 @@ def has_argument(argument: str) -> bool:
     return False
 
 
-def end(folder: Path) -> None:
-    """End every process of the run: ask, wait a little, then insist."""
-    living = tagged(folder)
+def end(mark: Mark) -> None:
+    """End every process of a run: ask, wait a little, then insist."""
+    living = mark.processes()
     for process in living:
         _signal(process.terminate)
     try:
         _, stubborn = psutil.wait_procs(living, timeout=GRACE)
     finally:
         # Also when a second Ctrl-C cuts the waiting short.
-        for process in tagged(folder):
+        for process in mark.processes():
             _signal(process.kill)
     psutil.wait_procs(stubborn, timeout=GRACE)
 
 
-def show_stacks(folder: Path, pids: set[int]) -> None:
+def show_stacks(mark: Mark, pids: set[int]) -> None:
     """Ask ranks to print their stacks into the log; other processes would die of it."""
-    for process in tagged(folder):
+    for process in mark.processes():
         if process.pid in pids:
             _signal(lambda process=process: process.send_signal(signal.SIGUSR1))
 
@@ -268,7 +301,7 @@ def follow(verb: str, asked: Mapping[str, Any], heard: Callable[[Any], None]) ->
                 pass
             finally:  # Also when a second Ctrl-C cuts the waiting short.
                 if child.poll() is None:
-                    end(Path(home))
+                    end(Mark({TAG: home}))
                     child.wait()
 
 
@@ -307,7 +340,7 @@ def meet(verb: str, file: Path, *, ranks: int, timeout: float = 60.0) -> Any:
             problem = f"{ranks} ranks gave no answer to {verb} within {timeout:.0f} s"
             raise LaunchError(f"{problem}: {_last_words(log)}") from slow
         finally:
-            end(Path(home))
+            end(Mark({TAG: home}))
             agent.wait(GRACE)
         if code:
             raise LaunchError(_last_words(log))

@@ -212,7 +212,8 @@ def size_damage(checkpoint: Path) -> str:
     """Return what is wrong with the names and sizes of a checkpoint's files; nothing if well."""
     try:
         if not (checkpoint / CHECKSUMS).exists():
-            return f"{CHECKSUMS} is missing" if _lacks_checksums(checkpoint) else ""
+            missing = f"{CHECKSUMS} is missing" if _lacks_checksums(checkpoint) else ""
+            return missing or _other_step(checkpoint)
         expected = _read_checksums(checkpoint)
         for name, entry in expected.items():
             if not os.path.lexists(checkpoint / name):
@@ -222,14 +223,21 @@ def size_damage(checkpoint: Path) -> str:
                 return f"{name} is not a file"
             if status.st_size != entry["bytes"]:
                 return f"{name} has {status.st_size:,} bytes, not {entry['bytes']:,}"
-        written_at, step = read_progress(checkpoint).step, step_of(checkpoint)
-        if step is not None and written_at != step:
-            return f"{STATE} is of step {written_at}"
+        if problem := _other_step(checkpoint):
+            return problem
     except OSError as unreadable:
         return _unreadable(unreadable, checkpoint)
     except (RecordError, *_MALFORMED):
         return f"{CHECKSUMS} or {STATE} is not what was written"
     return ""
+
+
+def _other_step(checkpoint: Path) -> str:
+    """Return that a checkpoint's progress is of another step than its folder's name says."""
+    if not (checkpoint / STATE).exists():
+        return ""
+    written_at, step = read_progress(checkpoint).step, step_of(checkpoint)
+    return f"{STATE} is of step {written_at}" if step is not None and written_at != step else ""
 
 
 def resume_damage(checkpoint: Path) -> str:

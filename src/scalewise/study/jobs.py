@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from scalewise import plugins
-from scalewise.errors import PluginError, SpecError
+from scalewise.errors import PluginError, RecordError, SpecError
 from scalewise.launch import Job, Launcher, State
 from scalewise.launch.engines import Engines
 from scalewise.record.close import close, closed, last_word, newest_attempt, rivals
@@ -28,7 +28,13 @@ def job_of(home: Path) -> Job | None:
     if not (home / "job.json").exists():
         return None
     name = read_json(home / "job.json")
-    return newest(Job(home, name.pop("attempt"), name.pop("world"), name))
+    attempt, world = name.pop("attempt", None), name.pop("world", None)
+    if not isinstance(attempt, int) or not isinstance(world, int):
+        raise RecordError(
+            f"{home / 'job.json'} is damaged: it names no attempt",
+            hint="delete that file; the next run ends what is left of the old one",
+        )
+    return newest(Job(home, attempt, world, name))
 
 
 def newest(job: Job) -> Job:

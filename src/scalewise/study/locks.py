@@ -50,27 +50,30 @@ def study_lock(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def start_locks(homes: Sequence[Path]) -> Iterator[None]:
+def start_locks(homes: Sequence[Path], *, wait: float = 0.0) -> Iterator[None]:
     """Keep others from starting the runs in these folders meanwhile; refuse if another does.
 
-    Creating the link also makes a network file system show the folder as it is now.
+    ``wait`` so many seconds for the other to be done. Creating the link also makes a network file
+    system show the folder as it is now.
     """
     with ExitStack() as locks:
         for home in homes:
-            locks.enter_context(_start_lock(home))
+            locks.enter_context(_start_lock(home, time.monotonic() + wait))
         yield
 
 
 @contextmanager
-def _start_lock(home: Path) -> Iterator[None]:
+def _start_lock(home: Path, deadline: float) -> Iterator[None]:
     path, owner = home / START_LINK, _owner()
     try:
         home.mkdir(parents=True, exist_ok=True)
-        if not _create(path, owner) and not (_remove_stale(path) and _create(path, owner)):
-            raise StartLocked(
-                f"another scalewise{_host_of(path)} is starting the run in {home}",
-                hint="wait for it, then run again to follow the run",
-            )
+        while not _create(path, owner) and not (_remove_stale(path) and _create(path, owner)):
+            if time.monotonic() > deadline:
+                raise StartLocked(
+                    f"another scalewise{_host_of(path)} is starting the run in {home}",
+                    hint=f"wait for it, then try again; if there is none, delete {path}",
+                )
+            time.sleep(0.05)
     except OSError as why:
         raise cannot_write(path, why) from why
     try:

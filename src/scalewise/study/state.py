@@ -10,6 +10,10 @@ from scalewise.record.close import closed
 from scalewise.record.files import failure, finished, read_study
 from scalewise.spec import RunSpec
 from scalewise.study.jobs import ENDED, close_job, job_of, launcher_of, left_open, share_done
+from scalewise.study.locks import StartLocked, start_locks
+
+START_SECONDS = 10.0
+"""Seconds that ``cancel`` waits for a run that is being started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ def status(folder: Path) -> list[Status]:
     """Say where every run of a study is; change nothing."""
     study = read_study(folder)
     launcher = launcher_of(study)
-    return [_status(launcher, run, folder.absolute() / run.id) for run in study.runs()]
+    return [_status(launcher, run, folder.resolve() / run.id) for run in study.runs()]
 
 
 def cancel(folder: Path) -> list[RunSpec]:
@@ -33,21 +37,31 @@ def cancel(folder: Path) -> list[RunSpec]:
     study = read_study(folder)
     launcher = launcher_of(study)
     ended = []
-    refused: OutOfReach | None = None
+    refused: LaunchError | None = None
     for run in study.runs():
-        job = left_open(folder.absolute() / run.id)
-        if not job or launcher.poll(job).phase == "ended":
+        home = folder.resolve() / run.id
+        if not left_open(home):
             continue
         try:
-            launcher.cancel(job)
-        except OutOfReach as problem:
+            # A run that is just being started has no processes yet that could be ended.
+            with start_locks([home], wait=START_SECONDS):
+                if _cancelled(launcher, home):
+                    ended.append(run)
+        except (OutOfReach, StartLocked) as problem:
             refused = problem  # The others are ended first.
-            continue
-        close_job(job, None, ENDED)
-        ended.append(run)
     if refused:
         raise refused
     return ended
+
+
+def _cancelled(launcher: Launcher, home: Path) -> bool:
+    """End the run in ``home``; say whether it was under way."""
+    job = left_open(home)
+    if not job or launcher.poll(job).phase == "ended":
+        return False
+    launcher.cancel(job)
+    close_job(job, None, ENDED)
+    return True
 
 
 def _status(launcher: Launcher, run: RunSpec, home: Path) -> Status:

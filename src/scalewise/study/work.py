@@ -88,7 +88,7 @@ def run(
             "leaves nothing to decide",
             hint="leave one of them out",
         )
-    folder = folder.absolute()
+    folder = folder.resolve()  # Another spelling of it finds the same processes.
     runs = study.runs()
     unfinished = _unfinished(runs, folder, again=again)
     absent = check(unfinished, study.engines)
@@ -129,8 +129,9 @@ def run(
 
 
 def _unfinished(runs: Sequence[RunSpec], folder: Path, *, again: bool) -> list[RunSpec]:
-    """Return the runs that have no outcome; ``again``: all of them."""
-    return [run for run in runs if again or not finished(folder / run.id)]
+    """Return the runs without an outcome, or with a later attempt; ``again``: all of them."""
+    homes = {run: folder / run.id for run in runs}
+    return [run for run in runs if again or not finished(homes[run]) or left_open(homes[run])]
 
 
 def _rungs(runs: Sequence[RunSpec]) -> list[list[RunSpec]]:

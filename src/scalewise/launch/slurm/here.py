@@ -32,7 +32,7 @@ def submit(path: Path, log: Path, token: str) -> dict[str, Any]:
 
 def find(token: str) -> dict[str, Any] | None:
     """Return the script that was started with this token, if it goes on."""
-    return next(iter(processes.outermost(processes.TOKEN, token)), None)
+    return next(iter(processes.Mark({processes.TOKEN: token}).outermost()), None)
 
 
 def look(process: dict[str, Any]) -> Entry:
