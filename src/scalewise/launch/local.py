@@ -200,7 +200,9 @@ class LocalLauncher:
         outermost = _mark(job).outermost()
         if not outermost:
             return State("ended")
-        if len(outermost) < job.name.get("commands", 1):
+        # A process that has ended by now was started if its rank has written something.
+        begun = all(last_word(job.folder, rank, job.attempt).lines for rank in range(job.world))
+        if len(outermost) < job.name.get("commands", 1) and not begun:
             return State("stuck", "not all of its processes were started")
         return State("running", job=replace(job, name={**job.name, "processes": outermost}))
 

@@ -118,7 +118,7 @@ def _queued(chosen: str, wanted: set[str]) -> dict[str, Entry]:
     entries = {}
     for line in said.stdout.splitlines():
         number, _, rest = line.strip().partition("|")
-        if number in wanted and rest.count("|") >= 4:
+        if number in wanted and rest.count("|") >= 3:
             entries[number] = Entry(*rest.split("|")[:5])
     return entries
 
@@ -132,9 +132,9 @@ def _remembered(ids: set[str]) -> dict[str, Entry]:
             "sacct", *source, "--allusers", "--noheader", "--parsable2", chosen,
             f"--format={columns}",
         )  # fmt: skip
-        rows = [line.split("|") for line in said.stdout.splitlines() if line.count("|") == 3]
+        rows = [line.split("|") for line in said.stdout.splitlines() if line.count("|") >= 2]
         found = {
-            row[0]: Entry(row[1].split()[0], nodes=row[2], end=row[3])
+            row[0]: Entry(row[1].split()[0], nodes=row[2], end="".join(row[3:4]))
             for row in rows
             if row[0] in ids
         }
