@@ -38,7 +38,7 @@ def a_torch_study(**changes):
 def equal_batches(tmp_path_factory):
     """Run one and two ranks on the same global batch, dropping the remainder and keeping it."""
     question = a_torch_study(
-        global_batch=60, epochs=3, lr=0.05, save=True, options={"dropout": 0.0},
+        global_batch=60, epochs=3, lr=0.005, save=True, options={"dropout": 0.0},
         vary={"topology": ["1x1", "1x2"], "remainder": ["drop", "short"]},
     )  # fmt: skip
     folder = run_study(question, tmp_path_factory.mktemp("runs"))

@@ -133,7 +133,8 @@ def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt, star
         with entering as session:
             left = train(spec, session, probe, attempt.folder, log)
             memory, held, exchanged = session.memory(), session.held(), session.exchanged()
-            traffic, damaged = session.traffic(), list(session.damaged())
+            traffic = session.traffic()
+            damaged = list(session.damaged()) if spec.checkpoint_every or spec.resume else []
             if log:
                 log.end(memory, exchanged, left)
     finally:

@@ -10,7 +10,7 @@ A run with a budget of steps is one long epoch: the session starts new passes
 over the data by itself. A run that has a checkpoint goes on from there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,17 +34,19 @@ def train(spec: RunSpec, session: Session, probe: Probe, folder: Path, log: "Log
     outline, home = session.outline, folder / FOLDER
     probe.note(outline=asdict(outline))
     total = outline.steps * (outline.epochs or 1)
-    done = 0
+    done, damaged = 0, []
     if spec.checkpoint_every or spec.resume:
         with probe.span("restore"):
             done = session.restore(home, probe.tick)
+        damaged = list(session.damaged())
     probe.steps_planned = total - done
     if done:
         probe.note(resumed=done)
-    if session.damaged():
-        probe.note(damaged=list(session.damaged()))
+    if damaged:
+        probe.note(damaged=damaged)
     if log:
         log.outline(spec, session, done)
+        log.damaged(damaged)
     kept = 0
     leaving = Leaving(folder, session) if spec.checkpoint_every else None
     for epoch in range(max(0, done - 1) // outline.steps, outline.epochs or 1):
@@ -192,10 +194,13 @@ class Log:
         if outline.rates:
             rule = f" ({spec.lr_rule} rule: x {spec.lr_factor:g})" if spec.base_batch else ""
             say(f"learning rate  {outline.rates}{rule}")
-        for sentence in session.damaged():
-            say(f"damaged        {sentence}")
         if done:
             say(f"goes on        from the checkpoint after step {done:,}")
+
+    def damaged(self, sentences: Sequence[str]) -> None:
+        """Tell of damaged checkpoints that were passed over."""
+        for sentence in sentences:
+            say(f"damaged        {sentence}")
 
     def epoch(
         self,
