@@ -6,6 +6,7 @@ ScalewiseError
 │   └── NoEngine     an engine is not there or unfit -> install it, or name its Python
 ├── LaunchError      the job could not be started    -> the launcher says why
 │   ├── RunFailed    a run started and did not end   -> its cause, rank and host are named
+│   ├── StartLocked  another call starts the run     -> wait for it, then run again
 │   └── OutOfReach   a run goes on, not ours to end  -> act on its machine, as its user
 ├── RecordError      a file cannot be read, written  -> free the disk, or run it again
 │   ├── NewerSchema  a later scalewise wrote it      -> upgrade scalewise
@@ -46,8 +47,12 @@ class RunFailed(LaunchError):
         self.words = words
 
 
+class StartLocked(LaunchError):
+    """Another process is starting the run."""
+
+
 class OutOfReach(LaunchError):
-    """A run goes on that we cannot end: on another machine, or as another user."""
+    """A running job that this user, or this machine, cannot end."""
 
 
 class RecordError(ScalewiseError, OSError):

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from scalewise.errors import LaunchError, OutOfReach, RecordError
+from scalewise.errors import LaunchError, OutOfReach, RecordError, StartLocked
 from scalewise.launch import Job, Launcher, State, write_job
 from scalewise.record.close import closed
 from scalewise.record.files import failure, finished
 from scalewise.spec import RunSpec
 from scalewise.study.jobs import ENDED, close_job, left_open, newest, share_done
-from scalewise.study.locks import StartLocked, start_locks
+from scalewise.study.locks import start_locks
 from scalewise.study.tell import Watcher
 
 PAUSE = 0.05

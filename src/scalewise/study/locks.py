@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from scalewise.errors import LaunchError
+from scalewise.errors import LaunchError, StartLocked
 from scalewise.launch import processes
 from scalewise.record.write import cannot_write
 
@@ -22,10 +22,6 @@ START_LINK = ".starting"
 """The link in a run's folder that exists while the run is being started."""
 STALE_SECONDS = 600.0
 """Age at which the link of a process on another machine counts as left behind."""
-
-
-class StartLocked(LaunchError):
-    """Another process is starting the run."""
 
 
 @contextmanager

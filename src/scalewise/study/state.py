@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from scalewise.errors import LaunchError, OutOfReach
+from scalewise.errors import LaunchError, OutOfReach, StartLocked
 from scalewise.launch import Launcher
 from scalewise.record.close import closed
 from scalewise.record.files import failure, finished, read_study
 from scalewise.spec import RunSpec
 from scalewise.study.jobs import ENDED, close_job, job_of, launcher_of, left_open, share_done
-from scalewise.study.locks import StartLocked, start_locks
+from scalewise.study.locks import start_locks
 
 START_SECONDS = 10.0
 """Seconds that ``cancel`` waits for a run that is being started."""
