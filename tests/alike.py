@@ -20,11 +20,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from scalewise.frameworks.place import take_place
 from scalewise.frameworks.source import Source
 from scalewise.frameworks.torch.data import load
 from scalewise.frameworks.torch.session import TorchSession
 from scalewise.probe import Unwatched
+from scalewise.probe.rank_identity import set_torchrun_variables
 from scalewise.spec import RunSpec
 
 
@@ -76,7 +76,7 @@ def main() -> None:
     """Compare all ways in all cells, and leave the answer of rank 0."""
     file = Path(sys.argv[1])
     asked = json.loads(file.read_text())
-    take_place(os.environ)
+    set_torchrun_variables(os.environ)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=120))
     dist.barrier()

@@ -29,8 +29,8 @@ from scalewise.frameworks import Framework
 from scalewise.frameworks.environment import environment
 from scalewise.frameworks.loop import Log, train
 from scalewise.frameworks.pickles import describe_failure
-from scalewise.frameworks.place import take_place
 from scalewise.probe import Probe
+from scalewise.probe.rank_identity import rank_and_world, set_torchrun_variables
 from scalewise.probe.watch import Watch
 from scalewise.record.close import close, closed, first_launch, newest_attempt
 from scalewise.record.log import ends_in, start_in, told_to_end
@@ -64,17 +64,17 @@ def do_train(argument: str) -> int:
         launched=float(os.environ.get("SCALEWISE_LAUNCHED", time.time())),
         first=int(os.environ.get("SCALEWISE_FIRST", os.environ.get("SCALEWISE_ATTEMPT", "1"))),
     )
-    place = None
+    identity = None
     try:
-        place = take_place(os.environ)
+        identity = set_torchrun_variables(os.environ)
         spec = _read_spec(attempt.folder)
         framework: Framework = plugins.load("frameworks", spec.framework)()
         for rank in framework.ranks(spec):
-            _play(spec, framework, rank, attempt, place.started if place else "direct")
+            _play(spec, framework, rank, attempt, identity.launcher if identity else "direct")
     except Exception as problem:
         if not isinstance(problem, ScalewiseError):
             traceback.print_exc()
-        _account(attempt, place.rank if place else 0, _sentence(problem))
+        _account(attempt, identity.rank if identity else 0, _sentence(problem))
         return 1
     return 0
 
@@ -230,7 +230,7 @@ def do_collectives(argument: str) -> int:
 
         answer(Path(argument))
     except Exception as problem:
-        rank = os.environ.get("RANK", "0")
+        rank, _ = rank_and_world(os.environ)
         print(f"rank {rank} failed: {_sentence(problem)}", file=sys.stderr, flush=True)
         return 1
     return 0

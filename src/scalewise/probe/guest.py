@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.probe import HostClock, Probe, Row
+from scalewise.probe.rank_identity import rank_and_world
 from scalewise.record.close import first_launch, last_word, rivals
 from scalewise.record.spans import EARLIER
 from scalewise.record.write import SCHEMA, RankFile, rank_file
@@ -37,16 +38,8 @@ Place = tuple[int, int]
 
 
 def place() -> Place:
-    """Return this process's rank and world as its starter told them."""
-    for rank, world in (
-        ("RANK", "WORLD_SIZE"),
-        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-        ("PMI_RANK", "PMI_SIZE"),
-        ("SLURM_PROCID", "SLURM_NTASKS"),
-    ):
-        if os.environ.get(rank, "").isdecimal() and os.environ.get(world, "").isdecimal():
-            return int(os.environ[rank]), int(os.environ[world])
-    return 0, 1
+    """Return this process's rank and world, as its launcher has set them."""
+    return rank_and_world(os.environ)
 
 
 def spec_of(folder: Path) -> RunSpec:

@@ -10,9 +10,9 @@ from scalewise import plugins
 from scalewise.errors import NoEngine, ScalewiseError, SpecError
 from scalewise.frameworks import Session, installed, refuse_older, refuse_start, too_few
 from scalewise.frameworks.options import check_options, options_for
-from scalewise.frameworks.place import own_rank
 from scalewise.frameworks.source import Source
 from scalewise.probe import HostClock, Probe
+from scalewise.probe.rank_identity import required_rank
 from scalewise.spec import Parallelism, RunSpec
 
 OLDEST = (0, 6)
@@ -82,7 +82,7 @@ class Jax:
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         """This process is one rank, and its starter told which."""
-        return [own_rank(spec, os.environ)]
+        return [required_rank(spec, os.environ)]
 
     def clock(self, spec: RunSpec) -> HostClock:
         """The host's clock; the session changes to one that knows when devices are done."""

@@ -13,9 +13,9 @@ from scalewise import plugins
 from scalewise.errors import SpecError
 from scalewise.frameworks import Session, installed, refuse_older, refuse_start, too_few
 from scalewise.frameworks.options import check_options, options_for
-from scalewise.frameworks.place import own_rank
 from scalewise.frameworks.source import Source
 from scalewise.probe import HostClock, Probe
+from scalewise.probe.rank_identity import required_rank
 from scalewise.spec import Parallelism, RunSpec
 
 OLDEST = (2, 16)
@@ -51,7 +51,7 @@ class TensorFlow:
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         """This process is one rank, and its starter told which."""
         refuse_cluster(os.environ)
-        return [own_rank(spec, os.environ)]
+        return [required_rank(spec, os.environ)]
 
     def clock(self, spec: RunSpec) -> HostClock:
         """The host's clock: a step ends when its loss is there."""

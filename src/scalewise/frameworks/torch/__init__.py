@@ -19,9 +19,9 @@ from scalewise.frameworks import (
     too_few,
 )
 from scalewise.frameworks.options import check_options, options_for
-from scalewise.frameworks.place import own_rank
 from scalewise.frameworks.source import Source, refuse_crop
 from scalewise.probe import HostClock, Probe
+from scalewise.probe.rank_identity import required_rank
 from scalewise.record import checkpoints
 from scalewise.spec import RunSpec
 
@@ -56,7 +56,7 @@ class Torch:
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         """This process is one rank, and its starter told which."""
-        return [own_rank(spec, os.environ)]
+        return [required_rank(spec, os.environ)]
 
     def clock(self, spec: RunSpec) -> HostClock:
         """The host's clock; the session changes to the device's where there is one."""

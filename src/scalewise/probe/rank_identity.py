@@ -1,0 +1,145 @@
+"""Which rank this process is: one table of environment variables for everybody who asks.
+
+torchrun and careful users set RANK and its like; mpirun, horovodrun and srun set variables of
+their own. Frameworks read torchrun's names, so the worker fills those in. The record keeps which
+launcher the identity came from.
+"""
+
+import re
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+
+from scalewise.errors import SpecError
+from scalewise.spec import RunSpec
+
+FIRST_PORT = 20_000
+PORT_COUNT = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class RankVariables:
+    """The environment variables by which a launcher numbers its processes."""
+
+    launcher: str
+    rank: str
+    world: str
+    local_rank: str
+    local_world: str
+    """How many processes there are on this machine."""
+
+
+LAUNCHERS = (
+    RankVariables("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    RankVariables(
+        "mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
+    RankVariables(
+        "horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE",
+    ),
+    RankVariables("mpirun (Hydra)", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    # A batch script has SLURM_PROCID and SLURM_NTASKS too, and is no rank: only a step is.
+    RankVariables(
+        "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+        "SLURM_STEP_TASKS_PER_NODE",
+    ),
+)  # fmt: skip
+"""The first launcher whose variables are set counts: mpirun in a Slurm job has srun's too."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankIdentity:
+    """One process among all of a job."""
+
+    rank: int
+    world: int
+    local_rank: int
+    launcher: str
+    """Which launcher set the variables; ``environment`` if it was none of those we know."""
+
+
+def find_rank(env: Mapping[str, str]) -> RankIdentity | None:
+    """Return which rank a process with these variables is, or nothing if no launcher set any."""
+    for variables in LAUNCHERS:
+        if variables.rank in env and variables.world in env:
+            launcher = variables.launcher
+            if launcher == "torchrun" and "TORCHELASTIC_RUN_ID" not in env:
+                launcher = "environment"
+            rank, world = _number(env, variables.rank), _number(env, variables.world)
+            local_rank = _number(env, variables.local_rank, rank % world if world else 0)
+            return RankIdentity(rank, world, local_rank, launcher)
+    return None
+
+
+def rank_and_world(env: Mapping[str, str]) -> tuple[int, int]:
+    """Return rank and number of ranks; 0 of 1 where no launcher says so, or none can be read."""
+    try:
+        identity = find_rank(env)
+    except SpecError:
+        return 0, 1
+    return (identity.rank, identity.world) if identity else (0, 1)
+
+
+def required_rank(spec: RunSpec, env: Mapping[str, str]) -> int:
+    """Return the rank of this process; refuse where not all ranks of a run were started."""
+    identity = find_rank(env)
+    if identity is None or identity.world != spec.ranks:
+        started = f"{identity.launcher} started {identity.world}" if identity else "none started"
+        raise SpecError(
+            f"{spec.topology} needs {spec.ranks} ranks, and {started}",
+            hint="`scalewise plan` shows the command that starts each",
+        )
+    return identity.rank
+
+
+def set_torchrun_variables(env: MutableMapping[str, str]) -> RankIdentity | None:
+    """Find out which rank this is, and fill in the variables that frameworks read."""
+    identity = find_rank(env)
+    if identity is None or identity.launcher == "torchrun":
+        return identity
+    if "MASTER_ADDR" not in env:
+        env["MASTER_ADDR"] = _master(env, identity)
+    env.setdefault("MASTER_PORT", str(master_port(env.get("SLURM_JOB_ID", "0"))))
+    env.setdefault("RANK", str(identity.rank))
+    env.setdefault("WORLD_SIZE", str(identity.world))
+    env.setdefault("LOCAL_RANK", str(identity.local_rank))
+    return identity
+
+
+def master_port(job: str) -> int:
+    """Return the port where the ranks of a job meet; two jobs on a node hardly ever share it."""
+    return FIRST_PORT + int(job) % PORT_COUNT
+
+
+def _master(env: Mapping[str, str], identity: RankIdentity) -> str:
+    """Return the machine of rank 0."""
+    for nodes in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"):
+        if nodes in env and (identity.launcher == "srun" or nodes == "SLURM_JOB_NODELIST"):
+            return first_host(env[nodes])
+    variables = next(each for each in LAUNCHERS if each.rank in env)
+    if identity.world == 1 or env.get(variables.local_world) == str(identity.world):
+        return "localhost"
+    raise SpecError(
+        f"{identity.launcher} says rank {identity.rank} of {identity.world}, "
+        "but not where rank 0 is",
+        hint="set MASTER_ADDR to the first node's name, on every rank",
+    )
+
+
+def first_host(nodes: str) -> str:
+    """Return the first name of a list as Slurm writes it.
+
+    >>> first_host("gpu[007-012,020],login1"), first_host("n1,n2")
+    ('gpu007', 'n1')
+    """
+    found = re.match(r"([^\[,]+)(?:\[([^\],-]+)[^\]]*\]([^,]*))?", nodes)
+    if found is None:
+        raise SpecError(f"not a list of nodes: {nodes!r}", hint="set MASTER_ADDR")
+    return "".join(part or "" for part in found.groups())
+
+
+def _number(env: Mapping[str, str], name: str, absent: int = 0) -> int:
+    try:
+        return int(env.get(name, absent))
+    except ValueError as bad:
+        raise SpecError(f"{name} must be a number, got {env[name]!r}") from bad
