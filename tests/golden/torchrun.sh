@@ -38,22 +38,18 @@ if [ "${finished:-0}" -ge "$SCALEWISE_FIRST" ]; then
     echo "this run is finished already"
     exit 0
 fi
-# One job at a time has the run: only one can create the file.
+# One job at a time has the run: only one can create the link, which names it.
 holder="$SCALEWISE_RUN/holder"
-take() { (set -C; echo "$SLURM_JOB_ID" >"$holder") 2>/dev/null; }
-if ! take && other=$(cat "$holder") && [ "$other" != "$SLURM_JOB_ID" ]; then
+until ln -sn "$SLURM_JOB_ID" "$holder" 2>/dev/null; do
+    other=$(readlink "$holder" || cat "$holder")
+    [ "$other" != "$SLURM_JOB_ID" ] || break  # It was put back into the queue.
     if squeue --noheader --jobs="$other" --states=RUNNING 2>/dev/null | grep -q .; then
         echo "job $other has this run already"
         exit 1
     fi
-    # That job is gone. Of several that see this, one takes its place.
-    mv "$holder" "$holder.$SLURM_JOB_ID"
-    if [ "$(cat "$holder.$SLURM_JOB_ID")" != "$other" ]; then
-        mv -n "$holder.$SLURM_JOB_ID" "$holder"
-    fi
-    take || { echo "job $(cat "$holder") has this run already"; exit 1; }
-    rm -f "$holder.$SLURM_JOB_ID"
-fi
+    # That job is gone: one of those that see this takes its place.
+    holder="$SCALEWISE_RUN/holder-after-$other"
+done
 # A job that was submitted by hand can be asked for, too.
 job="${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}"
 [ -e "$SCALEWISE_RUN/job.json" ] ||

@@ -66,8 +66,7 @@ def _began(job: Job) -> float | None:
     """Return when the first process of a job began, or when a cluster's job took its run."""
     if processes := job.name.get("processes"):
         return float(min(each["created"] for each in processes))
-    holder = job.folder / "holder"
-    taken = holder.stat().st_mtime if holder.exists() else 0.0
+    taken = max((path.lstat().st_mtime for path in job.folder.glob("holder*")), default=0.0)
     return taken if taken >= job.name.get("submitted", math.inf) else None
 
 

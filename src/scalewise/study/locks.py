@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from uuid import uuid4
 
@@ -63,7 +64,9 @@ def _start_lock(home: Path, deadline: float) -> Iterator[None]:
     path, owner = home / START_LINK, _owner()
     try:
         home.mkdir(parents=True, exist_ok=True)
-        while not _create(path, owner) and not (_remove_stale(path) and _create(path, owner)):
+        while not _create(path, owner) and not (
+            _remove_stale(path, owner) and _create(path, owner)
+        ):
             if time.monotonic() > deadline:
                 raise StartLocked(
                     f"another scalewise{_host_of(path)} is starting the run in {home}",
@@ -106,24 +109,30 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _remove_stale(path: Path) -> bool:
-    """Remove a link that was left behind; say whether it is gone."""
-    owner = _read(path)
-    if not owner:
-        return not os.path.lexists(path)
-    if not _is_stale(path, owner):
-        return False
-    aside = path.with_name(f"{path.name}.{uuid4().hex}")
-    try:
-        path.rename(aside)
-    except FileNotFoundError:
-        return True  # Another process was faster.
-    moved = _read(aside)
-    aside.unlink()
-    if moved != owner:  # Another process had replaced it in between: give that one its lock back.
-        _create(path, moved)
-        return False
-    return True
+def _remove_stale(path: Path, me: str) -> bool:
+    """Remove a link that was left behind; say whether it is gone.
+
+    Of several processes that find it so, only the one that creates a second link, named after
+    the owner that is gone, removes the first: what it removes cannot be anybody else's by then.
+    """
+    owner = left = _read(path)
+    link = path
+    while owner:
+        if not _is_stale(link, owner):
+            return False
+        link = path.with_name(f"{path.name}.after-{_token(owner)}")
+        if _create(link, me):
+            if _read(path) == left:
+                path.unlink(missing_ok=True)
+            link.unlink(missing_ok=True)
+            return True
+        owner = _read(link)
+    return not os.path.lexists(path)
+
+
+def _token(owner: str) -> str:
+    """Return a name for an owner that no other has."""
+    return blake2b(owner.encode(), digest_size=8).hexdigest()
 
 
 def _is_stale(path: Path, owner: str) -> bool:
