@@ -37,7 +37,7 @@ def cells(world, folder, *options):
 @pytest.mark.parametrize(
     ("world", "options"),
     [
-        (1, ()),
+        pytest.param(1, (), marks=pytest.mark.soak),
         (2, ("--some",)),
         (4, ("--some",)),
         pytest.param(2, (), marks=pytest.mark.soak),
