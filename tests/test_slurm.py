@@ -239,7 +239,8 @@ def test_a_real_podman_takes_the_words_it_is_given(tmp_path, monkeypatch):
     for key, value in here.items():
         monkeypatch.setenv(f"SLURM_{key}", value)
     python = Path(sys.executable)
-    roots = {"/usr", "/lib", "/bin", "/etc", sys.prefix, sys.base_prefix, str(REPO), str(tmp_path)}
+    system = ("/usr", "/lib", "/lib64", "/bin", "/etc")
+    roots = {*filter(os.path.exists, system), sys.prefix, sys.base_prefix, str(REPO), str(tmp_path)}
     run = RunSpec.from_dict({
         "workload": "mlp", "topology": "1x2", "batch": 16, "steps": 20, "launcher": "slurm",
         "data": "synthetic:512x8x8", "options": {"hidden": [32]}, "start": "torchrun",
