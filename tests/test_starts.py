@@ -370,6 +370,18 @@ def test_a_repetition_that_was_left_under_way_is_joined(tmp_path):
     assert told.opening == (1, 0) and attempts(home) == [1, 3]
 
 
+def test_a_requeued_run_that_finished_is_not_started_again_without_its_rank_files(tmp_path):
+    question = a_study(topologies=["1x1"])
+    study.run(question, tmp_path, Told())
+    (home,) = (path.parent for path in tmp_path.glob("*/outcome.json"))
+    outcome = json.loads((home / "outcome.json").read_text())
+    (home / "outcome.json").write_text(json.dumps({**outcome, "attempt": 2}))
+    (home / "rank-00000.jsonl").unlink()
+    told = Told()
+    study.run(question, tmp_path, told)
+    assert told.opening == (0, 1)
+
+
 def test_a_folder_that_cannot_be_on_pythons_path_is_refused(tmp_path):
     run = {"program": ["/bin/true", "{devices}"], "topology": "1x1"}
     question = StudySpec.from_dict({"name": "colon", "scaling": None, "run": run})

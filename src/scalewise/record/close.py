@@ -141,14 +141,15 @@ def _last_sign(folder: Path, world: int) -> float | None:
 
 
 def closed(folder: Path, attempt: int) -> bool:
-    """Say whether this attempt was closed, well or not."""
+    """Say whether this attempt was closed, well or not; one that a later one followed well is."""
     if (folder / f"failure-{attempt}.json").exists():
         return True
     try:
         outcome = json.loads((folder / "outcome.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return isinstance(outcome, dict) and outcome.get("attempt") == attempt
+    last = outcome.get("attempt") if isinstance(outcome, dict) else None
+    return isinstance(last, int) and last >= attempt
 
 
 def last_word(folder: Path, rank: int, attempt: int) -> LastWord:
