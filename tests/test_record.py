@@ -476,6 +476,32 @@ def test_the_words_of_torchrun_are_not_the_programs(tmp_path):
     assert first_traceback(["epoch 1"]) == ""
 
 
+NOT_LAUNCHED = """\
+srun: error: Task launch for StepId=29.3 failed on node n2: Invalid job credential
+srun: error: Application launch failed: Invalid job credential
+srun: launch/slurm: _step_signal: Terminating StepId=29.3
+"""
+EXITED = "srun: error: n1: task 0: Exited with exit code 1\nsrun: Terminating StepId=5.1\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        (NOT_LAUNCHED, NOT_LAUNCHED.splitlines()[0]),
+        (f"No module named torch\n{EXITED}", "No module named torch"),
+        ("srun: Job step aborted\n", "srun: Job step aborted"),
+        ("scalewise: attempt 1 on n1\n", "it is empty"),
+    ],
+)
+def test_the_log_ends_with_what_was_wrong_and_not_with_what_srun_adds(log, told, tmp_path):
+    RankFile(tmp_path, 0, 1)
+    again = f"{log}scalewise: failed: no rank started; the log ends: {told}\n"
+    for text in (log, again):  # A job closes its own record; who watches it does so again.
+        (tmp_path / "log.txt").write_text(text)
+        cause = close(tmp_path, attempt=1, world=1, ended=9.0)
+        assert cause == f"no rank started; the log ends: {told}"
+
+
 @pytest.mark.parametrize(
     ("said", "cause"),
     [

@@ -77,7 +77,8 @@ def test_inside_an_allocation_all_runs_go_there(user):
     study = user.write(vary='topology = ["1x1", "2x2"]')
     asked = ["salloc", "-N2", "-n2", "-c2", "scalewise", "run", "study.toml"]
     done = user.cluster.run(*asked, cwd=user.folder, timeout=120)
-    assert done.returncode == 0, done.stderr
+    logs = [log.read_text() for log in user.home.glob("*/log.txt")]
+    assert done.returncode == 0, [done.stderr, *logs]
     assert "in the allocation of job" in done.stderr
     hosts = [{rank.host for rank in record.ranks} for record in user.runs(study)]
     assert [len(each) for each in hosts] == [1, 2]

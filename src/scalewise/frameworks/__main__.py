@@ -33,7 +33,7 @@ from scalewise.probe import Probe
 from scalewise.probe.rank_identity import rank_and_world, set_torchrun_variables
 from scalewise.probe.watch import Watch
 from scalewise.record.close import close, closed, first_launch, newest_attempt
-from scalewise.record.log import ends_in, start_in, told_to_end
+from scalewise.record.log import OURS, ends_in, start_in, told_to_end
 from scalewise.record.spans import EARLIER
 from scalewise.record.write import SCHEMA, RankFile, write_json
 from scalewise.spec import RunSpec
@@ -99,7 +99,7 @@ def do_close(argument: str) -> int:
         )  # fmt: skip
     except ScalewiseError as full:
         cause = str(full)
-    print(f"failed: {cause}" if cause else "finished", flush=True)
+    print(f"{OURS}failed: {cause}" if cause else f"{OURS}finished", flush=True)
     return 0
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.record.log import (
-    all_lines,
+    last_line,
     own_lines,
     ranks_by_pid,
     signal_name,
@@ -113,7 +113,7 @@ def close(  # noqa: PLR0913 - all that a launcher may know
     early = None if why or fault else _killed_early(folder, words, killed or {})
     guilty, cause = early or _cause(words, why or fault, killed or {}, exits or {})
     if not why and not fault and (guilty is None or not guilty.find("failed")) and not killed:
-        cause += f"; the log ends: {_last_line(folder)}"
+        cause += f"; the log ends: {last_line(folder)}"
     elif fault and exits and not why and (lines := own_lines(folder)):
         cause += f"; the log ends: {lines[-1].strip()}"
     write_json(
@@ -375,11 +375,3 @@ def _left_early(words: list[LastWord], failed: LastWord) -> str:
 def _name(word: LastWord) -> str:
     host, pid = word.find("host"), word.find("pid")
     return f"rank {word.rank}" + (f" on {host} (process {pid})" if host else "")
-
-
-def _last_line(folder: Path) -> str:
-    """Return the last thing the processes said: the program's own, if it said anything."""
-    if not (folder / "log.txt").exists():
-        return "they left none"
-    lines = own_lines(folder) or all_lines(folder)
-    return lines[-1].strip() if lines else "it is empty"

@@ -9,8 +9,13 @@ import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-BEGINS = "scalewise: attempt "
+OURS = "scalewise: "
+"""How a line begins that scalewise itself writes into a job's log."""
+BEGINS = f"{OURS}attempt "
 """How a job says in its log which attempt begins."""
+_SRUN = re.compile(r"(srun|slurmstepd\S*): ")
+_SRUN_REASON = re.compile(r"srun: (error|fatal): (?!\*\*\*|.*\btasks? [\d,-]+: )")
+"""What srun could not do; with a task's number, it tells how a process ended."""
 _CANCELLED = re.compile(
     r"\*\*\* (JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+(?: DUE TO ([^*,]+?)(?:,[^*]*)?)? \*"
 )
@@ -24,17 +29,29 @@ _RULE = re.compile(r"={20,}$")
 
 
 def all_lines(folder: Path) -> list[str]:
-    """Return the lines of the last attempt's log, but for empty ones."""
+    """Return the lines of the last attempt's log, without empty ones and our own."""
     try:
         log = (folder / "log.txt").read_bytes()[_beginning(folder) :]
     except OSError:
         return []
-    return [line for line in log.decode("utf-8", errors="replace").splitlines() if line.strip()]
+    lines = log.decode("utf-8", errors="replace").splitlines()
+    return [line for line in lines if line.strip() and not line.startswith(OURS)]
 
 
 def own_lines(folder: Path) -> list[str]:
     """Return what the program itself said there: without torchrun's words."""
     return list(_own(all_lines(folder)))
+
+
+def last_line(folder: Path) -> str:
+    """Return the last thing the processes said: the program's own, if it said anything."""
+    if not (folder / "log.txt").exists():
+        return "they left none"
+    lines = own_lines(folder) or all_lines(folder)
+    programs = [line for line in lines if not _SRUN.match(line)]
+    reasons = [line for line in lines if _SRUN_REASON.match(line)]
+    told = reasons[:1] or programs[-1:] or lines[-1:]
+    return told[0].strip() if told else "it is empty"
 
 
 def first_traceback(lines: Sequence[str], told: str = "") -> str:
