@@ -3,6 +3,8 @@
 collect_ignore_glob = [
     "src/scalewise/frameworks/jax/*",
     "src/scalewise/frameworks/tensorflow/*",
+    "src/scalewise/probe/tensorflow/*",
+    "src/scalewise/watch/keras/*",
     "tests/devices_alike.py",
     "tests/keras_lines.py",
     "tests/one_process.py",

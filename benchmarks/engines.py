@@ -43,15 +43,15 @@ def row(engine: str, rounds: int) -> bool:
     """Measure an engine and print its row; say whether it surely costs more than we claim."""
     import numpy as np
 
-    from scalewise.launch import parcel
-    from scalewise.launch.engines import Engines
+    from scalewise.launch import worker_zip
+    from scalewise.launch.interpreters import Engines
 
     python = Engines.of({}).python(engine)
     with tempfile.TemporaryDirectory() as folder:
         env = {
             **os.environ, "OMP_NUM_THREADS": "1", "SCALEWISE_UNWATCHED": "1", "RANK": "0",
             "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost",
-            "MASTER_PORT": free_port(), "PYTHONPATH": str(parcel.pack(Path(folder))),
+            "MASTER_PORT": free_port(), "PYTHONPATH": str(worker_zip.pack(Path(folder))),
         }  # fmt: skip
         argv = [python, __file__, "--inside", engine, str(rounds), folder]
         if not shutil.which(python) or subprocess.run(argv, env=env, stdout=sys.stderr).returncode:

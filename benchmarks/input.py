@@ -28,8 +28,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from scalewise.frameworks.data.folder import Listing
-from scalewise.frameworks.data.make import Recipe, made
+from scalewise.frameworks.data.image_folder import Listing
+from scalewise.frameworks.data.make_data import Recipe, made
 from scalewise.frameworks.data.packed import Packed
 from scalewise.frameworks.data.pixels import decoded
 

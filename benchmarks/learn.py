@@ -25,11 +25,11 @@ from dataclasses import asdict, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from scalewise.analysis.predict.doubling import habit
+from scalewise.analysis.predict.empirical_prior import habit
 from scalewise.analysis.predict.forecast import forecast
 from scalewise.analysis.predict.learned import FILE, Learned, Prior
-from scalewise.analysis.predict.machines import TERMS, drawn, weigh
-from scalewise.analysis.predict.others import as_series
+from scalewise.analysis.predict.posterior import TERMS, drawn, weigh
+from scalewise.analysis.predict.published_curves import as_series
 from scalewise.analysis.predict.series import KINDS, Floats, Kind, Series
 from scalewise.catalog.curves import published
 

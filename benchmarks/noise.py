@@ -80,8 +80,8 @@ def training(width: int, every: int):
     """Return a training of ours that has begun."""
     import torch
 
-    from scalewise.frameworks.source import Source
-    from scalewise.frameworks.torch.data import load
+    from scalewise.frameworks.data_source import Source
+    from scalewise.frameworks.torch.input.data_sets import load
     from scalewise.frameworks.torch.session import TorchSession
     from scalewise.spec import RunSpec
 

@@ -53,12 +53,12 @@ def work(rounds: int) -> None:
     from torch.nn.parallel import DistributedDataParallel
     from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler
 
-    from scalewise.frameworks.source import Source
-    from scalewise.frameworks.torch.data import load
+    from scalewise.frameworks.data_source import Source
+    from scalewise.frameworks.torch.input.data_sets import load
     from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
     from scalewise.frameworks.torch.session import TorchSession
     from scalewise.probe import Probe, Unwatched
-    from scalewise.probe.watch import Watch
+    from scalewise.probe.heartbeat import Watch
     from scalewise.record.write import RankFile
     from scalewise.spec import RunSpec
 

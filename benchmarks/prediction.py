@@ -23,8 +23,8 @@ from learn import as_series, hidden, learn
 from scalewise import plugins
 from scalewise.analysis.predict.forecast import forecast
 from scalewise.analysis.predict.learned import Learned
+from scalewise.analysis.predict.next_measurement import worth
 from scalewise.analysis.predict.series import Kind, Series
-from scalewise.analysis.predict.worth import worth
 from scalewise.catalog.curves import published
 from scalewise.errors import NotEnoughData
 

@@ -95,8 +95,8 @@ def compare(name: str, data: str, edge: int, batch: int, device: torch.device, a
 
 def ours(name: str, data: str, edge: int, batch: int, device: torch.device):
     """Return our training, from the bytes on."""
-    from scalewise.frameworks.source import Source
-    from scalewise.frameworks.torch.data import load
+    from scalewise.frameworks.data_source import Source
+    from scalewise.frameworks.torch.input.data_sets import load
     from scalewise.frameworks.torch.session import TorchSession
     from scalewise.probe import Unwatched
     from scalewise.spec import RunSpec

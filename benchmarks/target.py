@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 
 from scalewise.analysis.advise.quality.target import LEARNED, Target, work_to_target
-from scalewise.analysis.advise.quality.weigh import Learned
+from scalewise.analysis.advise.quality.target_posterior import Learned
 from scalewise.catalog.convergence import tables
 
 MEDIAN, COVERAGE = 0.10, 0.85

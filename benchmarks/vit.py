@@ -67,8 +67,8 @@ def train(way: dict, asked: argparse.Namespace) -> dict[str, float]:
     import torch
     import torch.distributed as dist
 
-    from scalewise.frameworks.torch.data import Data, Finish
-    from scalewise.frameworks.torch.samples import Held
+    from scalewise.frameworks.torch.input.batches import Held
+    from scalewise.frameworks.torch.input.data_sets import Data, Finish
     from scalewise.frameworks.torch.session import TorchSession
     from scalewise.probe import Unwatched
     from scalewise.spec import RunSpec

@@ -88,7 +88,7 @@ def work(target: float, seconds: float) -> None:
     from torch import nn
     from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-    from scalewise.frameworks.torch.attach import hooks
+    from scalewise.watch.torch import hooks
 
     dist.init_process_group("gloo")
     torch.manual_seed(0)

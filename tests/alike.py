@@ -20,8 +20,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from scalewise.frameworks.source import Source
-from scalewise.frameworks.torch.data import load
+from scalewise.frameworks.data_source import Source
+from scalewise.frameworks.torch.input.data_sets import load
 from scalewise.frameworks.torch.session import TorchSession
 from scalewise.probe import Unwatched
 from scalewise.probe.rank_identity import set_torchrun_variables

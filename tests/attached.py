@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from scalewise import study
+from scalewise.api import _Silent
 from scalewise.errors import RunFailed
-from scalewise.face import _Silent
 from scalewise.record.write import rank_file
 from scalewise.spec import StudySpec
 from scripts.expected import HERE, Script

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ranks import free_port
-from scalewise.launch import parcel
+from scalewise.launch import worker_zip
 
 
 def _cache() -> Path:
@@ -41,7 +41,7 @@ def compare(starter: list[str], asked: dict[str, Any], folder: Path) -> list[Any
     file.write_text(json.dumps(asked))
     env = {**os.environ, "OMP_NUM_THREADS": "1", "SCALEWISE_UNWATCHED": "1"}
     env["MASTER_PORT"] = free_port()
-    env["PYTHONPATH"] = str(parcel.pack(folder))
+    env["PYTHONPATH"] = str(worker_zip.pack(folder))
     script = str(Path(__file__).parent / "alike.py")
     done = subprocess.run(
         [*starter, script, str(file)],

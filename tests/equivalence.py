@@ -19,9 +19,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 
-from scalewise.frameworks.order import Shards
-from scalewise.frameworks.source import Source
-from scalewise.frameworks.torch.data import Data, load
+from scalewise.frameworks.data_source import Source
+from scalewise.frameworks.sampler import Shards
+from scalewise.frameworks.torch.input.data_sets import Data, load
 from scalewise.frameworks.torch.session import TorchSession, model_of
 from scalewise.frameworks.torch.task import optimizer
 from scalewise.spec import RunSpec

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from scalewise.frameworks.source import Source
-from scalewise.frameworks.torch.data import load
-from scalewise.frameworks.torch.exchange import Exchange
+from scalewise.frameworks.data_source import Source
+from scalewise.frameworks.torch.input.data_sets import load
+from scalewise.frameworks.torch.parallel.gradient_exchange import Exchange
 from scalewise.frameworks.torch.session import TorchSession
 from scalewise.probe import Unwatched
 from scalewise.spec import RunSpec

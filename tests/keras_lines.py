@@ -9,12 +9,13 @@ from pathlib import Path
 
 import keras
 
-from scalewise.frameworks.arrays import read
-from scalewise.frameworks.order import Shards
-from scalewise.frameworks.source import Source
-from scalewise.frameworks.tensorflow import devices, feed, part
+from scalewise.frameworks.data_source import Source
+from scalewise.frameworks.in_memory_data import read
+from scalewise.frameworks.sampler import Shards
+from scalewise.frameworks.tensorflow import loader, part
 from scalewise.frameworks.tensorflow.session import Everyone, TensorFlowSession, build, optimizer
 from scalewise.probe import Unwatched
+from scalewise.probe.tensorflow import devices
 from scalewise.spec import RunSpec
 
 if __name__ == "__main__":
@@ -33,7 +34,9 @@ if __name__ == "__main__":
     print("-----", flush=True)
 
     shards = Shards(len(data.train), alone, 0)
-    images, checks = (feed.finish(data.look, each.images) for each in (data.train, data.validation))
+    images, checks = (
+        loader.finish(data.look, each.images) for each in (data.train, data.validation)
+    )
 
     def batches():
         """Yield the batches of one pass after the other."""

@@ -7,12 +7,13 @@ import json
 import sys
 from pathlib import Path
 
-from scalewise.frameworks.arrays import read
-from scalewise.frameworks.options import options_for
-from scalewise.frameworks.source import Source
-from scalewise.frameworks.tensorflow import devices, part
+from scalewise.frameworks.data_source import Source
+from scalewise.frameworks.in_memory_data import read
+from scalewise.frameworks.part_options import options_for
+from scalewise.frameworks.tensorflow import part
 from scalewise.frameworks.tensorflow.session import Everyone, TensorFlowSession
 from scalewise.probe import Unwatched
+from scalewise.probe.tensorflow import devices
 from scalewise.spec import RunSpec
 
 if __name__ == "__main__":

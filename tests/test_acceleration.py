@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from builders import a_run, a_study
-from scalewise import collect
+from scalewise import results
 from scalewise.analysis.advise import Purpose, advise
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve, scaling_curves
 from scalewise.analysis.measure.acceleration import over_kinds
@@ -17,7 +17,7 @@ from scalewise.errors import NotEnoughData, SpecError
 from scalewise.frameworks.fake import Fake
 from scalewise.frameworks.torch import Torch
 from scalewise.record.write import write_json
-from scalewise.report import formats, plot, table
+from scalewise.report import curve_table, formats, plot
 from scalewise.spec import RunSpec
 from simulated import retold
 
@@ -42,7 +42,7 @@ def played(study, folder):
 
 def test_a_gpu_against_a_cpu_is_accelerated_and_not_efficient(tmp_path, capsys):
     folder = played(kinds_study(repeats=2), tmp_path)
-    cpu, cuda = collect.curves([folder])
+    cpu, cuda = results.curves([folder])
     assert cpu.where == {"device": "cpu"} and cuda.where == {"device": "cuda"}
     (slow,), (fast,) = cpu.points, cuda.points
     assert fast.acceleration.value == pytest.approx(4) and fast.acceleration.count == 2
@@ -76,7 +76,7 @@ def test_the_published_example_has_its_published_numbers():
         kinds_study(), [published("cpu", 220.0, 215.0), published("cuda", 24.0, 14.0)]
     )
     assert cuda.points[0].acceleration.value == pytest.approx(215 / 14)
-    told = table.sections([cpu, cuda])[-1]
+    told = curve_table.sections([cpu, cuda])[-1]
     assert told.title == "Acceleration"
     assert told.lines == ("acceleration 15.4 x: 1 x NVIDIA V100 against 1 x cpu, by throughput",)
     (shown,) = told.tables
@@ -98,12 +98,12 @@ def test_the_first_kind_that_was_measured_is_the_one_compared_with(tmp_path):
     records = [retold(run, tmp_path, device="NVIDIA H200") for run in only]
     (curve,) = scaling_curves(study, records)
     assert curve.points[0].acceleration is None
-    assert [section.title for section in table.sections([curve])] == ["a study (device cuda)"]
+    assert [section.title for section in curve_table.sections([curve])] == ["a study (device cuda)"]
 
 
 def test_each_kind_scales_by_itself_and_is_held_against_its_own_scale(tmp_path):
     folder = played(kinds_study(topologies=["1x1", "1x2"]), tmp_path)
-    cpu, cuda = collect.curves([folder])
+    cpu, cuda = results.curves([folder])
     assert all(point.efficiency for point in (*cpu.points, *cuda.points))
     assert cuda.points[1].accelerated_from == "2 x cpu"
     assert 3.5 < cuda.points[1].acceleration.value < 4
@@ -136,7 +136,7 @@ def mixed(tmp_path):
 
 
 def test_devices_that_meet_by_accident_are_named_and_not_called_efficient(mixed):
-    (curve,) = collect.curves([mixed])
+    (curve,) = results.curves([mixed])
     first, second, third = curve.points
     assert first.efficiency.value == 1
     assert second.efficiency is second.speedup is second.ideal is second.gain is None
@@ -148,17 +148,17 @@ def test_devices_that_meet_by_accident_are_named_and_not_called_efficient(mixed)
 
 
 def test_causes_and_receipts_do_not_hold_one_device_against_another(mixed):
-    (found,) = collect.explanations(mixed)
+    (found,) = results.explanations(mixed)
     assert found.scales is None
     last = found.points[-1]
     assert set(last.factors.values()) == {None}
     assert last.seconds["computation"] == pytest.approx(0, abs=1e-9)
     assert 0 < last.receipt.useful < last.receipt.bought
-    assert collect.receipt(mixed).lost.get("computation", 0) == pytest.approx(0, abs=1e-9)
+    assert results.receipt(mixed).lost.get("computation", 0) == pytest.approx(0, abs=1e-9)
 
 
 def test_nothing_is_predicted_or_advised_from_several_kinds(mixed):
-    (curve,) = collect.curves([mixed])
+    (curve,) = results.curves([mixed])
     with pytest.raises(NotEnoughData, match="several kinds of device: Tesla T4, NVIDIA H200"):
         predict(curve, at=[8])
     with pytest.raises(NotEnoughData, match="several kinds"):
@@ -167,7 +167,7 @@ def test_nothing_is_predicted_or_advised_from_several_kinds(mixed):
 
 def test_plots_and_pages_of_kinds_have_no_efficiency(tmp_path, capsys):
     folder = played(kinds_study(), tmp_path)
-    curves = collect.curves([folder])
+    curves = results.curves([folder])
     assert not {"efficiency", "speedup", "both"} & set(plot.possible(curves))
     page = tmp_path / "page.html"
     app(["report", str(folder), "-o", str(page)], standalone_mode=False)
@@ -196,7 +196,7 @@ def test_a_device_is_refused_where_it_means_nothing():
 def test_a_kind_that_is_not_here_is_refused_and_the_cpu_never_is(monkeypatch):
     import torch
 
-    from scalewise.frameworks.torch import device
+    from scalewise.probe.torch import device
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device.bind(a_run(device="cpu")) == torch.device("cpu")

@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from builders import a_run
-from scalewise.frameworks.torch.blocks import recompute
+from scalewise.frameworks.torch.models.block_compile import recompute
 from scalewise.frameworks.torch.models.gpt import gpt
 from scalewise.frameworks.torch.models.resnet import resnet50
 from scalewise.frameworks.torch.task import Task

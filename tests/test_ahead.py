@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from builders import a_study
-from scalewise import face
+from scalewise import api
 from scalewise.catalog.search import like
 from scalewise.cli import main
 from scalewise.record.write import rank_file, write_json
@@ -251,8 +251,8 @@ def test_an_answer_from_correct_runs_says_nothing_of_it(words, scalewise, tmp_pa
 
 def test_answers_in_python_carry_that_runs_are_not_correct(tmp_path):
     folder = a_watched_folder(tmp_path / "runs", "drift")
-    (fault,) = face.predict(folder, 8).not_correct
+    (fault,) = api.predict(folder, 8).not_correct
     assert SAID["drift"] in fault
-    assert face.advise(folder, "time").not_correct == (fault,)
-    assert face.advise(face.measure(folder), "time").not_correct == (fault,)
-    assert face.predict(face.curve([(1, 1.0), (2, 2.0)]), 4).not_correct == ()
+    assert api.advise(folder, "time").not_correct == (fault,)
+    assert api.advise(api.measure(folder), "time").not_correct == (fault,)
+    assert api.predict(api.curve([(1, 1.0), (2, 2.0)]), 4).not_correct == ()

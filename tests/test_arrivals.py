@@ -9,7 +9,7 @@ from torch import nn
 from builders import a_run
 from ranks import start
 from scalewise.analysis.simulate import Link, Machine, Network, inputs, simulate
-from scalewise.frameworks.torch.arrivals import FIRST, LAST, Arrivals
+from scalewise.frameworks.torch.timing.gradient_timing import FIRST, LAST, Arrivals
 from scalewise.probe import Unwatched
 from scalewise.record.close import close
 from scalewise.record.read import read_run
@@ -92,7 +92,7 @@ def test_an_engine_that_tells_of_no_gradient_costs_only_that(monkeypatch):
     def gone(parameter):
         raise AttributeError("no such edge")
 
-    monkeypatch.setattr("scalewise.frameworks.torch.arrivals.get_gradient_edge", gone)
+    monkeypatch.setattr("scalewise.frameworks.torch.timing.gradient_timing.get_gradient_edge", gone)
     model = a_model()
     arrivals = Arrivals(a_run(), model, CPU)
     for _ in range(LAST + 2):

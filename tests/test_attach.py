@@ -15,7 +15,7 @@ import pytest
 
 from attached import Seen, run, seen
 from ranks import start
-from scalewise import collect
+from scalewise import results
 from scalewise.analysis.explain.guards import guards
 from scalewise.analysis.simulate import exchange, link, simulation
 from scalewise.record.read import RunRecord
@@ -50,7 +50,7 @@ def test_steps_samples_phases_and_pauses_are_those_of_the_script(script, tmp_pat
     ranks, cause = run(script, _devices(script), tmp_path)
     assert cause == ""
     as_it_is(script, ranks)
-    ((_, records),) = collect.recorded(tmp_path / "study")
+    ((_, records),) = results.recorded(tmp_path / "study")
     without_fault(script, records)
 
 
@@ -100,7 +100,7 @@ def test_a_script_that_is_not_distributed_is_measured_on_one_device(tmp_path):
     assert done.returncode == 3
     assert "error: run " in done.stderr and "not distributed" in done.stderr
     assert f"hint: its log is {tmp_path}" in done.stderr and "`scalewise port " in done.stderr
-    ((curve, records),) = collect.recorded(tmp_path / "runs" / "plain")
+    ((curve, records),) = results.recorded(tmp_path / "runs" / "plain")
     assert [point.devices for point in curve.points] == [1]
     assert any("not distributed" in warning for warning in curve.warnings)
     as_it_is(PLAIN, [seen(records[0].folder, 0)])
@@ -117,7 +117,7 @@ def test_ranks_that_exchange_no_gradient_are_told(tmp_path):
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0
     assert "no gradient was exchanged: every process trains alone" in done.stderr
-    (curve,) = collect.curves([tmp_path / "there"])
+    (curve,) = results.curves([tmp_path / "there"])
     assert "1x2: no gradient was exchanged: every process trains alone" in curve.warnings
 
 
@@ -171,7 +171,7 @@ def test_a_loop_that_updates_its_weights_by_hand_stops_and_says_so(tmp_path):
     ranks, cause = run(named("by_hand.py"), 1, tmp_path, stop_after=12, samples_per_step=200)
     assert cause == ""
     assert ranks[0].column("samples") == [200] * 12
-    (curve,) = collect.curves([tmp_path / "study"])
+    (curve,) = results.curves([tmp_path / "study"])
     assert any("updates its weights by hand" in warning for warning in curve.warnings)
 
 
@@ -192,7 +192,7 @@ def test_calls_that_may_be_parts_of_one_sample_are_told(told, tmp_path):
     ranks, cause = run(Script(path=str(path), truth={}), 1, tmp_path, samples_per_step=told)
     assert cause == ""
     assert ranks[0].column("samples") == [told or 12] * 5
-    (curve,) = collect.curves([tmp_path / "study"])
+    (curve,) = results.curves([tmp_path / "study"])
     noted = [each for each in curve.warnings if "say --samples-per-step" in each]
     assert len(noted) == (told is None)
 
@@ -281,7 +281,7 @@ def test_ranks_that_hold_parts_of_one_model_share_its_samples(told, tmp_path):
     )
     _, cause = run(Script(path=str(path), truth={}), 2, tmp_path, samples_per_step=told)
     assert cause == ""
-    ((curve, records),) = collect.recorded(tmp_path / "study")
+    ((curve, records),) = results.recorded(tmp_path / "study")
     assert curve.points[0].global_batch == 20
     assert curve.points[0].samples == 200
     assert sum("those count once" in each for each in curve.warnings) == (told is None)
@@ -377,13 +377,13 @@ def test_a_failing_watcher_lets_the_training_go_on(tmp_path):
     assert len(json.loads((tmp_path / "losses.json").read_text())) == 120
     (log,) = tmp_path.glob("runs/train/*/log.txt")
     assert log.read_text().count("watching stopped: ZeroDivisionError") == 1
-    (curve,) = collect.curves([log.parent.parent])
+    (curve,) = results.curves([log.parent.parent])
     assert any("watching stopped" in told for told in curve.warnings)
 
 
 BUG = """
 from itertools import count
-from scalewise.frameworks.torch.attach.observer import Observer
+from scalewise.watch.torch.observer import Observer
 calls, again = count(), Observer.again
 Observer.again = lambda self, *words: again(self, *words) if next(calls) < 10 else 1 / 0
 """

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from scalewise.frameworks.torch.average import Average
+from scalewise.frameworks.torch.checkpoint.ema import Average
 
 
 def test_weights_that_are_tied_have_one_average_under_every_name():

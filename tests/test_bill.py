@@ -14,27 +14,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from builders import a_study
-from scalewise import collect, study
+from scalewise import results, study
 from scalewise.analysis.advise import Purpose
-from scalewise.analysis.advise.paying import enough
+from scalewise.analysis.advise.next_scale import enough
+from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.measure import curve_from_numbers
-from scalewise.catalog.rates import Rate
 from scalewise.errors import LaunchError, SpecError
 from scalewise.frameworks.fake import Law
 from scalewise.launch import Job, State
 from scalewise.launch.processes import tagged
 from scalewise.launch.slurm import SlurmLauncher
-from scalewise.record.files import finished
-from scalewise.record.spent import bought
+from scalewise.record.attempts import bought
+from scalewise.record.study_files import finished
 from scalewise.record.write import write_json
-from scalewise.report import bill as shown
+from scalewise.report import cost_estimate as shown
 from scalewise.report import formats
-from scalewise.report.receipt import lines, section
+from scalewise.report.receipt_table import lines, section
 from scalewise.spec import StudySpec
-from scalewise.study.bill import bill_of
-from scalewise.study.carry import carry_out
-from scalewise.study.paying import Paying
-from scalewise.study.purse import Limit, Purse
+from scalewise.study.cost_estimate import bill_of
+from scalewise.study.runner import carry_out
+from scalewise.study.spending_limit import Limit, Purse
+from scalewise.study.stop_rule import Paying
 from simulated import play
 from test_cli import in_a_shell, study_toml
 from test_receipt import a_stranger
@@ -159,15 +159,15 @@ def test_the_guide_shows_what_is_printed(tmp_path):
     played(question, tmp_path, (1, 2))
     assert quotes.splitlines() == shown.lines(bill_of(question, tmp_path), Rate(2.5))
     assert paying.enough(4) in stops.splitlines()
-    assert stops.splitlines()[-2:] == lines(collect.receipt(tmp_path, price=2.5))
+    assert stops.splitlines()[-2:] == lines(results.receipt(tmp_path, price=2.5))
     with pytest.raises(SpecError) as told:
         Purse(question, tmp_path, Limit.of(2.0, None, Rate(2.5))).check()
     assert refuses == f"error: {told.value}\n hint: {told.value.hint}\n"
     played(question, tmp_path, (4, 8))
     longer = replace(paying, purpose=Purpose.parse("deadline=100s"))
     assert longer.enough(16) == asks.strip()
-    found = collect.explanations(tmp_path)
-    whole = section(found, collect.receipt(tmp_path, found))
+    found = results.explanations(tmp_path)
+    whole = section(found, results.receipt(tmp_path, found))
     assert formats.in_words([whole]) == receipt.rstrip()
 
 
@@ -251,7 +251,7 @@ def test_a_run_that_reaches_the_limit_is_ended_and_its_record_says_why(tmp_path)
     (failed,) = folder.glob("*/failure-1.json")
     assert json.loads(failed.read_text())["cause"].startswith("ended at --max-cost 3.8")
     assert 0.0038 <= bought(folder) < 0.02
-    (curve,) = collect.curves([folder])
+    (curve,) = results.curves([folder])
     assert [point.devices for point in curve.points] == [1]
     assert "2 of 3 runs are not finished" in curve.warnings
     again = in_a_shell("run", "s.toml", *words, cwd=tmp_path, env=env)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import scalewise
-from scalewise.launch import parcel
+from scalewise.launch import worker_zip
 
 HEAVY = {"torch", "tensorflow", "jax", "horovod", "deepspeed", "matplotlib", "scipy", "sklearn"}
 COMMAND = Path(sys.executable).parent / "scalewise"
@@ -91,8 +91,8 @@ def test_help_costs_at_most_ten_times_bare_python():
 
 
 def test_the_parcel_holds_everything_that_a_worker_imports(tmp_path):
-    path = parcel.pack(tmp_path)
-    modules = "scalewise.frameworks.torch.session, scalewise.frameworks.torch.attach.hooks"
+    path = worker_zip.pack(tmp_path)
+    modules = "scalewise.frameworks.torch.session, scalewise.watch.torch.hooks"
     code = (
         f"import sys; sys.path[:0] = [{str(path)!r}]; import {modules}; print(scalewise.__file__)"
     )

@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 from builders import a_study
-from scalewise import collect
-from scalewise.face import run
-from scalewise.report import band, explanation, page, plot
+from scalewise import results
+from scalewise.api import run
+from scalewise.report import explanation, page, plot, prediction_plot
 
 pytestmark = pytest.mark.browser
 QUIET = [
@@ -30,8 +30,8 @@ def measured(tmp_path_factory):
         )
         for name, batch in (("small batch", 16), ('large <b> "batch" & more', 128))
     ]  # fmt: skip
-    why = [each for folder in folders for each in collect.explanations(folder)]
-    return collect.curves(folders), why
+    why = [each for folder in folders for each in results.explanations(folder)]
+    return results.curves(folders), why
 
 
 @pytest.mark.parametrize("width", [1280, 420])
@@ -50,7 +50,7 @@ def test_the_page_is_whole_and_asks_the_network_for_nothing(measured, tmp_path, 
         tab.goto(path.as_uri())
         figures = tab.locator("figure > svg")
         assert len(plot.possible(curves)) == 7
-        assert figures.count() == 7 + 2 * len(band.METRICS)
+        assert figures.count() == 7 + 2 * len(prediction_plot.METRICS)
         for place in range(figures.count()):
             box = figures.nth(place).bounding_box()
             assert box["width"] > 200 and box["height"] > 100

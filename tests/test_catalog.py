@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 import scalewise
-from scalewise.catalog import machines
-from scalewise.catalog.machines import KINDS, PRECISIONS, Device, devices, links, prices, search
-from scalewise.catalog.rates import Rate, price_of, same_money
+from scalewise.analysis.cost.rates import Rate, price_of, same_money
+from scalewise.catalog import hardware
+from scalewise.catalog.hardware import KINDS, PRECISIONS, Device, devices, links, prices, search
 from scalewise.errors import SpecError
 from scalewise.report import catalog, formats
 
@@ -55,7 +55,7 @@ def own(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_row_has_a_source_and_a_date_and_is_listed_once(kind):
     rows = search(kind, [])
-    ours = json.loads((Path(machines.__file__).parent / f"{kind}.json").read_text())
+    ours = json.loads((Path(hardware.__file__).parent / f"{kind}.json").read_text())
     assert len(rows) == len(ours) > 20
     assert all(row.source and re.match(r"(19|20)\d\d", row.date) for row in rows)
 

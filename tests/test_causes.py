@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from scalewise import explain, measure, study
+from scalewise.api import _Silent
 from scalewise.errors import RunFailed
-from scalewise.face import _Silent
 from scripts.expected import HERE
 
 pytestmark = [pytest.mark.scripts, pytest.mark.alone, pytest.mark.timeout(300)]

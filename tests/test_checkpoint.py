@@ -16,7 +16,7 @@ from ranks import start
 from scalewise.errors import RecordError, SpecError
 from scalewise.export import export
 from scalewise.frameworks.torch import Torch
-from scalewise.frameworks.torch.checkpoint import serial_weights, shapes_in
+from scalewise.frameworks.torch.checkpoint.checkpoint_files import serial_weights, shapes_in
 from scalewise.record import checkpoints
 from scalewise.record.write import write_json
 from scalewise.spec import RunSpec

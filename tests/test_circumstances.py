@@ -20,7 +20,7 @@ from scalewise.analysis.advise.interruptions import (
     recorded_save,
     young_interval,
 )
-from scalewise.analysis.advise.wait import Wait
+from scalewise.analysis.advise.queue_wait import Wait
 from scalewise.analysis.measure import curve_from_numbers, scaling_curves
 from scalewise.errors import ScalewiseError, SpecError
 from scalewise.record.read import Span

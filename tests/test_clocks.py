@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from scalewise.probe.clocks import Comparison, answer, of_job
+from scalewise.probe.clock_offsets import Comparison, answer, of_job
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 from builders import a_run
-from scalewise.frameworks.source import Source
-from scalewise.frameworks.torch.blocks import CHOSEN_ANEW, compile_model, recompute
-from scalewise.frameworks.torch.data import load
+from scalewise.frameworks.data_source import Source
+from scalewise.frameworks.torch.input.data_sets import load
+from scalewise.frameworks.torch.models.block_compile import CHOSEN_ANEW, compile_model, recompute
 from scalewise.frameworks.torch.models.gpt import gpt
 from scalewise.frameworks.torch.models.mlp import mlp
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn

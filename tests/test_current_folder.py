@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scalewise.launch import parcel, processes
+from scalewise.launch import processes, worker_zip
 from test_study import COMMAND
 
 NAMES = ("scalewise/__init__.py", "scalewise/frameworks/__init__.py", "scalewise/__main__.py",
@@ -69,7 +69,7 @@ def test_no_verb_imports_from_the_current_folder_but_what_a_study_names(trap):
 def test_a_worker_in_another_python_does_not_either(version, trap, tmp_path, monkeypatch):
     python = _python(version)
     monkeypatch.chdir(trap)
-    path = parcel.pack(tmp_path)
+    path = worker_zip.pack(tmp_path)
     for name in ("torch", "numpy"):  # That Python has none of its own.
         (trap / name / "__init__.py").unlink()
     answer = processes.ask("about", "fake", python=python, paths=[str(path)])

@@ -10,12 +10,12 @@ from torch import nn
 
 from builders import a_run
 from scalewise.errors import PluginError, SpecError
-from scalewise.frameworks import source
-from scalewise.frameworks.arrays import read
+from scalewise.frameworks import data_source as source
 from scalewise.frameworks.data import idx
-from scalewise.frameworks.order import Shards
-from scalewise.frameworks.source import Source
-from scalewise.frameworks.torch.data import Finish, load, multiplied
+from scalewise.frameworks.data_source import Source
+from scalewise.frameworks.in_memory_data import read
+from scalewise.frameworks.sampler import Shards
+from scalewise.frameworks.torch.input.data_sets import Finish, load, multiplied
 
 RULES = ["drop", "pad", "short"]
 
@@ -134,7 +134,7 @@ def test_the_embedded_digits_are_split_once_for_all():
 
 def test_the_digits_are_those_of_scikit_learn_wherever_it_keeps_them(monkeypatch):
     quickly = read(Source.of("digits"))
-    monkeypatch.setattr("scalewise.frameworks.arrays.find_spec", lambda name: None)
+    monkeypatch.setattr("scalewise.frameworks.in_memory_data.find_spec", lambda name: None)
     by_itself = read(Source.of("digits"))
     for one, other in (
         (quickly.train, by_itself.train),
@@ -185,7 +185,7 @@ def test_small_real_data_lies_on_an_accelerator_and_made_up_data_where_its_name_
     assert lies_there(str(tmp_path)) and lies_there("digits")
     assert lies_there("synthetic-on-device:20") and not lies_there("synthetic:20")
     assert not lies_there(str(tmp_path), "cpu")
-    monkeypatch.setattr("scalewise.frameworks.torch.data.SMALL", 239)
+    monkeypatch.setattr("scalewise.frameworks.torch.input.data_sets.SMALL", 239)
     assert not lies_there(str(tmp_path)), "12 images of 20 bytes"
 
 

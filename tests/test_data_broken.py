@@ -16,11 +16,11 @@ from scalewise import datasets
 from scalewise.analysis.measure import summary
 from scalewise.errors import NotEnoughData, RecordError, SpecError
 from scalewise.frameworks.data.synthetic import picture
-from scalewise.frameworks.torch.samples import IGNORED
+from scalewise.frameworks.torch.input.batches import IGNORED
 from scalewise.frameworks.torch.task import Task
 from scalewise.record.read import RankRecord
-from scalewise.record.unread import sentence
-from scalewise.study.tell import tell_of_unread
+from scalewise.record.skipped_files import sentence
+from scalewise.study.notices import tell_of_unread
 
 SCRIPT = Path(__file__).parent / "unread.py"
 

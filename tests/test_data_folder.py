@@ -10,8 +10,8 @@ import pytest
 
 from pictures import image_folder, picture
 from scalewise.errors import SpecError
-from scalewise.frameworks.data.check import checked
-from scalewise.frameworks.data.folder import Listing
+from scalewise.frameworks.data.check_data import checked
+from scalewise.frameworks.data.image_folder import Listing
 from scalewise.frameworks.data.pixels import decoded
 
 

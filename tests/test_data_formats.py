@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 
 from pictures import image_folder
 from scalewise.errors import Broken, NewerSchema, ScalewiseError, SpecError
-from scalewise.frameworks import arrays
+from scalewise.frameworks import in_memory_data
 from scalewise.frameworks.data import cifar, idx, kinds, tokens
-from scalewise.frameworks.data.check import checked
-from scalewise.frameworks.data.folder import Listing
-from scalewise.frameworks.data.make import Recipe, made
+from scalewise.frameworks.data.check_data import checked
+from scalewise.frameworks.data.image_folder import Listing
+from scalewise.frameworks.data.make_data import Recipe, made
 from scalewise.frameworks.data.packed import Layout, Packed
 from scalewise.frameworks.data.pixels import decoded
-from scalewise.frameworks.source import Source
+from scalewise.frameworks.data_source import Source
 
 
 @pytest.fixture
@@ -400,14 +400,14 @@ def test_idx_files_without_an_image_are_refused(tmp_path):
 def test_idx_images_keep_their_height_and_width_unless_a_run_gives_an_edge(tmp_path):
     idx_files(tmp_path)
     source = Source.of(str(tmp_path))
-    assert source.shape == (1, 5, 4) and arrays.read(source).look.edge is None
-    assert arrays.read(Source.of(str(tmp_path), edge=5)).look.edge == 5
+    assert source.shape == (1, 5, 4) and in_memory_data.read(source).look.edge is None
+    assert in_memory_data.read(Source.of(str(tmp_path), edge=5)).look.edge == 5
     assert checked(tmp_path, print, 1)["sizes"] == {"4x5": 12}
 
 
 def test_idx_images_of_two_sizes_are_noted_and_brought_to_one(tmp_path):
     idx_files(tmp_path, height=4, held=7)
-    assert arrays.read(Source.of(str(tmp_path))).look.edge == 4
+    assert in_memory_data.read(Source.of(str(tmp_path))).look.edge == 4
     found = checked(tmp_path, print, 1)
     assert found["sizes"] == {"4x4": 6, "4x7": 6} and found["problems"] == []
     note = "images have two sizes, train 4x4 and validation 4x7: a run brings them to one"

@@ -19,13 +19,13 @@ from pictures import image_folder, picture
 from scalewise import datasets
 from scalewise.cli import main
 from scalewise.errors import Broken, LaunchError, RecordError, SpecError
-from scalewise.frameworks.data import make as making
-from scalewise.frameworks.data.check import checked
-from scalewise.frameworks.data.folder import Listing
-from scalewise.frameworks.data.make import Recipe, made, planned
+from scalewise.frameworks.data import make_data as making
+from scalewise.frameworks.data.check_data import checked
+from scalewise.frameworks.data.image_folder import Listing
+from scalewise.frameworks.data.make_data import Recipe, made, planned
 from scalewise.frameworks.data.packed import Packed
 from scalewise.frameworks.data.pixels import decoded
-from scalewise.frameworks.data.pool import spread
+from scalewise.frameworks.data.process_pool import spread
 from test_data_folder import tiny_imagenet
 from test_data_formats import cifar_batch, idx_files
 

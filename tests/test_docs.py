@@ -9,7 +9,7 @@ import pytest
 import tomllib
 import typer
 
-from scalewise import collect, errors
+from scalewise import errors, results
 from scalewise.analysis.measure import Point
 from scalewise.cli import app
 from scalewise.frameworks.fake import Law
@@ -144,7 +144,7 @@ def test_every_page_is_listed_on_the_first_page_of_its_kind(page):
 @pytest.mark.parametrize("path", sorted((ROOT / "studies/published").glob("*.csv")), ids=named)
 def test_every_published_curve_has_a_source_and_nothing_to_warn_of(path):
     assert re.search(r"^# Source: \S", path.read_text(), re.M)
-    (curve,) = collect.curves([path], scaling="weak", devices_per_node=4)
+    (curve,) = results.curves([path], scaling="weak", devices_per_node=4)
     assert len(curve.points) > 1
     assert not curve.warnings and not any(point.warnings for point in curve.points)
 

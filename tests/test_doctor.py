@@ -13,9 +13,17 @@ import psutil
 import pytest
 
 from scalewise import doctor
-from scalewise.doctor import collectives, engines, limits, machine, network, slurm, storage
+from scalewise.doctor import (
+    collective_sweep,
+    framework_checks,
+    interfaces,
+    limits,
+    machine,
+    slurm,
+    storage,
+)
 from scalewise.doctor.finding import Finding, asked, reply
-from scalewise.doctor.network import Interface
+from scalewise.doctor.interfaces import Interface
 from scalewise.errors import LaunchError, ScalewiseError, SpecError
 from scalewise.launch import processes
 
@@ -218,7 +226,7 @@ def test_the_clock_of_the_folder_is_compared(tmp_path, on_path, monkeypatch):
     ],
 )
 def test_an_interface_that_cannot_be_used_is_named_with_those_that_can(variable, value, said):
-    found = network.meeting_places({variable: value}, FOUND)
+    found = interfaces.meeting_places({variable: value}, FOUND)
     assert found.good == (said is None)
     if said:
         assert f"{variable}={value}" in found.says and said in found.says
@@ -226,18 +234,18 @@ def test_an_interface_that_cannot_be_used_is_named_with_those_that_can(variable,
 
 
 def test_a_name_without_address_is_a_fault_and_a_loopback_is_told():
-    lost = network.host("no-such-host.invalid", FOUND[1:2])
+    lost = interfaces.host("no-such-host.invalid", FOUND[1:2])
     assert (lost.level, "/etc/hosts" in lost.hint) == ("fault", True)
-    own = network.host("localhost", FOUND[1:2])
+    own = interfaces.host("localhost", FOUND[1:2])
     assert (own.level, own.evidence["ports"]) == ("note", {"localhost": ""})
-    elsewhere = network.host("localhost", [Interface("x", up=True, addresses=("192.0.2.77",))])
+    elsewhere = interfaces.host("localhost", [Interface("x", up=True, addresses=("192.0.2.77",))])
     assert "no port at 192.0.2.77" in elsewhere.says
 
 
 @needs_root
 def test_a_dead_interface_of_a_real_machine_is_named():
     code = (
-        "import os; from scalewise.doctor.network import *; "
+        "import os; from scalewise.doctor.interfaces import *; "
         "print(meeting_places(os.environ, interfaces()))"
     )
     script = f"ip link add v0 type veth peer name v1; exec {sys.executable} -c '{code}'"
@@ -255,10 +263,10 @@ def test_an_engine_that_is_not_there_is_told_and_is_no_fault(tmp_path, monkeypat
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (tmp_path / "scalewise").mkdir()
     (tmp_path / "scalewise" / "engines.toml").write_text('jax = "/nowhere/python"\n')
-    found = engines.engine("jax", engines.about("jax"))
+    found = framework_checks.engine("jax", framework_checks.about("jax"))
     assert found.says == "framework 'jax' has no Python /nowhere/python"
     assert (found.level, "[engines] jax" in found.hint) == ("note", True)
-    found = engines.engine("horovod", engines.about("horovod"))
+    found = framework_checks.engine("horovod", framework_checks.about("horovod"))
     assert (found.level, "which is not installed" in found.says) == ("note", True)
     assert found.hint.startswith(
         "make horovod, in a checkout of scalewise, builds Horovod, or name"
@@ -326,7 +334,7 @@ def _command(process):
 )  # fmt: skip
 def test_a_driver_is_not_taken_for_a_device(facts, env, driver, level, said, on_path):
     on_path("nvidia-smi", driver)
-    found = engines.devices(facts, env)
+    found = framework_checks.devices(facts, env)
     assert found.level == level
     assert said in found.says
 
@@ -334,7 +342,7 @@ def test_a_driver_is_not_taken_for_a_device(facts, env, driver, level, said, on_
 def test_the_links_between_devices_are_told(on_path):
     matrix = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV18\t0-15\nGPU1\tNV18\t X \t0-15\n"
     on_path("nvidia-smi", f"[ $1 = topo ] && printf '{matrix}' || echo '{CARDS}'")
-    found = engines.devices({"devices": ["H100", "H100"]}, {})
+    found = framework_checks.devices({"devices": ["H100", "H100"]}, {})
     assert found.says == "2 x H100; linked by NV18"
     assert found.evidence["links"] == matrix
 
@@ -344,7 +352,7 @@ def test_a_question_that_breaks_spoils_no_other(monkeypatch, tmp_path):
         raise ZeroDivisionError("by zero")
 
     monkeypatch.setattr(machine, "memory", broken)
-    monkeypatch.setattr(engines, "about", lambda name: {"problem": "left out"})
+    monkeypatch.setattr(framework_checks, "about", lambda name: {"problem": "left out"})
     found = {each.name: each for each in doctor.examine(tmp_path)}
     assert set(found) >= set(NAMES)
     assert found["memory"].says == "could not be asked: ZeroDivisionError: by zero"
@@ -362,31 +370,31 @@ def test_a_finding_is_two_lines_for_people_and_an_object_for_programs():
 
 
 def test_on_several_nodes_the_line_to_start_by_hand_is_told():
-    assert collectives.by_hand({}, Path("c.json"), None) is None
+    assert collective_sweep.by_hand({}, Path("c.json"), None) is None
     slurm_job = {"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "n[1-2]"}
-    line = collectives.by_hand(slurm_job, Path("/a b/c.json"), 4)
+    line = collective_sweep.by_hand(slurm_job, Path("/a b/c.json"), 4)
     assert line.startswith("srun --nodes=2 --ntasks=2 --ntasks-per-node=1 torchrun --nnodes=2 ")
     assert "--nproc-per-node=4 " in line
     assert line.endswith(" -m scalewise.frameworks collectives '/a b/c.json'")
     ranked = {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "head"}
-    line = collectives.by_hand(ranked, Path("c.json"), None)
+    line = collective_sweep.by_hand(ranked, Path("c.json"), None)
     assert line.startswith("torchrun --nnodes=2 --nproc-per-node=4 ")
     assert "--rdzv-endpoint=head:29400 " in line
 
 
 def test_a_sweep_that_cannot_be_kept_or_has_one_rank_starts_nothing(tmp_path):
     with pytest.raises(SpecError, match="one rank exchanges nothing"):
-        collectives.sweep(tmp_path / "c.json", 1)
+        collective_sweep.sweep(tmp_path / "c.json", 1)
     with pytest.raises(SpecError, match="is a folder"):
-        collectives.sweep(tmp_path, 2)
+        collective_sweep.sweep(tmp_path, 2)
     (tmp_path / "file").touch()
     with pytest.raises(ScalewiseError, match="cannot write"):
-        collectives.sweep(tmp_path / "file" / "c.json", 2)
+        collective_sweep.sweep(tmp_path / "file" / "c.json", 2)
 
 
 @pytest.mark.torch
 def test_a_known_law_is_recovered():
-    from scalewise.frameworks.torch.collectives import fit
+    from scalewise.frameworks.torch.timing.collective_bench import fit
 
     sizes = [4**power for power in range(1, 14)]
     found = fit([(size, 50e-6 + size / 2e9) for size in sizes])
@@ -472,7 +480,7 @@ def test_everything_that_is_wrong_here_is_named_at_once(on_path, tmp_path):
 
 @pytest.mark.torch
 def test_two_ranks_really_exchange_data():
-    found = engines.backend(CPU_BUILD, {})
+    found = framework_checks.backend(CPU_BUILD, {})
     assert found.level == "ok", found.says
     small, large = found.evidence["rows"]
     assert (small["bytes"], large["bytes"]) == (4, 16 * 2**20)

@@ -10,13 +10,13 @@ from hypothesis import strategies as some
 
 import scalewise
 from builders import a_study
-from scalewise.analysis.advise.power import power_of
+from scalewise.analysis.cost.energy_use import power_of
 from scalewise.analysis.measure import curve_from_csv, curve_from_numbers, scaling_curves
 from scalewise.analysis.measure.energy import Energy, energy_of
 from scalewise.analysis.measure.neighbours import crowded
 from scalewise.errors import SpecError
 from scalewise.frameworks.fake import Law
-from scalewise.record.node import DeviceRecord, NodeRecord, sampled
+from scalewise.record.node_samples import DeviceRecord, NodeRecord, sampled
 from scalewise.report import advice, formats
 from scalewise.spec import Topology
 from simulated import play, play_all

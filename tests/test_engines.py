@@ -6,14 +6,14 @@ import pytest
 from typer.testing import CliRunner
 
 from builders import a_run
-from scalewise import collect, study
+from scalewise import results, study
 from scalewise.cli import app
 from scalewise.errors import SpecError
 from scalewise.frameworks import refuse_start
-from scalewise.launch.engines import Engines
+from scalewise.launch.interpreters import Engines
 from scalewise.launch.local import LocalLauncher
 from scalewise.spec import StudySpec
-from scalewise.study.bill import bill_of
+from scalewise.study.cost_estimate import bill_of
 from test_study import Told
 
 
@@ -117,7 +117,7 @@ def test_engines_and_strategies_share_an_axis_and_those_not_there_are_told_apart
         (line,) = [line for line in told.notes if f"/nowhere/{engine}" in line]
         assert line.startswith(f"{count} runs are left out: framework '{engine}' has no Python")
         assert f"pip install 'scalewise[{engine}]'" in line
-    (curve,) = collect.curves([tmp_path])
+    (curve,) = results.curves([tmp_path])
     assert curve.where == {"strategy": "fake.ddp"}
     assert [point.devices for point in curve.points] == [1, 2]
 

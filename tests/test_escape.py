@@ -19,7 +19,7 @@ from scalewise.analysis.measure.curve import compare
 from scalewise.cli import main
 from scalewise.cli.progress import progress
 from scalewise.errors import RunFailed
-from scalewise.report import files, formats, page, plot
+from scalewise.report import formats, page, plot, write_report
 from scalewise.report.escape import escape_csv, printable
 
 HOSTILE = [
@@ -237,7 +237,7 @@ def test_a_terminal_gets_no_control_characters_from_a_name(name):
 @pytest.mark.parametrize("ending", [".md", ".csv", ".tex", ".json", ".txt", ".html"])
 def test_every_report_of_an_undecodable_file_name_is_written(ending, tmp_path):
     curve = a_curve("lone \udc80 byte", devices=(1,))
-    written = files.write([curve], tmp_path / f"report{ending}")
+    written = write_report.write([curve], tmp_path / f"report{ending}")
     assert "udc80 byte" in written.read_text(encoding="utf-8")
 
 

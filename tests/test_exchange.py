@@ -10,11 +10,11 @@ import pytest
 
 from builders import a_run
 from ranks import start
-from scalewise import collect
+from scalewise import results
 from scalewise.analysis.simulate import Bucket, bundled
+from scalewise.api import run as run_study
 from scalewise.errors import SpecError
-from scalewise.face import run as run_study
-from scalewise.frameworks.noise import Noise
+from scalewise.frameworks.gradient_noise import Noise
 from scalewise.frameworks.torch import Torch
 from scalewise.report.formats import as_json, comma_separated
 from scalewise.spec import StudySpec
@@ -139,7 +139,7 @@ def told(tmp_path_factory):
         "vary": {"topology": ["1x1", "1x2"]},
     })  # fmt: skip
     folder = run_study(question, tmp_path_factory.mktemp("told"))
-    (curve,) = collect.curves([folder])
+    (curve,) = results.curves([folder])
     return folder, curve
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 
 import scalewise
 from builders import a_run, a_study
-from scalewise import collect
+from scalewise import results
 from scalewise.analysis.explain import BOTH, CAUSES, Breakdown, Explanation, Guard, explain
 from scalewise.analysis.explain.chain import (
     alike,
@@ -25,16 +25,16 @@ from scalewise.analysis.explain.chain import (
     relative,
     seconds,
 )
-from scalewise.analysis.explain.exchange import sentence
+from scalewise.analysis.explain.communication_time import sentence
+from scalewise.analysis.explain.explain_text import Balance, Loaders, Story, tell
 from scalewise.analysis.explain.whatif import Replay
-from scalewise.analysis.explain.words import Balance, Loaders, Story, tell
 from scalewise.analysis.measure import scaling_curves
 from scalewise.analysis.measure.ledger import Ledger, ledger
 from scalewise.analysis.measure.window import Window
 from scalewise.cli import main
 from scalewise.errors import SpecError
 from scalewise.frameworks.fake import Fake, Law
-from scalewise.record.node import NodeRecord
+from scalewise.record.node_samples import NodeRecord
 from scalewise.record.read import read_rank
 from scalewise.record.write import write_json
 from scalewise.report import explanation, formats
@@ -791,7 +791,7 @@ def test_a_csv_cannot_be_explained(tmp_path, command):
     assert (code, out) == (1, "")
     assert "published.csv holds results alone" in err
     assert "hint: give the folder that `scalewise run` printed" in err
-    assert len(collect.curves([path])) == 1
+    assert len(results.curves([path])) == 1
 
 
 def test_unfinished_runs_are_told(folder, command):

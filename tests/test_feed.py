@@ -8,11 +8,11 @@ import torch
 from builders import a_run
 from pictures import image_folder
 from scalewise.errors import Broken
-from scalewise.frameworks.data.make import Recipe, made
-from scalewise.frameworks.order import Shards, checks, steps_of
-from scalewise.frameworks.source import Source
-from scalewise.frameworks.torch.data import load
-from scalewise.frameworks.torch.feed import Feed, Order, Pass
+from scalewise.frameworks.data.make_data import Recipe, made
+from scalewise.frameworks.data_source import Source
+from scalewise.frameworks.sampler import Shards, checks, steps_of
+from scalewise.frameworks.torch.input.data_sets import load
+from scalewise.frameworks.torch.input.loader import Feed, Order, Pass
 
 CPU = torch.device("cpu")
 DATA = load(Source.of("synthetic:50x4x4"))

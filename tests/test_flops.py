@@ -12,11 +12,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import ranks
 from builders import a_run
-from scalewise.frameworks.torch.flops import count, operations
 from scalewise.frameworks.torch.models.gpt import gpt
 from scalewise.frameworks.torch.models.mlp import HIDDEN, mlp
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
 from scalewise.frameworks.torch.models.vit import vit
+from scalewise.frameworks.torch.timing.flops import count, operations
 from scalewise.record.write import write_json
 
 

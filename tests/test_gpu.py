@@ -8,11 +8,11 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import attached
-from scalewise import collect
-from scalewise.face import run
-from scalewise.frameworks.data.make import Recipe, made
-from scalewise.frameworks.torch.data import Finish
-from scalewise.frameworks.torch.device import attention
+from scalewise import results
+from scalewise.api import run
+from scalewise.frameworks.data.make_data import Recipe, made
+from scalewise.frameworks.torch.input.data_sets import Finish
+from scalewise.probe.torch.device import attention
 from scalewise.record.read import read_run
 from scalewise.spec import StudySpec
 from scripts.expected import Script
@@ -29,7 +29,7 @@ def a_gpu_run(folder, **changes):
     topology = values["run"].pop("topology", "1x1")
     question = StudySpec.from_dict({**values, "vary": {"topology": [topology]}})
     home = run(question, folder)
-    (curve,) = collect.curves([home])
+    (curve,) = results.curves([home])
     (spec,) = question.runs()
     return read_run(home / spec.id, spec), curve.points[0]
 
@@ -93,7 +93,7 @@ def test_a_script_of_others_is_timed_by_the_device_and_not_by_the_host_that_runs
         "--device", "cuda", "--width", "4096", "--depth", "8", "--steps", "200"))  # fmt: skip
     ranks, cause = attached.run(script, 1, tmp_path)
     assert cause == ""
-    (curve,) = collect.curves([tmp_path / "study"])
+    (curve,) = results.curves([tmp_path / "study"])
     seconds = ranks[0].column("seconds")[50:]
     pace = 32 / (sum(seconds) / len(seconds))
     assert curve.points[0].throughput.value == pytest.approx(pace, rel=0.1)

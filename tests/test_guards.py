@@ -10,11 +10,11 @@ import pytest
 
 from attached import run as run_script
 from builders import a_run
-from scalewise import collect
+from scalewise import results
 from scalewise.analysis.explain import Guard, explain
 from scalewise.analysis.explain.guards import guards
-from scalewise.analysis.explain.watched import Watched
-from scalewise.record import replicas, shared
+from scalewise.analysis.explain.watched_facts import Watched
+from scalewise.record import batch_sharing, replicas
 from scalewise.record.read import RankRecord, RunRecord, Span, Steps
 from scalewise.report import explanation
 from scalewise.spec import RunSpec, Topology
@@ -244,8 +244,8 @@ STAGES = ({"weights": weights(1.0)}, {"weights": weights(1.0, shapes="another st
 )  # fmt: skip
 def test_ranks_that_hold_parts_of_a_model_share_equal_batches(made, parts, unclear):
     facts = [rank.find("facts") for rank in a_record(**made).ranks]
-    assert shared.parts(facts) == parts
-    assert shared.unclear(facts) == unclear
+    assert batch_sharing.parts(facts) == parts
+    assert batch_sharing.unclear(facts) == unclear
 
 
 def test_the_learning_rate_is_not_asked_about_where_samples_may_count_twice():
@@ -308,7 +308,7 @@ def test_every_guard_is_in_the_guide():
 
 def test_calls_are_counted_and_everything_is_put_back():
     torch = pytest.importorskip("torch")
-    from scalewise.frameworks.torch.attach.calls import WAITING, Calls
+    from scalewise.watch.torch.call_counters import WAITING, Calls
 
     empty, enter = torch.cuda.empty_cache, torch.autocast.__enter__
     calls = Calls()
@@ -333,7 +333,7 @@ def test_a_collective_that_may_average_is_told_from_others():
     dist = pytest.importorskip("torch.distributed")
     import torch
 
-    from scalewise.frameworks.torch.attach.private import may_average
+    from scalewise.watch.torch.private_api import may_average
 
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
@@ -354,7 +354,7 @@ def test_a_collective_that_may_average_is_told_from_others():
 
 def test_a_compiler_finds_pytorch_as_it_was():
     torch = pytest.importorskip("torch")
-    from scalewise.frameworks.torch.attach.facts import Facts
+    from scalewise.watch.torch.facts import Facts
 
     empty, enter = torch.cuda.empty_cache, torch.autocast.__enter__
     try:
@@ -420,7 +420,7 @@ def seen(script: Script, worlds: tuple[int, ...], folder: Path) -> list[Guard]:
     for world in worlds:
         _, cause = run_script(script, world, folder / str(world))
         assert not cause
-        for _, found in collect.recorded(folder / str(world) / "study"):
+        for _, found in results.recorded(folder / str(world) / "study"):
             records += found
     return list(guards(records) or ())
 
@@ -463,7 +463,7 @@ def test_the_guard_is_silent_on_the_mended_script(fault, tmp_path):
 def test_guards_are_explained_even_on_one_device(tmp_path):
     (fault,) = [each for each in FAULTS if each.name == "no_set_epoch"]
     run_script(fault.faulty, 1, tmp_path)
-    ((curve, records),) = collect.recorded(tmp_path / "study")
+    ((curve, records),) = results.recorded(tmp_path / "study")
     found = explain(curve, records)
     assert [each.name for each in found.correct] == ["set_epoch"]
     assert "compile" in [each.name for each in found.tune]

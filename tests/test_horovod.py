@@ -13,12 +13,12 @@ import pytest
 
 import environments
 from builders import a_run
+from scalewise.api import run as run_study
 from scalewise.errors import LaunchError, NoEngine, RecordError, SpecError
-from scalewise.face import run as run_study
 from scalewise.frameworks import horovod
-from scalewise.frameworks.horovod import Horovod, unfit
-from scalewise.frameworks.horovod.settings import Settings
-from scalewise.launch.engines import Engines
+from scalewise.frameworks.horovod import Horovod, unsupported
+from scalewise.frameworks.horovod.exchange_options import Settings
+from scalewise.launch.interpreters import Engines
 from scalewise.launch.local import LocalLauncher
 from scalewise.launch.slurm import SlurmLauncher
 from scalewise.record.close import close, last_word
@@ -214,7 +214,7 @@ def there(monkeypatch):
     monkeypatch.setattr(horovod, "installed", lambda package, extra: "0.28.1")
     monkeypatch.setattr(horovod, "_refuse_unbuilt", lambda: None)
     monkeypatch.setattr(horovod, "which", lambda path: str(path))
-    monkeypatch.setattr(unfit, "_over_mpi", lambda: False)
+    monkeypatch.setattr(unsupported, "_over_mpi", lambda: False)
 
 
 MPI = {"topology": "1x2", "start": "mpirun", "options": {"adasum": True}}

@@ -12,13 +12,13 @@ import torch
 import environments
 from builders import a_run
 from ranks import free_port
-from scalewise import face
+from scalewise import api
 from scalewise.errors import LaunchError, NoEngine, SpecError
 from scalewise.frameworks.jax import COUNT, Jax, variables
-from scalewise.frameworks.learning import Rates
+from scalewise.frameworks.lr_schedule import Rates
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
 from scalewise.frameworks.torch.models.vit import vit
-from scalewise.launch import parcel
+from scalewise.launch import worker_zip
 from scalewise.launch.processes import ask
 from scalewise.record.read import read_run
 from scalewise.spec import StudySpec
@@ -58,7 +58,7 @@ def steps(python, tmp_path_factory):
     }.items():  # fmt: skip
         question = a_study(python, **same, **way)
         (run,) = question.runs()
-        found[name] = read_run(face.run(question, folder / name).absolute() / run.id, run)
+        found[name] = read_run(api.run(question, folder / name).absolute() / run.id, run)
     return found
 
 
@@ -91,7 +91,7 @@ def test_a_process_per_device_learns_what_one_for_all_learns(steps):
 
 def alone(python, folder, *words, **env):
     """Start a script of this folder in the engine's environment; return the process."""
-    paths = [str(parcel.pack(folder)), str(Path(__file__).parent)]
+    paths = [str(worker_zip.pack(folder)), str(Path(__file__).parent)]
     told = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SCALEWISE_UNWATCHED": "1", **env}
     return subprocess.Popen(
         [python, *words], env=told, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -181,7 +181,7 @@ def test_what_cannot_work_is_refused_in_a_sentence(python, tmp_path):
     ]
     file = tmp_path / "runs.json"
     file.write_text(json.dumps(runs))
-    answers = ask("check", str(file), python=python, paths=[str(parcel.pack(tmp_path))])
+    answers = ask("check", str(file), python=python, paths=[str(worker_zip.pack(tmp_path))])
     for (said, problem), answer in zip(REFUSED, answers, strict=True):
         assert (answer is None) == (problem is None), (said, answer)
         if problem:
@@ -206,7 +206,7 @@ def test_without_jax_its_runs_are_left_out_with_the_line_that_installs_it(tmp_pa
 def test_a_kind_of_device_that_is_not_here_ends_the_run_with_a_sentence(python, tmp_path):
     question = a_study(python, batch=8, steps=3, device="cuda", vary={"topology": ["1x1"]})
     with pytest.raises(LaunchError, match="the study asks for cuda, and this JAX finds no such"):
-        face.run(question, tmp_path)
+        api.run(question, tmp_path)
 
 
 FEWER = """
@@ -254,7 +254,7 @@ def test_bf16_computes_with_fewer_bits_and_learns(python, tmp_path):
     size = {"options": {"depth": 1, "width": 32}, "lr": 0.003}
     vary = {"topology": ["1x1"], "precision": ["bf16", "fp32"]}
     question = a_study(python, **{**same, **size}, vary=vary)
-    face.run(question, tmp_path)
+    api.run(question, tmp_path)
     half, whole = (losses(read_run(tmp_path / run.id, run)) for run in question.runs())
     assert half != whole and half == pytest.approx(whole, abs=0.15)
     assert half[-1] < half[0] - 0.3

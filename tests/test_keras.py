@@ -7,16 +7,16 @@ import sys
 import pytest
 
 from scalewise.errors import SpecError
-from scalewise.frameworks.tensorflow.steps import Execution, Steps, shares
 from scalewise.launch.local import LocalLauncher
 from scalewise.launch.program import trained_with
-from scalewise.launch.slurm.script import script
+from scalewise.launch.slurm.batch_script import script
 from scalewise.launch.slurm.settings import Settings
 from scalewise.record.close import close
 from scalewise.record.write import RankFile, write_json
 from scalewise.spec import RunSpec
 from scalewise.study import of_program
-from scalewise.study.question import check
+from scalewise.study.load_study import check
+from scalewise.watch.keras.steps import Execution, Steps, shares
 from test_boundaries import modules_after
 
 
@@ -260,7 +260,7 @@ def test_what_a_script_trains_with_is_what_it_imports(text, found, tmp_path):
 
 
 def commands(words, folder, on="1x2", **engines):
-    from scalewise.launch.engines import Engines
+    from scalewise.launch.interpreters import Engines
 
     (run,) = of_program(words, on).runs()
     return run, LocalLauncher(engines=Engines.of(engines)).plan([run], folder).commands

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 from builders import a_run
-from scalewise.frameworks.learning import Rates
+from scalewise.frameworks.lr_schedule import Rates
 from scalewise.frameworks.torch.precision import Scaler
 
 

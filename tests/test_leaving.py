@@ -1,6 +1,6 @@
 """A job that is told to go: ranks agree on their last step."""
 
-from scalewise.frameworks.leaving import Leaving
+from scalewise.frameworks.preemption import Leaving
 
 
 class Alone:

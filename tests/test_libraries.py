@@ -9,11 +9,11 @@ from torch import nn
 
 from builders import a_run
 from scalewise.errors import PluginError, SpecError
-from scalewise.frameworks.source import Source
+from scalewise.frameworks.data_source import Source
 from scalewise.frameworks.torch import Torch, workload
-from scalewise.frameworks.torch.blocks import recompute
-from scalewise.frameworks.torch.data import load
+from scalewise.frameworks.torch.input.data_sets import load
 from scalewise.frameworks.torch.libraries import library
+from scalewise.frameworks.torch.models.block_compile import recompute
 from scalewise.frameworks.torch.models.parts import blocks_of
 from scalewise.frameworks.torch.session import model_of
 from scalewise.frameworks.torch.task import Task, build, optimizer

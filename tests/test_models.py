@@ -9,7 +9,7 @@ from torch import nn
 
 from builders import a_run
 from scalewise import plugins
-from scalewise.frameworks.options import options_for
+from scalewise.frameworks.part_options import options_for
 from scalewise.frameworks.torch import workload
 from scalewise.frameworks.torch.models.gpt import gpt
 from scalewise.frameworks.torch.models.mlp import mlp

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from scalewise.frameworks.torch.attach import private
-from scalewise.frameworks.torch.attach import tape as tapes
-from scalewise.frameworks.torch.attach.discovery import batch_of
-from scalewise.frameworks.torch.attach.tape import Tape
+from scalewise.watch.torch import event_buffer as tapes
+from scalewise.watch.torch import private_api
+from scalewise.watch.torch.discovery import batch_of
+from scalewise.watch.torch.event_buffer import Tape
 
 FETCH = [("fetch", "train"), ("fetched", 16)]
 TRAIN = [("forward", 16, True), ("forwarded",), ("backward",), ("end",)]
@@ -253,9 +253,11 @@ def test_fetches_are_told_where_the_private_iterator_is_gone(monkeypatch):
     told = []
 
     def around(fetch):
-        return lambda iterator: told.append(getattr(iterator, private.LOADER)) or fetch(iterator)
+        return lambda iterator: (
+            told.append(getattr(iterator, private_api.LOADER)) or fetch(iterator)
+        )
 
-    ((owner, name, _, watched),) = private.wrap_fetch(around)
+    ((owner, name, _, watched),) = private_api.wrap_fetch(around)
     monkeypatch.setattr(owner, name, watched)
     loader = data.DataLoader([1, 2, 3], batch_size=None)
     assert list(loader) == [1, 2, 3] and told == [id(loader)] * 4
@@ -275,9 +277,11 @@ def test_a_loaders_warnings_name_the_same_place_with_and_without_watching():
     plain, told = warned(), []
 
     def around(fetch):
-        return lambda iterator: told.append(getattr(iterator, private.LOADER)) or fetch(iterator)
+        return lambda iterator: (
+            told.append(getattr(iterator, private_api.LOADER)) or fetch(iterator)
+        )
 
-    patches = private.wrap_fetch(around)
+    patches = private_api.wrap_fetch(around)
     for owner, name, _, watched in patches:
         setattr(owner, name, watched)
     try:
@@ -391,7 +395,7 @@ class Stream(IterableDataset):
 )
 def test_a_loader_says_how_many_samples_it_drew(loader, drawn):
     iterator = iter(loader())
-    assert [private.drawn(iterator) for _ in iterator] == drawn
+    assert [private_api.drawn(iterator) for _ in iterator] == drawn
 
 
 @pytest.mark.parametrize("optimizers", [("sgd",), ("sgd", "adam")])

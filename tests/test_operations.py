@@ -6,10 +6,10 @@ import re
 import pytest
 
 from builders import a_study
-from scalewise import collect
+from scalewise import results
 from scalewise.analysis.measure import scaling_curves
 from scalewise.analysis.measure.operations import peak_of
-from scalewise.catalog.machines import called, devices
+from scalewise.catalog.hardware import called, devices
 from scalewise.cli import app
 from scalewise.errors import SpecError
 from scalewise.record.write import write_json
@@ -34,7 +34,7 @@ def told(folder, device="NVIDIA H200", flops=VIT_H14, precision="bf16", **change
 
 
 def point(folder, place=0):
-    (curve,) = collect.curves([folder])
+    (curve,) = results.curves([folder])
     return curve.points[place]
 
 
@@ -63,14 +63,14 @@ def test_measure_and_explain_print_it(tmp_path, capsys):
 
 
 def test_every_format_has_it(tmp_path):
-    curves = collect.curves([told(tmp_path)])
+    curves = results.curves([told(tmp_path)])
     (seen,) = json.loads(formats.as_json(curves))["curves"]
     assert seen["points"][0]["mfu"]["value"] == pytest.approx(0.43934, abs=1e-4)
     assert seen["points"][0]["flops"] == VIT_H14
     header = formats.comma_separated(curves).splitlines()[0]
     assert {"mfu", "mfu_low", "flops_per_second"} <= set(header.split(","))
     assert "43.9 %" in formats.markdown(curves)
-    (why,) = json.loads(explanation.as_json(collect.explanations(tmp_path)))["curves"]
+    (why,) = json.loads(explanation.as_json(results.explanations(tmp_path)))["curves"]
     assert why["points"][0]["mfu"]["value"] == pytest.approx(0.43934, abs=1e-4)
     assert why["points"][0]["operations"].startswith("a device does 435 TFLOP/s")
 
@@ -89,8 +89,8 @@ def test_what_is_not_listed_has_no_mfu_and_says_so(tmp_path, device, precision, 
     found = point(folder)
     assert found.mfu is None and found.peak is None and found.mfu_unknown == why
     assert found.flops_per_second.value == pytest.approx(435 * VIT_H14, rel=1e-4)
-    assert f"MFU is not known: {why}" in formats.text(collect.curves([folder]))
-    (explained,) = collect.explanations(folder)
+    assert f"MFU is not known: {why}" in formats.text(results.curves([folder]))
+    (explained,) = results.explanations(folder)
     assert explained.points[0].operations.endswith(f"operations; MFU is not known: {why}")
 
 
@@ -98,7 +98,7 @@ def test_records_without_a_count_are_silent_about_it(tmp_path):
     folder = told(tmp_path, flops=None)
     found = point(folder)
     assert (found.flops, found.flops_per_second, found.mfu, found.mfu_unknown) == (None,) * 4
-    printed = formats.text(collect.curves([folder]))
+    printed = formats.text(results.curves([folder]))
     assert "MFU" not in printed and "Operations" not in printed
 
 

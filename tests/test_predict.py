@@ -13,15 +13,15 @@ import scalewise
 from builders import a_study
 from scalewise import plugins
 from scalewise.analysis.measure import curve_from_numbers, scaling_curves
-from scalewise.analysis.predict import forecast, odd, predict
+from scalewise.analysis.predict import forecast, outliers, predict
 from scalewise.analysis.predict.learned import learned
-from scalewise.analysis.predict.machines import chances, drawn
+from scalewise.analysis.predict.next_measurement import worth
+from scalewise.analysis.predict.posterior import chances, drawn
 from scalewise.analysis.predict.series import need, of_curve, series
-from scalewise.analysis.predict.worth import worth
 from scalewise.catalog.curves import FOLDER, published
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.frameworks.fake import Law
-from scalewise.report import band, prediction
+from scalewise.report import prediction_plot, prediction_sections
 from scalewise.spec import Topology
 from simulated import play_all
 
@@ -175,7 +175,7 @@ def test_rows_that_follow_their_law_are_not_flagged():
     curve = curve_from_numbers(MICRO["throughput"].items(), times=MICRO["time"].items())
     assert predict(curve, at=[64]).odd == ()
     clean = series(N, 300 + 2000 / N, "time")
-    assert odd.odd(clean) == []
+    assert outliers.odd(clean) == []
 
 
 def test_one_node_asks_for_two_and_says_what_it_cannot_know():
@@ -391,7 +391,7 @@ def test_published_curves_have_sources_and_grow():
 def test_json_has_the_documented_shape():
     curve = curve_from_numbers(rows(TINY["throughput"], 8), times=rows(TINY["time"], 8),
                                devices_per_node=8)  # fmt: skip
-    told = json.loads(prediction.as_json(predict(curve, at=[16, 32])))
+    told = json.loads(prediction_sections.as_json(predict(curve, at=[16, 32])))
     assert told["schema"] == 1
     assert [point["devices"] for point in told["points"]] == [16, 32]
     assert set(told["points"][0]) == {"devices", "nodes", "throughput", "time", "reach"}
@@ -404,10 +404,10 @@ def test_json_has_the_documented_shape():
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_the_band_is_drawn(tmp_path, ending):
     curve = curve_from_numbers(rows(TINY["throughput"], 8), times=rows(TINY["time"], 8))
-    path = band.write(predict(curve, at=[16, 32]), tmp_path / f"p.{ending}")
+    path = prediction_plot.write(predict(curve, at=[16, 32]), tmp_path / f"p.{ending}")
     assert path.stat().st_size > 5000
     with pytest.raises(SpecError, match="unknown ending"):
-        band.write(a_prediction(), tmp_path / "p.pdf")
+        prediction_plot.write(a_prediction(), tmp_path / "p.pdf")
 
 
 @pytest.fixture

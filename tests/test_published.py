@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 from scalewise.analysis.measure import curve_from_numbers
 from scalewise.analysis.predict import predict
-from scalewise.analysis.predict.others import efficiency, others
+from scalewise.analysis.predict.published_curves import efficiency, others
 from scalewise.catalog.curves import published
 from scalewise.catalog.search import like
 from scalewise.errors import SpecError

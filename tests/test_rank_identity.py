@@ -5,7 +5,6 @@ import os
 import pytest
 
 from scalewise.errors import SpecError
-from scalewise.probe import guest
 from scalewise.probe.rank_identity import (
     RankIdentity,
     find_rank,
@@ -13,6 +12,7 @@ from scalewise.probe.rank_identity import (
     rank_and_world,
     set_torchrun_variables,
 )
+from scalewise.watch import guest
 
 SRUN = {
     "SLURM_JOB_ID": "41",

@@ -12,16 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from builders import a_study
-from scalewise import collect, study
+from scalewise import results, study
+from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.explain import CAUSES, LOSSES, Receipt, in_vain, total
-from scalewise.catalog.rates import Rate
 from scalewise.errors import RecordError
-from scalewise.record.allocation import FILE
-from scalewise.record.files import read_json
+from scalewise.record.allocation_log import FILE
+from scalewise.record.attempts import Attempt, attempts, bought
 from scalewise.record.spans import SPANS
-from scalewise.record.spent import Attempt, attempts, bought
+from scalewise.record.study_files import read_json
 from scalewise.record.write import RankFile, write_json
-from scalewise.report import receipt as shown
+from scalewise.report import receipt_table as shown
 from simulated import play_all
 from test_cli import in_a_shell, study_toml
 from test_study import Told, a_framework
@@ -78,10 +78,10 @@ def test_useful_and_lost_sum_to_what_was_bought(law, work, batch, repeats, tmp_p
     folder = tmp_path / "runs"
     shutil.rmtree(folder, ignore_errors=True)
     question = a_study(options=law, repeats=repeats, **work, **batch)
-    found = collect.explanations(played(question, folder))
+    found = results.explanations(played(question, folder))
     capsys.readouterr()
     for curve in found:
-        for point, measured in zip(curve.points, collect.curves([folder])[0].points):
+        for point, measured in zip(curve.points, results.curves([folder])[0].points):
             paid = point.receipt
             assert whole(paid) == pytest.approx(paid.bought, rel=1e-9)
             assert paid.runs == repeats and set(paid.lost) <= set(LOSSES)
@@ -89,19 +89,19 @@ def test_useful_and_lost_sum_to_what_was_bought(law, work, batch, repeats, tmp_p
                 assert paid.bought == pytest.approx(
                     measured.devices * measured.time.value / 3600, rel=1e-9
                 )
-    every = collect.receipt(folder)
+    every = results.receipt(folder)
     assert whole(every) == pytest.approx(every.bought, rel=1e-9)
     assert every.bought == pytest.approx(bought(folder), rel=1e-9)
     assert every.bought == pytest.approx(
         sum(p.receipt.bought for curve in found for p in curve.points), rel=1e-9
     )
-    assert collect.receipt(folder, found) == every
+    assert results.receipt(folder, found) == every
 
 
 def test_the_law_of_the_fake_machine_is_on_the_receipt(tmp_path):
     law = {"compute": 1e-3, "host": 2e-3, "ring": 4e-3, "latency": 0.0, "slow": 3e-3, "wait": 1e-3}
     question = a_study(batch=10, steps=100, options=law, topologies=["1x1", "1x2"])
-    (curve,) = collect.explanations(played(question, tmp_path), price=3600)
+    (curve,) = results.explanations(played(question, tmp_path), price=3600)
     one, two = (point.receipt for point in curve.points)
     assert one.useful == pytest.approx(100 * 0.013 / 3600, rel=1e-4)
     assert one.lost["start-up"] == pytest.approx((4 + 0.5 + 2 + 3) / 3600)
@@ -130,7 +130,7 @@ def test_a_faster_device_than_the_baseline_is_a_gain(tmp_path):
         "lost: start-up 10.0 %",
         "gained over the baseline: computation 20.0 %",
     ]
-    assert collect.receipt(folder).bought > 0
+    assert results.receipt(folder).bought > 0
 
 
 def test_first_steps_that_are_the_fastest_leave_a_receipt_that_adds_up():
@@ -145,7 +145,7 @@ def test_first_steps_that_are_the_fastest_leave_a_receipt_that_adds_up():
 def test_failed_repeated_idle_and_unasked_hours_are_lost(tmp_path):
     question = a_study(topologies=["1x1", "1x2", "1x4"])
     folder = played(question, tmp_path)
-    before = collect.receipt(folder)
+    before = results.receipt(folder)
     ours = home_of(question, folder, "1x2")
     write_json(ours / "failure-2.json", {"attempt": 2, "started": 0.0, "ended": 1800.0})
     write_json(ours / "job.json", {"attempt": 2, "world": 2})
@@ -156,7 +156,7 @@ def test_failed_repeated_idle_and_unasked_hours_are_lost(tmp_path):
     an_outcome(folder / "other", attempt=1, started=0.0, ended=450.0)
     line = {"job": "7", "run": ours.name, "devices": 2, "of": 4, "began": 0.0, "ended": 3600.0}
     (folder / FILE).write_text(json.dumps(line) + "\n{cut off")
-    after = collect.receipt(folder)
+    after = results.receipt(folder)
     assert after.lost["repeated"] == pytest.approx(1.0)
     assert after.lost["failed"] == pytest.approx(1.0)
     assert after.lost["not asked"] == pytest.approx(1.0)
@@ -169,7 +169,7 @@ def test_failed_repeated_idle_and_unasked_hours_are_lost(tmp_path):
 def test_what_a_checkpoint_carried_over_was_not_in_vain(tmp_path):
     question = a_study(topologies=["1x1"], steps=40)
     folder = played(question, tmp_path)
-    once = collect.receipt(folder)
+    once = results.receipt(folder)
     home = home_of(question, folder, "1x1")
     outcome = read_json(home / "outcome.json")
     began = outcome["started"]
@@ -185,7 +185,7 @@ def test_what_a_checkpoint_carried_over_was_not_in_vain(tmp_path):
     write_json(home / "job.json", {"attempt": 2, "world": 1})
     failed = {"attempt": 1, "started": began - 3600, "ended": began - 3540}
     write_json(home / "failure-1.json", failed)
-    twice = collect.receipt(folder)
+    twice = results.receipt(folder)
     assert twice.bought == pytest.approx(once.bought + 60 / 3600)
     assert twice.useful == pytest.approx(1.5 * once.useful, rel=1e-3)  # 20 steps more.
     assert twice.lost["repeated"] == pytest.approx(60 / 3600 - once.useful / 2, rel=1e-3)
@@ -195,9 +195,9 @@ def test_what_a_checkpoint_carried_over_was_not_in_vain(tmp_path):
 def test_a_finished_run_that_cannot_be_read_was_paid_for(tmp_path):
     question = a_study(topologies=["1x1", "1x2"])
     folder = played(question, tmp_path)
-    before = collect.receipt(folder)
+    before = results.receipt(folder)
     (home_of(question, folder, "1x2") / "rank-00001.jsonl").write_text("")
-    after = collect.receipt(folder)
+    after = results.receipt(folder)
     assert after.bought == pytest.approx(before.bought)
     assert after.lost["unexplained"] > 0.9 * 2 * 11 / 3600
     assert whole(after) == pytest.approx(after.bought)
@@ -206,8 +206,8 @@ def test_a_finished_run_that_cannot_be_read_was_paid_for(tmp_path):
 def test_energy_is_on_the_receipt_where_counters_tell_it(tmp_path):
     options = {"watts": 400, "idle_watts": 90}
     question = a_study(topologies=["1x1", "1x2"], options=options, repeats=2)
-    found = collect.receipt(played(question, tmp_path))
-    (curve,) = collect.curves([tmp_path])
+    found = results.receipt(played(question, tmp_path))
+    (curve,) = results.curves([tmp_path])
     assert found.energy == pytest.approx(sum(2 * point.energy.value for point in curve.points))
     assert " Wh or more, " in shown.lines(found)[0]
 
@@ -215,10 +215,10 @@ def test_energy_is_on_the_receipt_where_counters_tell_it(tmp_path):
 def test_a_study_that_cannot_be_read_has_its_price_and_one_sentence(tmp_path):
     question = a_study(topologies=["1x1"])
     folder = played(question, tmp_path)
-    hours = collect.receipt(folder).bought
+    hours = results.receipt(folder).bought
     (home_of(question, folder, "1x1") / "rank-00000.jsonl").write_text("")
     with pytest.raises(RecordError) as told:
-        collect.receipt(folder)
+        results.receipt(folder)
     said = shown.of_the_unreadable(hours, Rate(1000.0), told.value)
     assert said.startswith("bought 0.003") and " for 3.1" in said
     assert "what of it was useful cannot be told: " in said and "rank-00000.jsonl" in said
@@ -226,12 +226,12 @@ def test_a_study_that_cannot_be_read_has_its_price_and_one_sentence(tmp_path):
 
 def test_a_folder_without_a_finished_run_has_bought_what_failed(tmp_path):
     write_json(tmp_path / "study.json", a_study().to_dict())
-    assert collect.receipt(tmp_path) == Receipt()
+    assert results.receipt(tmp_path) == Receipt()
     assert shown.lines(Receipt()) == ["bought nothing yet"]
     home = home_of(a_study(), tmp_path, "1x4")
     write_json(home / "job.json", {"attempt": 1, "world": 4})
     write_json(home / "failure-1.json", {"attempt": 1, "started": 0.0, "ended": 360.0})
-    found = collect.receipt(tmp_path, price=2.0)
+    found = results.receipt(tmp_path, price=2.0)
     assert (found.bought, found.useful, found.lost, found.cost) == (0.4, 0.0, {"failed": 0.4}, 0.8)
     assert shown.lines(found)[0] == "bought 0.4000 device-hours for 0.8000, 0.0 % useful"
 
@@ -284,9 +284,9 @@ def test_sums_of_receipts_keep_their_parts():
 def test_again_makes_the_first_time_a_loss(tmp_path):
     question = a_study(topologies=["1x1"])
     study.run(question, tmp_path, Told())
-    once = collect.receipt(tmp_path)
+    once = results.receipt(tmp_path)
     study.run(question, tmp_path, Told(), again=True)
-    twice = collect.receipt(tmp_path)
+    twice = results.receipt(tmp_path)
     assert twice.bought == pytest.approx(2 * once.bought, rel=1e-3)
     assert twice.lost["repeated"] == pytest.approx(once.bought, rel=1e-3)
     assert twice.useful == pytest.approx(once.useful, rel=1e-3)
@@ -316,8 +316,8 @@ def test_a_failed_run_ends_with_its_receipt_too(tmp_path):
 
 def test_explain_shows_the_receipt_of_every_scale_and_of_the_study(tmp_path):
     folder = played(a_study(vary={"options.wait": [0.0, 0.01]}), tmp_path)
-    found = collect.explanations(folder, price=2.0)
-    section = shown.section(found, collect.receipt(folder, found, price=2.0))
+    found = results.explanations(folder, price=2.0)
+    section = shown.section(found, results.receipt(folder, found, price=2.0))
     (shape,) = section.tables
     assert shape.header[:5] == ("devices", "runs", "bought", "useful", "share")
     assert shape.header[-1] == "cost" and "transfer" in shape.header

@@ -13,9 +13,9 @@ import pytest
 from builders import a_run
 from scalewise.errors import RecordError
 from scalewise.record.close import close, last_word, rivals
-from scalewise.record.files import read_json
 from scalewise.record.log import ends_in, first_traceback, own_lines, told_to_end
 from scalewise.record.read import read_rank, read_run
+from scalewise.record.study_files import read_json
 from scalewise.record.write import RankFile, rank_file, write_json
 from scalewise.spec import RunSpec, Topology
 from simulated import play
@@ -328,7 +328,7 @@ WRITER = """
 import sys, time
 from pathlib import Path
 from scalewise.probe import Probe
-from scalewise.probe.watch import Watch
+from scalewise.probe.heartbeat import Watch
 from scalewise.record.write import RankFile
 probe = Probe(RankFile(Path(sys.argv[1]), 0, 1))
 watch = Watch(probe)

@@ -15,8 +15,8 @@ from scalewise.analysis.measure import Estimate, Point, ScalingCurve, curve_from
 from scalewise.analysis.measure.curve import compare
 from scalewise.analysis.predict import predict
 from scalewise.errors import NotEnoughData, RecordError, SpecError
-from scalewise.report import band, files, formats, page, plot, table
-from scalewise.report import outlook as report_outlook
+from scalewise.report import curve_table, formats, page, plot, prediction_plot, write_report
+from scalewise.report import page_outlook as report_outlook
 
 ODD = 'a|b_c & "d" <e>'
 ENDINGS = ["html", "md", "csv", "tex", "json", "txt", "png", "svg"]
@@ -50,7 +50,7 @@ def a_whole_curve(name="whole"):
     ],
 )  # fmt: skip
 def test_numbers_have_about_four_figures(given, said):
-    assert table.number(given) == said
+    assert curve_table.number(given) == said
 
 
 @pytest.mark.parametrize(
@@ -59,18 +59,22 @@ def test_numbers_have_about_four_figures(given, said):
      (Estimate(0.5), "50.0 %")],
 )  # fmt: skip
 def test_shares_are_shown_in_percent(given, said):
-    assert table.percent(given) == said
+    assert curve_table.percent(given) == said
 
 
 def test_an_interval_is_shown_as_its_half_width_or_not_at_all():
     known, alone = Estimate(0.8, 0.6, 0.9, 3), Estimate(0.8)
-    assert (table.spread(known), table.points(known)) == ("18.8 %", "15.0")
-    assert (table.spread(alone), table.points(alone), table.spread(None)) == ("–", "–", "–")
-    assert (table.whole(1234567), table.whole(None)) == ("1,234,567", "–")
+    assert (curve_table.spread(known), curve_table.points(known)) == ("18.8 %", "15.0")
+    assert (curve_table.spread(alone), curve_table.points(alone), curve_table.spread(None)) == (
+        "–",
+        "–",
+        "–",
+    )
+    assert (curve_table.whole(1234567), curve_table.whole(None)) == ("1,234,567", "–")
 
 
 def test_columns_of_which_nothing_is_known_are_hidden():
-    (section,) = table.sections([a_curve(time=False)])
+    (section,) = curve_table.sections([a_curve(time=False)])
     assert [each.title for each in section.tables] == ["Scaling"]
     assert section.tables[0].header == (
         "devices", "samples/s", "per device", "ideal", "speedup", "efficiency",
@@ -84,7 +88,7 @@ def test_columns_of_which_nothing_is_known_are_hidden():
 
 def test_several_curves_stand_side_by_side():
     other = curve_from_numbers([(2, 50.0), (4, 80.0)], name="other", scaling="strong")
-    *_, last = table.sections([a_curve(), other])
+    *_, last = curve_table.sections([a_curve(), other])
     assert last.tables[0].header == (
         "devices", "small: samples/s", "small: complete s", "small: efficiency",
         "other: samples/s", "other: efficiency",
@@ -218,7 +222,7 @@ class Page(HTMLParser):
 def test_a_page_asks_nothing_of_anyone(curves):
     html = page.html(curves)
     found = Page(html)
-    bands = sum(len(band.shown(outlook(curve).prediction)) for curve in curves)
+    bands = sum(len(prediction_plot.shown(outlook(curve).prediction)) for curve in curves)
     assert found.drawings == html.count("<svg") == len(plot.possible(curves)) + bands >= 6
     assert all(address.startswith(("#", "data:")) for address in found.addresses)
     assert "@import" not in html
@@ -281,17 +285,17 @@ def test_a_page_shows_an_odd_name_as_it_is():
 @pytest.mark.parametrize("name", plot.PLOTS)
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_every_plot_is_written(name, ending, tmp_path):
-    path = files.write([a_whole_curve()], tmp_path / f"p.{ending}", plot=name)
+    path = write_report.write([a_whole_curve()], tmp_path / f"p.{ending}", plot=name)
     begins = {"png": b"\x89PNG\r\n", "svg": b"<?xml"}[ending]
     assert path.read_bytes().startswith(begins)
 
 
 def test_many_curves_have_a_row_for_each_point_and_few_have_columns():
     few = [a_whole_curve(name) for name in "abc"]
-    beside = table.sections(few)[-1].tables[0]
+    beside = curve_table.sections(few)[-1].tables[0]
     assert len(beside.header) == 1 + 3 * 3 and len(beside.rows) == len(few[0].points)
     many = [*few, a_whole_curve("d")]
-    below = table.sections(many)[-1].tables[0]
+    below = curve_table.sections(many)[-1].tables[0]
     assert below.header[:3] == ("devices", "curve", "samples/s")
     counts = [point.devices for point in many[0].points]
     expected = [(str(count), name) for count in counts for name in "abcd"]
@@ -329,7 +333,7 @@ def test_a_plot_shows_what_was_measured():
 
 
 def test_curves_side_by_side_tell_what_they_hold_send_and_wait_for():
-    *_, last = table.sections([a_whole_curve("one"), a_whole_curve("two")])
+    *_, last = curve_table.sections([a_whole_curve("one"), a_whole_curve("two")])
     found = last.tables[-1]
     assert found.header == (
         "devices", "curve", "samples/s", "model MiB", "sent MiB/step", "exposed"
@@ -338,7 +342,7 @@ def test_curves_side_by_side_tell_what_they_hold_send_and_wait_for():
         ("2", "one", "200.0", "2.000", "2.000", "10.0 %"),
         ("2", "two", "200.0", "2.000", "2.000", "10.0 %"),
     )
-    *_, last = table.sections([a_curve("one"), a_curve("two")])
+    *_, last = curve_table.sections([a_curve("one"), a_curve("two")])
     assert len(last.tables) == 1
 
 
@@ -348,7 +352,7 @@ def test_a_plot_without_numbers_is_refused(tmp_path):
         "throughput", "speedup", "efficiency", "both"
     ]  # fmt: skip
     with pytest.raises(NotEnoughData, match="plot 'epoch'"):
-        files.write([a_curve()], tmp_path / "p.png", plot="epoch")
+        write_report.write([a_curve()], tmp_path / "p.png", plot="epoch")
     assert not list(tmp_path.iterdir())
 
 
@@ -364,7 +368,7 @@ def test_a_plot_without_numbers_is_refused(tmp_path):
 )
 def test_what_cannot_be_drawn_or_written_is_refused(file, name, said, hint, tmp_path):
     with pytest.raises(SpecError) as problem:
-        files.write([a_curve()], tmp_path / file, plot=name)
+        write_report.write([a_curve()], tmp_path / file, plot=name)
     assert said in str(problem.value)
     assert hint in problem.value.hint
 
@@ -372,7 +376,7 @@ def test_what_cannot_be_drawn_or_written_is_refused(file, name, said, hint, tmp_
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_report_makes_the_folder_it_goes_to(ending, tmp_path):
     path = tmp_path / "new" / f"r.{ending}"
-    assert files.write([a_curve()], path) == path
+    assert write_report.write([a_curve()], path) == path
     assert path.stat().st_size > 100
 
 
@@ -380,14 +384,14 @@ def test_a_report_makes_the_folder_it_goes_to(ending, tmp_path):
 def test_a_place_that_takes_no_file_is_named(ending, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordError, match=f"cannot write .*r.{ending}") as problem:
-        files.write([a_curve()], tmp_path / "file" / f"r.{ending}")
+        write_report.write([a_curve()], tmp_path / "file" / f"r.{ending}")
     assert "choose another folder" in problem.value.hint
 
 
 @pytest.mark.parametrize("ending", ["html", "png"])
 def test_a_name_too_long_for_a_file_is_named(ending, tmp_path):
     with pytest.raises(RecordError, match=r"cannot write .*too long"):
-        files.write([a_curve()], tmp_path / f"{'r' * 300}.{ending}")
+        write_report.write([a_curve()], tmp_path / f"{'r' * 300}.{ending}")
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])

@@ -16,8 +16,8 @@ from torch.distributed.checkpoint.state_dict_loader import load
 
 from scalewise.errors import RecordError
 from scalewise.frameworks.__main__ import _sentence
-from scalewise.frameworks.torch.checkpoint import serial_weights, shapes_in
-from scalewise.frameworks.torch.safe_load import CheckpointReader, read_weights, readable
+from scalewise.frameworks.torch.checkpoint.checkpoint_files import serial_weights, shapes_in
+from scalewise.frameworks.torch.checkpoint.safe_load import CheckpointReader, read_weights, readable
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 DCP = "torch.distributed.checkpoint.metadata"

@@ -23,8 +23,8 @@ from scalewise.analysis.explain.utilisation import (
 )
 from scalewise.errors import NewerSchema
 from scalewise.launch.processes import start_sampler
-from scalewise.probe.sampler import Processor, chosen, climbed, node_file, packages
-from scalewise.record.node import DeviceRecord, NodeRecord, read_nodes
+from scalewise.probe.node_sampler import Processor, chosen, climbed, node_file, packages
+from scalewise.record.node_samples import DeviceRecord, NodeRecord, read_nodes
 
 HOST = os.uname().nodename
 BUSY = "import time\nend = time.time() + 30\nwhile time.time() < end: pass"
@@ -136,7 +136,7 @@ def test_what_was_written_before_kill_9_is_readable_and_the_next_attempt_goes_on
 
 def test_it_stays_silent_about_a_process_or_a_folder_that_is_not_there(tmp_path):
     for folder, pid in ((tmp_path, "999999999"), (tmp_path / "none", str(os.getpid()))):
-        argv = [sys.executable, "-m", "scalewise.probe.sampler", str(folder), pid]
+        argv = [sys.executable, "-m", "scalewise.probe.node_sampler", str(folder), pid]
         done = subprocess.run(argv, capture_output=True, timeout=20, check=True)
         assert done.stdout == done.stderr == b""
     assert list(tmp_path.iterdir()) == []
@@ -148,7 +148,14 @@ def test_it_runs_from_a_zip_on_the_standard_library_alone(tmp_path):
         for path in package.rglob("*.py"):
             archive.write(path, Path("scalewise") / path.relative_to(package))
     with a_run(tmp_path, IDLE) as run:
-        argv = [sys.executable, "-S", "-m", "scalewise.probe.sampler", str(tmp_path), str(run.pid)]
+        argv = [
+            sys.executable,
+            "-S",
+            "-m",
+            "scalewise.probe.node_sampler",
+            str(tmp_path),
+            str(run.pid),
+        ]
         env = {"PYTHONPATH": str(tmp_path / "scalewise.zip")}
         with subprocess.Popen(argv, env=env, cwd=tmp_path) as sampler:
             wait_for(tmp_path, 1)
@@ -209,7 +216,7 @@ def test_energy_counters_of_processors_wrap_around(tmp_path, monkeypatch):
         (folder / "energy_uj").write_text("900000000\n")
         (folder / "max_energy_range_uj").write_text("1000000000\n")
     assert [each.name for each in packages(tmp_path)] == ["intel-rapl:0", "intel-rapl:2"]
-    monkeypatch.setattr("scalewise.probe.sampler.POWERCAP", tmp_path)
+    monkeypatch.setattr("scalewise.probe.node_sampler.POWERCAP", tmp_path)
     processor = Processor()
     assert processor.energy() == 0.0
     (tmp_path / "intel-rapl:0" / "energy_uj").write_text("50000000\n")

@@ -8,11 +8,11 @@ import torch
 
 from builders import a_run
 from scalewise.errors import Broken, SpecError
-from scalewise.frameworks.data.folder import Listing
+from scalewise.frameworks.data.image_folder import Listing
 from scalewise.frameworks.data.synthetic import picture
-from scalewise.frameworks.source import Source
-from scalewise.frameworks.torch.data import load
-from scalewise.frameworks.torch.samples import IGNORED
+from scalewise.frameworks.data_source import Source
+from scalewise.frameworks.torch.input.batches import IGNORED
+from scalewise.frameworks.torch.input.data_sets import load
 
 Image = pytest.importorskip("PIL.Image")  # Comes with the extra `images`, and with dev.
 CPU = torch.device("cpu")
@@ -170,7 +170,7 @@ def test_a_text_holds_some_of_its_sequences_back(tmp_path):
 
 
 def test_packed_images_of_another_size_are_refused(folder, tmp_path):
-    from scalewise.frameworks.data.make import Recipe, made
+    from scalewise.frameworks.data.make_data import Recipe, made
 
     to = tmp_path / "packed"
     made(Recipe(to=to, source=folder, edge=16, packed=True), lambda done, total: None)

@@ -29,7 +29,7 @@ from scalewise.analysis.simulate.simulation import _machine, _smallest
 from scalewise.analysis.simulate.units import RATES, SIZES, TIMES
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.frameworks.fake import Law
-from scalewise.report import simulation as report
+from scalewise.report import simulation_sections as report
 from scalewise.spec import Topology
 from simulated import a_sweep, play, play_all
 

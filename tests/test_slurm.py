@@ -11,9 +11,9 @@ import pytest
 
 from cluster import Cluster, open_folder
 from desk import FAKE, SLEEPS, Desk, losses
-from scalewise import collect
+from scalewise import results
 from scalewise.launch.slurm import SlurmLauncher
-from scalewise.record.node import read_nodes
+from scalewise.record.node_samples import read_nodes
 from scalewise.record.read import read_run
 from scalewise.spec import RunSpec
 
@@ -27,7 +27,7 @@ def test_one_study_on_one_two_and_three_nodes(user):
     done = user.scalewise("run", "study.toml")
     assert done.returncode == 0, done.stderr
     assert "up to 2.00 device-hours" in done.stderr
-    (curve,) = collect.curves([user.home])
+    (curve,) = results.curves([user.home])
     assert [point.devices for point in curve.points] == [2, 4, 6]
     hosts = [{rank.host for rank in record.ranks} for record in user.runs(study)]
     assert [len(each) for each in hosts] == [1, 2, 3]

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from desk import FAKE, SLEEPS, losses
-from scalewise import collect
+from scalewise import results
 from scalewise.record.close import last_word
 from scalewise.record.read import read_run
 
@@ -126,7 +126,7 @@ def test_a_node_that_answers_slowly_is_waited_for_and_seen(user):
         user.cluster.shape(None)
     assert done.returncode == 0, done.stderr
     assert [len(record.ranks) for record in user.runs(study)] == [1, 2]
-    (found,) = collect.explanations(user.home)
+    (found,) = results.explanations(user.home)
     assert found.points[1].cause == "transfer" and found.boundary.cause == "transfer"
 
 
@@ -235,7 +235,7 @@ def test_a_slower_link_is_found_again_in_the_transfer(user):
             user.write(run="steps = 80", vary=vary)
             done = user.scalewise("run", "study.toml", "-o", f"at-{rate}")
             assert done.returncode == 0, done.stderr
-            (found,) = collect.explanations(user.folder / f"at-{rate}")
+            (found,) = results.explanations(user.folder / f"at-{rate}")
             seen[rate] = found.points[0]
     finally:
         user.cluster.shape(None)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scalewise.errors import LaunchError, SpecError
 from scalewise.launch.local import LocalLauncher
 from scalewise.launch.slurm import SlurmLauncher
-from scalewise.launch.slurm.script import array, directive, in_turn, pattern, script
+from scalewise.launch.slurm.batch_script import array, directive, in_turn, pattern, script
 from scalewise.launch.slurm.settings import Settings, seconds
 from scalewise.spec import RunSpec, StudySpec
 

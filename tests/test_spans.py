@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from builders import a_run, a_study
-from scalewise import collect
-from scalewise.analysis.advise.job import AGAIN, START
+from scalewise import results
+from scalewise.analysis.advise.job_time import AGAIN, START
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.measure.window import life
 from scalewise.frameworks.__main__ import do_train
@@ -21,7 +21,7 @@ from scalewise.record.close import close
 from scalewise.record.read import RankRecord, RunRecord, Span, Steps
 from scalewise.record.spans import COLORS, SPANS, UNEXPLAINED
 from scalewise.record.write import write_json
-from scalewise.report import explanation, formats, page, plot, table
+from scalewise.report import curve_table, explanation, formats, page, plot
 from scalewise.spec import StudySpec
 
 NAMES = [span.name for span in SPANS]
@@ -50,7 +50,7 @@ def requeued(folder: Path, monkeypatch, *, world: int = 2) -> Path:
     return folder
 
 
-def cells(tables: list[table.Table], words: str) -> dict[str, float]:
+def cells(tables: list[curve_table.Table], words: str) -> dict[str, float]:
     """Return the first row of the table of the complete time, without its growth."""
     (shown,) = (each for each in tables if words in each.title)
     return {
@@ -62,11 +62,11 @@ def cells(tables: list[table.Table], words: str) -> dict[str, float]:
 @pytest.mark.parametrize("world", [1, 2])
 def test_every_second_of_a_requeued_run_is_told(tmp_path, monkeypatch, world):
     folder = requeued(tmp_path, monkeypatch, world=world)
-    (curve,) = collect.curves([folder])
-    (why,) = collect.explanations(folder)
+    (curve,) = results.curves([folder])
+    (why,) = results.explanations(folder)
     (point,) = curve.points
     assert point.time.value > QUEUED
-    (section,) = table.sections([curve])
+    (section,) = curve_table.sections([curve])
     (reasons,) = explanation.sections([why])
     told = {
         "measure": cells(section.tables, "Where the complete time went"),
@@ -100,15 +100,15 @@ def _bars_and_names(figure):
 
 def test_every_declared_span_is_in_every_output(tmp_path, monkeypatch):
     folder = requeued(tmp_path, monkeypatch, world=1)
-    (curve,) = collect.curves([folder])
-    (why,) = collect.explanations(folder)
+    (curve,) = results.curves([folder])
+    (why,) = results.explanations(folder)
     seconds = {name: 1.0 + place for place, name in enumerate([*PARTS, "of a plugin"])}
     estimates = {name: Estimate(value) for name, value in seconds.items()}
     whole = Estimate(sum(seconds.values()))
     curve = replace(curve, points=(replace(curve.points[0], complete=estimates, time=whole),))
     point = replace(why.points[0], complete=seconds, grown=dict.fromkeys(seconds, 0.0))
     why = replace(why, points=(point,))
-    (section,) = table.sections([curve])
+    (section,) = curve_table.sections([curve])
     (reasons,) = explanation.sections([why])
     assert cells(section.tables, "Where the complete time went") == seconds
     assert cells(reasons.tables, "The complete time in seconds") == seconds
@@ -172,7 +172,7 @@ def test_every_second_of_a_requeued_program_is_told(tmp_path):
         env = {**os.environ, **{f"SCALEWISE_{name}": value for name, value in own.items()}}
         subprocess.run([sys.executable, script], env=env, check=True)
     assert not close(home, attempt=2, world=1, ended=time.time())
-    (curve,) = collect.curves([folder])
+    (curve,) = results.curves([folder])
     parts = curve.points[0].complete
     assert parts["earlier"].value == pytest.approx(QUEUED, rel=0.1)
     assert sum(part.value for part in parts.values()) == pytest.approx(curve.points[0].time.value)

@@ -18,11 +18,12 @@ from scalewise import study
 from scalewise.errors import LaunchError, OutOfReach, RecordError, SpecError
 from scalewise.launch import processes
 from scalewise.launch.local import LocalLauncher
-from scalewise.record.files import finished
+from scalewise.record.study_files import finished
 from scalewise.record.write import RankFile, write_json
 from scalewise.spec import StudySpec
-from scalewise.study import locks, state, work
-from scalewise.study.carry import carry_out
+from scalewise.study import locks, run_study
+from scalewise.study import status as state
+from scalewise.study.runner import carry_out
 from test_study import COMMAND, Told, a_framework
 
 ODD = """name = "odd"
@@ -81,14 +82,14 @@ def living(folder: Path) -> list[psutil.Process]:
 
 
 def test_a_run_that_ends_during_the_check_is_not_started_again(tmp_path, monkeypatch):
-    question, check = a_study(), work.check
+    question, check = a_study(), run_study.check
 
     def check_slowly(runs, engines):
-        monkeypatch.setattr(work, "check", check)
+        monkeypatch.setattr(run_study, "check", check)
         study.run(question, tmp_path, Told())
         return check(runs, engines)
 
-    monkeypatch.setattr(work, "check", check_slowly)
+    monkeypatch.setattr(run_study, "check", check_slowly)
     told = Told()
     study.run(question, tmp_path, told)
     assert told.opening == (0, 3) and told.runs == []

@@ -13,10 +13,10 @@ from builders import a_run
 from ranks import start
 from scalewise import plugins
 from scalewise.errors import SpecError
-from scalewise.frameworks.options import options_for
+from scalewise.frameworks.part_options import options_for
 from scalewise.frameworks.torch import Torch
-from scalewise.frameworks.torch.batchnorm import synchronized
-from scalewise.frameworks.torch.strategies import ddp, zero1
+from scalewise.frameworks.torch.parallel import ddp, zero1
+from scalewise.frameworks.torch.parallel.batchnorm import synchronized
 from scalewise.frameworks.torch.task import refuse_step
 
 SCRIPT = Path(__file__).parent / "equivalence.py"

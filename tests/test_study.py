@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from builders import a_run, a_study
-from scalewise import collect, face, study
+from scalewise import api, results, study
 from scalewise.errors import LaunchError, RecordError, RunFailed, SpecError
 from scalewise.launch import Job
 from scalewise.launch.local import LocalLauncher
-from scalewise.record.files import finished
+from scalewise.record.study_files import finished
 from scalewise.record.write import RankFile, write_json
 from scalewise.spec import RunSpec, StudySpec
-from scalewise.study import locks, tell
+from scalewise.study import locks, notices
 
 COMMAND = Path(sys.executable).parent / "scalewise"
 ALONE = "the program is not distributed: every process trains alone"
@@ -66,7 +66,7 @@ def test_a_wider_question_starts_only_what_is_new(tmp_path):
     told = Told()
     study.run(a_study(topologies=["1x1", "1x2", "1x4"]), tmp_path, told)
     assert [str(run.topology) for run in told.runs] == ["1x4"]
-    (curve,) = collect.curves([tmp_path])
+    (curve,) = results.curves([tmp_path])
     assert [point.devices for point in curve.points] == [1, 2, 4]
 
 
@@ -80,10 +80,10 @@ def test_a_program_whose_ranks_exchange_nothing_is_told_of(tmp_path):
         facts = {"exchanged": False, "weights": {"shapes": "one", "seen": seen}}
         RankFile(tmp_path / run.id, rank, 1).line({"facts": facts})
     told = Told()
-    tell.tell_of_strangers([run], tmp_path, told)
+    notices.tell_of_strangers([run], tmp_path, told)
     (problem,) = told.problems
     assert problem.endswith("no gradient was exchanged: every process trains alone")
-    tell.tell_of_strangers([a_run()], tmp_path, told)
+    notices.tell_of_strangers([a_run()], tmp_path, told)
     assert len(told.problems) == 1
 
 
@@ -94,7 +94,7 @@ def test_a_damaged_checkpoint_that_a_run_passed_over_is_told_of(tmp_path):
     file.line({"damaged": ["checkpoint step-000000010 is damaged (a): resumed from step-5"]})
     file.line({"ended": 1.0})
     told = Told()
-    tell.tell_of_damaged([run, a_run()], tmp_path, told)
+    notices.tell_of_damaged([run, a_run()], tmp_path, told)
     (problem,) = told.problems
     assert problem.endswith("checkpoint step-000000010 is damaged (a): resumed from step-5")
 
@@ -113,9 +113,9 @@ def test_a_program_that_trains_alone_is_told_what_would_help_it(first, hint, tmp
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(f"{first}\n")
     run = {"topology": "1x2", "program": ["train.py", "--epochs", "3"]}
-    assert hint in tell.way_to_many(RunSpec.from_dict(run))
-    assert tell.way_to_many(RunSpec.from_dict({**run, "program": ["-m", "train"]})) == ""
-    keras = tell.way_to_many(RunSpec.from_dict({**run, "framework": "tensorflow"}))
+    assert hint in notices.way_to_many(RunSpec.from_dict(run))
+    assert notices.way_to_many(RunSpec.from_dict({**run, "program": ["-m", "train"]})) == ""
+    keras = notices.way_to_many(RunSpec.from_dict({**run, "framework": "tensorflow"}))
     assert "in the scope of a tf.distribute.MirroredStrategy()" in keras
 
 
@@ -133,7 +133,7 @@ def test_again_repeats_what_is_finished_and_the_new_attempt_counts(tmp_path):
     study.run(question, tmp_path, Told(), again=True)
     (run,) = question.runs()
     assert json.loads((tmp_path / run.id / "outcome.json").read_text())["attempt"] == 2
-    (curve,) = collect.curves([tmp_path])
+    (curve,) = results.curves([tmp_path])
     assert curve.points[0].steps == 20
 
 
@@ -226,7 +226,7 @@ def test_a_rank_told_by_the_environment_is_not_believed(tmp_path, monkeypatch):
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT"):
         monkeypatch.setenv(name, "nonsense")
     study.run(a_study(topologies=["1x2"]), tmp_path, Told())
-    (curve,) = collect.curves([tmp_path])
+    (curve,) = results.curves([tmp_path])
     assert curve.points[0].devices == 2
 
 
@@ -277,7 +277,7 @@ def test_a_failing_rank_fails_the_run_with_its_own_words(tmp_path):
     assert done.returncode == 3
     assert "rank 0" in done.stderr and "ValueError: lost my marbles" in done.stderr
     assert "log.txt" in done.stderr and "Traceback" not in done.stderr
-    (curve,) = collect.curves([tmp_path / "runs" / "odd"])  # What was finished stays readable.
+    (curve,) = results.curves([tmp_path / "runs" / "odd"])  # What was finished stays readable.
     assert [point.devices for point in curve.points] == [1]
     assert "1 of 2 runs are not finished" in curve.warnings
 
@@ -313,7 +313,7 @@ def test_a_missing_baseline_is_said(tmp_path):
     question = a_study(topologies=["1x1", "1x2", "1x4"])
     study.run(question, tmp_path, Told())
     (tmp_path / question.runs()[0].id / "outcome.json").unlink()
-    (curve,) = collect.curves([tmp_path])
+    (curve,) = results.curves([tmp_path])
     assert curve.baseline.devices == 2
     assert any("run on 1 is missing: compared with 2 devices" in each for each in curve.warnings)
     assert curve.points[1].efficiency.value == pytest.approx(
@@ -326,7 +326,7 @@ def test_a_damaged_run_is_left_out_and_said(tmp_path):
     study.run(question, tmp_path, Told())
     broken = tmp_path / question.runs()[1].id
     (broken / "rank-00001.jsonl").write_text("{")
-    (curve,) = collect.curves([tmp_path])
+    (curve,) = results.curves([tmp_path])
     assert [point.devices for point in curve.points] == [1, 4]
     assert (
         "rank-00001.jsonl" in curve.warnings[0] and "delete the run's folder" in curve.warnings[0]
@@ -335,7 +335,7 @@ def test_a_damaged_run_is_left_out_and_said(tmp_path):
     told = Told()
     study.run(question, tmp_path, told)
     assert [str(run.topology) for run in told.runs] == ["1x2"]
-    (curve,) = collect.curves([tmp_path])
+    (curve,) = results.curves([tmp_path])
     assert [point.devices for point in curve.points] == [1, 2, 4]
 
 
@@ -348,7 +348,7 @@ def test_a_run_whose_outcome_cannot_be_read_is_run_again(tmp_path, content):
     (home / "spec.json").write_bytes(content)
     assert [each.phase for each in study.status(tmp_path)] == ["failed", "finished"]
     study.run(question, tmp_path, Told())
-    (curve,) = collect.curves([tmp_path])
+    (curve,) = results.curves([tmp_path])
     assert [point.devices for point in curve.points] == [1, 2]
 
 
@@ -366,7 +366,7 @@ def test_a_study_keeps_out_of_anothers_folder_and_of_a_newer_one(tmp_path):
 def test_the_parts_of_repeats_sum_to_their_whole(tmp_path):
     options = {"drift": 0.3}
     study.run(a_study(topologies=["1x1"], repeats=3, options=options, epochs=2), tmp_path, Told())
-    (curve,) = collect.curves([tmp_path])
+    (curve,) = results.curves([tmp_path])
     point = curve.points[0]
     assert sum(part.value for part in point.complete.values()) == pytest.approx(point.time.value)
     assert point.overhead == pytest.approx(1 - point.complete["train"].value / point.time.value)
@@ -409,7 +409,7 @@ def test_every_failed_run_fails_the_study_also_where_its_program_is_not_distribu
         RankFile(tmp_path / run.id, 0, 1).line(end)
     told = Told()
     with pytest.raises(RunFailed, match=r"1x4.* failed: the program is not distributed") as failed:
-        tell.tell_failures(dict.fromkeys((two, four), ALONE), tmp_path, told)
+        notices.tell_failures(dict.fromkeys((two, four), ALONE), tmp_path, told)
     assert "`scalewise port train.py` shows what is missing" in failed.value.hint
     (problem,) = told.problems
     assert "1x2" in problem and ALONE in problem
@@ -501,21 +501,21 @@ def test_status_says_where_every_run_is_and_changes_nothing(tmp_path):
 
 
 def test_the_python_face_runs_and_measures(tmp_path):
-    folder = face.run(a_study(topologies=["1x1", "1x2"]), tmp_path / "runs")
-    assert face.measure(folder).points[1].devices == 2
-    curve = face.curve([(1, 240.0), (2, 464.0), (4, 892.0)], devices_per_node=4, scaling="weak")
+    folder = api.run(a_study(topologies=["1x1", "1x2"]), tmp_path / "runs")
+    assert api.measure(folder).points[1].devices == 2
+    curve = api.curve([(1, 240.0), (2, 464.0), (4, 892.0)], devices_per_node=4, scaling="weak")
     assert curve.points[2].nodes == 1
-    by_time = face.curve(times=[(1, 556.0), (2, 439.0)], scaling="weak")
+    by_time = api.curve(times=[(1, 556.0), (2, 439.0)], scaling="weak")
     assert by_time.points[1].efficiency.value == pytest.approx(556 / 439 / 2)
 
 
 def test_one_of_several_curves_is_chosen_by_where(tmp_path):
     question = a_study(topologies=["1x1", "1x2"], vary={"options.compute": [0.001, 0.002]})
-    folder = face.run(question, tmp_path / "runs")
-    chosen = face.measure(folder, where={"options.compute": 0.002})
+    folder = api.run(question, tmp_path / "runs")
+    chosen = api.measure(folder, where={"options.compute": 0.002})
     assert chosen.where == {"options.compute": 0.002}
     with pytest.raises(SpecError, match="2 curves"):
-        face.measure(folder)
+        api.measure(folder)
 
 
 def test_equal_studies_are_equal_whatever_wrote_them(tmp_path):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from scalewise.analysis.advise import by_noise, published, work_to_target
-from scalewise.analysis.advise.quality.weigh import WITHIN, stated
+from scalewise.analysis.advise.quality.target_posterior import WITHIN, stated
 from scalewise.analysis.measure import Estimate
 from scalewise.catalog.convergence import table, tables
 from scalewise.errors import NotEnoughData, ScalewiseError, SpecError

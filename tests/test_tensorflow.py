@@ -15,12 +15,12 @@ import pytest
 
 from environments import python_of
 from scalewise import frameworks
+from scalewise.api import measure
+from scalewise.api import run as run_study
 from scalewise.errors import LaunchError, NoEngine, RunFailed, ScalewiseError, SpecError
-from scalewise.face import measure
-from scalewise.face import run as run_study
 from scalewise.frameworks.tensorflow import TensorFlow
-from scalewise.frameworks.tensorflow.meeting import meet
-from scalewise.launch.engines import Engines
+from scalewise.frameworks.tensorflow.rendezvous import meet
+from scalewise.launch.interpreters import Engines
 from scalewise.record.read import read_run
 from scalewise.spec import RunSpec, StudySpec
 from scalewise.study import of_program, read
@@ -225,7 +225,7 @@ def test_options_that_no_model_can_have_are_refused_before_anything_starts(tmp_p
 
 OWN_STEP = """
 import keras
-from scalewise.frameworks.tensorflow.watch import steps_as_keras
+from scalewise.watch.keras.callback import steps_as_keras
 
 class Mine(keras.Sequential):
     def train_step(self, data):

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from builders import a_run
-from scalewise import collect
+from scalewise import results
+from scalewise.api import run as run_study
 from scalewise.errors import ScalewiseError, SpecError
-from scalewise.face import run as run_study
 from scalewise.frameworks import Outline
 from scalewise.frameworks.loop import Log
 from scalewise.frameworks.torch import Torch
@@ -135,7 +135,7 @@ def test_a_training_that_goes_astray_is_told(tmp_path):
         batch=16, steps=4, lr=1e38, data="synthetic:64x4x4", workload="mlp",
         options={"hidden": [8]}, vary={"topology": ["1x1"]},
     )  # fmt: skip
-    (curve,) = collect.curves([run_study(question, tmp_path / "runs")])
+    (curve,) = results.curves([run_study(question, tmp_path / "runs")])
     assert any("the loss is no number in the end" in each for each in curve.points[0].warnings)
 
 
@@ -146,7 +146,7 @@ def test_techniques_and_two_nodes_go_together(tmp_path):
         workload="mlp", options={"hidden": [64]},  # Some processors convolve in bf16 very slowly.
     )  # fmt: skip
     folder = run_study(question, tmp_path / "runs")
-    (curve,) = collect.curves([folder])
+    (curve,) = results.curves([folder])
     (point,) = curve.points
     assert (point.nodes, point.hosts, point.steps, point.global_batch) == (2, 1, 60, 64)
     assert point.samples_per_rank == 60 * 32 and point.batches_per_rank == 120
@@ -217,14 +217,14 @@ def test_killing_one_rank_ends_the_run_with_its_cause(tmp_path):
     assert re.search(rf"rank 1 on {_host()} \(process {pid}\) {how} after step", said), said
     assert not [each for each in family if each.is_running()]
     folder = tmp_path / "runs" / "killed"
-    (curve,) = collect.curves([folder])
+    (curve,) = results.curves([folder])
     assert [point.devices for point in curve.points] == [1]
     finished = {path: path.stat().st_mtime_ns for path in folder.glob("*/outcome.json")}
     again = start(tmp_path, SLOW)
     _, said = again.communicate(timeout=120)
     assert again.returncode == 0 and said.startswith("1 to run, 1 finished already")
     assert {path: path.stat().st_mtime_ns for path in finished} == finished
-    (curve,) = collect.curves([folder])
+    (curve,) = results.curves([folder])
     assert [point.devices for point in curve.points] == [1, 2]
 
 
@@ -235,7 +235,7 @@ def test_a_sharded_run_counts_each_sample_once_and_holds_a_part_of_the_model(tmp
                 "topology": "1x2", "optimizer": "adamw", "lr": 0.001},
         "vary": {"strategy": ["fsdp", "pipeline"]},
     })  # fmt: skip
-    curves = collect.curves([run_study(question, tmp_path)])
+    curves = results.curves([run_study(question, tmp_path)])
     points = {curve.where["strategy"]: curve.points[0] for curve in curves}
     assert {point.samples for point in points.values()} == {12 * 32}
     assert {point.global_batch for point in points.values()} == {32}

@@ -9,9 +9,16 @@ import numpy as np
 import pytest
 
 from attached import run
-from scalewise import collect
+from scalewise import results
 from scalewise.analysis.explain import explain
-from scalewise.analysis.explain.trace import FETCH, UNPACKS, agreement, check, look, sort_out
+from scalewise.analysis.explain.trace_analysis import (
+    FETCH,
+    UNPACKS,
+    agreement,
+    check,
+    look,
+    sort_out,
+)
 from scalewise.analysis.measure.window import life, steady
 from scalewise.record.read import RankRecord, RunRecord, Steps
 from scalewise.record.trace import Event, Lap, Trace, read_trace
@@ -215,8 +222,8 @@ def heavy(folder, *args, **fields):
     """Run the script and return its record, its folder and what explain makes of it."""
     ranks, cause = run(replace(HEAVY, args=tuple(args)), 2, folder, **fields)
     assert cause == ""
-    ((curve, records),) = collect.recorded(folder / "study")
-    found = explain(curve, records, traces=collect.traces(records))
+    ((curve, records),) = results.recorded(folder / "study")
+    found = explain(curve, records, traces=results.traces(records))
     return records[0], ranks, found
 
 

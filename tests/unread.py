@@ -11,8 +11,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from scalewise.frameworks.source import Source
-from scalewise.frameworks.torch.data import load
+from scalewise.frameworks.data_source import Source
+from scalewise.frameworks.torch.input.data_sets import load
 from scalewise.frameworks.torch.session import TorchSession
 from scalewise.probe import Unwatched
 from scalewise.spec import RunSpec

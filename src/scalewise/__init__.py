@@ -4,12 +4,12 @@ from importlib import import_module
 from typing import Any
 
 _FACE = {
-    "run": "scalewise.face",
-    "curve": "scalewise.face",
-    "measure": "scalewise.face",
-    "explain": "scalewise.face",
-    "predict": "scalewise.face",
-    "advise": "scalewise.face",
+    "run": "scalewise.api",
+    "curve": "scalewise.api",
+    "measure": "scalewise.api",
+    "explain": "scalewise.api",
+    "predict": "scalewise.api",
+    "advise": "scalewise.api",
 }
 """Where each name of the Python face lives; imported when it is first asked for."""
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from scalewise.analysis.figures import counted, ranged, short
 from scalewise.analysis.measure.estimate import Estimate, within_run
-from scalewise.checks import choice, whole
 from scalewise.errors import SpecError
 from scalewise.launch.processes import follow
-from scalewise.record.unread import sentence
+from scalewise.record.skipped_files import sentence
+from scalewise.validate import choice, whole
 
 LIKE = ("micro-224", "tiny-224")
 Tell = Callable[[int, int], None]

@@ -11,8 +11,8 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, get_args
 
-from scalewise.checks import nearest
 from scalewise.errors import PluginError
+from scalewise.validate import nearest
 
 Kind = Literal["launchers", "frameworks", "strategies", "workloads", "libraries", "laws"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -66,7 +66,7 @@ rm -f "$leave"
 trap 'touch "$leave"' USR1 TERM
 
 # One process beside the ranks of each node samples how busy it is.
-srun --overlap --nodes=2 --ntasks=2 --cpus-per-task=1 singularity exec --nv --bind /shared --bind /data:/data /shared/torch.sif python3 -m scalewise.probe.sampler "$SCALEWISE_RUN" 1 >/dev/null 2>&1 &
+srun --overlap --nodes=2 --ntasks=2 --cpus-per-task=1 singularity exec --nv --bind /shared --bind /data:/data /shared/torch.sif python3 -m scalewise.probe.node_sampler "$SCALEWISE_RUN" 1 >/dev/null 2>&1 &
 sampler=$!
 srun --kill-on-bad-exit=1 \
     singularity exec --nv --bind /shared --bind /data:/data /shared/torch.sif \

@@ -62,7 +62,7 @@ rm -f "$leave"
 trap 'touch "$leave"' USR1 TERM
 
 # One process beside the ranks of each node samples how busy it is.
-srun --overlap --nodes=2 --ntasks=2 --cpus-per-task=1 python3 -m scalewise.probe.sampler "$SCALEWISE_RUN" 1 >/dev/null 2>&1 &
+srun --overlap --nodes=2 --ntasks=2 --cpus-per-task=1 python3 -m scalewise.probe.node_sampler "$SCALEWISE_RUN" 1 >/dev/null 2>&1 &
 sampler=$!
 mpirun -np 8 --map-by ppr:4:node --bind-to none -x MASTER_ADDR -x MASTER_PORT -x PYTHONPATH -x OMP_NUM_THREADS -x SCALEWISE_RUN -x SCALEWISE_FIRST -x SCALEWISE_ATTEMPT -x SCALEWISE_LAUNCHED -x SCALEWISE_PATIENCE -x SCALEWISE_UNWATCHED -x PYTHONSAFEPATH \
     python3 -m scalewise.frameworks train /shared/runs/vit/2b45410bc11d &

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from scalewise.checks import nearest
 from scalewise.errors import SpecError
+from scalewise.validate import nearest
 
 FILE = Path(__file__).with_name("convergence.json")
 

@@ -16,9 +16,9 @@ import typer
 from scalewise.cli import studies  # noqa: F401 - its verbs come first in the help
 
 # isort: split
-from scalewise.cli import answers, data, tools  # noqa: F401 - their verbs follow
+from scalewise.cli import analyze, data_sets, other_verbs  # noqa: F401 - their verbs follow
 from scalewise.cli.app import app
-from scalewise.cli.screen import say
+from scalewise.cli.output import say
 from scalewise.errors import RunFailed, ScalewiseError
 
 __all__ = ["app", "main"]

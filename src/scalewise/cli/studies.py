@@ -22,7 +22,7 @@ from scalewise.cli.options import (
     Variant,
     WhilePaying,
 )
-from scalewise.cli.screen import say, show
+from scalewise.cli.output import say, show
 from scalewise.errors import SpecError
 
 PATIENCE = 20.0
@@ -35,15 +35,15 @@ def demo() -> None:
 
     Example: scalewise demo
     """
-    from scalewise import collect, study
+    from scalewise import results, study
     from scalewise.report import page
 
     question = study.read(_starter())
     folder = _carry_out(question, _home(question.name))
-    curves = collect.curves([folder])
+    curves = results.curves([folder])
     show(curves)
     typer.echo()
-    typer.echo(page.write(curves, folder / "report.html", collect.explanations(folder)))
+    typer.echo(page.write(curves, folder / "report.html", results.explanations(folder)))
 
 
 @app.command()
@@ -89,8 +89,8 @@ def plan(
     Example: scalewise plan study.toml --launcher slurm --write jobs/
     """
     from scalewise import study
-    from scalewise.cli.costs import quote, rate_of
-    from scalewise.record.files import finished
+    from scalewise.cli.cost_lines import quote, rate_of
+    from scalewise.record.study_files import finished
 
     question = study.launched_by(study.read(study_file, variant), launcher)
     folder = (output or _home(question.name)).absolute()
@@ -171,7 +171,7 @@ def run(  # noqa: PLR0913 - each is an option
     Example: scalewise run study.toml --for efficiency=0.8 --max-cost 20 --price 2.50
     """
     from scalewise import study
-    from scalewise.cli.costs import means, rate_of
+    from scalewise.cli.cost_lines import means, rate_of
 
     if on is not None:
         fields = {
@@ -241,7 +241,7 @@ def cancel(folder: Annotated[Path, typer.Argument(help="A study's folder.")]) ->
 def _carry_out(question: Any, folder: Path, rate: Any = None, **how: Any) -> Path:
     """Run a study with its progress on stderr; Ctrl-C ends it in order."""
     from scalewise import study
-    from scalewise.cli.costs import receipt_at_end
+    from scalewise.cli.cost_lines import receipt_at_end
     from scalewise.cli.progress import progress
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

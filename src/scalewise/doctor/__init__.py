@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise import plugins
-from scalewise.doctor import engines, limits, machine, network, slurm, storage
+from scalewise.doctor import framework_checks, interfaces, limits, machine, slurm, storage
 from scalewise.doctor.finding import Finding, asked
 from scalewise.errors import PluginError
 
@@ -35,8 +35,8 @@ def examine(
     facts: dict[str, dict[str, Any]] = {}
 
     def engine(name: str) -> Finding:
-        facts[name] = engines.about(name)
-        return engines.engine(name, facts[name])
+        facts[name] = framework_checks.about(name)
+        return framework_checks.engine(name, facts[name])
 
     try:
         names = list(plugins.available("frameworks"))
@@ -51,7 +51,7 @@ def examine(
 
 def own_ranks(torch: dict[str, Any]) -> int:
     """Return how many ranks this machine is for: one per device, two without any."""
-    return len(engines.accelerators(torch)) or 2
+    return len(framework_checks.accelerators(torch)) or 2
 
 
 def _answers(questions: list[Question], tell: Callable[[str], None]) -> Iterator[Finding]:
@@ -67,7 +67,7 @@ def _questions(folder: Path, torch: dict[str, Any], ranks: int) -> list[Question
     usable = machine.usable_cores(bound, quota)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
     questions: list[Question] = [
-        ("devices", lambda: engines.devices(torch, env)),
+        ("devices", lambda: framework_checks.devices(torch, env)),
         ("container", lambda: machine.container(env, groups)),
         ("cores", lambda: machine.cores(bound, quota, ranks, os.getloadavg()[0], env)),
         ("threads", lambda: machine.threads(env, usable, ranks)),
@@ -76,10 +76,10 @@ def _questions(folder: Path, torch: dict[str, Any], ranks: int) -> list[Question
         ("shared-memory", lambda: machine.shared_memory(Path("/dev/shm"))),
         ("disk", lambda: storage.disk(folder, limits.text(Path("/proc/mounts")))),
         ("clock", lambda: storage.clock(folder)),
-        ("interfaces", lambda: network.meeting_places(env, network.interfaces())),
-        ("host", lambda: network.host(socket.gethostname(), network.interfaces())),
+        ("interfaces", lambda: interfaces.meeting_places(env, interfaces.interfaces())),
+        ("host", lambda: interfaces.host(socket.gethostname(), interfaces.interfaces())),
         ("slurm", lambda: slurm.slurm(env)),
-        ("backend", lambda: engines.backend(torch, env)),
+        ("backend", lambda: framework_checks.backend(torch, env)),
     ]
     if platform.system() == "Linux":
         return questions

@@ -4,7 +4,6 @@ A ``Framework`` makes sessions, a ``Session`` does steps, and ``loop`` is the
 one loop that drives them. Importing this package imports no engine.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 from scalewise.errors import NoEngine, SpecError
 from scalewise.plugins import way_to_install
 from scalewise.probe import Clock, Laps, Probe
+from scalewise.probe.environment import release
 from scalewise.spec import RunSpec
 
 
@@ -71,16 +71,6 @@ def installed(package: str, *, extra: str) -> str:
             hint=f"{way_to_install(extra)}, or name the Python that has it: "
             f'[engines] {extra} = "envs/{extra}/bin/python"',
         ) from missing
-
-
-def release(version: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version; a text without any is older than all.
-
-    >>> release("2.13.0+cpu"), release("0.7rc1"), release("unknown")
-    ((2, 13), (0, 7), ())
-    """
-    found = re.match(r"(\d+)(?:\.(\d+))?", version)
-    return tuple(int(each) for each in found.groups() if each) if found else ()
 
 
 def refuse_older(engine: str, there: str, least: tuple[int, ...], *, hint: str) -> None:

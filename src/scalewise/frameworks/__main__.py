@@ -26,12 +26,12 @@ from typing import Any
 from scalewise import plugins
 from scalewise.errors import NoEngine, ScalewiseError
 from scalewise.frameworks import Framework
-from scalewise.frameworks.environment import environment
 from scalewise.frameworks.loop import Log, train
 from scalewise.frameworks.pickles import describe_failure
 from scalewise.probe import Probe
+from scalewise.probe.environment import environment
+from scalewise.probe.heartbeat import Watch
 from scalewise.probe.rank_identity import rank_and_world, set_torchrun_variables
-from scalewise.probe.watch import Watch
 from scalewise.record.close import close, closed, first_launch, newest_attempt
 from scalewise.record.log import OURS, ends_in, start_in, told_to_end
 from scalewise.record.spans import EARLIER
@@ -189,7 +189,7 @@ def do_export(argument: str) -> int:
     """Write weights for the serial model; answer how much was written."""
     asked = json.loads(Path(argument).read_text(encoding="utf-8"))
     try:
-        from scalewise.frameworks.torch.weights import export
+        from scalewise.frameworks.torch.checkpoint.weights import export
 
         answer: dict[str, Any] = export(Path(asked["source"]), Path(asked["to"]))
     except ScalewiseError as problem:
@@ -204,7 +204,7 @@ def do_export(argument: str) -> int:
 def do_data(argument: str) -> int:
     """Make or check a data set; answer what there is of it."""
     try:
-        from scalewise.frameworks.data.verb import answer
+        from scalewise.frameworks.data.data_verb import answer
     except ScalewiseError as missing:
         print(json.dumps({"answer": {"problem": str(missing), "hint": missing.hint}}))
         return 0
@@ -226,7 +226,7 @@ def do_about(argument: str) -> int:
 def do_collectives(argument: str) -> int:
     """Time the exchange between the ranks that torchrun started."""
     try:
-        from scalewise.frameworks.torch.collectives import answer
+        from scalewise.frameworks.torch.timing.collective_bench import answer
 
         answer(Path(argument))
     except Exception as problem:

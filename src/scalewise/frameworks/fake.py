@@ -24,12 +24,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from scalewise.checks import refuse_unknown
 from scalewise.errors import SpecError
 from scalewise.frameworks import Outline, Quality, Session, too_few
-from scalewise.frameworks.meter import Meter, write_node
+from scalewise.frameworks.fake_power import Meter, write_node
 from scalewise.probe import Laps, Probe
 from scalewise.spec import Parallelism, RunSpec, Topology
+from scalewise.validate import refuse_unknown
 
 DATA = 65536
 """Samples in the simulated data set unless ``data = "synthetic:SAMPLES"``."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.frameworks import Quality, Session
-from scalewise.frameworks.leaving import Leaving
+from scalewise.frameworks.preemption import Leaving
 from scalewise.probe import Probe
 from scalewise.record.checkpoints import FOLDER
 from scalewise.spec import RunSpec

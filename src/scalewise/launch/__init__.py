@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from scalewise.checks import environment_name
 from scalewise.record.close import newest_attempt
 from scalewise.record.write import write_bytes, write_json, write_text
 from scalewise.spec import RunSpec
+from scalewise.validate import environment_name
 
 PORT = "\0port\0"
 """Placeholder in a planned command for a free port, which is found when the command starts.

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from scalewise.checks import positive, refuse_unknown
 from scalewise.errors import LaunchError, OutOfReach
 from scalewise.launch import (
     PORT,
@@ -29,16 +28,17 @@ from scalewise.launch import (
     job_files_written,
     lay_out,
     next_attempt,
-    parcel,
     processes,
+    worker_zip,
     write_job,
 )
-from scalewise.launch.engines import Engines
+from scalewise.launch.interpreters import Engines
 from scalewise.launch.program import program
 from scalewise.record.close import LastWord, last_word
 from scalewise.record.log import ends_in, signal_name, usual_reason
 from scalewise.record.write import rank_file
 from scalewise.spec import RunSpec
+from scalewise.validate import positive, refuse_unknown
 
 PATIENCE = 300.0
 """Seconds without any progress after which a run counts as hung."""
@@ -112,12 +112,12 @@ class LocalLauncher:
         """Write the run's commands and its spec."""
         lay_out(plan)
         if any(self._parcels(run, plan.folder) for run in plan.runs):
-            parcel.pack(plan.folder)
+            worker_zip.pack(plan.folder)
 
     def _parcels(self, run: RunSpec, folder: Path) -> list[str]:
         """Return the parcel that a run needs, if it runs in another environment."""
         if run.program:
-            return [str(folder / parcel.NAME)]
+            return [str(folder / worker_zip.NAME)]
         return self._engines.paths(run.framework, folder)
 
     def submit(self, plan: Plan) -> list[Job]:

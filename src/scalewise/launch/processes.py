@@ -26,7 +26,7 @@ TOKEN = "SCALEWISE_TOKEN"
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """What keeps ``python -m`` from importing scalewise, or what it needs, from the current folder.
 
-Python 3.11 and later read it; for Python 3.10 see ``probe/inject.py``. A user's own program is
+Python 3.11 and later read it; for Python 3.10 see ``watch/inject.py``. A user's own program is
 started without it.
 """
 GRACE = 5.0
@@ -59,7 +59,7 @@ def start_sampler(folder: Path, pid: int, env: Mapping[str, str]) -> subprocess.
     ``env`` is what the run's own processes got: the sampler takes the attempt
     and the visible devices from it. Once per node, never per rank.
     """
-    argv = [sys.executable, "-m", "scalewise.probe.sampler", str(folder), str(pid)]
+    argv = [sys.executable, "-m", "scalewise.probe.node_sampler", str(folder), str(pid)]
     return start(argv, {**env, **SAFE_PATH, TAG: str(folder)}, Path(os.devnull))
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from scalewise.errors import SpecError
 from scalewise.port.header import header
 from scalewise.port.patch import edited, unified
+from scalewise.port.port_step import Step
 from scalewise.port.reading import read
 from scalewise.port.remarks import remarks
-from scalewise.port.step import Step
-from scalewise.port.steps import at_top_level, steps
+from scalewise.port.six_steps import at_top_level, steps
 from scalewise.record.write import cannot_write
 
 

@@ -2,7 +2,7 @@
 
 import ast
 
-from scalewise.port.script import Script
+from scalewise.port.serial_script import Script
 
 
 def guard(script: Script) -> ast.If | None:

@@ -7,7 +7,7 @@ from itertools import dropwhile, takewhile
 
 from scalewise.errors import SpecError
 from scalewise.port.patch import Edit
-from scalewise.port.script import Script
+from scalewise.port.serial_script import Script
 
 PLACES = {
     "RANK": 'RANK = int(os.environ.get("RANK", 0))',

@@ -7,8 +7,8 @@ import ast
 import re
 from dataclasses import dataclass
 
-from scalewise.port.names import last_name
-from scalewise.port.script import Script
+from scalewise.port.name_tracking import last_name
+from scalewise.port.serial_script import Script
 
 TYPES = re.compile(r"type$|float|half|double|int\d*$|bool$")
 """Names of what a tensor may be converted to, beside a device."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from scalewise.errors import SpecError
 from scalewise.launch.program import ENGINES
-from scalewise.port.names import Names
+from scalewise.port.name_tracking import Names
 from scalewise.port.patch import Source
-from scalewise.port.script import Script
+from scalewise.port.serial_script import Script
 
 
 def read(path: Path) -> Script:

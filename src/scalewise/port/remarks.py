@@ -4,11 +4,11 @@ import ast
 import re
 from collections.abc import Callable, Iterable
 
-from scalewise.port.data import wrong_means
-from scalewise.port.leaving import leaving
-from scalewise.port.names import dotted
+from scalewise.port.data_sharding import wrong_means
+from scalewise.port.early_exit import leaving
+from scalewise.port.name_tracking import dotted
 from scalewise.port.placement import placement
-from scalewise.port.script import Script
+from scalewise.port.serial_script import Script
 from scalewise.port.wrapping import MODULE
 
 WATCHERS = (".SummaryWriter", ".wandb.init", ".mlflow.start_run")

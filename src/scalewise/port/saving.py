@@ -4,11 +4,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from scalewise.port.files import mode, saved_by, writers
-from scalewise.port.names import last_name
+from scalewise.port.file_writes import mode, saved_by, writers
+from scalewise.port.name_tracking import last_name
 from scalewise.port.patch import Edit
-from scalewise.port.script import Script
-from scalewise.port.step import Step
+from scalewise.port.port_step import Step
+from scalewise.port.serial_script import Script
 from scalewise.port.wrapping import MODULE, PARALLEL, wrapped_where
 
 RANKISH = re.compile(r"(^|_)rank|main_process|is_main|master", re.IGNORECASE)

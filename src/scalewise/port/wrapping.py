@@ -3,9 +3,9 @@
 import ast
 
 from scalewise.port.entry import guard, outside_guard
-from scalewise.port.names import last_name
-from scalewise.port.script import Model, Script
-from scalewise.port.step import Step
+from scalewise.port.name_tracking import last_name
+from scalewise.port.port_step import Step
+from scalewise.port.serial_script import Model, Script
 
 MODULE = set(dir(object)) | {
     "train", "eval", "training", "parameters", "named_parameters", "buffers", "named_buffers",

@@ -286,6 +286,6 @@ def lap(phase: str) -> None:
 
 def _introduce() -> None:
     """Find out, once, whether anybody measures."""
-    from scalewise.probe.guest import explicit
+    from scalewise.watch.guest import explicit
 
     globals()["_guest"] = explicit()

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalewise.errors import RecordError
-from scalewise.record import shared
-from scalewise.record.files import REPEAT, newer, read_json
+from scalewise.record import batch_sharing
+from scalewise.record.study_files import REPEAT, newer, read_json
 from scalewise.record.write import SCHEMA, rank_file
 from scalewise.spec import RunSpec
 
@@ -113,7 +113,7 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
 
 def _counted_once(ranks: tuple[RankRecord, ...]) -> tuple[RankRecord, ...]:
     """Return each rank with its part of the samples that others count too."""
-    places = shared.parts([rank.find("facts") or {} for rank in ranks])
+    places = batch_sharing.parts([rank.find("facts") or {} for rank in ranks])
     return tuple(
         _part(rank, place, of) if of > 1 else rank
         for rank, (place, of) in zip(ranks, places, strict=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.errors import RecordError
-from scalewise.record.files import read_json
+from scalewise.record.study_files import read_json
 from scalewise.record.write import marks_file, trace_file
 
 KINDS = ("cpu_op", "user_annotation", "kernel", "gpu_memcpy", "gpu_memset")

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalewise.analysis.advise import Advice, Scale
-from scalewise.analysis.advise.runs import Runs, Way
+from scalewise.analysis.advise.packing import Runs, Way
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.measure.energy import JOULES, unit_of
+from scalewise.report.curve_table import NONE, Section, Table, by_devices, number, percent, value
 from scalewise.report.formats import SCHEMA, plain
-from scalewise.report.table import NONE, Section, Table, by_devices, number, percent, value
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from scalewise.analysis.figures import counted
-from scalewise.catalog.machines import PRECISIONS, Device, Price, Row
+from scalewise.catalog.hardware import PRECISIONS, Device, Price, Row
+from scalewise.report.curve_table import NONE, Section, Table, number, percent
 from scalewise.report.formats import SCHEMA, plain
-from scalewise.report.table import NONE, Section, Table, number, percent
 
 Columns = dict[str, Callable[[Any], str]]
 

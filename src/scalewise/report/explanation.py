@@ -7,8 +7,7 @@ from scalewise.analysis.explain import BOTH, CAUSES, Breakdown, Cost, Explanatio
 from scalewise.analysis.explain.utilisation import HostUtilisation
 from scalewise.analysis.figures import counted
 from scalewise.record.spans import in_order_of_life
-from scalewise.report.formats import SCHEMA, plain
-from scalewise.report.table import (
+from scalewise.report.curve_table import (
     NONE,
     Section,
     Table,
@@ -17,6 +16,7 @@ from scalewise.report.table import (
     percent,
     warnings_of,
 )
+from scalewise.report.formats import SCHEMA, plain
 
 Cell = Callable[[Breakdown], str]
 VERDICTS = {True: "yes", False: "no", None: "too small to say"}

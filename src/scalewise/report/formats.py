@@ -14,8 +14,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
+from scalewise.report.curve_table import Section, Table, sections
 from scalewise.report.escape import escape_csv, escape_latex, escape_markdown, printable
-from scalewise.report.table import Section, Table, sections
 
 SCHEMA = 1
 WIDE = 1000

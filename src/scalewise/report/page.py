@@ -13,9 +13,9 @@ from scalewise.analysis.advise import outlook as look_ahead
 from scalewise.analysis.explain import Explanation
 from scalewise.analysis.measure import ScalingCurve
 from scalewise.record.write import write_text
-from scalewise.report import explanation, formats, outlook, plot
+from scalewise.report import explanation, formats, page_outlook, plot
+from scalewise.report.curve_table import sections
 from scalewise.report.escape import printable
-from scalewise.report.table import sections
 
 
 def html(curves: Sequence[ScalingCurve], why: Sequence[Explanation] = ()) -> str:
@@ -51,10 +51,10 @@ def _shown(value: Any) -> Any:
     return value if isinstance(value, Markup) else printable(str(value))
 
 
-def _ahead(curves: Sequence[ScalingCurve]) -> list[outlook.Drawn]:
+def _ahead(curves: Sequence[ScalingCurve]) -> list[page_outlook.Drawn]:
     """Return what lies ahead of every curve of several numbers of devices."""
     found = [look_ahead(curve) for curve in curves]
-    return [section for each in found if each for section in outlook.drawn(each)]
+    return [section for each in found if each for section in page_outlook.drawn(each)]
 
 
 def _safe(plots: Iterable[tuple[str, str]]) -> list[tuple[str, Markup]]:

@@ -18,12 +18,12 @@ from matplotlib.ticker import (
 )
 
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
-from scalewise.checks import nearest
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.record.spans import COLORS as SPAN_COLORS
 from scalewise.record.spans import in_order_of_life
 from scalewise.record.write import write_bytes
 from scalewise.report.escape import escape_plot
+from scalewise.validate import nearest
 
 COLORS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7A5C3E",

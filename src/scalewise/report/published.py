@@ -6,10 +6,10 @@ from typing import Any
 
 from scalewise.analysis.figures import counted
 from scalewise.analysis.predict import Prediction
-from scalewise.analysis.predict.others import Others, efficiency
+from scalewise.analysis.predict.published_curves import Others, efficiency
 from scalewise.catalog.curves import PublishedCurve
+from scalewise.report.curve_table import NONE, Section, Table, number, percent
 from scalewise.report.formats import SCHEMA
-from scalewise.report.table import NONE, Section, Table, number, percent
 
 FACTS = (
     "model", "dataset", "framework", "hardware", "interconnect", "precision", "per_device_batch",

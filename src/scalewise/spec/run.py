@@ -6,7 +6,9 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from hashlib import blake2b
 from typing import Any, Literal, get_args
 
-from scalewise.checks import (
+from scalewise.errors import SpecError
+from scalewise.spec.topology import Parallelism, Topology
+from scalewise.validate import (
     choice,
     environment_name,
     nearest,
@@ -15,8 +17,6 @@ from scalewise.checks import (
     typed,
     whole,
 )
-from scalewise.errors import SpecError
-from scalewise.spec.topology import Parallelism, Topology
 
 Remainder = Literal["drop", "pad", "short"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]

@@ -7,9 +7,9 @@ from itertools import product
 from math import prod
 from typing import Any, Literal, get_args
 
-from scalewise.checks import choice, refuse_unknown, typed, whole
 from scalewise.errors import SpecError
 from scalewise.spec.run import RUN_KEYS, RunSpec
+from scalewise.validate import choice, refuse_unknown, typed, whole
 
 Scaling = Literal["weak", "strong"]
 

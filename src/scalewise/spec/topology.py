@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from scalewise.checks import refuse_unknown, whole
 from scalewise.errors import SpecError
+from scalewise.validate import refuse_unknown, whole
 
 
 @dataclass(frozen=True, slots=True, order=True)

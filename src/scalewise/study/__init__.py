@@ -13,12 +13,12 @@ paying     whether more devices still serve a purpose
 The last three read what was measured; they are imported where they are needed.
 """
 
-from scalewise.study.carry import HungUp
 from scalewise.study.jobs import alone
-from scalewise.study.question import check, launched_by, of_program, read, settled
-from scalewise.study.state import Status, cancel, status
-from scalewise.study.tell import Watcher, left_out
-from scalewise.study.work import asks, plan, run, write_plan
+from scalewise.study.load_study import check, launched_by, of_program, read, settled
+from scalewise.study.notices import Watcher, left_out
+from scalewise.study.run_study import asks, plan, run, write_plan
+from scalewise.study.runner import HungUp
+from scalewise.study.status import Status, cancel, status
 
 __all__ = [
     "HungUp",

@@ -7,9 +7,9 @@ from pathlib import Path
 from scalewise import plugins
 from scalewise.errors import PluginError, RecordError, SpecError
 from scalewise.launch import Job, Launcher, State
-from scalewise.launch.engines import Engines
+from scalewise.launch.interpreters import Engines
 from scalewise.record.close import close, closed, last_word, newest_attempt, rivals
-from scalewise.record.files import read_json
+from scalewise.record.study_files import read_json
 from scalewise.spec import StudySpec
 
 

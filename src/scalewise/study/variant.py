@@ -10,8 +10,8 @@ topology = ["1x1", "1x2"]
 from collections.abc import Mapping
 from typing import Any
 
-from scalewise.checks import nearest, refuse_unknown, typed
 from scalewise.errors import SpecError
+from scalewise.validate import nearest, refuse_unknown, typed
 
 KEYS = ["run", "vary", "launcher", "scaling", "repeats"]
 """What a variant may change; its name is the study's and its own."""

@@ -24,12 +24,12 @@ paying         whether the next larger scale of a study still serves a purpose
 
 from scalewise.analysis.advise.choice import Advice, advise
 from scalewise.analysis.advise.conditions import Conditions
+from scalewise.analysis.advise.diminishing_returns import Returns
 from scalewise.analysis.advise.outlook import Outlook, outlook
-from scalewise.analysis.advise.power import Power
 from scalewise.analysis.advise.purpose import Limit, Purpose
 from scalewise.analysis.advise.quality.target import Target, by_noise, published, work_to_target
-from scalewise.analysis.advise.returns import Returns
 from scalewise.analysis.advise.scale import Scale
+from scalewise.analysis.cost.energy_use import Power
 
 __all__ = [
     "Advice",

@@ -4,12 +4,12 @@ import math
 from dataclasses import replace
 
 from scalewise.analysis.advise.conditions import Settled
-from scalewise.analysis.advise.power import Power, widened
 from scalewise.analysis.advise.scale import Scale
+from scalewise.analysis.cost.energy_use import Power, widened
+from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.predict import Ahead, Prediction
 from scalewise.analysis.predict.series import of_curve
-from scalewise.catalog.rates import Rate
 from scalewise.errors import SpecError
 
 

@@ -16,20 +16,20 @@ from numbers import Real
 
 from scipy.special import ndtr
 
-from scalewise.analysis.advise import words
+from scalewise.analysis.advise import advice_text
+from scalewise.analysis.advise.break_even import Worthwhile, worthwhile
 from scalewise.analysis.advise.candidates import scales_of
 from scalewise.analysis.advise.conditions import Conditions, Settled
-from scalewise.analysis.advise.power import Power, power_of
+from scalewise.analysis.advise.diminishing_returns import Returns, returns
+from scalewise.analysis.advise.packing import Runs, many_runs
 from scalewise.analysis.advise.purpose import Limit, Purpose
-from scalewise.analysis.advise.returns import Returns, returns
-from scalewise.analysis.advise.runs import Runs, many_runs
 from scalewise.analysis.advise.scale import Scale
-from scalewise.analysis.advise.worthwhile import Worthwhile, worthwhile
+from scalewise.analysis.cost.energy_use import Power, power_of
+from scalewise.analysis.cost.rates import Rate, price_of, same_money
 from scalewise.analysis.figures import counted
 from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.analysis.measure.estimate import quantile
 from scalewise.analysis.predict import Prediction, predict
-from scalewise.catalog.rates import Rate, price_of, same_money
 from scalewise.errors import NotEnoughData, SpecError
 
 AHEAD = 2
@@ -111,7 +111,7 @@ class Advice:
         """The reason, the neighbours, where returns diminish, and what would make it surer."""
         told = [self.reason, *self.conditions.sentences(self.closest)]
         told += [
-            words.instead(way, other, self.closest)
+            advice_text.instead(way, other, self.closest)
             for other, way in ((self.smaller, "Fewer"), (self.larger, "More"))
             if other
         ]
@@ -220,9 +220,9 @@ def among(  # noqa: PLR0913 - each is a question
         scales=judged,
         chosen=chosen,
         closest=closest,
-        reason=words.reason(chosen, purpose, judged)
+        reason=advice_text.reason(chosen, purpose, judged)
         if chosen
-        else words.missed(closest, purpose, judged),
+        else advice_text.missed(closest, purpose, judged),
         returns=returns(found, judged, same_job=settled.same_job),
         conditions=settled,
         power=power,

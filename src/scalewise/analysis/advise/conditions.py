@@ -7,18 +7,18 @@ measured job into one of the job that is asked about.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scalewise.analysis.advise.durations import span
 from scalewise.analysis.advise.interruptions import (
     HOPELESS,
     Interruptions,
     Often,
     recorded_save,
 )
-from scalewise.analysis.advise.job import starts
+from scalewise.analysis.advise.job_time import starts
 from scalewise.analysis.advise.quality.aim import Aim
 from scalewise.analysis.advise.quality.to_target import ToTarget, to_target
+from scalewise.analysis.advise.queue_wait import Wait
 from scalewise.analysis.advise.scale import Scale
-from scalewise.analysis.advise.spans import span
-from scalewise.analysis.advise.wait import Wait
 from scalewise.analysis.figures import counted
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.predict import Prediction

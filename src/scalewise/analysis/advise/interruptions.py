@@ -19,9 +19,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from scalewise.analysis.advise.advice_text import long
+from scalewise.analysis.advise.durations import span
 from scalewise.analysis.advise.scale import Interrupted, Scale
-from scalewise.analysis.advise.spans import span
-from scalewise.analysis.advise.words import long
 from scalewise.analysis.figures import counted, short
 from scalewise.errors import SpecError
 from scalewise.record.read import RunRecord

@@ -7,8 +7,8 @@ from math import isfinite
 from typing import Literal
 
 from scalewise.analysis.measure.energy import JOULES
-from scalewise.checks import nearest
 from scalewise.errors import SpecError
+from scalewise.validate import nearest
 
 Goal = Literal["device-hours", "time", "balanced"]
 EXAMPLES = {

@@ -16,12 +16,12 @@ account    from a curve and its records to these values
 words      the same in a sentence, with something to try
 """
 
-from scalewise.analysis.explain.account import explain
 from scalewise.analysis.explain.breakdown import BOTH, Breakdown, Cost, Explanation, Spent
 from scalewise.analysis.explain.chain import CAUSES, Chain
+from scalewise.analysis.explain.explain_curve import explain
 from scalewise.analysis.explain.receipt import LOSSES, Receipt, in_vain, receipts, total
-from scalewise.analysis.explain.trace import Agreement
-from scalewise.analysis.explain.watched import Guard
+from scalewise.analysis.explain.trace_analysis import Agreement
+from scalewise.analysis.explain.watched_facts import Guard
 from scalewise.analysis.explain.whatif import WhatIf
 
 __all__ = [

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.explain.receipt import Receipt
-from scalewise.analysis.explain.trace import Agreement
+from scalewise.analysis.explain.trace_analysis import Agreement
 from scalewise.analysis.explain.utilisation import HostUtilisation, Utilisation
-from scalewise.analysis.explain.watched import Guard
+from scalewise.analysis.explain.watched_facts import Guard
 from scalewise.analysis.explain.whatif import WhatIf
 from scalewise.analysis.measure import Estimate
-from scalewise.catalog.rates import Rate
 
 BOTH = "compute and communication"
 """The share of both, where they were not told apart."""

@@ -3,8 +3,8 @@
 from collections import Counter
 from math import isclose
 
-from scalewise.analysis.explain.watched import Guard, Watched
-from scalewise.record import replicas, shared
+from scalewise.analysis.explain.watched_facts import Guard, Watched
+from scalewise.record import batch_sharing, replicas
 
 GROWN = 1.5
 """How much larger a global batch is when it has grown."""
@@ -23,7 +23,7 @@ def same_samples(run: Watched) -> Guard | None:
     """Ranks whose first training batches are equal."""
     if run.ranks < 2 or run.split or replicas.alone(run.facts):
         return None
-    telling = [each for each in map(shared.batches, run.facts) if each]
+    telling = [each for each in map(batch_sharing.batches, run.facts) if each]
     if not telling:
         return None
     batches, count = Counter(telling).most_common(1)[0]

@@ -7,7 +7,7 @@ once, of the fewest devices on which it was seen.
 from collections.abc import Callable, Sequence
 
 from scalewise.analysis.explain import correct, tune
-from scalewise.analysis.explain.watched import Guard, Watched
+from scalewise.analysis.explain.watched_facts import Guard, Watched
 from scalewise.record.read import RunRecord
 
 Looks = Callable[[Watched], Guard | None]

@@ -16,15 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
+from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.explain.chain import CAUSES, Chain, alike, mean_per_sample, seconds
-from scalewise.analysis.explain.run import Run, grouped
+from scalewise.analysis.explain.run_view import Run, grouped
 from scalewise.analysis.measure import Point, ScalingCurve
 from scalewise.analysis.measure.acceleration import same_kind
 from scalewise.analysis.measure.window import life, observed, resumed
-from scalewise.catalog.rates import Rate
+from scalewise.record.attempts import Attempt
 from scalewise.record.read import RunRecord
 from scalewise.record.spans import EARLIER, SPANS
-from scalewise.record.spent import Attempt
 
 HOUR = 3600.0
 ROUNDING = 1e-9

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from scalewise.analysis.explain.watched import Guard, Watched
-from scalewise.analysis.explain.words import duration
+from scalewise.analysis.explain.explain_text import duration
+from scalewise.analysis.explain.watched_facts import Guard, Watched
 
 IDLE = 4
 """Cores per thread from which cores are idle."""

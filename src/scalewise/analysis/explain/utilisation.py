@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalewise.analysis.measure.energy import energy_between
-from scalewise.record.node import DeviceRecord, NodeRecord
+from scalewise.record.node_samples import DeviceRecord, NodeRecord
 from scalewise.record.read import Numbers
 
 IDLE = 0.05

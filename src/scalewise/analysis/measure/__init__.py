@@ -12,10 +12,10 @@ summary    curves from the records of a study
 table      curves from numbers that somebody measured elsewhere
 """
 
+from scalewise.analysis.measure.csv_table import curve_from_csv, curve_from_numbers
 from scalewise.analysis.measure.curve import Point, ScalingCurve, unlike
 from scalewise.analysis.measure.estimate import Estimate
 from scalewise.analysis.measure.summary import scaling_curves
-from scalewise.analysis.measure.table import curve_from_csv, curve_from_numbers
 
 __all__ = [
     "Estimate",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from scalewise.analysis.measure.estimate import Estimate
-from scalewise.record.node import DeviceRecord, NodeRecord
+from scalewise.record.node_samples import DeviceRecord, NodeRecord
 from scalewise.record.read import Numbers, RunRecord
 
 Sampled = Mapping[Path, Sequence[NodeRecord]]

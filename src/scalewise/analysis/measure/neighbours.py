@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from scalewise.analysis.measure.energy import Sampled
-from scalewise.record.node import NodeRecord
+from scalewise.record.node_samples import NodeRecord
 from scalewise.record.read import RunRecord
 
 FULL = 0.9

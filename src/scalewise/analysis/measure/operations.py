@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scalewise.analysis.measure.estimate import Estimate
-from scalewise.catalog.machines import called
+from scalewise.catalog.hardware import called
 from scalewise.record.read import RunRecord
 
 UNITS = ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"))

@@ -25,8 +25,8 @@ from scalewise.analysis.measure.window import (
 )
 from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord
+from scalewise.record.skipped_files import sentence
 from scalewise.record.spans import EARLIER
-from scalewise.record.unread import sentence
 from scalewise.spec import StudySpec
 
 SAME_BATCH = 0.05

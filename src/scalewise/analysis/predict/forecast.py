@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scalewise.analysis.predict.doubling import Habit, habit
+from scalewise.analysis.predict.empirical_prior import Habit, habit
 from scalewise.analysis.predict.learned import Learned, learned
-from scalewise.analysis.predict.machines import DRAWS, outlook
+from scalewise.analysis.predict.posterior import DRAWS, outlook
 from scalewise.analysis.predict.series import Floats, Series, need
 
 

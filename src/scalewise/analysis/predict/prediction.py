@@ -8,13 +8,13 @@ import numpy as np
 
 from scalewise import plugins
 from scalewise.analysis.measure import Estimate, ScalingCurve
-from scalewise.analysis.predict import words
+from scalewise.analysis.predict import prediction_text
+from scalewise.analysis.predict.complete_time import life
 from scalewise.analysis.predict.forecast import Forecast, forecast
 from scalewise.analysis.predict.laws import Fit
-from scalewise.analysis.predict.life import life
-from scalewise.analysis.predict.odd import Odd, odd
+from scalewise.analysis.predict.next_measurement import Worth, worth
+from scalewise.analysis.predict.outliers import Odd, odd
 from scalewise.analysis.predict.series import Series, need, of_curve
-from scalewise.analysis.predict.worth import Worth, worth
 from scalewise.errors import NotEnoughData, SpecError
 
 MOST = 2**31 - 1
@@ -67,7 +67,7 @@ class Prediction:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to beware of."""
-        told = [words.unexplained(each, self.curve.unit) for each in self.odd]
+        told = [prediction_text.unexplained(each, self.curve.unit) for each in self.odd]
         return (*self.curve.warnings, *told)
 
     @property
@@ -103,19 +103,24 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
             nodes=int(main.nodes(wanted)[place]) if main.per_node else None,
             throughput=_held(rate, seen.throughput) if seen else rate,
             time=_held(time, seen.time) if seen else time,
-            reach=words.reach(main, count),
+            reach=prediction_text.reach(main, count),
         )
 
     told = [each for each in usable if each.metric == "throughput" or not whole]
-    blind = words.unseen(main, max(counts))
+    blind = prediction_text.unseen(main, max(counts))
     return Prediction(
         curve=curve,
         points=tuple(point(place, count) for place, count in enumerate(counts)),
         law="; ".join(
-            [words.formula(each, made[each.metric]) for each in told] + [str(whole)] * bool(whole)
+            [prediction_text.formula(each, made[each.metric]) for each in told]
+            + [str(whole)] * bool(whole)
         ),
         sentences=(
-            *(line for each in told for line in words.choice(each, made[each.metric], curve.unit)),
+            *(
+                line
+                for each in told
+                for line in prediction_text.choice(each, made[each.metric], curve.unit)
+            ),
             *([f"{blind[0].upper()}{blind[1:]}."] if blind else []),
             *([str(ahead)] if ahead else []),
         ),

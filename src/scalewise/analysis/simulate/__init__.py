@@ -15,15 +15,15 @@ words       what it says
 
 from scalewise.analysis.simulate.inputs import Inputs, inputs, together
 from scalewise.analysis.simulate.network import Link, Network
+from scalewise.analysis.simulate.rank_work import Bucket, Work, bundled, evenly
 from scalewise.analysis.simulate.schedule import Contention, Cores
+from scalewise.analysis.simulate.simulated_step import PHASES, Machine, Simulated, simulate
 from scalewise.analysis.simulate.simulation import Check, Simulation, exchange, simulation
+from scalewise.analysis.simulate.simulation_text import sentences
 from scalewise.analysis.simulate.spread import Spread
-from scalewise.analysis.simulate.step import PHASES, Machine, Simulated, simulate
-from scalewise.analysis.simulate.strategies import Ddp, Fsdp, Pipeline, strategy_of
+from scalewise.analysis.simulate.strategy_schedules import Ddp, Fsdp, Pipeline, strategy_of
 from scalewise.analysis.simulate.sweep import Measured, Sweep, fitted, measured, read_sweep
 from scalewise.analysis.simulate.units import link, size
-from scalewise.analysis.simulate.words import sentences
-from scalewise.analysis.simulate.work import Bucket, Work, bundled, evenly
 
 __all__ = [
     "PHASES",

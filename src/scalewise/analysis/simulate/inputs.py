@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from scalewise.analysis.measure.ledger import Ledger, ledger
 from scalewise.analysis.measure.window import steady
+from scalewise.analysis.simulate.rank_work import BUCKET_MB, FIRST_MB, Bucket, Work, bundled, evenly
 from scalewise.analysis.simulate.spread import Spread, apart, beside
-from scalewise.analysis.simulate.work import BUCKET_MB, FIRST_MB, Bucket, Work, bundled, evenly
 from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord
 

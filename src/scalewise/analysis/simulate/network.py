@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from scalewise.checks import choice, positive
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.spec import Topology
+from scalewise.validate import choice, positive
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "point-to-point"]
 Algorithm = Literal["ring", "tree", "hierarchical", "quickest"]

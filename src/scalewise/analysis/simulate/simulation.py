@@ -13,16 +13,16 @@ from scalewise.analysis.measure import ScalingCurve
 from scalewise.analysis.measure.window import steady
 from scalewise.analysis.simulate.inputs import inputs
 from scalewise.analysis.simulate.network import ALGORITHMS, Algorithm, Link, Network
+from scalewise.analysis.simulate.rank_work import Work
 from scalewise.analysis.simulate.schedule import Contention, Cores
+from scalewise.analysis.simulate.simulated_step import Machine, Simulated, simulate
 from scalewise.analysis.simulate.spread import Spread
-from scalewise.analysis.simulate.step import Machine, Simulated, simulate
-from scalewise.analysis.simulate.strategies import Fsdp, Strategy, strategy_of
+from scalewise.analysis.simulate.strategy_schedules import Fsdp, Strategy, strategy_of
 from scalewise.analysis.simulate.sweep import Measured, Sweep, measured
-from scalewise.analysis.simulate.work import Work
-from scalewise.checks import choice, whole
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.record.read import RunRecord
 from scalewise.spec import Topology
+from scalewise.validate import choice, whole
 
 Links = Measured | Network
 GIVEN = "--link-inside 200GB/s,5us --link-between 25GB/s,20us"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 from scalewise.analysis.simulate.network import Link
-from scalewise.catalog.machines import links
+from scalewise.catalog.hardware import links
 from scalewise.errors import SpecError
 
 SIZES: Mapping[str, float] = {

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from scalewise.checks import MAY
 from scalewise.errors import Broken, SpecError
 from scalewise.frameworks.data import Labels, Pixels, shown
 from scalewise.frameworks.pickles import RestrictedUnpickler, describe_failure, one_line
+from scalewise.validate import MAY
 
 EDGE = 32
 

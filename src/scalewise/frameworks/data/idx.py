@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from scalewise.checks import MAY
 from scalewise.errors import SpecError
 from scalewise.frameworks.data import Pixels, shown
+from scalewise.validate import MAY
 
 FILES = {
     "train images": "train-images-idx3-ubyte",

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Literal
 
-from scalewise.checks import MAY, is_there, nearest_path
 from scalewise.errors import SpecError
 from scalewise.frameworks.data import cifar, idx, shown, tokens
+from scalewise.validate import MAY, is_there, nearest_path
 
 Kind = Literal["packed", "cifar", "idx", "tokens", "images"]
 WORDS: dict[Kind, str] = {

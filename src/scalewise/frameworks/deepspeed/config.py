@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from scalewise.checks import choice
 from scalewise.errors import SpecError
 from scalewise.spec import RunSpec
+from scalewise.validate import choice
 
 OFFLOADS = ("none", "cpu")
 """Where the optimizer's state may lie, instead of on the device."""

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from scalewise.errors import SpecError
 from scalewise.frameworks.deepspeed.config import config, stage_of
-from scalewise.frameworks.torch.blocks import recompute
+from scalewise.frameworks.torch.models.block_compile import recompute
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.probe import Laps
 from scalewise.spec import RunSpec

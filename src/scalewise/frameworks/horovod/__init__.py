@@ -14,7 +14,7 @@ from shutil import which
 
 from scalewise.errors import NoEngine, SpecError
 from scalewise.frameworks import Session, installed, refuse_older
-from scalewise.frameworks.horovod.unfit import refuse_adasum, refuse_elastic
+from scalewise.frameworks.horovod.unsupported import refuse_adasum, refuse_elastic
 from scalewise.frameworks.torch import OverTorch, refuse_torch, refuse_unfit
 from scalewise.probe import Probe
 from scalewise.spec import RunSpec

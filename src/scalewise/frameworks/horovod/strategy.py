@@ -16,8 +16,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
 from scalewise.errors import PluginError
-from scalewise.frameworks.horovod.settings import AS_HOROVOD_DOES, Settings
-from scalewise.frameworks.torch.blocks import recompute
+from scalewise.frameworks.horovod.exchange_options import AS_HOROVOD_DOES, Settings
+from scalewise.frameworks.torch.models.block_compile import recompute
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.probe import Laps
 from scalewise.spec import RunSpec
@@ -67,7 +67,7 @@ def _joined(settings: Settings, *, adasum: bool) -> Any:
     try:
         import horovod.torch as hvd
 
-        from scalewise.frameworks.horovod import meeting
+        from scalewise.frameworks.horovod import rendezvous
     except ImportError as missing:
         raise PluginError(
             f"Horovod cannot be used with this PyTorch: {missing}",
@@ -78,7 +78,7 @@ def _joined(settings: Settings, *, adasum: bool) -> Any:
         if adasum:
             os.environ.update(OVER_MPI)
         elif "HOROVOD_RANK" not in os.environ:
-            os.environ.update(meeting.told(os.environ))
+            os.environ.update(rendezvous.told(os.environ))
         hvd.init()
     return hvd
 

@@ -9,8 +9,8 @@ from typing import Any
 from scalewise import plugins
 from scalewise.errors import NoEngine, ScalewiseError, SpecError
 from scalewise.frameworks import Session, installed, refuse_older, refuse_start, too_few
-from scalewise.frameworks.options import check_options, options_for
-from scalewise.frameworks.source import Source
+from scalewise.frameworks.data_source import Source
+from scalewise.frameworks.part_options import check_options, options_for
 from scalewise.probe import HostClock, Probe
 from scalewise.probe.rank_identity import required_rank
 from scalewise.spec import Parallelism, RunSpec

@@ -7,7 +7,7 @@ import jax
 import jaxlib
 
 from scalewise.errors import SpecError
-from scalewise.frameworks.memory import peak_resident
+from scalewise.probe.memory import peak_resident
 from scalewise.spec import RunSpec
 
 KINDS = {"cuda": "gpu"}

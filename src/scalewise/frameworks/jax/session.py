@@ -9,16 +9,16 @@ import jax
 import numpy as np
 
 from scalewise.frameworks import Outline, Quality, Session
-from scalewise.frameworks.arrays import Arrays, read
+from scalewise.frameworks.data_source import Source
+from scalewise.frameworks.in_memory_data import Arrays, read
 from scalewise.frameworks.jax import build, device
 from scalewise.frameworks.jax.clock import ReadyClock
-from scalewise.frameworks.jax.feed import Feed, validation
+from scalewise.frameworks.jax.loader import Feed, validation
 from scalewise.frameworks.jax.sharded import Layout, parallelize
-from scalewise.frameworks.jax.step import State, begin, one_step, score
-from scalewise.frameworks.learning import Rates
+from scalewise.frameworks.jax.train_step import State, begin, one_step, score
 from scalewise.frameworks.loop import say
-from scalewise.frameworks.order import in_steps, steps_of
-from scalewise.frameworks.source import Source
+from scalewise.frameworks.lr_schedule import Rates
+from scalewise.frameworks.sampler import in_steps, steps_of
 from scalewise.probe import Laps, Probe
 from scalewise.spec import RunSpec
 

@@ -12,8 +12,8 @@ from typing import Any
 from scalewise import plugins
 from scalewise.errors import SpecError
 from scalewise.frameworks import Session, installed, refuse_older, refuse_start, too_few
-from scalewise.frameworks.options import check_options, options_for
-from scalewise.frameworks.source import Source
+from scalewise.frameworks.data_source import Source
+from scalewise.frameworks.part_options import check_options, options_for
 from scalewise.probe import HostClock, Probe
 from scalewise.probe.rank_identity import required_rank
 from scalewise.spec import Parallelism, RunSpec
@@ -61,7 +61,7 @@ class TensorFlow:
         """Return TensorFlow's version and devices."""
         _version()
         _quietly()
-        from scalewise.frameworks.tensorflow.devices import facts
+        from scalewise.probe.tensorflow.devices import facts
 
         return facts()
 
@@ -76,7 +76,7 @@ class TensorFlow:
 def __getattr__(name: str) -> Any:
     """Return the callback: it is made of Keras's own."""
     if name == "Watch":
-        from scalewise.frameworks.tensorflow.watch import Watch
+        from scalewise.watch.keras.callback import Watch
 
         return Watch
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

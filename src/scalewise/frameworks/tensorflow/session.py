@@ -12,14 +12,15 @@ import tensorflow as tf
 
 from scalewise.errors import SpecError
 from scalewise.frameworks import Outline, Quality, Session
-from scalewise.frameworks.arrays import Arrays, read
-from scalewise.frameworks.learning import Rates
-from scalewise.frameworks.options import options_for
-from scalewise.frameworks.order import Shards, in_steps, steps_of
-from scalewise.frameworks.source import Source
-from scalewise.frameworks.tensorflow import devices, feed, part
+from scalewise.frameworks.data_source import Source
+from scalewise.frameworks.in_memory_data import Arrays, read
+from scalewise.frameworks.lr_schedule import Rates
+from scalewise.frameworks.part_options import options_for
+from scalewise.frameworks.sampler import Shards, in_steps, steps_of
+from scalewise.frameworks.tensorflow import loader, part
 from scalewise.frameworks.tensorflow.strategies import Parallel
 from scalewise.probe import Laps, Probe
+from scalewise.probe.tensorflow import devices
 from scalewise.spec import RunSpec
 
 POLICIES = {"bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
@@ -113,8 +114,8 @@ class TensorFlowSession(Session):
         self._rates = Rates.of(spec, shards[0].steps, total)
         self._plan = [sum(sum(each.counts(n)) for each in shards) for n in range(shards[0].steps)]
         """This process's samples in each step of a pass."""
-        self._batches = feed.training(data.train, shards, parallel)
-        self._looks, self._checks = feed.checking(data.validation, spec, parallel)
+        self._batches = loader.training(data.train, shards, parallel)
+        self._looks, self._checks = loader.checking(data.validation, spec, parallel)
         self._validation = len(data.validation)
         with parallel.strategy.scope():
             self._model = build(spec, data.shape, data.classes)
@@ -165,7 +166,7 @@ class TensorFlowSession(Session):
     def _learnt(self, images: Any, labels: Any, weight: Any) -> Any:
         """Return this replica's part of the loss, with its right answers, and its gradients."""
         with tf.GradientTape() as tape:
-            output = self._model(feed.finish(self._look, images), training=True)
+            output = self._model(loader.finish(self._look, images), training=True)
             loss = tf.reduce_mean(_each_loss(output, labels)) * weight / self._spec.replicas
             scaled = self._optimizer.scale_loss(loss) if self._spec.precision == "fp16" else loss
         told = tf.stack([loss, tf.reduce_sum(_right(output, labels))])
@@ -173,7 +174,7 @@ class TensorFlowSession(Session):
 
     def _evaluate(self, batch: Any) -> Any:
         def look(images: Any, labels: Any, count: Any) -> Any:
-            output = self._model(feed.finish(self._look, images), training=False)
+            output = self._model(loader.finish(self._look, images), training=False)
             counts = tf.cast(tf.range(tf.shape(labels)[0]) < tf.cast(count, tf.int32), tf.float32)
             right, losses = _right(output, labels), _each_loss(output, labels)
             return tf.stack([tf.reduce_sum(right * counts), tf.reduce_sum(losses * counts)])

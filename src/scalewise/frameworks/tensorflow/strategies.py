@@ -5,9 +5,9 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from scalewise.checks import whole
-from scalewise.frameworks.tensorflow.meeting import meet
+from scalewise.frameworks.tensorflow.rendezvous import meet
 from scalewise.spec import RunSpec
+from scalewise.validate import whole
 
 
 @dataclass(frozen=True, slots=True)

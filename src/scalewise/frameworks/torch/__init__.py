@@ -15,12 +15,12 @@ from scalewise.frameworks import (
     installed,
     refuse_older,
     refuse_start,
-    release,
     too_few,
 )
-from scalewise.frameworks.options import check_options, options_for
-from scalewise.frameworks.source import Source, refuse_crop
+from scalewise.frameworks.data_source import Source, refuse_crop
+from scalewise.frameworks.part_options import check_options, options_for
 from scalewise.probe import HostClock, Probe
+from scalewise.probe.environment import release
 from scalewise.probe.rank_identity import required_rank
 from scalewise.record import checkpoints
 from scalewise.spec import RunSpec
@@ -64,7 +64,7 @@ class Torch:
 
     def facts(self) -> dict[str, Any]:
         """Return PyTorch's version, devices and backends."""
-        from scalewise.frameworks.torch.device import facts
+        from scalewise.probe.torch.device import facts
 
         return facts()
 
@@ -115,7 +115,7 @@ def refuse_unfit(spec: RunSpec) -> None:
     if spec.options:
         check_options(spec, workload(spec))
     if not _surely_fits(spec, source):
-        from scalewise.frameworks.torch.splits import refuse_impossible
+        from scalewise.frameworks.torch.parallel.splits import refuse_impossible
 
         refuse_impossible(spec)
     if spec.resume:

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from scalewise.errors import SpecError
-from scalewise.frameworks.torch.state import local
+from scalewise.frameworks.torch.checkpoint.state_bytes import local
 from scalewise.spec import RunSpec
 
 Model = TypeVar("Model", bound=nn.Module)

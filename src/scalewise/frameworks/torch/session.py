@@ -14,36 +14,37 @@ from torch.optim import Optimizer
 
 from scalewise import plugins
 from scalewise.frameworks import Outline, Quality
-from scalewise.frameworks.learning import Rates
+from scalewise.frameworks.data_source import Source
 from scalewise.frameworks.loop import say
-from scalewise.frameworks.options import options_for
-from scalewise.frameworks.order import Shards, checks, in_steps, steps_of
-from scalewise.frameworks.source import Source
-from scalewise.frameworks.torch import compiled, workload
-from scalewise.frameworks.torch import device as devices
-from scalewise.frameworks.torch.arrivals import Arrivals
-from scalewise.frameworks.torch.average import Average
-from scalewise.frameworks.torch.batchnorm import synchronized
-from scalewise.frameworks.torch.blocks import TRIALS, as_it_is
-from scalewise.frameworks.torch.clip import clip
-from scalewise.frameworks.torch.data import Data, load
-from scalewise.frameworks.torch.feed import Feed, Order, Pass
-from scalewise.frameworks.torch.flops import operations
-from scalewise.frameworks.torch.mesh import mesh_of, place_in_model, replica
+from scalewise.frameworks.lr_schedule import Rates
+from scalewise.frameworks.part_options import options_for
+from scalewise.frameworks.sampler import Shards, checks, in_steps, steps_of
+from scalewise.frameworks.torch import workload
+from scalewise.frameworks.torch.checkpoint.ema import Average
+from scalewise.frameworks.torch.checkpoint.state_bytes import held, parameters_of
+from scalewise.frameworks.torch.checkpoint.weights import whole_weights
+from scalewise.frameworks.torch.input.batches import IGNORED
+from scalewise.frameworks.torch.input.data_sets import Data, load
+from scalewise.frameworks.torch.input.loader import Feed, Order, Pass
+from scalewise.frameworks.torch.models import compile_cache
+from scalewise.frameworks.torch.models.block_compile import TRIALS, as_it_is
+from scalewise.frameworks.torch.parallel.batchnorm import synchronized
+from scalewise.frameworks.torch.parallel.clip import clip
+from scalewise.frameworks.torch.parallel.mesh import mesh_of, place_in_model, replica
 from scalewise.frameworks.torch.precision import Scaler, precise
-from scalewise.frameworks.torch.samples import IGNORED
-from scalewise.frameworks.torch.state import held, parameters_of
 from scalewise.frameworks.torch.task import Parallel, Task, build, optimizer, refuse_step
-from scalewise.frameworks.torch.traffic import Traffic
-from scalewise.frameworks.torch.waits import Waits
-from scalewise.frameworks.torch.weights import whole_weights
+from scalewise.frameworks.torch.timing.collective_bytes import Traffic
+from scalewise.frameworks.torch.timing.flops import operations
+from scalewise.frameworks.torch.timing.gradient_timing import Arrivals
 from scalewise.probe import Laps, Probe, Unwatched
+from scalewise.probe.torch import device as devices
+from scalewise.probe.torch.sync_timer import Waits
 from scalewise.record import checkpoints
 from scalewise.record.checkpoints import Progress
 from scalewise.spec import RunSpec
 
 if TYPE_CHECKING:  # What PyTorch needs for them takes a second to import.
-    from scalewise.frameworks.torch.checkpoint import Checkpoints
+    from scalewise.frameworks.torch.checkpoint.checkpoint_files import Checkpoints
 
 STACK = 1000
 """Losses kept one by one, on the device, before they are put together."""
@@ -55,7 +56,7 @@ NAMED = 100
 def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TorchSession"]:
     """Set up a training, its spans told to the probe, and take it down again."""
     if spec.compile:
-        compiled.keep_in(probe.folder.parent)
+        compile_cache.keep_in(probe.folder.parent)
     device = devices.bind(spec)
     backend, why = devices.backend(spec, device)
     probe.note(device=devices.name(device), backend=backend, threads=torch.get_num_threads())
@@ -79,12 +80,12 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TorchSession"]:
         if spec.compile:
             with probe.span("compile"):
                 training.compile()
-            if graphs := compiled.found():
+            if graphs := compile_cache.found():
                 probe.note(compiled=graphs)
                 if rank == 0:
                     say(f"compiled       {graphs['made']} graphs anew, {graphs['found']} found")
             recorded = spec.compile == "graphs" and device.type != "cpu"
-            if recorded and rank == 0 and (slow := compiled.unrecorded()):
+            if recorded and rank == 0 and (slow := compile_cache.unrecorded()):
                 say(f"compiled       {slow} of them cannot be replayed, only started bit by bit")
         if device.type != "cpu":
             probe.use(devices.EventClock(device))
@@ -379,7 +380,7 @@ class TorchSession:
         return self._damaged
 
     def _keeper(self, folder: Path) -> "Checkpoints":
-        from scalewise.frameworks.torch.checkpoint import Checkpoints
+        from scalewise.frameworks.torch.checkpoint.checkpoint_files import Checkpoints
 
         if self._checkpoints is None:
             self._checkpoints = Checkpoints(folder, self._spec.checkpoint_keep)
@@ -387,16 +388,16 @@ class TorchSession:
 
     def _state(self) -> dict[str, Tensor]:
         """Return every tensor that going on needs: the model's, and this rank's own."""
-        from scalewise.frameworks.torch import checkpoint
+        from scalewise.frameworks.torch.checkpoint import checkpoint_files
 
         if self._losses:
             self._stack()
         mine = {self._own("losses"): torch.cat(self._stacked)} if self._stacked else {}
         return {
-            **checkpoint.model_state(self._model),
-            **checkpoint.optimizer_state(self._model, self._parallel.optimizer),
+            **checkpoint_files.model_state(self._model),
+            **checkpoint_files.optimizer_state(self._model, self._parallel.optimizer),
             **(self._average.state if self._average else {}),
-            **checkpoint.chance_state(self._device),
+            **checkpoint_files.chance_state(self._device),
             **mine,
         }
 
@@ -422,18 +423,18 @@ class TorchSession:
 
         Chance and losses are each rank's own: elsewhere they begin anew.
         """
-        from scalewise.frameworks.torch import checkpoint
+        from scalewise.frameworks.torch.checkpoint import checkpoint_files
 
         spec, there = self._spec, checkpoints.read_progress(path)
-        shapes = checkpoint.shapes_in(path)
-        checkpoint.refuse_another_model(path, self._model, shapes)
+        shapes = checkpoint_files.shapes_in(path)
+        checkpoint_files.refuse_another_model(path, self._model, shapes)
         same = there.layout == checkpoints.layout_of(spec)
         own = [name for name in shapes if same and name.startswith(self._own(""))]
         state = {
-            **checkpoint.model_state(self._model),
-            **checkpoint.room_for_optimizer(self._model, self._parallel.optimizer, shapes),
+            **checkpoint_files.model_state(self._model),
+            **checkpoint_files.room_for_optimizer(self._model, self._parallel.optimizer, shapes),
             **self._averaged(shapes),
-            **checkpoint.empty_for(own, shapes),
+            **checkpoint_files.empty_for(own, shapes),
         }
         keeper.read(path, state)
         self._taken, place = there.done(spec, len(self._plan))
@@ -445,7 +446,7 @@ class TorchSession:
         if same:
             losses = state.get(self._own("losses"))
             self._stacked = [] if losses is None else [losses.to(self._device)]
-            checkpoint.set_chance(state, self._device)
+            checkpoint_files.set_chance(state, self._device)
         return self._taken
 
     def exchanged(self) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from torch.optim import Optimizer
 
 from scalewise import plugins
 from scalewise.errors import ScalewiseError, SpecError
-from scalewise.frameworks.options import options_for
+from scalewise.frameworks.part_options import options_for
 from scalewise.frameworks.torch import workload
-from scalewise.frameworks.torch.exchange import Exchange
-from scalewise.frameworks.torch.samples import IGNORED
+from scalewise.frameworks.torch.input.batches import IGNORED
+from scalewise.frameworks.torch.parallel.gradient_exchange import Exchange
 from scalewise.probe import Laps
 from scalewise.spec import RunSpec
 

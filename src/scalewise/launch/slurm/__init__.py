@@ -25,13 +25,13 @@ from scalewise.launch import (
     job_files_written,
     lay_out,
     next_attempt,
-    parcel,
     processes,
+    worker_zip,
     write_job,
 )
-from scalewise.launch.engines import Engines
-from scalewise.launch.slurm import here, queue
-from scalewise.launch.slurm.script import Request, array, in_turn, requeues, script
+from scalewise.launch.interpreters import Engines
+from scalewise.launch.slurm import inside_allocation, queue
+from scalewise.launch.slurm.batch_script import Request, array, in_turn, requeues, script
 from scalewise.launch.slurm.settings import Settings, seconds
 from scalewise.record.close import closed, last_word, newest_attempt
 from scalewise.record.log import ends_in, start_in, told_to_end
@@ -60,7 +60,7 @@ class SlurmLauncher:
         found = Settings.of(given or {})
         named = {**found.engines, **(engines.named if engines else {})}
         self.settings = replace(found, engines=named)
-        self._inside = here.allocation()
+        self._inside = inside_allocation.allocation()
         self._in_turn = self.settings.jobs == "one" or self._inside is not None
         self._submitted: list[str] = []
         self._asked: dict[str, None] = {}
@@ -108,7 +108,7 @@ class SlurmLauncher:
         if not self._in_turn:
             return run.topology.world
         asked = Request.of(among, self.settings)
-        nodes = here.nodes() if self._inside else math.inf
+        nodes = inside_allocation.nodes() if self._inside else math.inf
         return asked.devices * (asked.nodes if math.isinf(nodes) else int(nodes))
 
     def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
@@ -152,18 +152,18 @@ class SlurmLauncher:
         for run in filter(self._too_large, runs):
             raise LaunchError(
                 f"{run.topology} needs {run.topology.nodes} nodes, "
-                f"and the allocation of job {self._inside} has {here.nodes()}",
+                f"and the allocation of job {self._inside} has {inside_allocation.nodes()}",
                 hint="leave the allocation to submit jobs of their own, or ask for more nodes",
             )
 
     def _too_large(self, run: RunSpec) -> bool:
         """Say whether the allocation that we are in has too few nodes for a run."""
-        return self._inside is not None and run.topology.nodes > here.nodes()
+        return self._inside is not None and run.topology.nodes > inside_allocation.nodes()
 
     def prepare(self, plan: Plan) -> None:
         """Write what the jobs read: scripts, specs and the worker's half."""
         lay_out(plan)
-        parcel.pack(plan.folder)
+        worker_zip.pack(plan.folder)
 
     def submit(self, plan: Plan) -> list[Job]:
         """Hand the job in and return at once."""
@@ -192,7 +192,7 @@ class SlurmLauncher:
     def _start(self, path: Path, token: str) -> dict[str, Any]:
         """Hand a script in, or carry it out here; return how to find it again."""
         if self._inside:
-            process = here.submit(path, path.with_suffix(".txt"), token)
+            process = inside_allocation.submit(path, path.with_suffix(".txt"), token)
             return {"job": self._inside, "process": process}
         number = queue.submit(path, token, self._turn())
         self._submitted.append(number)
@@ -245,7 +245,7 @@ class SlurmLauncher:
 
     def _found(self, job: Job) -> dict[str, Any] | None:
         """Return how to ask for a job that is known by its token alone, if it was started."""
-        if process := here.find(job.name["token"]):
+        if process := inside_allocation.find(job.name["token"]):
             return {"job": self._inside, "process": process}
         number = queue.find(job.name["token"], job.name.get("user"))
         return {"job": number} if number else None
@@ -273,14 +273,14 @@ class SlurmLauncher:
             return
         job = _numbered(job, found)
         if "process" in job.name:
-            here.cancel(job.name["process"])
+            inside_allocation.cancel(job.name["process"])
         else:
             queue.cancel(job.name["job"])
 
     def _entry(self, job: Job) -> queue.Entry | None:
         """Return the job as Slurm has it, or nothing if it does not know it."""
         if "process" in job.name:
-            return here.look(job.name["process"])
+            return inside_allocation.look(job.name["process"])
         self._ask(job.name["job"])
         return self._known.get(job.name["job"])
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from scalewise.checks import (
+from scalewise.errors import SpecError
+from scalewise.user_config import own_file, own_table
+from scalewise.validate import (
     choice,
     environment_name,
     nearest,
@@ -15,8 +17,6 @@ from scalewise.checks import (
     typed,
     whole,
 )
-from scalewise.errors import SpecError
-from scalewise.own import own_file, own_table
 
 Runtime = Literal["singularity", "apptainer", "podman"]
 Jobs = Literal["each", "array", "one"]

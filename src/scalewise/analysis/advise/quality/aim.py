@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 
 from scalewise.analysis.advise.purpose import NUMBER
-from scalewise.checks import nearest
 from scalewise.errors import SpecError
+from scalewise.validate import nearest
 
 EXAMPLES = {
     "epochs": "epochs=90 at 256",

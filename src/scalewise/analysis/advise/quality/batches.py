@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from scalewise.analysis.advise.quality.target import by_noise, published
 from scalewise.analysis.measure import Estimate, ScalingCurve
-from scalewise.checks import positive
 from scalewise.errors import NotEnoughData, SpecError
+from scalewise.validate import positive
 
 LIKE = 2.0
 """A public critical batch is another model's: it tells ours within this factor more; by hand."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scalewise.checks import positive, whole
 from scalewise.errors import NotEnoughData, SpecError
+from scalewise.validate import positive, whole
 
 Floats = NDArray[np.float64]
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from scalewise.analysis.advise.quality.points import Floats, checked
-from scalewise.analysis.advise.quality.weigh import Laws, Learned, stated, usual, weigh
+from scalewise.analysis.advise.quality.target_posterior import Laws, Learned, stated, usual, weigh
 from scalewise.analysis.measure import Estimate
 from scalewise.catalog.convergence import table
-from scalewise.checks import positive
 from scalewise.errors import NotEnoughData, SpecError
+from scalewise.validate import positive
 
 LEARNED = Learned(usual=0.898, spread=1.52, scatter=0.0375, widen=1.15)
 """From the convergence tables of the catalog, all of them; ``benchmarks/target.py`` prints it."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from scalewise.analysis.advise.job import Job, job
+from scalewise.analysis.advise.job_time import Job, job
 from scalewise.analysis.advise.quality.aim import Aim
 from scalewise.analysis.advise.quality.batches import WAYS, Critical, critical_batch, global_batches
 from scalewise.analysis.advise.quality.reached import Reached, reached
@@ -20,7 +20,7 @@ from scalewise.analysis.advise.scale import AtTarget, Scale
 from scalewise.analysis.figures import short
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.predict import Prediction
-from scalewise.analysis.predict.life import LEAST
+from scalewise.analysis.predict.complete_time import LEAST
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.record.read import RunRecord
 

@@ -13,8 +13,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from scalewise import plugins
-from scalewise.checks import nearest
 from scalewise.errors import PluginError, SpecError
+from scalewise.validate import nearest
 
 Factory = Callable[..., nn.Module]
 WANTED = "a function that takes (shape, classes, **options) and returns a torch.nn.Module"

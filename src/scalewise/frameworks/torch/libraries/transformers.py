@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from scalewise.checks import nearest
 from scalewise.errors import PluginError
 from scalewise.frameworks.torch.libraries import Factory, library, unknown
+from scalewise.validate import nearest
 
 
 def model(name: str) -> Factory:

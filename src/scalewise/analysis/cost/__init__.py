@@ -1,0 +1,1 @@
+"""What runs cost: device-hours, prices and energy."""

@@ -1,0 +1,227 @@
+"""Curves from numbers that somebody measured elsewhere."""
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, SupportsFloat, SupportsIndex
+
+from scalewise.analysis.measure.curve import Point, ScalingCurve, compare
+from scalewise.analysis.measure.energy import JOULES, watts
+from scalewise.analysis.measure.estimate import Estimate
+from scalewise.errors import SpecError
+from scalewise.validate import nearest
+
+COLUMNS = ("devices", "throughput", "time", "samples", "energy_kwh")
+EXAMPLE = (
+    "the first line is devices,throughput[,time] or devices,time[,samples]; energy_kwh may follow"
+)
+
+LARGEST = 1e100
+"""No quantity of this world is larger, and sums and squares of it are still numbers."""
+
+
+def curve_from_numbers(
+    throughputs: Iterable[tuple[int, float]] = (),
+    *,
+    times: Iterable[tuple[int, float]] = (),
+    name: str = "curve",
+    scaling: str | None = None,
+    devices_per_node: int | None = None,
+    samples: Iterable[tuple[int, float]] = (),
+    energies: Iterable[tuple[int, float]] = (),
+) -> ScalingCurve:
+    """Return the curve of ``(devices, throughput)`` and ``(devices, time)`` pairs.
+
+    ``energies`` are in kWh, of all devices over that time.
+
+    >>> curve = curve_from_numbers([(1, 240.0), (2, 464.0)], scaling="weak")
+    >>> round(curve.points[1].efficiency.value, 3)
+    0.967
+    """
+    columns = {
+        "throughput": _column("throughput", throughputs),
+        "time": _column("time", times),
+        "samples": _column("samples", samples),
+        "energy": _column("energy", energies),
+    }
+    if scaling not in (None, "weak", "strong"):
+        raise SpecError(
+            f"scaling must be weak or strong, got {scaling!r}", hint="leave it out if unknown"
+        )
+    if devices_per_node is not None and devices_per_node < 1:
+        raise SpecError(
+            f"devices per node must be at least 1, got {devices_per_node}",
+            hint="leave it out if unknown",
+        )
+    rate, seconds, work = columns["throughput"], columns["time"], columns["samples"]
+    counts = sorted({*rate, *seconds})
+    if not counts:
+        raise SpecError("a curve needs at least one number", hint=EXAMPLE)
+    points = []
+    for devices in counts:
+        x, t, w = rate.get(devices), seconds.get(devices), work.get(devices)
+        if x is None and t is not None and w is not None:
+            x = w / t
+        points.append(
+            Point(
+                devices=devices,
+                nodes=-(-devices // devices_per_node) if devices_per_node else None,
+                throughput=Estimate(x) if x else None,
+                throughput_per_device=Estimate(x / devices) if x else None,
+                time=Estimate(t) if t else None,
+                samples=round(w) if w else None,
+                **_energy(devices, t, columns["energy"].get(devices)),
+            )
+        )
+    return compare(
+        ScalingCurve(
+            study=name,
+            points=tuple(points),
+            scaling=scaling,
+            devices_per_node=devices_per_node,
+        )
+    )
+
+
+def _energy(devices: int, seconds: float | None, kwh: float | None) -> dict[str, Any]:
+    if kwh is None:
+        return {}
+    joules = kwh * JOULES["kWh"]
+    power = Estimate(watts(joules, seconds, devices)) if seconds else None
+    return {"energy": Estimate(joules), "energy_covers": "as given", "power": power}
+
+
+def _column(name: str, pairs: Iterable[tuple[int, float]]) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for devices, value in pairs:
+        if not _is_number(devices) or devices != int(devices) or devices < 1:
+            raise SpecError(
+                f"devices must be a whole number from 1 up, got {devices!r}",
+                hint="for example (8, 1668.0)",
+            )
+        if devices in found:
+            raise SpecError(
+                f"devices = {devices} appears twice", hint="keep one row per number of devices"
+            )
+        if not _is_number(value) or not 0 < value <= LARGEST:
+            most = f" and at most {LARGEST:g}" if _is_number(value) and value > 0 else ""
+            raise SpecError(
+                f"{name} on {devices} devices must be a number above 0{most}, got {value!r}",
+                hint="leave a point out where it is not known",
+            )
+        found[int(devices)] = float(value)
+    return found
+
+
+def _is_number(value: object) -> bool:
+    """Say whether this is a finite number; numpy's count too."""
+    return (
+        isinstance(value, (SupportsFloat, SupportsIndex))
+        and not isinstance(value, (bool, str))
+        and math.isfinite(float(value))
+    )
+
+
+def curve_from_csv(
+    text: str,
+    *,
+    name: str,
+    source: str | None = None,
+    scaling: str | None = None,
+    devices_per_node: int | None = None,
+    in_order: bool = False,
+) -> ScalingCurve:
+    """Return the curve of a table with a header line; ``#`` begins a comment.
+
+    ``source`` is what errors call the table. ``in_order`` refuses rows whose
+    devices do not grow, where the order means something to who asks.
+    """
+    source = source or name
+    rows = [
+        (f"{source}, line {number}", _cells(f"{source}, line {number}", line))
+        for number, line in enumerate(text.lstrip("\ufeff").splitlines(), start=1)
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
+    if not rows:
+        raise SpecError(f"{source} is empty", hint=EXAMPLE)
+    header = [word.lower() for word in rows[0][1]]
+    _check_header(source, header)
+    table: dict[int, dict[str, float]] = {}
+    for where, cells in rows[1:]:
+        row = _row(where, header, cells)
+        devices = int(row.pop("devices"))
+        if devices in table:
+            raise SpecError(
+                f"{where}: devices = {devices} appears twice",
+                hint="keep one row per number of devices",
+            )
+        if in_order and table and devices < max(table):
+            raise SpecError(
+                f"{where}: {devices} devices come after {max(table)}",
+                hint="sort the rows, from few devices to many",
+            )
+        table[devices] = row
+    if not table:
+        raise SpecError(f"{source} has a header and no rows", hint=EXAMPLE)
+
+    def pairs(column: str) -> list[tuple[int, float]]:
+        return [(devices, row[column]) for devices, row in table.items() if column in row]
+
+    return curve_from_numbers(
+        pairs("throughput"),
+        times=pairs("time"),
+        samples=pairs("samples"),
+        energies=pairs("energy_kwh"),
+        name=name,
+        scaling=scaling,
+        devices_per_node=devices_per_node,
+    )
+
+
+def _cells(where: str, line: str) -> list[str]:
+    try:
+        return [cell.strip() for cell in next(csv.reader([line]))]
+    except csv.Error as bad:
+        raise SpecError(f"{where}: {bad}", hint=EXAMPLE) from bad
+
+
+def _check_header(name: str, header: Sequence[str]) -> None:
+    if not any(word in name for name in header for word in ("device", *COLUMNS[1:])):
+        raise SpecError(f"{name} is neither a study's folder nor a table", hint=EXAMPLE)
+    for word in header:
+        if any(mark in word for mark in ";\t|"):
+            raise SpecError(f"{name} is not separated by commas", hint=EXAMPLE)
+        if word not in COLUMNS:
+            raise SpecError(f"{name} has a column {word!r}", hint=nearest(word, COLUMNS) or EXAMPLE)
+        if header.count(word) > 1:
+            raise SpecError(f"{name} has the column {word!r} twice", hint=EXAMPLE)
+    if "devices" not in header or not {"throughput", "time"} & set(header):
+        raise SpecError(f"{name} has only the columns {', '.join(header)}", hint=EXAMPLE)
+
+
+def _row(where: str, header: Sequence[str], cells: Sequence[str]) -> dict[str, float]:
+    """Return the numbers of one line; an empty cell is left out."""
+    if len(cells) != len(header):
+        raise SpecError(f"{where}: {len(cells)} cells under {len(header)} columns")
+    row = {}
+    for word, cell in zip(header, cells):
+        if cell:
+            row[word] = _number(where, word, cell)
+    if "devices" not in row or not {"throughput", "time"} & set(row):
+        raise SpecError(f"{where}: devices and throughput or time are needed", hint=EXAMPLE)
+    return row
+
+
+def _number(where: str, word: str, cell: str) -> float:
+    try:
+        value = float(cell if cell.isascii() and "_" not in cell else "nan")
+    except ValueError:
+        value = math.nan
+    if word == "devices" and not value.is_integer():
+        raise SpecError(f"{where}: devices must be a whole number, got {cell!r}", hint=EXAMPLE)
+    if not math.isfinite(value) or value <= 0:
+        raise SpecError(
+            f"{where}: {word} must be a number above 0, got {cell!r}",
+            hint="leave a cell empty where the number is not known",
+        )
+    return value

@@ -1,0 +1,137 @@
+"""The engines, their devices, and whether ranks can really exchange data."""
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from scalewise.doctor.finding import Finding, Remark, finding, reply
+from scalewise.doctor.interfaces import VARIABLES
+from scalewise.errors import LaunchError, NoEngine
+from scalewise.launch.interpreters import Engines
+from scalewise.launch.processes import meet
+
+QUICK = {"operations": ["all-reduce"], "sizes": [4, 16 * 2**20], "patience": 20}
+"""Two messages: one shows the latency, one the bandwidth."""
+HARD_LIMIT = 45.0
+"""Seconds after which the two ranks are ended."""
+
+
+def about(name: str) -> dict[str, Any]:
+    """Return what an engine says of this machine, that it is absent, or its problem.
+
+    Its own Python is asked, where the user has named one for all studies.
+    """
+    try:
+        facts: dict[str, Any] = Engines.of({}).ask(name, "about", name)
+    except NoEngine as why:
+        facts = {"absent": str(why), "hint": why.hint}
+    except LaunchError as why:
+        facts = {"problem": str(why)}
+    return facts
+
+
+def engine(name: str, facts: Mapping[str, Any]) -> Finding:
+    """Say what an engine answered."""
+    if problem := facts.get("problem"):
+        return Finding(name, problem, level="fault")
+    if absent := facts.get("absent"):
+        return Finding(name, absent, facts["hint"], "note")
+    told = [f"{key} {_words(value)}" for key, value in facts.items() if key != "name" and value]
+    return Finding(name, ", ".join(told), evidence=facts)
+
+
+def _words(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def accelerators(facts: Mapping[str, Any]) -> list[str]:
+    """Return the names of the devices an engine sees beside the CPU."""
+    return [name for name in facts.get("devices") or [] if name != "cpu"]
+
+
+def devices(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
+    """Say what torch computes on, and why not on what the driver has."""
+    if problem := facts.get("problem"):
+        return Finding("devices", f"unknown: torch does not answer ({problem})", "", "note")
+    seen = accelerators(facts)
+    driver = driver_devices()
+    evidence: dict[str, Any] = {"devices": seen, "driver": driver, "links": None}
+    if seen:
+        names = [f"{seen.count(name)} x {name}" for name in dict.fromkeys(seen)]
+        evidence["links"] = matrix = links() if driver else None
+        says = ", ".join(names)
+        if matrix and len(seen) > 1:
+            says += f"; linked by {', '.join(link_kinds(matrix)) or 'nothing that is told'}"
+        return Finding("devices", says, evidence=evidence)
+    if not driver:
+        says = "no GPU: torch computes on the CPU, one rank is one process"
+        return Finding("devices", says, "", "note", evidence)
+    says = f"the driver has {len(driver)} GPU{'s' if len(driver) > 1 else ''}"
+    return finding("devices", says, [_unseen(facts, env)], evidence)
+
+
+def _unseen(facts: Mapping[str, Any], env: Mapping[str, str]) -> Remark:
+    """Say why torch sees no GPU though the driver does."""
+    if not facts.get("cuda"):
+        says = f"torch {facts.get('version')} is built for the CPU alone"
+        return Remark("fault", says, "install a CUDA build: https://pytorch.org/get-started")
+    if "CUDA_VISIBLE_DEVICES" in env:
+        says = f"CUDA_VISIBLE_DEVICES={env['CUDA_VISIBLE_DEVICES']} lets torch see none"
+        return Remark("fault", says, "unset CUDA_VISIBLE_DEVICES")
+    says = f"torch for CUDA {facts['cuda']} sees none"
+    return Remark("fault", says, "the driver may be too old for it: compare with nvidia-smi")
+
+
+def driver_devices() -> list[str] | None:
+    """Return the GPUs that NVIDIA's driver tells of; None if it does not answer."""
+    answer = reply("nvidia-smi", "-L")
+    if not answer or not answer.well:
+        return None
+    return re.findall(r"^GPU \d+: (.+?)(?: \(UUID.*)?$", answer.said, re.M) or None
+
+
+def links() -> str | None:
+    """Return the matrix of links between devices, in the driver's words."""
+    answer = reply("nvidia-smi", "topo", "-m")
+    return answer.said if answer and answer.well else None
+
+
+def link_kinds(matrix: str) -> list[str]:
+    """Return the kinds of links between GPUs.
+
+    >>> link_kinds("      GPU0  GPU1  NIC0\\nGPU0   X   NV18  SYS\\nGPU1  NV18   X   SYS")
+    ['NV18']
+    """
+    rows = [line.split() for line in matrix.splitlines() if line.startswith("GPU")]
+    return sorted({kind for row in rows for kind in row[1 : len(rows) + 1]} - {"X"})
+
+
+def backend(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
+    """Let two ranks really exchange data, and say how fast they did."""
+    if facts.get("problem"):
+        return Finding("backend", "not tried: torch does not answer", level="note")
+    chosen = [f"{key}={env[key]}" for key in VARIABLES if env.get(key)]
+    try:
+        with tempfile.TemporaryDirectory(prefix="scalewise-") as place:
+            file = Path(place, "collectives.json")
+            file.write_text(json.dumps({"ask": QUICK}), encoding="utf-8")
+            found = meet("collectives", file, ranks=2, timeout=HARD_LIMIT)
+    except LaunchError as why:
+        hint = f"set was {', '.join(chosen)}: see interfaces" if chosen else "see host, interfaces"
+        says = f"two ranks could not exchange data: {why}"
+        return Finding("backend", says, hint, "fault", {"words": str(why), "set": chosen})
+    small, large = found["rows"]
+    says = (
+        f"{found['backend']} works between two ranks on {found['device']}: "
+        f"{small['bytes']} bytes in {small['seconds']['value'] * 1e6:.0f} µs, "
+        f"{large['bytes'] // 2**20} MiB at {large['bus_bandwidth'] / 1e9:.2g} GB/s"
+    )
+    remarks = []
+    if found["backend"] == "gloo" and len(accelerators(facts)) == 1:
+        says_shared = "they share one GPU, so NCCL was not tried"
+        remarks.append(Remark("note", says_shared, "NCCL needs a GPU for each rank"))
+    kept = ("backend", "device", "hosts", "rows", "versions")
+    return finding("backend", says, remarks, {key: found[key] for key in kept} | {"set": chosen})

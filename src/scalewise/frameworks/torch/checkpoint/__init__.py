@@ -1,0 +1,1 @@
+"""Checkpoints, weights and what is saved with them."""

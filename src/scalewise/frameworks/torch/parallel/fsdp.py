@@ -1,0 +1,45 @@
+"""Sharding: parameters, gradients and optimizer state are shared out; replicas of shards, if more.
+
+Each block is gathered just before it is used. ``fsdp`` shares over all devices,
+``hsdp`` over those of a node.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from scalewise.frameworks.torch.models.parts import blocks_of
+from scalewise.frameworks.torch.parallel.assemble import assemble
+from scalewise.frameworks.torch.parallel.mesh import data_axes, size
+from scalewise.frameworks.torch.task import Parallel, Task
+from scalewise.spec import RunSpec
+
+
+def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec, *, reshard: bool = True) -> Parallel:
+    """Share the model out; without ``reshard`` a step keeps what it has gathered (ZeRO-2)."""
+    return assemble(task, mesh, spec, lambda part: sharded(part, mesh, reshard=reshard))
+
+
+def sharded(model: nn.Module, mesh: DeviceMesh, *, reshard: bool = True) -> nn.Module:
+    """Return a model, or a stage of it, of which this rank keeps its share."""
+    if size(mesh, "replicate") * size(mesh, "shard") == 1:
+        return model
+    fully_shard = _fully_shard()
+    axes = data_axes(mesh)
+    for block in blocks_of(model):
+        fully_shard(block, mesh=axes, reshard_after_forward=reshard)
+    fully_shard(model, mesh=axes, reshard_after_forward=reshard)
+    return model
+
+
+def _fully_shard() -> Callable[..., Any]:
+    """Return PyTorch's function; up to version 2.5 it lies elsewhere."""
+    try:
+        from torch.distributed.fsdp import fully_shard
+    except ImportError:
+        from torch.distributed._composable.fsdp import (  # type: ignore[attr-defined]  # Old.
+            fully_shard,
+        )
+    return fully_shard

@@ -1,0 +1,33 @@
+"""ZeRO's first stage: replicas as in DDP, but each keeps a part of the optimizer's state."""
+
+from collections.abc import Iterable
+from typing import cast
+
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.optim import Optimizer
+
+from scalewise.frameworks.torch.parallel.assemble import learner
+from scalewise.frameworks.torch.parallel.ddp import AS_DDP_DOES, Buckets, replicas
+from scalewise.frameworks.torch.parallel.mesh import size
+from scalewise.frameworks.torch.task import Parallel, Task
+from scalewise.spec import RunSpec
+
+
+def parallelize(
+    task: Task, mesh: DeviceMesh, spec: RunSpec, *, buckets: Buckets = AS_DDP_DOES
+) -> Parallel:
+    """Replicate the model; each replica updates its part, and tells the others."""
+
+    def learn(task: Task, parameters: Iterable[Tensor]) -> Optimizer:
+        if size(mesh, "replicate") == 1:
+            return learner(task, parameters)
+        return ZeroRedundancyOptimizer(
+            parameters,
+            cast(type[Optimizer], task.optimizer.func),
+            process_group=mesh.get_group("replicate"),
+            **task.optimizer.keywords,
+        )
+
+    return replicas(task, mesh, spec, buckets, learn)

@@ -1,0 +1,460 @@
+"""A run as a batch script that a person can read, edit and submit: text, and nothing else."""
+
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+
+from scalewise.errors import SpecError
+from scalewise.launch import processes, worker_zip
+from scalewise.launch.program import program
+from scalewise.launch.slurm.settings import Settings, seconds
+from scalewise.record.allocation_log import FILE, LINE
+from scalewise.record.checkpoints import LEAVE
+from scalewise.record.log import BEGINS
+from scalewise.spec import RunSpec
+from scalewise.validate import environment_name
+
+
+def script(
+    run: RunSpec, folder: Path, settings: Settings, *, attempt: int, within: bool = False
+) -> str:
+    """Return the batch script of one run; ``folder`` is the study's.
+
+    ``within``: it is one of several in a job, which may have more nodes than it wants.
+    """
+    home = folder / run.id
+    name = f"{folder.name}-{run.topology}"
+    blocks = [
+        _header(run.title, name, home / "log.txt", Request.of([run], settings), settings),
+        _surroundings(settings),
+        _meeting(settings),
+        _variables(run, folder, settings, attempt),
+        _ranks(run, folder, settings, within=within),
+    ]
+    return _joined(blocks)
+
+
+def in_turn(runs: Sequence[RunSpec], folder: Path, settings: Settings) -> str:
+    """Return the script of a job that has all runs in it, one after another."""
+    asked = Request.of(runs, settings)
+    title = f"{len(runs)} runs of {folder.name}, one after another in one allocation"
+    return _joined(
+        [
+            _header(title, folder.name, folder / "in-turn.txt", asked, settings),
+            _array("homes", [str(folder / run.id) for run in runs]),
+            [f"devices=({' '.join(str(run.topology.world) for run in runs)})"],
+            [
+                "# A warning is for the run that is under way, and then no other one starts.",
+                "run='' warned=''",
+                "trap 'warned=yes; kill -USR1 \"$run\" 2>/dev/null' USR1 TERM",
+            ],
+            [
+                'for place in "${!homes[@]}"; do',
+                "    home=${homes[place]} began=$(date +%s.%N)",
+                '    bash "$home/plan/job.sh" >>"$home/log.txt" 2>&1 &',
+                "    run=$!",
+                '    wait "$run"',
+                '    while kill -0 "$run" 2>/dev/null; do wait "$run"; done',
+                "    # Devices that this run left idle are paid for: keep them in mind.",
+                f"    printf '{LINE}\\n' \\",
+                '        "$SLURM_JOB_ID" "${home##*/}" "${devices[place]}" '
+                f'"$((SLURM_JOB_NUM_NODES * {asked.devices}))" \\',
+                f'        "$began" "$(date +%s.%N)" >>{quote(str(folder / FILE))}',
+                '    [ -z "$warned" ] || break',
+                "done",
+            ],
+        ]
+    )
+
+
+def array(runs: Sequence[RunSpec], folder: Path, settings: Settings) -> str:
+    """Return the script of an array of jobs, a task for each run; all ask for the same."""
+    asked = Request.of(runs, settings)
+    most = f"%{settings.throttle}" if settings.throttle else ""
+    name = f"{folder.name}-{asked.nodes}x{asked.devices}"
+    title = f"{len(runs)} runs of {folder.name}, a task of this array for each"
+    header = _header(title, name, folder / f"{name}.txt", asked, settings)
+    header.insert(2, f"#SBATCH --array=0-{len(runs) - 1}{most}")
+    return _joined(
+        [
+            header,
+            _array("homes", [str(folder / run.id) for run in runs]),
+            [
+                "home=${homes[SLURM_ARRAY_TASK_ID]}",
+                'exec bash "$home/plan/job.sh" >>"$home/log.txt" 2>&1',
+            ],
+        ]
+    )
+
+
+def _array(name: str, words: Sequence[str]) -> list[str]:
+    return [f"{name}=(", *(f"    {quote(word)}" for word in words), ")"]
+
+
+def _joined(blocks: Sequence[Sequence[str]]) -> str:
+    return "\n".join("\n".join(block) + "\n" for block in blocks if block)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the runs of a job need of the cluster; of several, what is enough for each."""
+
+    nodes: int
+    devices: int
+    """On each node."""
+    tasks: int
+    """On each node."""
+    cpus: int
+    """For each task."""
+    requeue: bool
+    warned: bool
+
+    @classmethod
+    def of(cls, runs: Sequence[RunSpec], settings: Settings) -> "Request":
+        """Return what these runs need."""
+        most = max(tasks(run) for run in runs)
+        cores = max(tasks(run) * cpus(run, settings) for run in runs)
+        return cls(
+            nodes=max(run.topology.nodes for run in runs),
+            devices=max(run.topology.devices for run in runs),
+            tasks=most,
+            cpus=math.ceil(cores / most),
+            requeue=any(requeues(run, settings) for run in runs),
+            warned=bool(settings.warning) and any(run.checkpoint_every for run in runs),
+        )
+
+
+def _header(title: str, name: str, log: Path, asked: Request, settings: Settings) -> list[str]:
+    return [
+        "#!/bin/bash",
+        f"# scalewise: {_in_comment(title)}",
+        *(f"#SBATCH {option}" for option in _options(name, log, asked, settings)),
+        "set -u",
+    ]
+
+
+def _options(name: str, log: Path, asked: Request, settings: Settings) -> Iterator[str]:
+    """Yield the job's options, as its script has them."""
+    yield f"--job-name={directive(name)}"
+    yield f"--chdir={directive(os.getcwd())}"
+    yield f"--output={directive(pattern(str(log)))}"
+    yield "--open-mode=append"
+    yield f"--nodes={asked.nodes}"
+    yield f"--ntasks-per-node={asked.tasks}"
+    yield f"--cpus-per-task={asked.cpus}"
+    if settings.gpus_per_node:
+        yield f"--gpus-per-node={asked.devices}"
+    elif settings.gres:
+        yield f"--gres={directive(f'{settings.gres}:{asked.devices}')}"
+    for name in ("time", "account", "partition", "qos", "constraint", "reservation"):
+        if (value := getattr(settings, name)) is not None:
+            yield f"--{name}={directive(value)}"
+    if settings.memory:
+        yield f"--mem={directive(settings.memory)}"
+    if settings.exclusive:
+        yield "--exclusive"
+    yield "--requeue" if asked.requeue else "--no-requeue"
+    if asked.warned:
+        yield f"--signal=B:USR1@{_warning(settings)}"
+    yield from (directive(option) for option in settings.sbatch)
+
+
+def _warning(settings: Settings) -> int:
+    """Return when a job is warned, in seconds before its end: late enough to have trained."""
+    return min(settings.warning, seconds(settings.time) // 4) if settings.time else settings.warning
+
+
+def tasks(run: RunSpec) -> int:
+    """Return the tasks on each node: an agent, or a rank for each device."""
+    return run.topology.devices if run.started_by in ("srun", "mpirun", "plain") else 1
+
+
+def cpus(run: RunSpec, settings: Settings) -> int:
+    """Return the cores of a task: as was said, or one for each thread and each loader."""
+    ranks = run.topology.devices // tasks(run)
+    return settings.cpus_per_task or ranks * (run.threads + run.workers)
+
+
+def requeues(run: RunSpec, settings: Settings) -> bool:
+    """Say whether the job may be put back into the queue: it goes on from a checkpoint."""
+    return bool(run.checkpoint_every) if settings.requeue is None else settings.requeue
+
+
+def _surroundings(settings: Settings) -> list[str]:
+    """Return what makes the cluster's software available."""
+    lines = [f"module load {quote(name)}" for name in settings.modules]
+    if settings.venv:
+        lines.append(f"source {quote(str(Path(settings.venv) / 'bin' / 'activate'))}")
+    return lines
+
+
+def _meeting(settings: Settings) -> list[str]:
+    lines = [
+        "# The ranks meet on the first node, at a port of this job's own.",
+        'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        "MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))",
+        "export MASTER_ADDR MASTER_PORT",
+    ]
+    if settings.interface:
+        name = quote(settings.interface)
+        lines.append(f"export NCCL_SOCKET_IFNAME={name} GLOO_SOCKET_IFNAME={name}")
+    return lines
+
+
+def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> list[str]:
+    """Return the lines that export what every rank reads."""
+    restarts = settings.max_restarts + 1
+    again = "${SLURM_RESTART_COUNT:-0}" + (f" * {restarts}" if restarts > 1 else "")
+    own = {
+        "OMP_NUM_THREADS": str(run.threads),
+        **settings.env,
+        **run.env,
+        "SCALEWISE_RUN": str(folder / run.id),
+        "SCALEWISE_PATIENCE": f"{settings.patience:g}",
+    }
+    if not run.program:
+        own |= {"SCALEWISE_UNWATCHED": "1", **processes.SAFE_PATH}
+    if settings.max_restarts:
+        # Ranks that start anew would read where the dead ones listened (pytorch#135712).
+        own["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    return [
+        "# srun does not pass --cpus-per-task on by itself.",
+        f"export SRUN_CPUS_PER_TASK={cpus(run, settings)}",
+        *(_export(name, value) for name, value in own.items()),
+        f"export PYTHONPATH={quote(str(folder / worker_zip.NAME))}${{PYTHONPATH:+:$PYTHONPATH}}",
+        f"export SCALEWISE_FIRST={attempt} SCALEWISE_ATTEMPT=$(({attempt} + {again}))",
+        "SCALEWISE_LAUNCHED=$(date +%s.%N)",
+        "export SCALEWISE_LAUNCHED",
+        *_holding(run, attempt),
+        f'echo "{BEGINS}$SCALEWISE_ATTEMPT on $SLURM_JOB_NODELIST"',
+        *settings.lines,
+    ]
+
+
+def _export(name: str, value: str) -> str:
+    """Return the line that exports a variable; refuse a name that a shell would execute."""
+    environment_name("env", name)
+    return f"export {name}={quote(value)}"
+
+
+def _holding(run: RunSpec, attempt: int) -> list[str]:
+    """Return the lines that keep a second job out of a run, and let a first one be found."""
+    job = '"${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}"'
+    known = f'{{"schema": 1, "attempt": {attempt}, "world": {run.ranks}, '
+    known += '"launcher": "slurm", "log": 0, "job": "%s"}\\n'
+    return [
+        "# A job that was submitted twice does not train a finished run again; --again writes a",
+        "# script with a higher number.",
+        'finished=$(sed -n \'s/.*"attempt": \\([0-9]*\\).*/\\1/p\' "$SCALEWISE_RUN/outcome.json" '
+        "2>/dev/null)",
+        'if [ "${finished:-0}" -ge "$SCALEWISE_FIRST" ]; then',
+        '    echo "this run is finished already"',
+        "    exit 0",
+        "fi",
+        "# One job at a time has the run: only one can create the link, which names it.",
+        'holder="$SCALEWISE_RUN/holder"',
+        'until ln -sn "$SLURM_JOB_ID" "$holder" 2>/dev/null; do',
+        '    other=$(readlink "$holder" || cat "$holder")',
+        '    [ "$other" != "$SLURM_JOB_ID" ] || break  # It was put back into the queue.',
+        '    if squeue --noheader --jobs="$other" --states=RUNNING 2>/dev/null | grep -q .; then',
+        '        echo "job $other has this run already"',
+        "        exit 1",
+        "    fi",
+        "    # That job is gone: one of those that see this takes its place.",
+        '    holder="$SCALEWISE_RUN/holder-after-$other"',
+        "done",
+        "# A job that was submitted by hand can be asked for, too.",
+        f"job={job}",
+        '[ -e "$SCALEWISE_RUN/job.json" ] ||',
+        f'    printf \'{known}\' "${{job:-$SLURM_JOB_ID}}" >"$SCALEWISE_RUN/job.json"',
+    ]
+
+
+def _ranks(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> list[str]:
+    """Return the lines that start the ranks, wait for them and close the run's record."""
+    image = f"{_runtime(settings)} " if settings.container else ""
+    python = f"{image}{quote(settings.interpreter)} -m"
+    part = _part(run.topology.nodes, 1, within=within)
+    beside = f"{_safe_path(run)}srun --overlap {part} --cpus-per-task=1"
+    lines = [
+        f'leave="$SCALEWISE_RUN/{LEAVE}"',
+        'rm -f "$leave"',
+        "# Shortly before the limit, or when told to end, ask the ranks to leave.",
+        "trap 'touch \"$leave\"' USR1 TERM",
+        "",
+        "# One process beside the ranks of each node samples how busy it is.",
+        f'{beside} {python} scalewise.probe.node_sampler "$SCALEWISE_RUN" 1 >/dev/null 2>&1 &',
+        "sampler=$!",
+        f"{_step(run, folder, settings, within=within)} &",
+        "ranks=$!",
+        'wait "$ranks"; code=$?',
+        "# A signal ends the waiting, and not the ranks.",
+        'while [ "$code" -gt 128 ] && kill -0 "$ranks" 2>/dev/null',
+        'do wait "$ranks"; code=$?; done',
+        'kill "$sampler" 2>/dev/null; wait "$sampler"',
+    ]
+    if requeues(run, settings):
+        lines += [
+            "# Ranks that left with a checkpoint go on when the job's turn comes again.",
+            'if tail -n 1 "$SCALEWISE_RUN/rank-00000.jsonl" | grep -q \'"left":\'; then',
+            '    scontrol requeue "$SLURM_JOB_ID" && exit 0',
+            "fi",
+        ]
+    return [
+        *lines,
+        "# Say how it ended: outcome.json, or the cause.",
+        f'{_safe_path(run)}{python} scalewise.frameworks close "$SCALEWISE_RUN"',
+        'exit "$code"',
+    ]
+
+
+def _safe_path(run: RunSpec) -> str:
+    """Return what our own commands beside a user's program need; others have it exported."""
+    return "".join(f"{key}={value} " for key, value in processes.SAFE_PATH.items() if run.program)
+
+
+def _part(nodes: int, tasks: int, *, within: bool) -> str:
+    """Return srun's words for tasks on so many nodes, the first ones of a larger job."""
+    first = f" --ntasks-per-node={tasks} --relative=0" if within else ""
+    return f"--nodes={nodes} --ntasks={nodes * tasks}{first}"
+
+
+def _step(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> str:
+    """Return the command that starts the ranks on all nodes, a line for each program in it."""
+    starter = _mpirun(run, settings) if run.started_by == "mpirun" else _srun(settings)
+    if run.started_by == "direct" and not run.program:
+        starter += " --nodes=1 --ntasks=1"
+    elif within and run.started_by != "mpirun":
+        starter += f" {_part(run.topology.nodes, tasks(run), within=True)}"
+    image = [_runtime(settings)] if settings.container else []
+    return " \\\n    ".join([starter, *image, *_rank(run, folder, settings)])
+
+
+def _rank(run: RunSpec, folder: Path, settings: Settings) -> list[str]:
+    """Return what the starter starts, in shell's words: the agent of a node, or a rank."""
+    if run.program:
+        return _program(run, settings)
+    worker = f"-m scalewise.frameworks train {quote(str(folder / run.id))}"
+    python = quote(settings.python_of(run.framework))
+    if run.started_by != "torchrun":
+        return [f"{python} {worker}"]
+    agent = _agent(run, settings).replace(" --rdzv-backend", " \\\n        --rdzv-backend")
+    return [f"{python} -m torch.distributed.run {agent}", worker]
+
+
+def _program(run: RunSpec, settings: Settings) -> list[str]:
+    """Return the words of a user's program, under torchrun's agent where it wants one."""
+    assert run.program
+    topology, taken = run.topology, program(run.program)
+    node = run.started_by == "node"
+    taken = taken.by(settings.python_of(run.framework) if node else settings.interpreter)
+    places = {"devices": topology.devices, "world": topology.world, "nodes": topology.nodes}
+    if run.started_by in ("srun", "mpirun", "node"):
+        words = taken.direct(places)
+    else:
+        words = list(taken.argv([AGENT], places))
+    shell = _filled if taken.whole else quote  # Only a whole command has placeholders.
+    line = " ".join(_agent(run, settings) if word == AGENT else shell(word) for word in words)
+    # What only a node knows of itself is filled in there.
+    return [f"bash -c {quote(f'exec {line}')}"] if taken.whole else [line]
+
+
+AGENT = "\0agent\0"
+"""Placeholder for torchrun's own options among arguments; no argument can hold a null character."""
+PLACES = {
+    "{master}": '"$MASTER_ADDR"',
+    "{port}": '"$MASTER_PORT"',
+    "{node_rank}": '"$SLURM_NODEID"',
+}
+"""What a program's words may leave open, and the variable that has it."""
+
+
+def _filled(word: str) -> str:
+    """Return a word for the shell, with variables for its placeholders.
+
+    >>> print(_filled("--at={master}:1"), _filled("a b"))
+    --at="$MASTER_ADDR":1 'a b'
+    """
+    parts = re.split("({master}|{port}|{node_rank})", word)
+    return "".join(PLACES.get(part) or quote(part) for part in parts if part) or quote(word)
+
+
+def _srun(settings: Settings) -> str:
+    return " ".join(quote(word) for word in ("srun", "--kill-on-bad-exit=1", *settings.srun))
+
+
+def _mpirun(run: RunSpec, settings: Settings) -> str:
+    """Return mpirun with all that the ranks must be told: it passes few variables on."""
+    topology = run.topology
+    told = ["MASTER_ADDR", "MASTER_PORT", "PYTHONPATH", "OMP_NUM_THREADS"]
+    told += [f"SCALEWISE_{key}" for key in ("RUN", "FIRST", "ATTEMPT", "LAUNCHED", "PATIENCE")]
+    told += [] if run.program else ["SCALEWISE_UNWATCHED", *processes.SAFE_PATH]
+    told += [key for key in (*settings.env, *run.env) if key not in told]
+    words = [
+        "mpirun", "-np", str(topology.world), "--map-by", f"ppr:{topology.devices}:node",
+        "--bind-to", "none", *(word for key in told for word in ("-x", key)),
+    ]  # fmt: skip
+    return " ".join(quote(word) for word in words)
+
+
+def _agent(run: RunSpec, settings: Settings) -> str:
+    """Return the options of torchrun's agent on one node, in the script's words."""
+    topology = run.topology
+    options = [f"--nnodes={topology.nodes}", f"--nproc-per-node={topology.devices}"]
+    if settings.max_restarts:
+        options.append(f"--max-restarts={settings.max_restarts}")
+    return " ".join(options) + (
+        ' --rdzv-backend=c10d --rdzv-endpoint="$MASTER_ADDR:$MASTER_PORT" --rdzv-id="$SLURM_JOB_ID"'
+    )
+
+
+def _runtime(settings: Settings) -> str:
+    """Return the words that let a command run inside the image."""
+    container = settings.container
+    assert container
+    devices = bool(settings.gres or settings.gpus_per_node)
+    if container.runtime == "podman":
+        words = ["podman", "run", "--rm", "--network=host", "--ipc=host", "--env-host"]
+        words += ["--device=nvidia.com/gpu=all"] if devices else []
+        bind = "--volume"
+    else:
+        words = [container.runtime, "exec", *(["--nv"] if devices else [])]
+        bind = "--bind"
+    for folder in container.binds:
+        words += [bind, folder]
+    return " ".join(quote(word) for word in (*words, *container.options, container.image))
+
+
+def _in_comment(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def directive(value: str) -> str:
+    r"""Return a value as a line that begins with #SBATCH holds it.
+
+    >>> print(directive("plain/path-1"), directive('a "b" \\ c'))
+    plain/path-1 "a \"b\" \\ c"
+    """
+    if not value.isprintable():
+        raise SpecError(
+            f"Slurm cannot take {value!r}", hint="leave out line breaks and control characters"
+        )
+    if re.fullmatch(r"[\w@%+=:,./-]+", value):
+        return value
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def pattern(path: str) -> str:
+    """Return a path as Slurm's file name pattern for it: it replaces what follows a %.
+
+    >>> pattern("/data/100%job/log.txt")
+    '/data/100%%job/log.txt'
+    """
+    if "\\" in path:  # Then nothing is replaced.
+        return path.replace("\\", "\\\\")
+    return path.replace("%", "%%")

@@ -1,0 +1,1 @@
+"""What the trainer and the watcher share about TensorFlow; imported only where it is loaded."""

@@ -1,0 +1,131 @@
+"""What every attempt at a run took: its devices are paid for from launch to end, well or not."""
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scalewise.errors import RecordError
+from scalewise.record.allocation_log import stays
+from scalewise.record.close import closed, last_word, newest_attempt
+from scalewise.record.study_files import finished, read_json
+from scalewise.record.write import rank_file
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt at a run that is over."""
+
+    number: int
+    devices: int
+    started: float
+    ended: float
+    well: bool
+    """Whether it is the one that was measured; the others were in vain, but for checkpoints."""
+
+    @property
+    def device_hours(self) -> float:
+        """What was bought for it."""
+        return self.devices * max(0.0, self.ended - self.started) / 3600
+
+
+def attempts(home: Path) -> tuple[Attempt, ...]:
+    """Return every attempt at the run in ``home`` that is over; one under way is not.
+
+    An attempt of which nobody knows when it was launched is left out, and so is a run
+    whose small files are damaged.
+    """
+    try:
+        return tuple(_each_launch_once(_attempts(home)))
+    except (RecordError, KeyError, TypeError, ValueError):
+        return ()
+
+
+def _attempts(home: Path) -> dict[int, Attempt]:
+    job = read_json(home / "job.json")
+    devices = int(job["world"])
+    newest = newest_attempt(home, int(job["attempt"]))
+    under_way = () if closed(home, newest) else (newest,)
+    well = read_json(home / "outcome.json") if finished(home) else {}
+    found: dict[int, Attempt] = {}
+    rest = set()
+    for number in range(1, newest + 1):
+        if number == well.get("attempt"):
+            began = last_word(home, 0, number).launched or _launch(home, number) or well["started"]
+            found[number] = Attempt(number, devices, began, well["ended"], well=True)
+        elif span := _failed(home / f"failure-{number}.json"):
+            found[number] = Attempt(number, devices, *span, well=False)
+        elif number not in under_way:
+            rest.add(number)
+    for number, began, ended in _by_its_lines(home, rest) if rest else ():
+        found[number] = Attempt(number, devices, began, ended, well=False)
+    return found
+
+
+def _failed(path: Path) -> tuple[float, float] | None:
+    """Return when a failed attempt began and ended, where its file knows both."""
+    values = read_json(path) if path.exists() else {}
+    began, ended = values.get("started"), values.get("ended")
+    return None if began is None or ended is None else (began, ended)
+
+
+def _launch(home: Path, number: int) -> float | None:
+    """Return when an attempt was launched that another one has followed."""
+    return next((began for _, began, _ in _by_its_lines(home, {number})), None)
+
+
+def _each_launch_once(found: dict[int, Attempt]) -> Iterator[Attempt]:
+    """Yield attempts in order; of those that one launch has started, the last has all its time."""
+    ordered = [found[number] for number in sorted(found)]
+    for place, each in enumerate(ordered):
+        if not any(later.started == each.started for later in ordered[place + 1 :]):
+            yield each
+
+
+def _by_its_lines(home: Path, wanted: set[int]) -> Iterator[tuple[int, float, float]]:
+    """Yield when attempts began and ended of which only rank 0's own lines tell.
+
+    Nobody closes one that is preempted, and one that is repeated loses its outcome.
+    """
+    began: dict[int, float] = {}
+    reached: dict[int, float] = {}
+    for line in _lines(rank_file(home, 0)):
+        number = line.get("attempt", 0)
+        if number not in wanted:
+            continue
+        if number not in began:
+            told = line.get("launched", line["start"] if line.get("span") == "launch" else None)
+            if told is None:
+                continue
+            began[number] = reached[number] = float(told)
+        if "steps" in line:
+            reached[number] += line["seconds"]
+        later = (line.get(key) for key in ("end", "at", "ended"))
+        reached[number] = max(reached[number], *(at for at in later if at is not None), 0.0)
+    for number, start in began.items():
+        yield number, start, reached[number]
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        with path.open("rb") as file:
+            for text in file:
+                with suppress(ValueError):
+                    line = json.loads(text)
+                    if isinstance(line, dict):
+                        yield line
+    except OSError:
+        return
+
+
+def bought(folder: Path) -> float:
+    """Return the device-hours that a study's folder has cost so far, idle ones included.
+
+    Everything counts that is over: what failed, and what the study no longer asks for.
+    """
+    if not folder.is_dir():
+        return 0.0
+    found = (attempt for path in folder.glob("*/job.json") for attempt in attempts(path.parent))
+    return sum(each.device_hours for each in found) + sum(stay.idle for stay in stays(folder))

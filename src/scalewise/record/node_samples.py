@@ -1,0 +1,171 @@
+"""Read what the samplers saw: how busy each machine of a run was, second by second.
+
+Samples are an extra: a run without them is as good as any other. Readers pass
+over lines that were cut off. What a machine did not tell is not a number (NaN)
+in the arrays, and ``None`` elsewhere.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scalewise.errors import RecordError
+from scalewise.record.read import Numbers, RunRecord
+from scalewise.record.study_files import newer
+from scalewise.record.write import SCHEMA
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceRecord:
+    """One physical device; its arrays have a value for each of the node's samples."""
+
+    index: int
+    name: str | None
+    uuid: str | None
+    driver: str | None
+    memory_total: float | None
+    power_limit: float | None
+    """Watts it may take."""
+    utilisation: Numbers
+    """The share of time, 0 to 1, in which anything at all ran on it."""
+    memory: Numbers
+    power: Numbers
+    clock: Numbers
+    """MHz of its multiprocessors."""
+    temperature: Numbers
+    """Degrees Celsius."""
+    energy: Numbers
+    """Joules, counted since its driver began."""
+    own: Numbers
+    """How many of the run's processes compute on it."""
+    foreign: Numbers
+    """How many processes of others do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRecord:
+    """One machine during one attempt."""
+
+    host: str
+    interval: float
+    """Seconds between two samples, as planned."""
+    cores: int | None
+    memory_total: float | None
+    at: Numbers
+    """When each sample was taken, by the wall clock; always growing."""
+    cpu: Numbers
+    """The busy share of all cores since the sample before."""
+    own: Numbers
+    """The share of all cores that the run's own processes took."""
+    memory: Numbers
+    energy: Numbers
+    """Joules of the processors, counted since the sampler began."""
+    spent: Numbers
+    """Seconds of processor time that the sampler itself has taken."""
+    devices: tuple[DeviceRecord, ...]
+    ahead: float | None = None
+    """Seconds by which its clock is ahead of the first node's, as the quickest answer tells."""
+    within: float | None = None
+    """How far off that may be."""
+
+
+def read_nodes(folder: Path, attempt: int) -> tuple[NodeRecord, ...]:
+    """Return what was sampled during one attempt, one record per machine, by name."""
+    found = (_whole(path, attempt) for path in sorted(folder.glob("node-*.jsonl")))
+    return tuple(node for node in found if node is not None)
+
+
+def sampled(records: Iterable[RunRecord]) -> dict[Path, tuple[NodeRecord, ...]]:
+    """Return what the samplers saw during these runs, by folder; samples are an extra."""
+    found = {}
+    for record in records:
+        with suppress(RecordError):
+            found[record.folder] = read_nodes(record.folder, record.attempt)
+    return found
+
+
+def _whole(path: Path, attempt: int) -> NodeRecord | None:
+    try:
+        return _read_node(path, attempt)
+    except (KeyError, TypeError, ValueError, AttributeError) as why:
+        raise RecordError(f"{path} is damaged: {why!r}") from why
+
+
+def _read_node(path: Path, attempt: int) -> NodeRecord | None:
+    """Return one machine's record, or nothing if it has no word of this attempt."""
+    try:
+        texts = path.read_bytes().splitlines()
+    except OSError as why:
+        raise RecordError(f"cannot read {path}: {why.strerror}") from why
+    first: Mapping[str, Any] | None = None
+    samples: list[Mapping[str, Any]] = []
+    for text in texts:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if not isinstance(line, dict) or line.get("attempt") != attempt:
+            continue
+        if "schema" in line:
+            if line["schema"] > SCHEMA:
+                raise newer(path, line["schema"])
+            first, samples = line, []
+        # A clock that was set back would make times that no window can be cut from.
+        elif "at" in line and (not samples or line["at"] > samples[-1]["at"]):
+            samples.append(line)
+    return None if first is None else _node(first, samples)
+
+
+def _node(first: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> NodeRecord:
+    devices = first.get("devices") or []
+    compared = [(row["within"], row["ahead"]) for row in samples if "within" in row]
+    within, ahead = min(compared, default=(None, None))
+    return NodeRecord(
+        host=first["host"],
+        interval=first["interval"],
+        cores=first.get("cores"),
+        memory_total=first.get("memory"),
+        at=_column(samples, "at"),
+        cpu=_column(samples, "cpu"),
+        own=_column(samples, "own"),
+        memory=_column(samples, "memory"),
+        energy=_column(samples, "energy"),
+        spent=_column(samples, "spent"),
+        devices=tuple(_device(facts, samples) for facts in devices),
+        ahead=ahead,
+        within=within,
+    )
+
+
+def _device(facts: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> DeviceRecord:
+    index = facts["index"]
+    rows: list[Mapping[str, Any]] = [
+        next((row for row in sample.get("devices") or [] if row.get("index") == index), {})
+        for sample in samples
+    ]
+    return DeviceRecord(
+        index=index,
+        name=facts.get("name"),
+        uuid=facts.get("uuid"),
+        driver=facts.get("driver"),
+        memory_total=facts.get("memory"),
+        power_limit=facts.get("power_limit"),
+        utilisation=_column(rows, "utilisation"),
+        memory=_column(rows, "memory"),
+        power=_column(rows, "power"),
+        clock=_column(rows, "clock"),
+        temperature=_column(rows, "temperature"),
+        energy=_column(rows, "energy"),
+        own=_column(rows, "own"),
+        foreign=_column(rows, "foreign"),
+    )
+
+
+def _column(rows: Sequence[Mapping[str, Any]], name: str) -> Numbers:
+    """Return one quantity of every sample; ``null`` and what is missing are not numbers."""
+    return np.array([row.get(name) for row in rows], dtype=np.float64)

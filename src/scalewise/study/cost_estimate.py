@@ -1,0 +1,61 @@
+"""What a study will cost, and what it has: read from its folder."""
+
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from scalewise.analysis.cost.study_cost import Bill, bill
+from scalewise.analysis.measure import ScalingCurve, scaling_curves
+from scalewise.errors import NotEnoughData, RecordError
+from scalewise.record.attempts import attempts, bought
+from scalewise.record.node_samples import sampled
+from scalewise.record.read import read_run
+from scalewise.record.study_files import finished
+from scalewise.spec import RunSpec, StudySpec
+from scalewise.study.jobs import launcher_of
+
+
+def curves_of(study: StudySpec, folder: Path) -> list[ScalingCurve]:
+    """Return what was measured of a study so far; nothing where nothing can be read."""
+    records = []
+    for run in study.runs():
+        if finished(folder / run.id):
+            with suppress(RecordError):
+                records.append(read_run(folder / run.id, run))
+    try:
+        return scaling_curves(study, records, sampled(records)) if records else []
+    except NotEnoughData:
+        return []
+
+
+def bill_of(
+    study: StudySpec, folder: Path, absent: Collection[RunSpec] = (), *, again: bool = False
+) -> Bill:
+    """Return the bill of a study without the runs whose engine is absent.
+
+    ``again``: every run is still to be bought.
+    """
+    launcher = launcher_of(study)
+    runs = [run for run in study.runs() if run not in absent]
+    paid = {
+        run.id: sum(attempt.device_hours for attempt in attempts(folder / run.id))
+        for run in runs
+        if finished(folder / run.id) and not again
+    }
+    missing = [run for run in runs if run.id not in paid]
+    items = bill(
+        study,
+        runs,
+        curves_of(study, folder),
+        paid,
+        lambda run: launcher.most([run]),
+        lambda run: launcher.charged(run, missing),
+    )
+    known = [item.most for item in items if item.most is not None]
+    ends = [sum(known)] if len(known) == len(missing) else []
+    limit = launcher.most(missing)
+    return Bill(
+        items=tuple(items),
+        bought=bought(folder),
+        most=min([*ends, *([] if limit is None else [limit])], default=None),
+    )

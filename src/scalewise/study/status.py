@@ -1,0 +1,83 @@
+"""Say where every run of a study is, and end those that are under way."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from scalewise.errors import LaunchError, OutOfReach, StartLocked
+from scalewise.launch import Launcher
+from scalewise.record.close import closed
+from scalewise.record.study_files import failure, finished, read_study
+from scalewise.spec import RunSpec
+from scalewise.study.jobs import ENDED, close_job, job_of, launcher_of, left_open, share_done
+from scalewise.study.locks import start_locks
+
+START_SECONDS = 10.0
+"""Seconds that ``cancel`` waits for a run that is being started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where one run is."""
+
+    run: RunSpec
+    phase: Literal["finished", "running", "failed", "missing"]
+    cause: str = ""
+
+
+def status(folder: Path) -> list[Status]:
+    """Say where every run of a study is; change nothing."""
+    study = read_study(folder)
+    launcher = launcher_of(study)
+    return [_status(launcher, run, folder.resolve() / run.id) for run in study.runs()]
+
+
+def cancel(folder: Path) -> list[RunSpec]:
+    """End every run of a study that is under way; return them."""
+    study = read_study(folder)
+    launcher = launcher_of(study)
+    ended = []
+    refused: LaunchError | None = None
+    for run in study.runs():
+        home = folder.resolve() / run.id
+        if not left_open(home):
+            continue
+        try:
+            # A run that is just being started has no processes yet that could be ended.
+            with start_locks([home], wait=START_SECONDS):
+                if _cancelled(launcher, home):
+                    ended.append(run)
+        except (OutOfReach, StartLocked) as problem:
+            refused = problem  # The others are ended first.
+    if refused:
+        raise refused
+    return ended
+
+
+def _cancelled(launcher: Launcher, home: Path) -> bool:
+    """End the run in ``home``; say whether it was under way."""
+    job = left_open(home)
+    if not job or launcher.poll(job).phase == "ended":
+        return False
+    launcher.cancel(job)
+    close_job(job, None, ENDED)
+    return True
+
+
+def _status(launcher: Launcher, run: RunSpec, home: Path) -> Status:
+    job = job_of(home)
+    try:
+        state = launcher.poll(job) if job and not closed(home, job.attempt) else None
+    except LaunchError as silent:
+        return Status(run, "running", f"when last heard of: {silent}")
+    if job and state and state.phase == "running":
+        known = (state.job or job).name.get("job")
+        number = f" (job {known})" if known else ""
+        return Status(run, "running", f"{state.note or f'{share_done(job):.0%}'}{number}")
+    if finished(home):
+        return Status(run, "finished")
+    if left_open(home):
+        return Status(run, "failed", "its end was not seen; `scalewise run` takes it up")
+    if cause := failure(home):
+        return Status(run, "failed", cause)
+    return Status(run, "missing")

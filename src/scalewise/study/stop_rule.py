@@ -1,0 +1,43 @@
+"""Go on to more devices only while they serve a purpose."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from scalewise.analysis.advise import Purpose
+from scalewise.analysis.advise.choice import refuse_unpriced
+from scalewise.analysis.advise.next_scale import enough
+from scalewise.analysis.cost.rates import Rate
+from scalewise.analysis.measure import ScalingCurve
+from scalewise.spec import StudySpec
+from scalewise.study.cost_estimate import curves_of
+
+
+@dataclass(frozen=True)
+class Paying:
+    """What the devices are for, asked before each larger number of them."""
+
+    study: StudySpec
+    folder: Path
+    purpose: Purpose
+    rate: Rate | None = None
+
+    def __post_init__(self) -> None:
+        for limit in self.purpose.limits:
+            refuse_unpriced(limit, self.rate)
+
+    def enough(self, devices: int) -> str:
+        """Say why this many devices and more serve no curve of the study better, if so."""
+        told = [
+            enough(curve, self.purpose, ahead, price=self.rate)
+            for curve in curves_of(self.study, self.folder)
+            if (ahead := self._ahead(curve, devices))
+        ]
+        return "\n".join(told) if all(told) else ""
+
+    def _ahead(self, curve: ScalingCurve, devices: int) -> list[int]:
+        """Return the scales of a curve from ``devices`` on, if they are larger than its largest."""
+        if devices <= max(point.devices for point in curve.points):
+            return []
+        mine = repr(curve.where)
+        runs = (run for run in self.study.runs() if repr(self.study.where(run)) == mine)
+        return sorted({run.topology.world for run in runs if run.topology.world >= devices})

@@ -1,0 +1,1 @@
+"""Measure somebody else's program without changing it."""
