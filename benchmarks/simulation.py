@@ -27,8 +27,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from scalewise.analysis.measure.ledger import ledger
-from scalewise.analysis.measure.window import steady
+from scalewise.analysis.measure.ledger import build_ledger
+from scalewise.analysis.measure.window import steady_window
 from scalewise.analysis.simulate import (
     Bucket,
     Cores,
@@ -197,8 +197,8 @@ class Known:
 
 def real(record: RunRecord) -> tuple[float, float]:
     """Return the measured seconds of a step, and of it those that wait for communication."""
-    window = steady(record)
-    seen = ledger(record, window.first)
+    window = steady_window(record)
+    seen = build_ledger(record, window.first)
     assert seen is not None
     return window.seconds / window.steps, float(seen.transfer.mean())
 

@@ -9,7 +9,7 @@ from builders import a_run, a_study
 from scalewise import results
 from scalewise.analysis.advise import Purpose, advise
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve, scaling_curves
-from scalewise.analysis.measure.acceleration import over_kinds
+from scalewise.analysis.measure.acceleration import compare_device_kinds
 from scalewise.analysis.measure.curve import compare
 from scalewise.analysis.predict import predict
 from scalewise.cli import app
@@ -72,7 +72,7 @@ def published(device, first, later):
 
 
 def test_the_published_example_has_its_published_numbers():
-    cpu, cuda = over_kinds(
+    cpu, cuda = compare_device_kinds(
         kinds_study(), [published("cpu", 220.0, 215.0), published("cuda", 24.0, 14.0)]
     )
     assert cuda.points[0].acceleration.value == pytest.approx(215 / 14)

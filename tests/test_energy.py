@@ -12,8 +12,8 @@ import scalewise
 from builders import a_study
 from scalewise.analysis.cost.energy_use import power_of
 from scalewise.analysis.measure import curve_from_csv, curve_from_numbers, scaling_curves
-from scalewise.analysis.measure.energy import Energy, energy_of
-from scalewise.analysis.measure.neighbours import crowded
+from scalewise.analysis.measure.energy import Energy, run_energy
+from scalewise.analysis.measure.host_load import overload_warnings
 from scalewise.errors import SpecError
 from scalewise.frameworks.fake import Law
 from scalewise.record.node_samples import DeviceRecord, NodeRecord, sampled
@@ -136,7 +136,7 @@ def seconds(record):
     ],
 )
 def test_devices_are_counted_once_and_only_the_runs_own(alone, devices, watts):
-    found = energy_of(alone, [a_node(alone, devices, processors=70)])
+    found = run_energy(alone, [a_node(alone, devices, processors=70)])
     assert found.hosts == pytest.approx(70 * seconds(alone))
     assert found.total == (watts and pytest.approx(watts * seconds(alone)))
     assert found.covers == (watts and "accelerators")
@@ -145,10 +145,10 @@ def test_devices_are_counted_once_and_only_the_runs_own(alone, devices, watts):
 def test_ranks_on_processors_take_what_the_processors_take(alone):
     ranks = tuple(replace(each, lines=(*each.lines, {"device": "cpu"})) for each in alone.ranks)
     record = replace(alone, ranks=ranks)
-    found = energy_of(record, [a_node(record, [(300, 0)], processors=70)])
+    found = run_energy(record, [a_node(record, [(300, 0)], processors=70)])
     assert found == Energy(found.hosts, found.hosts, "processors")
     assert found.total == pytest.approx(70 * seconds(record))
-    assert energy_of(record, [a_node(record, [(300, 0)])]) == Energy()
+    assert run_energy(record, [a_node(record, [(300, 0)])]) == Energy()
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_ranks_on_processors_take_what_the_processors_take(alone):
 )
 def test_a_little_may_be_missing_at_the_edges(alone, edges, known):
     edges = {k: v * seconds(alone) if v < 0 else v for k, v in edges.items()}
-    found = energy_of(alone, [a_node(alone, [(300, 1), (200, 1)], **edges)])
+    found = run_energy(alone, [a_node(alone, [(300, 1), (200, 1)], **edges)])
     assert found.total == (pytest.approx(500 * seconds(alone)) if known else None)
 
 
@@ -177,7 +177,7 @@ def test_what_is_not_whole_is_not_known(alone):
     nobody = replace(node, devices=(mute, node.devices[1]))
     empty = replace(node, at=node.at[:0], energy=node.at[:0], devices=())
     for nodes in ([], [replace(node, host="elsewhere")], [back], [nobody], [empty]):
-        assert energy_of(alone, nodes).total is None
+        assert run_energy(alone, nodes).total is None
 
 
 def test_repeats_that_count_different_things_are_not_averaged(alone):
@@ -345,6 +345,6 @@ def test_a_machine_that_others_filled_is_told(alone, cpu, own, samples, told):
     trains = [span for rank in alone.ranks for span in rank.spans if span.name == "train"]
     at = np.linspace(trains[0].start, trains[0].end, samples + 1)[1:]
     node = replace(a_node(alone), at=at, cpu=np.full(samples, cpu), own=np.full(samples, own))
-    said = crowded([alone, alone], {alone.folder: [node]})
+    said = overload_warnings([alone, alone], {alone.folder: [node]})
     assert len(said) == bool(told) and told in "".join(said)
-    assert crowded([alone], {}) == []
+    assert overload_warnings([alone], {}) == []

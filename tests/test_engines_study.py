@@ -15,7 +15,7 @@ import torch
 
 import environments
 import scalewise
-from scalewise.analysis.measure.ledger import ledger
+from scalewise.analysis.measure.ledger import build_ledger
 from scalewise.frameworks.deepspeed.config import config
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
 from scalewise.record.read import read_run
@@ -173,7 +173,7 @@ def test_a_fused_step_is_one_phase_and_its_exchange_is_not_known(pair):
         begun = {"rendezvous", "data", "build", "compile", "train"}
         assert begun <= {span.name for span in rank.spans}
         assert rank.find("memory") > 2**20 and rank.find("device") == "cpu"
-    assert ledger(one, 1).exposed == 0 and ledger(two, 1).sync is None
+    assert build_ledger(one, 1).exposed == 0 and build_ledger(two, 1).sync is None
     way = f"{two.spec.framework}.{two.spec.strategy}"
     alone, both = scalewise.explain(one.folder.parent, where={"strategy": way}).points
     assert alone.factors["transfer"] is not None and both.factors["transfer"] is None

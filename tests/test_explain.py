@@ -29,7 +29,7 @@ from scalewise.analysis.explain.communication_time import sentence
 from scalewise.analysis.explain.explain_text import Balance, Loaders, Story, tell
 from scalewise.analysis.explain.whatif import Replay
 from scalewise.analysis.measure import scaling_curves
-from scalewise.analysis.measure.ledger import Ledger, ledger
+from scalewise.analysis.measure.ledger import Ledger, build_ledger
 from scalewise.analysis.measure.window import Window
 from scalewise.cli import main
 from scalewise.errors import SpecError
@@ -340,8 +340,8 @@ def test_only_steady_steps_that_all_ranks_kept_are_compared(tmp_path):
         return replace(record, ranks=(replace(first, steps=fewer), *rest))
 
     record = torn(play(a_run(topology="1x2", steps=20), tmp_path))
-    assert ledger(record, 3).compute.shape == (2, 12)
-    assert ledger(record, 18) is None
+    assert build_ledger(record, 3).compute.shape == (2, 12)
+    assert build_ledger(record, 18) is None
 
 
 def test_hidden_communication_is_told_where_it_is_known_and_takes_no_time(tmp_path):

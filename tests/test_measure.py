@@ -12,14 +12,14 @@ from hypothesis import strategies as some
 from builders import a_run
 from scalewise.analysis.measure import (
     Estimate,
+    condition_differences,
     curve_from_csv,
     curve_from_numbers,
     summary,
-    unlike,
 )
 from scalewise.analysis.measure.curve import Point, ScalingCurve, compare
-from scalewise.analysis.measure.estimate import within_run
-from scalewise.analysis.measure.window import steady, warm_up
+from scalewise.analysis.measure.estimate import estimate_from_steps
+from scalewise.analysis.measure.window import count_warmup_steps, steady_window
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.record.read import RankRecord, RunRecord, Steps
 from scalewise.spec import StudySpec
@@ -155,7 +155,7 @@ def test_a_run_with_nothing_left_to_do_has_no_rate(resume, way):
     rank = RankRecord(0, "here", (), Steps(*(np.zeros(0),) * 3, phases={}), ())
     record = RunRecord(Path("there"), a_run(resume=resume), 0.0, 1.0, {}, (rank,))
     with pytest.raises(NotEnoughData, match="there was resumed when all its steps") as told:
-        steady(record)
+        steady_window(record)
     assert way in told.value.hint
 
 
@@ -190,8 +190,8 @@ def test_an_accuracy_that_falls_with_devices_is_flagged(accuracy, told):
 
 def test_unlike_curves_are_told_apart():
     one, other = a_curve({1: 1.0}, scaling="weak"), a_curve({1: 1.0}, scaling="strong")
-    assert unlike([one, one]) == []
-    assert unlike([one, other]) == ["these curves differ in scaling: weak, strong"]
+    assert condition_differences([one, one]) == []
+    assert condition_differences([one, other]) == ["these curves differ in scaling: weak, strong"]
 
 
 def test_repeats_become_an_interval_of_student_t_on_logarithms():
@@ -233,12 +233,12 @@ def test_a_falling_function_turns_the_interval_round():
 
 @pytest.mark.parametrize("seconds", [[], [0.1], [0.0, 0.1]])
 def test_steps_without_a_spread_give_no_interval(seconds):
-    assert within_run(7.0, np.array(seconds)) == Estimate(7.0)
+    assert estimate_from_steps(7.0, np.array(seconds)) == Estimate(7.0)
 
 
 def test_few_steps_give_students_wide_interval_and_equal_ones_a_tight_one():
-    assert within_run(7.0, np.full(50, 0.1)) == Estimate(7.0, 7.0, 7.0)
-    found = within_run(7.0, np.array([1.0, exp(0.2)]))
+    assert estimate_from_steps(7.0, np.full(50, 0.1)) == Estimate(7.0, 7.0, 7.0)
+    found = estimate_from_steps(7.0, np.array([1.0, exp(0.2)]))
     assert (found.low, found.high) == pytest.approx((7 * exp(-T1 / 10), 7 * exp(T1 / 10)))
 
 
@@ -246,7 +246,7 @@ def test_intervals_within_a_run_hold_the_truth_nine_times_in_ten():
     held = 0
     for seed in range(200):
         steps = np.random.default_rng(seed).gamma(25, 1 / 25, 400)  # One second on average.
-        found = within_run(1 / steps.mean(), steps)
+        found = estimate_from_steps(1 / steps.mean(), steps)
         held += found.low <= 1.0 <= found.high
     assert 165 <= held <= 195
 
@@ -257,26 +257,26 @@ def test_the_warm_up_is_found_where_it_was_put(slow, noise):
     steps = np.array([*slow, *[1.0] * 70]) * np.exp(
         noise * np.random.default_rng(1).normal(size=len(slow) + 70)
     )
-    assert warm_up(steps) == len(slow)
+    assert count_warmup_steps(steps) == len(slow)
 
 
 @pytest.mark.parametrize("seconds", [1e-4, 0.0121, 3.0])
 @pytest.mark.parametrize("count", [1, 4, 50, 1000, 3000])
 def test_flat_steps_have_no_warm_up(seconds, count):
-    assert warm_up(np.full(count, seconds)) == 0
+    assert count_warmup_steps(np.full(count, seconds)) == 0
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_noise_and_a_fast_start_are_no_warm_up(seed):
     noise = np.exp(0.1 * np.random.default_rng(seed).normal(size=200))
-    assert warm_up(noise) == 0
-    assert warm_up(np.array([0.3] * 10 + [1.0] * 100)) == 0
+    assert count_warmup_steps(noise) == 0
+    assert count_warmup_steps(np.array([0.3] * 10 + [1.0] * 100)) == 0
 
 
 @settings(deadline=None)
 @given(some.lists(some.floats(1e-6, 1e3), max_size=60))
 def test_at_most_half_is_dropped_as_warm_up(seconds):
-    assert 0 <= warm_up(np.array(seconds)) <= len(seconds) // 2
+    assert 0 <= count_warmup_steps(np.array(seconds)) <= len(seconds) // 2
 
 
 positive = some.floats(1e-3, 1e6)

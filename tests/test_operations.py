@@ -8,7 +8,7 @@ import pytest
 from builders import a_study
 from scalewise import results
 from scalewise.analysis.measure import scaling_curves
-from scalewise.analysis.measure.operations import peak_of
+from scalewise.analysis.measure.mfu import peak_flops
 from scalewise.catalog.hardware import called, devices
 from scalewise.cli import app
 from scalewise.errors import SpecError
@@ -125,7 +125,7 @@ def test_a_name_belongs_to_one_row_and_a_die_has_its_share():
     assert len(names) == len(set(names))
     assert called(" nvidia h100 pcie ").name == "h100-pcie"
     assert called("NVIDIA H100") is None
-    assert peak_of("AMD Instinct MI250X", "bf16")[0] == pytest.approx(191.5e12)
+    assert peak_flops("AMD Instinct MI250X", "bf16")[0] == pytest.approx(191.5e12)
 
 
 def test_a_users_row_tells_the_peak_of_a_device_that_is_not_listed(tmp_path, monkeypatch):
@@ -134,7 +134,7 @@ def test_a_users_row_tells_the_peak_of_a_device_that_is_not_listed(tmp_path, mon
     (tmp_path / "scalewise/catalog.toml").write_text(
         '[[device]]\nname = "h100-64"\nreported = ["NVIDIA H100 64GB"]\npeak = {bf16 = 800e12}\n'
     )
-    assert peak_of("NVIDIA H100 64GB", "bf16") == (800e12, "h100-64 in bf16: your catalog.toml")
+    assert peak_flops("NVIDIA H100 64GB", "bf16") == (800e12, "h100-64 in bf16: your catalog.toml")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from builders import a_run, a_study
 from scalewise import results
 from scalewise.analysis.advise.job_time import AGAIN, START
 from scalewise.analysis.measure import Estimate
-from scalewise.analysis.measure.window import life
+from scalewise.analysis.measure.window import lifetime_parts
 from scalewise.frameworks.__main__ import do_train
 from scalewise.record.close import close
 from scalewise.record.read import RankRecord, RunRecord, Span, Steps
@@ -128,7 +128,7 @@ def test_every_declared_span_counts_in_the_life_of_a_run(program):
     steps = Steps(*(np.zeros(0),) * 3, phases={})
     rank = RankRecord(0, "here", spans, steps, ({"guest": program},))
     record = RunRecord(Path(), a_run(), 0.0, len(NAMES) + 0.0, {}, (rank,))
-    assert life(record) == {**dict.fromkeys(NAMES, 1.0), UNEXPLAINED: 0.0}
+    assert lifetime_parts(record) == {**dict.fromkeys(NAMES, 1.0), UNEXPLAINED: 0.0}
 
 
 def test_what_is_declared_of_spans_is_whole():

@@ -19,7 +19,7 @@ from scalewise.analysis.explain.trace_analysis import (
     look,
     sort_out,
 )
-from scalewise.analysis.measure.window import life, steady
+from scalewise.analysis.measure.window import lifetime_parts, steady_window
 from scalewise.record.read import RankRecord, RunRecord, Steps
 from scalewise.record.trace import Event, Lap, Trace, read_trace
 from scalewise.report import explanation
@@ -255,10 +255,10 @@ def test_traces_are_written_and_their_steps_are_not_measured(traced):
         largest = json.loads((record.folder / f"operators-0000{rank.rank}.json").read_text())
         assert {"name", "calls", "cpu", "device"} == set(largest["operators"][0])
         assert 5 < len(largest["operators"]) <= 20
-    window = steady(record)
+    window = steady_window(record)
     assert window.steps + window.first + 7 * (window.first < 20) == 60
     assert window.samples == 2 * 32 * window.steps
-    parts = life(record)
+    parts = lifetime_parts(record)
     assert parts["trace"] > 0
     assert sum(parts.values()) == pytest.approx(record.ended - record.started)
     assert [each.rank for each in found.points[0].trace.ranks] == [0, 1]
@@ -275,7 +275,7 @@ def test_all_ranks_of_a_program_stop_together_and_are_traced_before(tmp_path):
     assert record.ranks[0].find("loader") == {
         "rate": None, "workers": 1, "batch": 32, "batches": 0
     }  # fmt: skip
-    assert "loaders" not in life(record)
+    assert "loaders" not in lifetime_parts(record)
 
 
 @pytest.mark.scripts
@@ -337,7 +337,7 @@ def test_the_loader_alone_says_how_many_workers_would_do(tmp_path):
         assert loader["batch"] == 32
         assert loader["batches"] == 38
         assert 250 < loader["rate"] < 505
-    assert life(record)["loaders"] > 0
+    assert lifetime_parts(record)["loaders"] > 0
     assert "raise workers from 1 to" in found.points[0].action
 
 

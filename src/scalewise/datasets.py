@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scalewise.analysis.figures import counted, ranged, short
-from scalewise.analysis.measure.estimate import Estimate, within_run
+from scalewise.analysis.measure.estimate import Estimate, estimate_from_steps
 from scalewise.errors import SpecError
 from scalewise.launch.processes import follow
 from scalewise.record.skipped_files import sentence
@@ -174,7 +174,7 @@ def bench(data: str, asked: Mapping[str, Any], tell: Tell) -> Benched:
     for row in answer.pop("rows"):
         seconds = np.array(row["seconds"])
         value = sum(row["read"]) / float(seconds.sum())
-        rates.append(Rate(row["workers"], within_run(value, seconds), row["first"]))
+        rates.append(Rate(row["workers"], estimate_from_steps(value, seconds), row["first"]))
     shape, lost = tuple(answer.pop("shape")), tuple(answer.pop("left_out"))
     return Benched(data, shape=shape, rates=tuple(rates), left_out=lost, **answer)
 

@@ -10,7 +10,7 @@ from scalewise.analysis.cost.rates import Rate, price_of
 from scalewise.analysis.explain import Explanation, Receipt, explain, in_vain, receipts, total
 from scalewise.analysis.explain.guards import not_correct
 from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
-from scalewise.analysis.measure.energy import Sampled
+from scalewise.analysis.measure.energy import NodeSamples
 from scalewise.analysis.simulate import Sweep, read_sweep
 from scalewise.errors import NewerSchema, RecordError, SpecError
 from scalewise.record import batch_sharing, replicas
@@ -152,7 +152,7 @@ def recorded(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord]]]:
     return [(curve, records) for curve, records, _ in _sampled(folder)]
 
 
-def _sampled(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], Sampled]]:
+def _sampled(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], NodeSamples]]:
     """Return the same with what the samplers saw: that is read once, for energy and for causes."""
     if folder.is_file():
         table = folder.suffix == ".csv"
@@ -163,7 +163,7 @@ def _sampled(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], Sampled]
         )
     study, records, warnings = _readable(folder)
     seen = sampled(records)
-    found: list[tuple[ScalingCurve, list[RunRecord], Sampled]] = []
+    found: list[tuple[ScalingCurve, list[RunRecord], NodeSamples]] = []
     for curve in scaling_curves(study, records, seen):
         runs = [each for each in records if repr(study.where(each.spec)) == repr(curve.where)]
         faults = tuple(guard.sentence for guard in not_correct(runs))

@@ -7,7 +7,7 @@ from typing import Any
 from scalewise.analysis.advise import Advice, Scale
 from scalewise.analysis.advise.packing import Runs, Way
 from scalewise.analysis.measure import Estimate
-from scalewise.analysis.measure.energy import JOULES, unit_of
+from scalewise.analysis.measure.energy import JOULES_PER_UNIT, energy_unit
 from scalewise.report.curve_table import NONE, Section, Table, by_devices, number, percent, value
 from scalewise.report.formats import SCHEMA, plain
 
@@ -28,7 +28,9 @@ class _Row:
 def sections(found: Advice) -> list[Section]:
     """Return the advice: the reason, the neighbours, and everything it was chosen from."""
     rows = [_Row(scale, _what(found, scale)) for scale in found.scales]
-    unit = unit_of(max((each.energy.value for each in found.scales if each.energy), default=0.0))
+    unit = energy_unit(
+        max((each.energy.value for each in found.scales if each.energy), default=0.0)
+    )
     table = by_devices(rows, "What was weighed", [
         ("topology", lambda r: str(r.scale.topology or NONE)),
         ("to target s" if _targeted(found) else "time s", lambda r: value(r.scale.time)),
@@ -41,7 +43,7 @@ def sections(found: Advice) -> list[Section]:
         ("high", lambda r: _end(r.scale.device_hours, "high")),
         (f"cost {found.rate.currency}" if found.rate and found.rate.currency else "cost",
          lambda r: value(r.scale.cost)),
-        (unit, lambda r: value(r.scale.energy and r.scale.energy * (1 / JOULES[unit]))),
+        (unit, lambda r: value(r.scale.energy and r.scale.energy * (1 / JOULES_PER_UNIT[unit]))),
         (f"{found.curve.unit}/s", lambda r: value(r.scale.throughput)),
         ("batch", lambda r: number(_at(r.scale, "batch"))),
         ("work", lambda r: value(_at(r.scale, "work"))),

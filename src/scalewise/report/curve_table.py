@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from scalewise.analysis.figures import counted, rough
-from scalewise.analysis.measure import Estimate, Point, ScalingCurve, unlike
-from scalewise.analysis.measure.energy import COVERS, JOULES
-from scalewise.analysis.measure.energy import unit_of as energy_unit
-from scalewise.analysis.measure.operations import unit_of
+from scalewise.analysis.measure import Estimate, Point, ScalingCurve, condition_differences
+from scalewise.analysis.measure.energy import COVERAGE_TEXT, JOULES_PER_UNIT, energy_unit
+from scalewise.analysis.measure.mfu import flops_unit
 from scalewise.record.spans import in_order_of_life
 
 NONE = "–"
@@ -125,7 +124,7 @@ def _section(curve: ScalingCurve) -> Section:
 def _operations(every: Sequence[Point]) -> list[tuple[str, Cell]]:
     """Return the columns of the operations, in a unit that is not too small for the fastest."""
     rates = [point.flops_per_second.value for point in every if point.flops_per_second]
-    size, unit = unit_of(max(rates, default=0.0))
+    size, unit = flops_unit(max(rates, default=0.0))
 
     def told(rate: Estimate | None) -> str:
         return value(rate and rate * (1 / size))
@@ -146,7 +145,7 @@ def _energy(points: Sequence[Point]) -> list[tuple[str, Cell]]:
     apart = any(p.energy_covers != "processors" for p in points if p.energy_hosts)
 
     def told(energy: Estimate | None) -> str:
-        return value(energy and energy * (1 / JOULES[unit]))
+        return value(energy and energy * (1 / JOULES_PER_UNIT[unit]))
 
     return [
         (unit, lambda p: told(p.energy)),
@@ -181,7 +180,7 @@ def _lines(curve: ScalingCurve) -> list[str]:
         where = f"dominates from {counted(turn, 'device')} on" if turn else "never dominates here"
         lines.append(f"overhead {where}{approximately}")
     covered = dict.fromkeys(point.energy_covers for point in curve.points if point.energy)
-    lines += [COVERS[each] for each in covered if each]
+    lines += [COVERAGE_TEXT[each] for each in covered if each]
     peaks = dict.fromkeys((p.peak, p.peak_source) for p in curve.points if p.peak)
     lines += [f"MFU is of {number(peak / 1e12)} TFLOP/s, {source}" for peak, source in peaks]
     unknown = dict.fromkeys(p.mfu_unknown for p in curve.points if p.mfu_unknown)
@@ -236,7 +235,9 @@ def by_devices(
 def _side_by_side(curves: Sequence[ScalingCurve]) -> Section:
     title = "Speed and efficiency" if _judged(curves) else "Speed"
     table = (_beside if len(curves) <= BESIDE else _below)(curves, title)
-    return Section("Side by side", (), (table, *_exchange(curves)), tuple(unlike(curves)))
+    return Section(
+        "Side by side", (), (table, *_exchange(curves)), tuple(condition_differences(curves))
+    )
 
 
 def _beside(curves: Sequence[ScalingCurve], title: str) -> Table:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.explain import CAUSES, LOSSES, Explanation, Receipt
-from scalewise.analysis.measure.energy import JOULES, unit_of
+from scalewise.analysis.measure.energy import JOULES_PER_UNIT, energy_unit
 from scalewise.report.curve_table import NONE, Section, Table, number, percent
 
 LEAST = 0.005
@@ -58,8 +58,8 @@ def of_the_unreadable(hours: float, rate: Rate | None, problem: Exception) -> st
 def _bought(found: Receipt) -> str:
     told = f"bought {number(found.bought)} device-hours"
     if found.energy is not None:
-        unit = unit_of(found.energy)
-        told += f" and {number(found.energy / JOULES[unit])} {unit} or more"
+        unit = energy_unit(found.energy)
+        told += f" and {number(found.energy / JOULES_PER_UNIT[unit])} {unit} or more"
     if found.cost is None:
         return told
     return f"{told} for {number(found.cost)} {found.currency or ''}".rstrip()

@@ -6,7 +6,7 @@ from scalewise.analysis.advise.purpose import Goal, Limit, Purpose
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.figures import ranged, short
 from scalewise.analysis.measure import Estimate
-from scalewise.analysis.measure.energy import JOULES, unit_of
+from scalewise.analysis.measure.energy import JOULES_PER_UNIT, energy_unit
 
 BEST: dict[Goal, tuple[str, str]] = {
     "device-hours": ("take", "the fewest device-hours"),
@@ -76,8 +76,8 @@ def _told(scale: Scale, say: Callable[[Estimate], str]) -> str:
 
 
 def _energy(joules: Estimate, say: Callable[[Estimate], str]) -> str:
-    unit = unit_of(joules.value)
-    return f"{say(joules * (1 / JOULES[unit]))} {unit}"
+    unit = energy_unit(joules.value)
+    return f"{say(joules * (1 / JOULES_PER_UNIT[unit]))} {unit}"
 
 
 def _until(scale: Scale) -> str:

@@ -28,7 +28,7 @@ from scalewise.analysis.cost.energy_use import Power, power_of
 from scalewise.analysis.cost.rates import Rate, price_of, same_money
 from scalewise.analysis.figures import counted
 from scalewise.analysis.measure import Estimate, ScalingCurve
-from scalewise.analysis.measure.estimate import quantile
+from scalewise.analysis.measure.estimate import student_t_quantile
 from scalewise.analysis.predict import Prediction, predict
 from scalewise.errors import NotEnoughData, SpecError
 
@@ -36,7 +36,7 @@ AHEAD = 2
 """Doublings beyond the largest measurement that are weighed if nothing else is asked."""
 ALIKE = 0.01
 """Of scales that differ by less in their goal, the one with fewer devices is preferred."""
-SURE = quantile(10**6)
+SURE = student_t_quantile(10**6)
 """Standard deviations from the middle of a 90 % interval to its end."""
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Literal
 
-from scalewise.analysis.measure.energy import JOULES
+from scalewise.analysis.measure.energy import JOULES_PER_UNIT
 from scalewise.errors import SpecError
 from scalewise.validate import nearest
 
@@ -34,7 +34,7 @@ UNITS = {
     "efficiency": ("", "%"),
     "budget": ("", "h", "device-hours"),
     "throughput": ("", "/s"),
-    "energy": tuple(JOULES),
+    "energy": tuple(JOULES_PER_UNIT),
 }
 """What may follow a number; money may have any name."""
 
@@ -152,11 +152,13 @@ def _amount(part: str, name: str, rest: str) -> tuple[float, str]:
     """Read a number and what follows it."""
     found = re.fullmatch(rf"{NUMBER}\s*(.*)", rest)
     if not found or (name != "cost" and found[2] not in UNITS[name]):
-        units = f" with {', '.join(JOULES)}" if name == "energy" else ""
+        units = f" with {', '.join(JOULES_PER_UNIT)}" if name == "energy" else ""
         raise SpecError(
             f"{name} must be a number{units}, got {part!r}", hint=f"for example {EXAMPLES[name]}"
         )
-    factor = 0.01 if found[2] == "%" else JOULES.get(found[2], 1) if name == "energy" else 1
+    factor = (
+        0.01 if found[2] == "%" else JOULES_PER_UNIT.get(found[2], 1) if name == "energy" else 1
+    )
     return float(found[1]) * factor, found[2].strip()
 
 

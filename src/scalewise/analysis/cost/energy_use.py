@@ -16,8 +16,8 @@ from scipy.optimize import nnls
 
 from scalewise.analysis.figures import short
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
-from scalewise.analysis.measure.curve import SAME_WORK
-from scalewise.analysis.measure.energy import JOULES, unit_of, watts
+from scalewise.analysis.measure.curve import SAME_WORK_TOLERANCE
+from scalewise.analysis.measure.energy import JOULES_PER_UNIT, energy_unit, mean_device_watts
 from scalewise.catalog.hardware import Device, drawing
 from scalewise.errors import SpecError
 from scalewise.validate import positive
@@ -100,7 +100,7 @@ def _at_most(device: Device) -> Power:
 def _measured(seen: Sequence[Point]) -> Power:
     """Return the law of the points that know their energy."""
     rows = [_row(point) for point in seen]
-    drawn = [watts(joules, seconds, 1) for joules, seconds in rows]
+    drawn = [mean_device_watts(joules, seconds, 1) for joules, seconds in rows]
     if len(rows) == 1 or not _equal_work(seen):
         once, each = 0.0, drawn[-1]
     else:
@@ -125,7 +125,7 @@ def _equal_work(seen: Sequence[Point]) -> bool:
     if None in samples:
         return True  # As everywhere: times of a table are taken to be of equal work.
     known = [each for each in samples if each is not None]
-    return max(known) - min(known) <= SAME_WORK * min(known)
+    return max(known) - min(known) <= SAME_WORK_TOLERANCE * min(known)
 
 
 def _seen(seen: Sequence[Point], drawn: Sequence[float]) -> str:
@@ -142,5 +142,5 @@ def told(joules: float) -> str:
     >>> told(7.2e6), told(1800.0)
     ('2 kWh', '0.5 Wh')
     """
-    unit = unit_of(joules)
-    return f"{short(joules / JOULES[unit])} {unit}"
+    unit = energy_unit(joules)
+    return f"{short(joules / JOULES_PER_UNIT[unit])} {unit}"

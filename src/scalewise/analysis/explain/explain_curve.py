@@ -40,7 +40,7 @@ from scalewise.analysis.explain.utilisation import device_utilisations, host_uti
 from scalewise.analysis.explain.watched_facts import Guard, Kind
 from scalewise.analysis.explain.whatif import Replay, what_if
 from scalewise.analysis.measure import Point, ScalingCurve
-from scalewise.analysis.measure.acceleration import same_kind
+from scalewise.analysis.measure.acceleration import same_device_kind
 from scalewise.record.attempts import Attempt
 from scalewise.record.node_samples import NodeRecord
 from scalewise.record.read import RunRecord
@@ -78,7 +78,7 @@ def explain(
     points = []
     for point, runs in groups:
         # Against another kind of device, a cause would be what the devices differ in.
-        alike_devices = same_kind(point, curve.baseline)
+        alike_devices = same_device_kind(point, curve.baseline)
         before, origin = (curve.baseline, base) if alike_devices else (point, runs)
         found = _breakdown(point, runs, before, origin, each_hour)
         if not alike_devices:

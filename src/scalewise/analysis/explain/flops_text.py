@@ -2,14 +2,14 @@
 
 from scalewise.analysis.figures import rough
 from scalewise.analysis.measure import Point
-from scalewise.analysis.measure.operations import unit_of
+from scalewise.analysis.measure.mfu import flops_unit
 
 
 def operations(point: Point) -> str | None:
     """Say how many operations a device does, and which share of its peak that is."""
     if point.flops_per_second is None:
         return point.mfu_unknown
-    size, unit = unit_of(point.flops_per_second.value)
+    size, unit = flops_unit(point.flops_per_second.value)
     who = "a device" if point.devices == 1 else f"each of {point.devices:,} devices"
     done = (
         f"{who} does {rough(point.flops_per_second.value / size)} {unit} of the model's own "
@@ -17,7 +17,7 @@ def operations(point: Point) -> str | None:
     )
     if point.mfu is None or point.peak is None:
         return f"{done}; MFU is not known: {point.mfu_unknown}"
-    size, unit = unit_of(point.peak)
+    size, unit = flops_unit(point.peak)
     return (
         f"{done}, {100 * point.mfu.value:.1f} % of its {rough(point.peak / size)} {unit} (MFU; "
         f"{point.peak_source})"

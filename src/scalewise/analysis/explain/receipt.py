@@ -20,8 +20,8 @@ from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.explain.chain import CAUSES, Chain, alike, mean_per_sample, seconds
 from scalewise.analysis.explain.run_view import Run, grouped
 from scalewise.analysis.measure import Point, ScalingCurve
-from scalewise.analysis.measure.acceleration import same_kind
-from scalewise.analysis.measure.window import life, observed, resumed
+from scalewise.analysis.measure.acceleration import same_device_kind
+from scalewise.analysis.measure.window import is_watched_program, lifetime_parts, resumed_after_step
 from scalewise.record.attempts import Attempt
 from scalewise.record.read import RunRecord
 from scalewise.record.spans import EARLIER, SPANS
@@ -85,7 +85,9 @@ def receipt(
     attempts: Mapping[Path, Sequence[Attempt]],
 ) -> Receipt:
     """Return what the runs of one point have bought; ``base`` are the baseline's."""
-    if not same_kind(point, curve.baseline):  # Another device's pace says nothing of this one.
+    if not same_device_kind(
+        point, curve.baseline
+    ):  # Another device's pace says nothing of this one.
         return _receipt(point, runs, runs, point, attempts)
     return _receipt(point, runs, base, curve.baseline, attempts)
 
@@ -131,7 +133,7 @@ def _of_run(
 ) -> Receipt:
     """Return one finished run's receipt; ``pace`` is the baseline's: device-seconds per sample."""
     record, devices = run.record, run.record.spec.topology.world
-    spent = life(record)
+    spent = lifetime_parts(record)
     before = spent.pop(EARLIER, 0.0)
     work, looked = _work(record)
     lost: dict[str, float] = defaultdict(float)
@@ -145,7 +147,7 @@ def _of_run(
     again = [each for each in attempts.get(record.folder, ()) if not each.well]
     repeated = HOUR * math.fsum(each.device_hours for each in again)
     # What earlier attempts left in a checkpoint was not in vain.
-    taken_over = (resumed(record) or 0) * run.window.samples / run.window.steps
+    taken_over = (resumed_after_step(record) or 0) * run.window.samples / run.window.steps
     kept = min(taken_over * pace, repeated)
     lost["repeated"] += repeated - kept
     bought = devices * (record.ended - record.started - before) + repeated
@@ -163,7 +165,7 @@ def _of_run(
 
 def _work(record: RunRecord) -> tuple[float, float]:
     """Return the samples of all ranks in this attempt's training, and those while it was traced."""
-    if not observed(record):
+    if not is_watched_program(record):
         trained = (s for rank in record.ranks for s in rank.spans if s.name == "train")
         return float(sum(span.facts["samples"] for span in trained)), 0.0
     seen = sum(rank.find("outline")["seen"] for rank in record.ranks)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from scalewise.analysis.explain.chain import Chain, chain
 from scalewise.analysis.measure import Point, ScalingCurve
-from scalewise.analysis.measure.ledger import Ledger, ledger
-from scalewise.analysis.measure.window import Window, steady
+from scalewise.analysis.measure.ledger import Ledger, build_ledger
+from scalewise.analysis.measure.window import Window, steady_window
 from scalewise.record.read import RunRecord
 
 
@@ -22,8 +22,8 @@ class Run:
     @classmethod
     def of(cls, record: RunRecord) -> "Run":
         """Look at a record."""
-        window = steady(record)
-        found = ledger(record, window.first)
+        window = steady_window(record)
+        found = build_ledger(record, window.first)
         world = record.spec.topology.world
         return cls(record, window, found, chain(found, window, world) if found else None)
 

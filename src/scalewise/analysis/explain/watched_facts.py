@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from scalewise.analysis.figures import counted
-from scalewise.analysis.measure.window import steady
+from scalewise.analysis.measure.window import steady_window
 from scalewise.record import batch_sharing
 from scalewise.record.read import RunRecord
 
@@ -96,13 +96,13 @@ class Watched:
     @cached_property
     def step_seconds(self) -> float:
         """Seconds of a steady step."""
-        window = steady(self.record)
+        window = steady_window(self.record)
         return window.seconds / window.steps
 
     @cached_property
     def input_share(self) -> float:
         """The share of the steady steps that ranks wait for input."""
-        first = steady(self.record).first
+        first = steady_window(self.record).first
         waited, whole = 0.0, 0.0
         for rank in self.record.ranks:
             later = rank.steps.index >= first

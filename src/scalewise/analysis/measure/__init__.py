@@ -13,7 +13,7 @@ table      curves from numbers that somebody measured elsewhere
 """
 
 from scalewise.analysis.measure.csv_table import curve_from_csv, curve_from_numbers
-from scalewise.analysis.measure.curve import Point, ScalingCurve, unlike
+from scalewise.analysis.measure.curve import Point, ScalingCurve, condition_differences
 from scalewise.analysis.measure.estimate import Estimate
 from scalewise.analysis.measure.summary import scaling_curves
 
@@ -21,8 +21,8 @@ __all__ = [
     "Estimate",
     "Point",
     "ScalingCurve",
+    "condition_differences",
     "curve_from_csv",
     "curve_from_numbers",
     "scaling_curves",
-    "unlike",
 ]

@@ -12,14 +12,14 @@ from scalewise.analysis.measure.curve import Point, ScalingCurve, same_work
 from scalewise.analysis.measure.estimate import Estimate
 from scalewise.spec import StudySpec
 
-SCALING: dict[str, Any] = dict.fromkeys(
+SAME_KIND_FIELDS: dict[str, Any] = dict.fromkeys(
     ("ideal", "speedup", "speedup_time", "speedup_epoch", "efficiency", "serial_fraction")
 )
 """What only devices of one kind have."""
-GAINS: dict[str, Any] = dict.fromkeys(("gain", "gain_absolute"))
+GAIN_FIELDS: dict[str, Any] = dict.fromkeys(("gain", "gain_absolute"))
 
 
-def across_devices(curve: ScalingCurve) -> ScalingCurve:
+def compare_to_other_devices(curve: ScalingCurve) -> ScalingCurve:
     """Return a curve whose points on other devices than the baseline's are accelerated by them.
 
     Hosts differ, and a study may meet another kind of device at another scale.
@@ -27,17 +27,17 @@ def across_devices(curve: ScalingCurve) -> ScalingCurve:
     base = curve.baseline
     points = []
     for point, previous in zip(curve.points, [base, *curve.points]):
-        if not same_kind(point, previous):
-            point = replace(point, **GAINS)
-        if not same_kind(point, base):
-            point = _accelerated(replace(point, **SCALING), base)
+        if not same_device_kind(point, previous):
+            point = replace(point, **GAIN_FIELDS)
+        if not same_device_kind(point, base):
+            point = _accelerated(replace(point, **SAME_KIND_FIELDS), base)
             told = f"{point.named} against {point.accelerated_from}: acceleration, not efficiency"
             point = replace(point, warnings=(*point.warnings, told))
         points.append(point)
     return replace(curve, points=tuple(points))
 
 
-def over_kinds(study: StudySpec, curves: Sequence[ScalingCurve]) -> list[ScalingCurve]:
+def compare_device_kinds(study: StudySpec, curves: Sequence[ScalingCurve]) -> list[ScalingCurve]:
     """Return a study's curves, each point held against the first kind of device it varies.
 
     A curve of one point says nothing of scaling there.
@@ -51,7 +51,7 @@ def over_kinds(study: StudySpec, curves: Sequence[ScalingCurve]) -> list[Scaling
         base = {(p.devices, p.nodes): p for p in first.points}
         points = list(curve.points)
         if len(points) == 1:
-            points = [replace(points[0], **SCALING)]
+            points = [replace(points[0], **SAME_KIND_FIELDS)]
         if curve is not first:
             there = [base.get((p.devices, p.nodes)) for p in points]
             points = [_accelerated(p, b) if b else p for p, b in zip(points, there)]
@@ -85,6 +85,6 @@ def _ratio(upper: Estimate | None, lower: Estimate | None) -> Estimate | None:
     return upper / lower if upper and lower else None
 
 
-def same_kind(point: Point, other: Point) -> bool:
+def same_device_kind(point: Point, other: Point) -> bool:
     """Say whether two points computed on the same kind of device, as far as that is known."""
     return None in (point.device_name, other.device_name) or point.device_name == other.device_name

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any, SupportsFloat, SupportsIndex
 
 from scalewise.analysis.measure.curve import Point, ScalingCurve, compare
-from scalewise.analysis.measure.energy import JOULES, watts
+from scalewise.analysis.measure.energy import JOULES_PER_UNIT, mean_device_watts
 from scalewise.analysis.measure.estimate import Estimate
 from scalewise.errors import SpecError
 from scalewise.validate import nearest
 
 COLUMNS = ("devices", "throughput", "time", "samples", "energy_kwh")
-EXAMPLE = (
+HEADER_HINT = (
     "the first line is devices,throughput[,time] or devices,time[,samples]; energy_kwh may follow"
 )
 
-LARGEST = 1e100
+MAX_VALUE = 1e100
 """No quantity of this world is larger, and sums and squares of it are still numbers."""
 
 
@@ -56,7 +56,7 @@ def curve_from_numbers(
     rate, seconds, work = columns["throughput"], columns["time"], columns["samples"]
     counts = sorted({*rate, *seconds})
     if not counts:
-        raise SpecError("a curve needs at least one number", hint=EXAMPLE)
+        raise SpecError("a curve needs at least one number", hint=HEADER_HINT)
     points = []
     for devices in counts:
         x, t, w = rate.get(devices), seconds.get(devices), work.get(devices)
@@ -86,8 +86,8 @@ def curve_from_numbers(
 def _energy(devices: int, seconds: float | None, kwh: float | None) -> dict[str, Any]:
     if kwh is None:
         return {}
-    joules = kwh * JOULES["kWh"]
-    power = Estimate(watts(joules, seconds, devices)) if seconds else None
+    joules = kwh * JOULES_PER_UNIT["kWh"]
+    power = Estimate(mean_device_watts(joules, seconds, devices)) if seconds else None
     return {"energy": Estimate(joules), "energy_covers": "as given", "power": power}
 
 
@@ -103,8 +103,8 @@ def _column(name: str, pairs: Iterable[tuple[int, float]]) -> dict[int, float]:
             raise SpecError(
                 f"devices = {devices} appears twice", hint="keep one row per number of devices"
             )
-        if not _is_number(value) or not 0 < value <= LARGEST:
-            most = f" and at most {LARGEST:g}" if _is_number(value) and value > 0 else ""
+        if not _is_number(value) or not 0 < value <= MAX_VALUE:
+            most = f" and at most {MAX_VALUE:g}" if _is_number(value) and value > 0 else ""
             raise SpecError(
                 f"{name} on {devices} devices must be a number above 0{most}, got {value!r}",
                 hint="leave a point out where it is not known",
@@ -143,7 +143,7 @@ def curve_from_csv(
         if line.strip() and not line.lstrip().startswith("#")
     ]
     if not rows:
-        raise SpecError(f"{source} is empty", hint=EXAMPLE)
+        raise SpecError(f"{source} is empty", hint=HEADER_HINT)
     header = [word.lower() for word in rows[0][1]]
     _check_header(source, header)
     table: dict[int, dict[str, float]] = {}
@@ -162,7 +162,7 @@ def curve_from_csv(
             )
         table[devices] = row
     if not table:
-        raise SpecError(f"{source} has a header and no rows", hint=EXAMPLE)
+        raise SpecError(f"{source} has a header and no rows", hint=HEADER_HINT)
 
     def pairs(column: str) -> list[tuple[int, float]]:
         return [(devices, row[column]) for devices, row in table.items() if column in row]
@@ -182,21 +182,23 @@ def _cells(where: str, line: str) -> list[str]:
     try:
         return [cell.strip() for cell in next(csv.reader([line]))]
     except csv.Error as bad:
-        raise SpecError(f"{where}: {bad}", hint=EXAMPLE) from bad
+        raise SpecError(f"{where}: {bad}", hint=HEADER_HINT) from bad
 
 
 def _check_header(name: str, header: Sequence[str]) -> None:
     if not any(word in name for name in header for word in ("device", *COLUMNS[1:])):
-        raise SpecError(f"{name} is neither a study's folder nor a table", hint=EXAMPLE)
+        raise SpecError(f"{name} is neither a study's folder nor a table", hint=HEADER_HINT)
     for word in header:
         if any(mark in word for mark in ";\t|"):
-            raise SpecError(f"{name} is not separated by commas", hint=EXAMPLE)
+            raise SpecError(f"{name} is not separated by commas", hint=HEADER_HINT)
         if word not in COLUMNS:
-            raise SpecError(f"{name} has a column {word!r}", hint=nearest(word, COLUMNS) or EXAMPLE)
+            raise SpecError(
+                f"{name} has a column {word!r}", hint=nearest(word, COLUMNS) or HEADER_HINT
+            )
         if header.count(word) > 1:
-            raise SpecError(f"{name} has the column {word!r} twice", hint=EXAMPLE)
+            raise SpecError(f"{name} has the column {word!r} twice", hint=HEADER_HINT)
     if "devices" not in header or not {"throughput", "time"} & set(header):
-        raise SpecError(f"{name} has only the columns {', '.join(header)}", hint=EXAMPLE)
+        raise SpecError(f"{name} has only the columns {', '.join(header)}", hint=HEADER_HINT)
 
 
 def _row(where: str, header: Sequence[str], cells: Sequence[str]) -> dict[str, float]:
@@ -208,7 +210,7 @@ def _row(where: str, header: Sequence[str], cells: Sequence[str]) -> dict[str, f
         if cell:
             row[word] = _number(where, word, cell)
     if "devices" not in row or not {"throughput", "time"} & set(row):
-        raise SpecError(f"{where}: devices and throughput or time are needed", hint=EXAMPLE)
+        raise SpecError(f"{where}: devices and throughput or time are needed", hint=HEADER_HINT)
     return row
 
 
@@ -218,7 +220,7 @@ def _number(where: str, word: str, cell: str) -> float:
     except ValueError:
         value = math.nan
     if word == "devices" and not value.is_integer():
-        raise SpecError(f"{where}: devices must be a whole number, got {cell!r}", hint=EXAMPLE)
+        raise SpecError(f"{where}: devices must be a whole number, got {cell!r}", hint=HEADER_HINT)
     if not math.isfinite(value) or value <= 0:
         raise SpecError(
             f"{where}: {word} must be a number above 0, got {cell!r}",

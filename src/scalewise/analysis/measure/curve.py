@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from scalewise.analysis.measure.estimate import Estimate, quantile
+from scalewise.analysis.measure.estimate import Estimate, student_t_quantile
 from scalewise.errors import NotEnoughData
 
-SAME_WORK = 0.01
+SAME_WORK_TOLERANCE = 0.01
 """How far the samples of two runs may be apart for their times to be compared."""
 
 
@@ -176,17 +176,19 @@ class ScalingCurve:
         return over[0] if over else None
 
 
-def unlike(curves: Sequence[ScalingCurve]) -> list[str]:
+def condition_differences(curves: Sequence[ScalingCurve]) -> list[str]:
     """Say in what curves differ that are put side by side, beyond what was varied."""
     told = []
     for curve in curves:
         conditions = {"scaling": curve.scaling, "work": curve.work, **curve.conditions}
         told.append({k: v for k, v in conditions.items() if k not in curve.where})
     shared = [name for name in told[0] if all(name in each for each in told)]
-    return differences([{name: each[name] for name in shared} for each in told], "these curves")
+    return describe_differences(
+        [{name: each[name] for name in shared} for each in told], "these curves"
+    )
 
 
-def differences(facts: Sequence[Mapping[str, Any]], who: str) -> list[str]:
+def describe_differences(facts: Sequence[Mapping[str, Any]], who: str) -> list[str]:
     """Say in which facts some of ``who`` are not like the others."""
     found = []
     for name in facts[0]:
@@ -278,7 +280,7 @@ def same_work(point: Point, other: Point) -> bool:
     """Say whether two points did the same work, but for a ragged batch; both unknown: taken so."""
     if point.samples is None or other.samples is None:
         return point.samples is other.samples
-    return abs(point.samples - other.samples) <= SAME_WORK * other.samples
+    return abs(point.samples - other.samples) <= SAME_WORK_TOLERANCE * other.samples
 
 
 def _saved(earlier: Point, point: Point) -> Estimate | None:
@@ -322,7 +324,9 @@ def _spread(mine: Estimate, theirs: Estimate, samples: int) -> float:
     if mine.high is not None and theirs.high is not None:
         return max(math.hypot(mine.high - mine.value, theirs.high - theirs.value), 1.5 / samples)
     share = (mine.value + theirs.value) / 2
-    return max(quantile(samples) * math.sqrt(2 * share * (1 - share) / samples), 1.5 / samples)
+    return max(
+        student_t_quantile(samples) * math.sqrt(2 * share * (1 - share) / samples), 1.5 / samples
+    )
 
 
 def _fixed_seconds(points: Sequence[Point]) -> float | None:

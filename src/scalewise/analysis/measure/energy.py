@@ -16,13 +16,13 @@ from scalewise.analysis.measure.estimate import Estimate
 from scalewise.record.node_samples import DeviceRecord, NodeRecord
 from scalewise.record.read import Numbers, RunRecord
 
-Sampled = Mapping[Path, Sequence[NodeRecord]]
+NodeSamples = Mapping[Path, Sequence[NodeRecord]]
 """What the samplers saw of each run, by its folder."""
-MISSED = 0.1
+MAX_UNSAMPLED_SHARE = 0.1
 """At most this share of a run may lie before the first and after the last sample."""
-JOULES = {"J": 1.0, "Wh": 3.6e3, "kWh": 3.6e6, "MWh": 3.6e9}
+JOULES_PER_UNIT = {"J": 1.0, "Wh": 3.6e3, "kWh": 3.6e6, "MWh": 3.6e9}
 """Joules in each unit of energy."""
-COVERS = {
+COVERAGE_TEXT = {
     "accelerators": "energy is that of the accelerators alone, without their hosts",
     "processors": "energy is that of the hosts' processors, whoever used them",
     "as given": "energy is as the table gives it",
@@ -42,7 +42,7 @@ class Energy:
     """What the total counts: ``accelerators`` or ``processors``."""
 
 
-def energy_of(record: RunRecord, nodes: Sequence[NodeRecord]) -> Energy:
+def run_energy(record: RunRecord, nodes: Sequence[NodeRecord]) -> Energy:
     """Return what a run took over its complete time, from what the samplers saw."""
     names = {rank.host for rank in record.ranks}
     there = [node for node in nodes if node.host in names]
@@ -81,7 +81,7 @@ def _over(node: NodeRecord, counter: Numbers, start: float, end: float) -> float
         return None
     at = node.at[known]
     first, last = max(start + apart, float(at[0])), min(end + apart, float(at[-1]))
-    if last - first < (1 - MISSED) * (end - start):
+    if last - first < (1 - MAX_UNSAMPLED_SHARE) * (end - start):
         return None
     joules = energy_between(node.at, counter, first, last)
     return None if joules is None else joules * (end - start) / (last - first)
@@ -115,26 +115,26 @@ def energy_between(at: Numbers, counter: Numbers, start: float, end: float) -> f
     return float(high - low)
 
 
-def watts(joules: float, seconds: float, devices: int) -> float:
+def mean_device_watts(joules: float, seconds: float, devices: int) -> float:
     """Return the mean power of a device.
 
-    >>> watts(3.6e6, 3600.0, 2)
+    >>> mean_device_watts(3.6e6, 3600.0, 2)
     500.0
     """
     return joules / (seconds * devices)
 
 
-def point_energy(repeats: Sequence[RunRecord], nodes: Sampled) -> dict[str, Any]:
+def point_energy(repeats: Sequence[RunRecord], nodes: NodeSamples) -> dict[str, Any]:
     """Return what the repeats of a point took, and the mean power of a device.
 
     Nothing where they do not count the same, or one of them is not known.
     """
-    runs = [energy_of(record, nodes.get(record.folder, ())) for record in repeats]
+    runs = [run_energy(record, nodes.get(record.folder, ())) for record in repeats]
     covers = {each.covers for each in runs}
     if len(covers) > 1:
         return {}
     drawn = [
-        watts(each.total, record.ended - record.started, record.spec.topology.world)
+        mean_device_watts(each.total, record.ended - record.started, record.spec.topology.world)
         for each, record in zip(runs, repeats)
         if each.total
     ]
@@ -151,6 +151,6 @@ def _summary(found: Sequence[float | None]) -> Estimate | None:
     return Estimate.of(known) if len(known) == len(found) else None
 
 
-def unit_of(joules: float) -> str:
+def energy_unit(joules: float) -> str:
     """Return the unit that people would use."""
-    return "kWh" if joules >= JOULES["kWh"] else "Wh"
+    return "kWh" if joules >= JOULES_PER_UNIT["kWh"] else "Wh"

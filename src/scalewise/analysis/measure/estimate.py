@@ -10,7 +10,7 @@ from scipy.special import stdtrit
 
 from scalewise.errors import NotEnoughData
 
-LEVEL = 0.90
+CONFIDENCE_LEVEL = 0.90
 """The share of intervals that should hold the truth, everywhere."""
 
 
@@ -83,19 +83,19 @@ def _summary(
 
 def _half_width(values: NDArray[np.float64]) -> float:
     count = len(values)
-    return quantile(count - 1) * float(values.std(ddof=1)) / math.sqrt(count)
+    return student_t_quantile(count - 1) * float(values.std(ddof=1)) / math.sqrt(count)
 
 
-def quantile(freedom: int) -> float:
+def student_t_quantile(freedom: int) -> float:
     """Return Student's t that 90 % of cases stay within, both sides together.
 
-    >>> round(quantile(2), 3)
+    >>> round(student_t_quantile(2), 3)
     2.92
     """
-    return float(stdtrit(freedom, (1 + LEVEL) / 2))
+    return float(stdtrit(freedom, (1 + CONFIDENCE_LEVEL) / 2))
 
 
-def within_run(value: float, seconds: NDArray[np.float64]) -> Estimate:
+def estimate_from_steps(value: float, seconds: NDArray[np.float64]) -> Estimate:
     """Return one run's rate with an interval from the spread of its own steps.
 
     Neighbouring steps are alike, so they are first averaged in blocks of about

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scalewise.record.read import RankRecord, RunRecord
 
 Numbers = NDArray[np.float64]
-APART = ("input", "sync", "other", "hidden")
+NON_COMPUTE_PHASES = ("input", "sync", "other", "hidden")
 """Phases that are no computation; ``hidden`` runs beside it and takes no time of its own."""
 
 
@@ -61,7 +61,7 @@ class Ledger:
         return np.asarray(np.where(alike, middle, seconds.mean(axis=0)))
 
 
-def ledger(record: RunRecord, first: int) -> Ledger | None:
+def build_ledger(record: RunRecord, first: int) -> Ledger | None:
     """Return the steps from index ``first`` on, or nothing where phases are not known."""
     steps = [rank.steps for rank in record.ranks]
     if not all(set(each.phases) - {"hidden"} for each in steps):
@@ -106,7 +106,7 @@ def _ledger(
     sync_known: bool,
 ) -> Ledger:
     nothing = np.zeros_like(seconds)
-    compute = sum((columns[name] for name in columns if name not in APART), nothing)
+    compute = sum((columns[name] for name in columns if name not in NON_COMPUTE_PHASES), nothing)
     waited = columns.get("input", nothing)
     sync = columns["sync"] if sync_known else None
     hidden = columns["hidden"][:, ~np.isnan(columns["hidden"]).any(axis=0)]

@@ -7,21 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from scalewise.analysis.measure.acceleration import across_devices, over_kinds
-from scalewise.analysis.measure.curve import Point, ScalingCurve, compare, differences
-from scalewise.analysis.measure.energy import Sampled, point_energy
-from scalewise.analysis.measure.estimate import Estimate, within_run
-from scalewise.analysis.measure.ledger import ledger
-from scalewise.analysis.measure.neighbours import crowded
-from scalewise.analysis.measure.operations import device_name, point_operations
+from scalewise.analysis.measure.acceleration import compare_device_kinds, compare_to_other_devices
+from scalewise.analysis.measure.curve import Point, ScalingCurve, compare, describe_differences
+from scalewise.analysis.measure.energy import NodeSamples, point_energy
+from scalewise.analysis.measure.estimate import Estimate, estimate_from_steps
+from scalewise.analysis.measure.host_load import overload_warnings
+from scalewise.analysis.measure.ledger import build_ledger
+from scalewise.analysis.measure.mfu import device_name, point_flops
 from scalewise.analysis.measure.window import (
-    FEW,
+    MIN_STEADY_STEPS,
     Window,
     epoch_seconds,
-    life,
-    quality,
-    resumed,
-    steady,
+    last_validation,
+    lifetime_parts,
+    resumed_after_step,
+    steady_window,
 )
 from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord
@@ -34,7 +34,7 @@ SAME_BATCH = 0.05
 
 
 def scaling_curves(
-    study: StudySpec, records: Iterable[RunRecord], nodes: Sampled | None = None
+    study: StudySpec, records: Iterable[RunRecord], nodes: NodeSamples | None = None
 ) -> list[ScalingCurve]:
     """Return the study's curves, repeats folded into their points.
 
@@ -47,10 +47,12 @@ def scaling_curves(
         raise NotEnoughData(
             f"{study.name} has no finished run", hint="`scalewise run` starts what is missing"
         )
-    return over_kinds(study, [_curve(study, found, nodes or {}) for found in by_curve.values()])
+    return compare_device_kinds(
+        study, [_curve(study, found, nodes or {}) for found in by_curve.values()]
+    )
 
 
-def _curve(study: StudySpec, records: Sequence[RunRecord], nodes: Sampled) -> ScalingCurve:
+def _curve(study: StudySpec, records: Sequence[RunRecord], nodes: NodeSamples) -> ScalingCurve:
     def place(record: RunRecord) -> tuple[int, int]:
         return record.spec.topology.world, record.spec.topology.nodes
 
@@ -60,7 +62,7 @@ def _curve(study: StudySpec, records: Sequence[RunRecord], nodes: Sampled) -> Sc
     missing = points[0].devices > smallest
     first = ordered[0]
     outline = first.ranks[0].find("outline")
-    return across_devices(compare(
+    return compare_to_other_devices(compare(
         ScalingCurve(
             study=study.name,
             points=tuple(points),
@@ -138,10 +140,10 @@ def _observed_scaling(points: Sequence[Point]) -> str | None:
     return None
 
 
-def _point(repeats: list[RunRecord], nodes: Sampled) -> Point:
+def _point(repeats: list[RunRecord], nodes: NodeSamples) -> Point:
     """Summarize the repeats of one topology."""
     spec = repeats[0].spec
-    windows = [steady(record) for record in repeats]
+    windows = [steady_window(record) for record in repeats]
     if not all(window.samples > 0 for window in windows):
         if not spec.program:
             raise NotEnoughData(
@@ -155,11 +157,11 @@ def _point(repeats: list[RunRecord], nodes: Sampled) -> Point:
     rates = [window.throughput for window in windows]
     rate = Estimate.of(rates)
     if len(repeats) == 1:
-        rate = within_run(rates[0], windows[0].step_seconds)
+        rate = estimate_from_steps(rates[0], windows[0].step_seconds)
     per_device = rate * (1 / spec.topology.world)
     outline = repeats[0].ranks[0].find("outline")
     passes = outline["epochs"] or 1
-    lives = [life(record) for record in repeats]
+    lives = [lifetime_parts(record) for record in repeats]
     times = [record.ended - record.started for record in repeats]
     time = Estimate.of(times)
     whole = time.value / float(np.mean(times))  # Parts are averaged, and then sum to the whole.
@@ -167,7 +169,7 @@ def _point(repeats: list[RunRecord], nodes: Sampled) -> Point:
     held = [_most_held(record) for record in repeats]
     sent = [_most_sent(record) for record in repeats]
     exposed = [_exposed(each, window) for each, window in zip(repeats, windows)]
-    checks = [quality(record) for record in repeats]
+    checks = [last_validation(record) for record in repeats]
     epochs = [epoch_seconds(record) for record in repeats]
     steps_left = min(window.steps for window in windows)
     hosts = max(len({rank.host for rank in record.ranks}) for record in repeats)
@@ -178,7 +180,7 @@ def _point(repeats: list[RunRecord], nodes: Sampled) -> Point:
         throughput=rate,
         throughput_per_device=per_device,
         device_name=device_name(repeats),
-        **point_operations(repeats, per_device),
+        **point_flops(repeats, per_device),
         time=time,
         epoch_time=_mean_of(epochs, slice(1, None)),
         first_epoch_time=_mean_of(epochs, slice(0, 1)),
@@ -214,16 +216,16 @@ def _point(repeats: list[RunRecord], nodes: Sampled) -> Point:
             *_resumed(repeats),
             *_unread(repeats),
             *_astray(repeats),
-            *crowded(repeats, nodes),
+            *overload_warnings(repeats, nodes),
         ),
     )
 
 
 def _point_warnings(left: int, per_epoch: int, nodes: int, hosts: int) -> tuple[str, ...]:
     found = []
-    if left < FEW:
+    if left < MIN_STEADY_STEPS:
         found.append(f"only {left} steady {_plural(left, 'step')}: the rate is rough")
-    elif per_epoch < FEW:
+    elif per_epoch < MIN_STEADY_STEPS:
         found.append(f"only {per_epoch} {_plural(per_epoch, 'batch', 'es')} per rank and epoch")
     if hosts < nodes:
         found.append(f"{nodes} nodes rehearsed on {hosts} {_plural(hosts, 'host')}")
@@ -233,8 +235,8 @@ def _point_warnings(left: int, per_epoch: int, nodes: int, hosts: int) -> tuple[
 def _resumed(repeats: list[RunRecord]) -> list[str]:
     found = []
     for record in repeats:
-        if step := resumed(record):
-            whole = EARLIER in life(record)
+        if step := resumed_after_step(record):
+            whole = EARLIER in lifetime_parts(record)
             times = "its rate is of the last attempt" if whole else "times are of the last attempt"
             found.append(f"resumed after step {step:,}: {times} alone")
     return found
@@ -302,7 +304,7 @@ def _most_sent(record: RunRecord) -> float | None:
 
 def _exposed(record: RunRecord, window: Window) -> float | None:
     """Return the share of a step that waits for communication; alone, nobody does."""
-    found = ledger(record, window.first) if len(record.ranks) > 1 else None
+    found = build_ledger(record, window.first) if len(record.ranks) > 1 else None
     if found is None or found.exposed is None:
         return None
     return found.exposed * window.steps / window.seconds
@@ -330,4 +332,4 @@ def _unlike(records: Sequence[RunRecord]) -> list[str]:
             "OMP_NUM_THREADS": environment.get("variables", {}).get("OMP_NUM_THREADS"),
         }
 
-    return differences([facts(record) for record in records], "runs of this curve")
+    return describe_differences([facts(record) for record in records], "runs of this curve")

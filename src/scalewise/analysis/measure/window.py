@@ -10,7 +10,7 @@ from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord, Span
 from scalewise.record.spans import EARLIER, PAUSES, UNEXPLAINED, by_precedence, in_order_of_life
 
-FEW = 20
+MIN_STEADY_STEPS = 20
 """Steps below which a rate is not to be trusted much."""
 
 
@@ -36,14 +36,14 @@ class Window:
         return self.samples / self.seconds
 
 
-def steady(record: RunRecord) -> Window:
+def steady_window(record: RunRecord) -> Window:
     """Return the steady part of a run.
 
     With several epochs, all but the first; with one epoch, or a number of
     steps, what follows the last change point of the warm-up, and the step whose
     traffic was counted.
     """
-    if observed(record):
+    if is_watched_program(record):
         return _steady_of_program(record)
     epochs = _epochs(record)
     if not epochs:
@@ -66,7 +66,7 @@ def steady(record: RunRecord) -> Window:
             left_out="first epoch",
         )
     series = _step_seconds(record, 0)
-    dropped = max(warm_up(series), min(_counted(record), len(series) // 2))
+    dropped = max(count_warmup_steps(series), min(_counted(record), len(series) // 2))
     parts = epochs[0]
     warm = [float(rank.steps.seconds[:dropped].sum()) for rank in record.ranks]
     begin = min(span.start + late for span, late in zip(parts[0], warm, strict=True))
@@ -87,7 +87,7 @@ def _counted(record: RunRecord) -> int:
     return int(found.get("step", -1)) + 1
 
 
-def observed(record: RunRecord) -> bool:
+def is_watched_program(record: RunRecord) -> bool:
     """Say whether a run is a user's own program, seen from outside."""
     return bool(record.ranks[0].find("guest"))
 
@@ -109,7 +109,7 @@ def _steady_of_program(record: RunRecord) -> Window:
             f"{record.folder} holds no step that all ranks took", hint="see its log.txt"
         )
     series = np.asarray(np.mean([each.seconds[:common] for each in steps], axis=0))
-    dropped = warm_up(series)
+    dropped = count_warmup_steps(series)
     begin = min(float(each.at[dropped]) for each in steps if each.at is not None)
     end = max(span.end for rank in record.ranks for span in rank.spans if span.name == "train")
     first = int(steps[0].index[dropped])
@@ -152,7 +152,7 @@ def _first_steps(count: int) -> str:
     return f"first {count} step{'s' if count > 1 else ''}" if count else "nothing"
 
 
-def warm_up(seconds: NDArray[np.float64]) -> int:
+def count_warmup_steps(seconds: NDArray[np.float64]) -> int:
     """Return how many steps at the start are slower than what follows.
 
     Splits the logarithms of the first thousand steps where two levels explain
@@ -160,7 +160,7 @@ def warm_up(seconds: NDArray[np.float64]) -> int:
     everywhere), as long as the part before is the slower one; then looks again
     in what is left. At least half of the steps stay.
 
-    >>> warm_up(np.array([9.0] * 3 + [1.0, 1.1] * 20))
+    >>> count_warmup_steps(np.array([9.0] * 3 + [1.0, 1.1] * 20))
     3
     """
     logs = np.log(np.maximum(seconds[:1000], 1e-9))
@@ -191,7 +191,7 @@ def _split(logs: NDArray[np.float64], most: int) -> int:
     return split if slower and gain > 4 * np.log(count) else 0
 
 
-def life(record: RunRecord) -> dict[str, float]:
+def lifetime_parts(record: RunRecord) -> dict[str, float]:
     """Return the seconds of each part of the run's whole life, and the rest.
 
     The parts and ``unexplained`` sum to the complete time. A part lasts from
@@ -199,7 +199,7 @@ def life(record: RunRecord) -> dict[str, float]:
     earlier one counts. In a user's own program a pause of any rank counts
     before what the others did meanwhile.
     """
-    if observed(record):
+    if is_watched_program(record):
         return _life_of_program(record)
     pieces = []
     # A rank that had not begun in the first attempt knows nothing of it, or less.
@@ -240,18 +240,18 @@ def _life_of_program(record: RunRecord) -> dict[str, float]:
 
 def epoch_seconds(record: RunRecord) -> list[float]:
     """Return how long each epoch trained, if epochs are what was asked for."""
-    if record.spec.epochs is None or resumed(record):
+    if record.spec.epochs is None or resumed_after_step(record):
         return []
     return [sum(_length(spans) for spans in epoch) for epoch in _epochs(record)]
 
 
-def resumed(record: RunRecord) -> int | None:
+def resumed_after_step(record: RunRecord) -> int | None:
     """Return after which step a run went on from a checkpoint, if it did."""
     found: int | None = record.ranks[0].find("resumed")
     return found
 
 
-def quality(record: RunRecord) -> dict[str, Any] | None:
+def last_validation(record: RunRecord) -> dict[str, Any] | None:
     """Return the last validation, if there was one."""
     found: dict[str, Any] | None = record.ranks[0].find("validation")
     return found

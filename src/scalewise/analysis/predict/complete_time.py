@@ -15,8 +15,8 @@ import numpy as np
 
 from scalewise.analysis.figures import short
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
-from scalewise.analysis.measure.curve import SAME_WORK
-from scalewise.analysis.measure.estimate import quantile
+from scalewise.analysis.measure.curve import SAME_WORK_TOLERANCE
+from scalewise.analysis.measure.estimate import student_t_quantile
 from scalewise.analysis.predict.forecast import forecast
 from scalewise.analysis.predict.laws import nonnegative
 from scalewise.analysis.predict.series import Floats, series
@@ -115,7 +115,7 @@ def work_at(points: Sequence[Point], at: Floats) -> Floats | None:
         return None
     counts, totals = np.array(list(known), float), np.array(list(known.values()))
     for shares in (totals, totals / counts):
-        if np.ptp(shares) <= SAME_WORK * shares.max():
+        if np.ptp(shares) <= SAME_WORK_TOLERANCE * shares.max():
             return np.asarray(shares.mean() * (np.ones_like(at) if shares is totals else at))
     return None
 
@@ -148,4 +148,4 @@ def _spread(parts: Sequence[Part], counts: Floats, points: Sequence[Point]) -> f
     seen = sum((_seconds(part.name, points) for part in parts), np.zeros_like(counts))
     if len(counts) < 3 or seen.min() <= 0:
         return 0.0
-    return quantile(len(counts) - 2) * float(np.sqrt(np.square(told / seen - 1).mean()))
+    return student_t_quantile(len(counts) - 2) * float(np.sqrt(np.square(told / seen - 1).mean()))

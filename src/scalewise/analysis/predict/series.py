@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalewise.analysis.measure import Point, ScalingCurve
-from scalewise.analysis.measure.curve import SAME_WORK
+from scalewise.analysis.measure.curve import SAME_WORK_TOLERANCE
 from scalewise.errors import NotEnoughData
 
 Floats = NDArray[np.float64]
@@ -117,7 +117,7 @@ def _alike(samples: Sequence[int | None]) -> bool:
     known = [count for count in samples if count is not None]
     if len(known) < len(samples):
         return not known
-    return not known or max(known) - min(known) <= SAME_WORK * max(known)
+    return not known or max(known) - min(known) <= SAME_WORK_TOLERANCE * max(known)
 
 
 def need(points: Series, count: int, why: str) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scalewise.analysis.measure.ledger import Ledger, ledger
-from scalewise.analysis.measure.window import steady
+from scalewise.analysis.measure.ledger import Ledger, build_ledger
+from scalewise.analysis.measure.window import steady_window
 from scalewise.analysis.simulate.rank_work import BUCKET_MB, FIRST_MB, Bucket, Work, bundled, evenly
 from scalewise.analysis.simulate.spread import Spread, apart, beside
 from scalewise.errors import NotEnoughData
@@ -34,8 +34,8 @@ def inputs(record: RunRecord, gradients: float | None = None) -> Inputs:
 
     ``gradients`` are their bytes, where they were not recorded or shall be others.
     """
-    window = steady(record)
-    found = ledger(record, window.first)
+    window = steady_window(record)
+    found = build_ledger(record, window.first)
     columns = [rank.steps.phases for rank in record.ranks]
     if found is None or not all({"forward", "backward"} <= set(each) for each in columns):
         raise NotEnoughData(
@@ -74,7 +74,7 @@ def together(records: Sequence[RunRecord]) -> tuple[float, Spread]:
 
 def _seconds(record: RunRecord) -> NDArray[np.float64]:
     steps = record.ranks[0].steps
-    return steps.seconds[steps.index >= steady(record).first]
+    return steps.seconds[steps.index >= steady_window(record).first]
 
 
 def _mean(record: RunRecord, phase: str, first: int) -> float:

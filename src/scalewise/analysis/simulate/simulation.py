@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from scalewise.analysis.measure import ScalingCurve
-from scalewise.analysis.measure.window import steady
+from scalewise.analysis.measure.window import steady_window
 from scalewise.analysis.simulate.inputs import inputs
 from scalewise.analysis.simulate.network import ALGORITHMS, Algorithm, Link, Network
 from scalewise.analysis.simulate.rank_work import Work
@@ -172,7 +172,7 @@ def _smallest(records: Sequence[RunRecord]) -> RunRecord:
     """Return the run on the fewest devices: of its repeats, the one with the middle step."""
     least = min(record.spec.topology.world for record in records)
     repeats = [record for record in records if record.spec.topology.world == least]
-    repeats.sort(key=lambda record: (window := steady(record)).seconds / window.steps)
+    repeats.sort(key=lambda record: (window := steady_window(record)).seconds / window.steps)
     return repeats[(len(repeats) - 1) // 2]
 
 

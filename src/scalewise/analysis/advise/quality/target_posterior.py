@@ -16,11 +16,11 @@ import numpy as np
 from scipy.special import stdtrit
 
 from scalewise.analysis.advise.quality.points import Floats, Points
-from scalewise.analysis.measure.estimate import LEVEL
+from scalewise.analysis.measure.estimate import CONFIDENCE_LEVEL
 
 FREEDOM = 4
 """Degrees of freedom of all Student's distributions here: tails that forgive."""
-WITHIN = float(stdtrit(FREEDOM, (1 + LEVEL) / 2))
+WITHIN = float(stdtrit(FREEDOM, (1 + CONFIDENCE_LEVEL) / 2))
 """Their 90 % interval, in scales to either side."""
 ONE_RUN = 0.05
 """How far a single run lies from the mean of many, as a logarithm; set by hand."""
@@ -71,7 +71,7 @@ class Laws:
         found, places = np.unique(values, return_inverse=True)
         weights = np.bincount(places, self.weights)
         held = np.cumsum(weights) - weights / 2
-        levels = ((1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2)
+        levels = ((1 - CONFIDENCE_LEVEL) / 2, 0.5, (1 + CONFIDENCE_LEVEL) / 2)
         low, middle, high = (float(np.interp(level, held, found)) for level in levels)
         missed = WITHIN * off
         return (

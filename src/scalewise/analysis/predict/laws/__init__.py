@@ -14,7 +14,7 @@ import numpy as np
 
 from scalewise.analysis.figures import short
 from scalewise.analysis.measure import Estimate
-from scalewise.analysis.measure.estimate import quantile
+from scalewise.analysis.measure.estimate import student_t_quantile
 from scalewise.analysis.predict.series import Floats, Series
 
 Solve = Callable[[Series], Mapping[str, float]]
@@ -83,7 +83,7 @@ def _with_interval(value: float, others: Sequence[float], freedom: int) -> Estim
         return Estimate(value)
     count = len(others)
     error = math.sqrt((count - 1) / count * np.square(np.array(others) - np.mean(others)).sum())
-    half = quantile(freedom) * error
+    half = student_t_quantile(freedom) * error
     return Estimate(value, value - half, value + half, count)
 
 

@@ -13,19 +13,19 @@ from scalewise.analysis.measure.estimate import Estimate
 from scalewise.catalog.hardware import called
 from scalewise.record.read import RunRecord
 
-UNITS = ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"))
+FLOPS_UNITS = ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"))
 
 
-def unit_of(rate: float) -> tuple[float, str]:
+def flops_unit(rate: float) -> tuple[float, str]:
     """Return the largest unit that a rate fills, with its size.
 
-    >>> unit_of(4.2e14), unit_of(3.0)
+    >>> flops_unit(4.2e14), flops_unit(3.0)
     ((1000000000000.0, 'TFLOP/s'), (1000000.0, 'MFLOP/s'))
     """
-    return next((each for each in UNITS if rate >= each[0]), UNITS[-1])
+    return next((each for each in FLOPS_UNITS if rate >= each[0]), FLOPS_UNITS[-1])
 
 
-def point_operations(repeats: Sequence[RunRecord], per_device: Estimate) -> dict[str, Any]:
+def point_flops(repeats: Sequence[RunRecord], per_device: Estimate) -> dict[str, Any]:
     """Return what is known of the operations of one topology, by a point's fields.
 
     ``per_device`` are the samples per second of one device.
@@ -37,7 +37,7 @@ def point_operations(repeats: Sequence[RunRecord], per_device: Estimate) -> dict
         why = outline.get("uncounted")
         return {"mfu_unknown": f"operations were not counted: {why}" if why else None}
     found: dict[str, Any] = {"flops": flops, "flops_per_second": per_device * flops}
-    peak, source = peak_of(name, repeats[0].spec.precision)
+    peak, source = peak_flops(name, repeats[0].spec.precision)
     if peak is None:
         return {**found, "mfu_unknown": source}
     return {
@@ -54,12 +54,12 @@ def device_name(repeats: Sequence[RunRecord]) -> str | None:
     return " and ".join(sorted(map(str, names - {None}))) or None
 
 
-def peak_of(device: str | None, precision: str) -> tuple[float | None, str]:
+def peak_flops(device: str | None, precision: str) -> tuple[float | None, str]:
     """Return a device's operations per second in a precision, and who says so; or why not.
 
-    >>> peak_of("NVIDIA H200", "bf16")[0]
+    >>> peak_flops("NVIDIA H200", "bf16")[0]
     989500000000000.0
-    >>> peak_of("cpu", "fp32")
+    >>> peak_flops("cpu", "fp32")
     (None, 'a CPU has no peak of its own in the catalog')
     """
     if device == "cpu":

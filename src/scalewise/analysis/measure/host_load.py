@@ -2,19 +2,19 @@
 
 from collections.abc import Sequence
 
-from scalewise.analysis.measure.energy import Sampled
+from scalewise.analysis.measure.energy import NodeSamples
 from scalewise.record.node_samples import NodeRecord
 from scalewise.record.read import RunRecord
 
-FULL = 0.9
+FULL_CPU_SHARE = 0.9
 """The busy share of all cores from which whoever comes in addition slows the others down."""
-MUCH = 0.2
+MIN_FOREIGN_SHARE = 0.2
 """The share of all cores from which others are worth a word."""
-SEEN = 3
+MIN_SAMPLES = 3
 """Samples of a training below which nothing is said."""
 
 
-def crowded(repeats: Sequence[RunRecord], nodes: Sampled) -> list[str]:
+def overload_warnings(repeats: Sequence[RunRecord], nodes: NodeSamples) -> list[str]:
     """Say which machines were full while runs trained, and of whom: one line for each."""
     most: dict[str, float] = {}
     for record in repeats:
@@ -37,7 +37,7 @@ def _others(node: NodeRecord, record: RunRecord) -> float | None:
     start, end = min(span.start for span in trains), max(span.end for span in trains)
     inside = (node.at > start + apart) & (node.at <= end + apart)
     known = inside & (node.cpu >= 0) & (node.own >= 0)  # What is not a number is neither.
-    if known.sum() < SEEN:
+    if known.sum() < MIN_SAMPLES:
         return None
     busy, own = float(node.cpu[known].mean()), float(node.own[known].mean())
-    return busy - own if busy >= FULL and busy - own >= MUCH else None
+    return busy - own if busy >= FULL_CPU_SHARE and busy - own >= MIN_FOREIGN_SHARE else None
