@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from scalewise.analysis.figures import counted, ranged, short
 from scalewise.analysis.measure.estimate import Estimate, estimate_from_steps
+from scalewise.analysis.number_format import format_count, format_estimate, format_number
 from scalewise.errors import SpecError
 from scalewise.launch.processes import follow
 from scalewise.record.skipped_files import sentence
@@ -66,7 +66,7 @@ class Made:
     def __str__(self) -> str:
         return (
             f"{self.path}  ({_classes(self.classes)}, {self.train:,} training and "
-            f"{counted(self.validation, 'validation image')} of {self.edge} × {self.edge})"
+            f"{format_count(self.validation, 'validation image')} of {self.edge} × {self.edge})"
         )
 
 
@@ -160,7 +160,8 @@ class Benched:
         for row in self.rates:
             share = row.rate.value / max(1, row.workers)
             lines.append(
-                f"{row.workers:>7}  {ranged(row.rate):<23}  {short(share):>11}  {row.first:>9.2f} s"
+                f"{row.workers:>7}  {format_estimate(row.rate):<23}  {format_number(share):>11}  "
+                f"{row.first:>9.2f} s"
             )
         if words := sentence([{"count": len(self.left_out), "paths": self.left_out}]):
             lines.append(words)
@@ -194,7 +195,7 @@ def _counted(classes: Mapping[str, int]) -> str:
     each = f"{classes[least]:,} each"
     if classes[least] != classes[most]:
         each = f"from {classes[least]:,} ({least}) to {classes[most]:,} ({most})"
-    return f"{counted(sum(classes.values()), 'image')} in {_classes(len(classes))}, {each}"
+    return f"{format_count(sum(classes.values()), 'image')} in {_classes(len(classes))}, {each}"
 
 
 def _classes(count: int) -> str:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from scalewise.analysis.figures import counted
+from scalewise.analysis.number_format import format_count
 from scalewise.catalog.hardware import PRECISIONS, Device, Price, Row
 from scalewise.report.curve_table import NONE, Section, Table, number, percent
 from scalewise.report.formats import SCHEMA, plain
@@ -67,7 +67,7 @@ def _section(kind: str, rows: Sequence[Row]) -> Section:
     header = tuple(list(columns)[place] for place in shown)
     body = tuple(tuple(row[place] for place in shown) for row in cells)
     return Section(
-        title=counted(len(rows), kind.removesuffix("s")),
+        title=format_count(len(rows), kind.removesuffix("s")),
         lines=tuple(f"[{place}] {source}" for place, source in enumerate(sources, 1)),
         tables=(Table(kind.capitalize(), header, body),),
         warnings=(),

@@ -2,8 +2,8 @@
 
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.cost.study_cost import Bill, Item
-from scalewise.analysis.figures import counted, ranged
 from scalewise.analysis.measure import Estimate
+from scalewise.analysis.number_format import format_count, format_estimate
 from scalewise.report.curve_table import number
 
 SAYS = {
@@ -37,14 +37,14 @@ def _whole(found: Bill, rate: Rate | None) -> str:
         parts.append(f"at most {_amount(Estimate(found.most), rate)} to come")
     if found.unknown:
         two = "two measured numbers of devices of a curve tell the others"
-        parts.append(f"{counted(found.unknown, 'run')} not known yet ({two})")
+        parts.append(f"{format_count(found.unknown, 'run')} not known yet ({two})")
     return f"in all: {'; '.join(parts)}"
 
 
 def _amount(hours: Estimate, rate: Rate | None) -> str:
     """Return device-hours with their interval, and what they cost."""
-    told = ranged(hours, number)
+    told = format_estimate(hours, number)
     if rate is None:
         return told
-    cost = ranged(hours * rate.per_device_hour, number)
+    cost = format_estimate(hours * rate.per_device_hour, number)
     return f"{told} for {cost} {rate.currency or ''}".rstrip()

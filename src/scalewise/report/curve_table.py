@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from scalewise.analysis.figures import counted, rough
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve, condition_differences
 from scalewise.analysis.measure.energy import COVERAGE_TEXT, JOULES_PER_UNIT, energy_unit
 from scalewise.analysis.measure.mfu import flops_unit
+from scalewise.analysis.number_format import format_count, format_rounded
 from scalewise.record.spans import in_order_of_life
 
 NONE = "–"
@@ -168,7 +168,7 @@ def _lines(curve: ScalingCurve) -> list[str]:
     work = curve.work or ("as given" if curve.baseline.samples else "taken as equal")
     lines = [
         f"{rule}; work: {work}",
-        f"compared with {counted(curve.baseline.devices, 'device')}; intervals are 90 %",
+        f"compared with {format_count(curve.baseline.devices, 'device')}; intervals are 90 %",
     ]
     if not _judged([curve]):  # It is one of several kinds of devices, and not of numbers of them.
         lines = [f"work: {work}", "intervals are 90 %"]
@@ -177,7 +177,9 @@ def _lines(curve: ScalingCurve) -> list[str]:
     if curve.baseline.overhead is not None:
         approximately = "" if curve.baseline.complete else " (from time = fixed + work/throughput)"
         turn = curve.turns_at
-        where = f"dominates from {counted(turn, 'device')} on" if turn else "never dominates here"
+        where = (
+            f"dominates from {format_count(turn, 'device')} on" if turn else "never dominates here"
+        )
         lines.append(f"overhead {where}{approximately}")
     covered = dict.fromkeys(point.energy_covers for point in curve.points if point.energy)
     lines += [COVERAGE_TEXT[each] for each in covered if each]
@@ -199,7 +201,7 @@ def _edge(points: Sequence[Point]) -> str:
     beyond = [point.devices for point in points if point.nodes and point.nodes > 1]
     if not inside or not beyond:
         return ""
-    return f"up to {counted(max(inside), 'device')} on one node, from {min(beyond)} on several"
+    return f"up to {format_count(max(inside), 'device')} on one node, from {min(beyond)} on several"
 
 
 def not_correct(curve: ScalingCurve) -> list[str]:
@@ -211,7 +213,9 @@ def not_correct(curve: ScalingCurve) -> list[str]:
 def warnings_of(points: Sequence[Warned]) -> list[str]:
     """Return the warnings of all points, each with its number of devices."""
     return [
-        f"{counted(point.devices, 'device')}: {text}" for point in points for text in point.warnings
+        f"{format_count(point.devices, 'device')}: {text}"
+        for point in points
+        for text in point.warnings
     ]
 
 
@@ -297,7 +301,7 @@ def _accelerations(curves: Sequence[ScalingCurve]) -> Section | None:
         ("by first epoch", lambda p: value(p.acceleration_first)),
     ])  # fmt: skip
     lines = [
-        f"acceleration {rough(point.acceleration.value)} x: {point.named} against "
+        f"acceleration {format_rounded(point.acceleration.value)} x: {point.named} against "
         f"{point.accelerated_from}, by throughput"
         for point in faster
         if point.acceleration
@@ -307,7 +311,7 @@ def _accelerations(curves: Sequence[ScalingCurve]) -> Section | None:
         for curve in curves
         if any(p.device_name == "cpu" and p.named in against for p in curve.points)
     }
-    lines += [f"a CPU here has {counted(each, 'thread')}" for each in threads if each]
+    lines += [f"a CPU here has {format_count(each, 'thread')}" for each in threads if each]
     return Section("Acceleration", tuple(lines), (table,), ()) if faster else None
 
 

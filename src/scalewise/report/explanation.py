@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from scalewise.analysis.explain import BOTH, CAUSES, Breakdown, Cost, Explanation, Guard, Receipt
 from scalewise.analysis.explain.utilisation import HostUtilisation
-from scalewise.analysis.figures import counted
+from scalewise.analysis.number_format import format_count
 from scalewise.record.spans import in_order_of_life
 from scalewise.report.curve_table import (
     NONE,
@@ -170,7 +170,7 @@ def _lines(found: Explanation) -> list[str]:
         devices, runs = found.scales.devices, found.scales.efficiency.count
         lines.append(
             f"{found.scales.verdict}: efficiency {percent(found.scales.efficiency)} "
-            f"on {counted(devices, 'device')}, from {counted(runs, 'run')}"
+            f"on {format_count(devices, 'device')}, from {format_count(runs, 'run')}"
         )
     lines.append(last.sentence)
     if last.action:
@@ -185,12 +185,14 @@ def _lines(found: Explanation) -> list[str]:
     if turn:
         regime = next(each.regime for each in found.points if each.devices == turn)
         lines.append(
-            f"computation is not the largest part of a step from {counted(turn, 'device')} on: "
+            f"computation is not the largest part of a step from {format_count(turn, 'device')} "
+            "on: "
             f"{regime} is"
         )
     elif last.regime == BOTH:
         lines.append(
-            f"on {counted(last.devices, 'device')} computation and communication, not told apart, "
+            f"on {format_count(last.devices, 'device')} computation and communication, not told "
+            "apart, "
             "are the largest part of a step"
         )
     elif last.regime:
@@ -228,7 +230,7 @@ def _costs(point: Breakdown, currency: str | None) -> Table:
         return (cause, _ms(cost.step), *(number(each if there else 0.0) for each in rest))
 
     return Table(
-        f"What each cause costs on {counted(point.devices, 'device')}",
+        f"What each cause costs on {format_count(point.devices, 'device')}",
         ("cause", "ms per step", "s in the steady part", "devices", *[money] * priced),
         tuple(row(cause, cost) for cause, cost in point.costs.items()),
     )
@@ -236,7 +238,7 @@ def _costs(point: Breakdown, currency: str | None) -> Table:
 
 def _changes(point: Breakdown) -> Table:
     return Table(
-        f"What if, on {counted(point.devices, 'device')}",
+        f"What if, on {format_count(point.devices, 'device')}",
         ("change", "step ms", "samples/s", "more", "complete s", "saved s"),
         tuple(
             (

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from scalewise.analysis.figures import counted
+from scalewise.analysis.number_format import format_count
 from scalewise.analysis.predict import Prediction
 from scalewise.analysis.predict.published_curves import Others, efficiency
 from scalewise.catalog.curves import PublishedCurve
@@ -29,7 +29,7 @@ def sections(words: str, curves: Sequence[PublishedCurve], at: Sequence[int] = (
         tuple(_row(curve, at) for curve in curves),
     )  # fmt: skip
     lines = [
-        f"{counted(len(curves), 'published curve')} like {words!r}; efficiency is against the "
+        f"{format_count(len(curves), 'published curve')} like {words!r}; efficiency is against the "
         "smallest count of each",
         *_sources(curves),
     ]
@@ -71,9 +71,10 @@ def _suspects(curves: Sequence[PublishedCurve]) -> tuple[str, ...]:
 
 def beside(words: str, found: Prediction, others: Others) -> Section:
     """Return how curves like some words went on, next to what is predicted."""
-    last = counted(others.last, "device")
+    last = format_count(others.last, "device")
     lines = [
-        f"{len(others.followed)} of {counted(others.looked, 'published curve')} like {words!r} "
+        f"{len(others.followed)} of {format_count(others.looked, 'published curve')} like "
+        f"{words!r} "
         f"have the same metric and scaling and go on beyond {others.growth:g} × their smallest "
         "count, which is as far as this curve was measured",
     ]

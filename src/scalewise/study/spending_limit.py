@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.cost.study_cost import Bill, Item
-from scalewise.analysis.figures import counted, short
+from scalewise.analysis.number_format import format_count, format_number
 from scalewise.errors import LaunchError, SpecError
 from scalewise.launch import Job
 from scalewise.spec import RunSpec, StudySpec
@@ -36,7 +36,7 @@ class Limit:
             )
         if max_device_hours is not None:
             positive("max-device-hours", max_device_hours, example=8.0)
-            return cls(max_device_hours, f"--max-device-hours {short(max_device_hours)}")
+            return cls(max_device_hours, f"--max-device-hours {format_number(max_device_hours)}")
         if max_cost is None:
             return None
         positive("max-cost", max_cost, example=20.0)
@@ -46,8 +46,8 @@ class Limit:
                 hint="--price 2.50, or --max-device-hours 8, which needs none",
             )
         hours = max_cost / rate.per_device_hour
-        told = f"{short(hours)} device-hours at {short(rate.per_device_hour)}"
-        return cls(hours, f"--max-cost {short(max_cost)} ({told})")
+        told = f"{format_number(hours)} device-hours at {format_number(rate.per_device_hour)}"
+        return cls(hours, f"--max-cost {format_number(max_cost)} ({told})")
 
 
 @dataclass
@@ -83,8 +83,8 @@ class Purse:
         if known and found.bought + most > self.limit.hours:
             raise SpecError(
                 f"{self.limit.named} is too little: {len(known)} missing "
-                f"{'run takes' if len(known) == 1 else 'runs take'} up to {short(most)} "
-                f"device-hours, and {short(found.bought)} are bought already",
+                f"{'run takes' if len(known) == 1 else 'runs take'} up to {format_number(most)} "
+                f"device-hours, and {format_number(found.bought)} are bought already",
                 hint=self._fits(known),
             )
         bound = launcher_of(self.study).most([item.run for item in found.missing])
@@ -107,7 +107,7 @@ class Purse:
         if not fit:
             return "not even the smallest of them fits; raise it"
         larger = "leave the larger ones out, or raise it"
-        return f"all runs on up to {counted(fit[-1])} fit; {larger}"
+        return f"all runs on up to {format_count(fit[-1])} fit; {larger}"
 
     def refuses(self, runs: Sequence[RunSpec], under_way: Sequence[tuple[RunSpec, Job]]) -> str:
         """Say why runs are not started: with what they are expected to take it is too much."""
@@ -119,8 +119,8 @@ class Purse:
         left = self.limit.hours - self.bill.bought - held
         if left > 0 and sum(known) <= left:
             return ""
-        left_over = f"{short(max(0.0, left))} device-hours are left of {self.limit.named}"
-        takes = f"{short(sum(known))} device-hours are expected, and " if known else ""
+        left_over = f"{format_number(max(0.0, left))} device-hours are left of {self.limit.named}"
+        takes = f"{format_number(sum(known))} device-hours are expected, and " if known else ""
         return f"{takes}{left_over}"
 
     def empty(self, under_way: Sequence[tuple[RunSpec, Job]]) -> str:
@@ -128,7 +128,7 @@ class Purse:
         spent = self.bill.bought + sum(self._spent(under_way).values())
         if spent < self.limit.hours:
             return ""
-        return f"ended at {self.limit.named}: {short(spent)} device-hours are bought"
+        return f"ended at {self.limit.named}: {format_number(spent)} device-hours are bought"
 
     def _spent(self, under_way: Sequence[tuple[RunSpec, Job]]) -> dict[RunSpec, float]:
         """Return the device-hours of what is under way; one that waits for its turn has none."""

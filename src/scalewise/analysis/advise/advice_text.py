@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 from scalewise.analysis.advise.purpose import Goal, Limit, Purpose
 from scalewise.analysis.advise.scale import Scale
-from scalewise.analysis.figures import ranged, short
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.measure.energy import JOULES_PER_UNIT, energy_unit
+from scalewise.analysis.number_format import format_estimate, format_number
 
 BEST: dict[Goal, tuple[str, str]] = {
     "device-hours": ("take", "the fewest device-hours"),
@@ -53,11 +53,11 @@ def listed(limits: Sequence[Limit]) -> str:
 
 
 def _ranges(scale: Scale) -> str:
-    return _told(scale, ranged)
+    return _told(scale, format_estimate)
 
 
 def _numbers(scale: Scale) -> str:
-    return _told(scale, lambda estimate: short(estimate.value))
+    return _told(scale, lambda estimate: format_number(estimate.value))
 
 
 def _told(scale: Scale, say: Callable[[Estimate], str]) -> str:
@@ -87,8 +87,8 @@ def _until(scale: Scale) -> str:
     lost = scale.interrupted.lost.value if scale.interrupted else 0.0
     aside = [
         long(seconds) if seconds >= LONG else "",
-        f"{short(scale.wait)} s of it in the queue" if scale.wait else "",
-        f"{short(lost)} s for interruptions" if lost else "",
+        f"{format_number(scale.wait)} s of it in the queue" if scale.wait else "",
+        f"{format_number(lost)} s for interruptions" if lost else "",
     ]
     more = ", ".join(part for part in aside if part)
     return (" to target" if scale.target else "") + (f" ({more})" if more else "")

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from scalewise.analysis.advise.advice_text import percent
 from scalewise.analysis.advise.job_time import job
 from scalewise.analysis.advise.purpose import Purpose
-from scalewise.analysis.figures import counted, rough, short
 from scalewise.analysis.measure import ScalingCurve
+from scalewise.analysis.number_format import format_count, format_number, format_rounded
 from scalewise.analysis.predict import predict
 from scalewise.errors import SpecError
 from scalewise.validate import HUGE
@@ -134,7 +134,7 @@ def _parts(curve: ScalingCurve, devices: int) -> _Parts:
     split = job(found)
     if not {few, devices} <= split.rates.keys():
         raise SpecError(
-            f"what {counted(devices)} would take cannot be told",
+            f"what {format_count(devices)} would take cannot be told",
             hint="complete the column throughput",
         )
     work = split.work or 1.0
@@ -164,11 +164,13 @@ def _now(parts: _Parts, floor: float) -> str:
     met = "worthwhile as it is" if parts.efficiency >= floor else f"below {percent(floor, 0)}"
     if not parts.timed:
         return (
-            f"On {counted(parts.many)} this job has an efficiency of {percent(parts.efficiency)} "
+            f"On {format_count(parts.many)} this job has an efficiency of "
+            f"{percent(parts.efficiency)} "
             f"by its throughput, {met}; its start is not known."
         )
     return (
-        f"On {counted(parts.many)} this job has, by the law of its complete time, an efficiency of "
+        f"On {format_count(parts.many)} this job has, by the law of its complete time, an "
+        "efficiency of "
         f"{percent(parts.efficiency)}, {met}: {parts.few} × "
         f"({_sum(parts.start_few, parts.train_few)}) / "
         f"({parts.many} × ({_sum(parts.start, parts.train)})), start + training in seconds."
@@ -182,7 +184,8 @@ def _more_data(parts: _Parts, floor: float, data: float | None) -> str:
             f"{percent(parts.of_steps)} on them, which more data comes close to and never passes."
         )
     return (
-        f"With {rough(data)} times the data or the epochs it would be {percent(floor, 0)}: "
+        f"With {format_rounded(data)} times the data or the epochs it would be "
+        f"{percent(floor, 0)}: "
         f"{_sum(parts.start, data * parts.train)} s on {parts.many:,} against "
         f"{_sum(parts.start_few, data * parts.train_few)} s on {parts.few:,}"
         f"{ASSUMED if parts.lost is None else ''}."
@@ -200,7 +203,7 @@ def _more_batch(parts: _Parts, floor: float, batch: float | None, of_steps: floa
     )
     if batch is not None:
         return (
-            f"With {rough(batch)} times the batch on each device it would be "
+            f"With {format_rounded(batch)} times the batch on each device it would be "
             f"{percent(floor, 0)}, {how}."
         )
     most = f"No batch is large enough alone: it would stay below {percent(parts.at_best)}, for the "
@@ -210,7 +213,7 @@ def _more_batch(parts: _Parts, floor: float, batch: float | None, of_steps: floa
         return f"{most}start weighs too much."
     return (
         f"{most}start weighs too much; the training alone would reach {percent(floor, 0)} with "
-        f"{rough(of_steps)} times the batch on each device, {how}."
+        f"{format_rounded(of_steps)} times the batch on each device, {how}."
     )
 
 
@@ -222,11 +225,12 @@ def _more_model(parts: _Parts, data: float | None) -> str:
     if data is None:
         return f"{told}{kept}, so by that alone it is not worthwhile at any size."
     return (
-        f"{told}{kept}, and the start weighs less, as with more data: {rough(data)} times the "
+        f"{told}{kept}, and the start weighs less, as with more data: {format_rounded(data)} times "
+        "the "
         "model, if the start does not grow with it. What it does to the exchange inside a step "
         "cannot be told from these numbers."
     )
 
 
 def _sum(start: float, train: float) -> str:
-    return f"{short(start)} + {short(train)}" if start else short(train)
+    return f"{format_number(start)} + {format_number(train)}" if start else format_number(train)

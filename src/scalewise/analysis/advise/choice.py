@@ -26,9 +26,9 @@ from scalewise.analysis.advise.purpose import Limit, Purpose
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.cost.energy_use import Power, power_of
 from scalewise.analysis.cost.rates import Rate, price_of, same_money
-from scalewise.analysis.figures import counted
 from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.analysis.measure.estimate import student_t_quantile
+from scalewise.analysis.number_format import format_count
 from scalewise.analysis.predict import Prediction, predict
 from scalewise.errors import NotEnoughData, SpecError
 
@@ -143,7 +143,8 @@ class Advice:
         if not self.rate or not whole or not self.closest.charged % whole:
             return ()
         return (
-            f"{self.rate.name} is rented whole, with {counted(whole)}: {self.closest} are charged "
+            f"{self.rate.name} is rented whole, with {format_count(whole)}: {self.closest} are "
+            "charged "
             "as a part of it",
         )
 

@@ -19,8 +19,8 @@ from scalewise.analysis.advise.quality.aim import Aim
 from scalewise.analysis.advise.quality.to_target import ToTarget, to_target
 from scalewise.analysis.advise.queue_wait import Wait
 from scalewise.analysis.advise.scale import Scale
-from scalewise.analysis.figures import counted
 from scalewise.analysis.measure import Estimate
+from scalewise.analysis.number_format import format_count
 from scalewise.analysis.predict import Prediction
 from scalewise.errors import SpecError
 from scalewise.record.read import RunRecord
@@ -160,7 +160,8 @@ class Settled:
         if not gone or not self.interruptions:
             return ()
         return (
-            f"from {counted(min(gone))} on a job is interrupted too often to get done: it would "
+            f"from {format_count(min(gone))} on a job is interrupted too often to get done: it "
+            "would "
             f"take more than {HOPELESS:g} times as long",
         )
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from scalewise.analysis.advise.advice_text import percent
 from scalewise.analysis.advise.scale import Scale
-from scalewise.analysis.figures import counted, rough, short
 from scalewise.analysis.measure import Point
+from scalewise.analysis.number_format import format_count, format_number, format_rounded
 from scalewise.analysis.predict import Prediction
 from scalewise.analysis.predict.laws import Fit
 
@@ -73,7 +73,7 @@ def _gain(few: Scale, many: Scale) -> float:
 def _diminish(few: Scale, many: Scale, gain: float) -> str:
     added = f"{percent(gain, 0)} speed, of 100 % that it could" if gain > 0 else "no speed"
     return (
-        f"Returns diminish from {counted(many.devices)} on: from {few.devices:,} to "
+        f"Returns diminish from {format_count(many.devices)} on: from {few.devices:,} to "
         f"{many.devices:,} a doubling adds {added}."
     )
 
@@ -81,11 +81,12 @@ def _diminish(few: Scale, many: Scale, gain: float) -> str:
 def _almost(enough: Scale, beyond: Sequence[Scale]) -> str:
     saved = [1 - scale.slowness / enough.slowness for scale in beyond]
     if max(saved) <= 0:
-        return f"Going beyond {counted(enough.devices)} buys no time."
+        return f"Going beyond {format_count(enough.devices)} buys no time."
     first = percent(saved[0]) if saved[0] > 0 else "none"
     most = f", and up to {beyond[-1].devices:,} no more than {percent(max(saved))}"
     return (
-        f"Going beyond {counted(enough.devices)} buys almost no time: {beyond[0].devices:,} save "
+        f"Going beyond {format_count(enough.devices)} buys almost no time: {beyond[0].devices:,} "
+        "save "
         f"{first}{most if len(beyond) > 1 else ''}."
     )
 
@@ -93,7 +94,7 @@ def _almost(enough: Scale, beyond: Sequence[Scale]) -> str:
 def _regime(found: Prediction) -> str:
     """Say from where on most of the time is no training."""
     before = [point.devices for point in found.curve.points if point.regime == "compute"]
-    told = f"Overhead dominates from {counted(found.curve.turns_at or 1)} on"
+    told = f"Overhead dominates from {format_count(found.curve.turns_at or 1)} on"
     return f"{told}, training up to {max(before):,}." if before else f"{told}."
 
 
@@ -118,8 +119,9 @@ def _cause(found: Prediction, law: Fit | None) -> str:
     grown = growing * math.log2(last.devices)
     part, what = max((fixed, FIXED), (grown, GROWN))
     return (
-        f"The cause is {what}: about {rough(part)} of the {short(law.value(last.devices))} s that "
-        f"{law.formula} gives {counted(last.devices)}."
+        f"The cause is {what}: about {format_rounded(part)} of the "
+        f"{format_number(law.value(last.devices))} s that "
+        f"{law.formula} gives {format_count(last.devices)}."
     )
 
 
@@ -129,10 +131,11 @@ def _spans(point: Point) -> str:
         return ""
     rest = {name: each.value for name, each in point.complete.items() if name != "train"}
     largest = sorted(rest, key=lambda name: -rest[name])[:3]
-    told = ", ".join(f"{name} {short(rest[name])} s" for name in largest if rest[name] > 0)
+    told = ", ".join(f"{name} {format_number(rest[name])} s" for name in largest if rest[name] > 0)
     share = sum(rest.values()) / point.time.value
     return (
-        f"Of the {short(point.time.value)} s on {counted(point.devices)} {percent(share, 0)} "
+        f"Of the {format_number(point.time.value)} s on {format_count(point.devices)} "
+        f"{percent(share, 0)} "
         f"is not training: {told}."
     )
 
@@ -146,6 +149,7 @@ def _below(law: Fit | None, scales: Sequence[Scale]) -> list[str]:
     if not low:
         return []
     return [
-        f"from {counted(low[0].devices)} on the predicted time is below the {rough(fixed)} s that "
+        f"from {format_count(low[0].devices)} on the predicted time is below the "
+        f"{format_rounded(fixed)} s that "
         f"{law.formula} takes as fixed: measure before you count on it"
     ]

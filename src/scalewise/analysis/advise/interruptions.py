@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from scalewise.analysis.advise.advice_text import long
 from scalewise.analysis.advise.durations import span
 from scalewise.analysis.advise.scale import Interrupted, Scale
-from scalewise.analysis.figures import counted, short
+from scalewise.analysis.number_format import format_count, format_number
 from scalewise.errors import SpecError
 from scalewise.record.read import RunRecord
 
@@ -119,21 +119,23 @@ class Interruptions:
         save, mean, restart = self.save, found.mean, self.restarts[scale.devices]
         told = (
             f"With an interruption of each {self.often.per} every {long(self.often.seconds)}, "
-            f"a job on {counted(scale.devices)} has one every {short(mean)} s; a save takes "
-            f"{short(save)} s and a restart {short(restart)} s{self.source}"
+            f"a job on {format_count(scale.devices)} has one every {format_number(mean)} s; a save "
+            "takes "
+            f"{format_number(save)} s and a restart {format_number(restart)} s{self.source}"
         )
-        young = f"√(2 × {short(save)} × {short(mean)}) = {short(young_interval(save, mean))} s"
+        optimum = format_number(young_interval(save, mean))
+        young = f"√(2 × {format_number(save)} × {format_number(mean)}) = {optimum} s"
         how = (
-            f"save every {short(found.interval)} s, by Daly's correction of Young's {young}"
+            f"save every {format_number(found.interval)} s, by Daly's correction of Young's {young}"
             if found.interval
             else f"the job is too short for a save to pay; a long one would save every {young}"
         )
         hour = found.lost.value / scale.held * 3600
         return (
             f"{told}: {how}.",
-            f"To be expected are {short(found.count)} interruptions, and "
-            f"{short(found.lost.value)} s of saves, lost work and restarts: "
-            f"{short(hour)} s of every hour.",
+            f"To be expected are {format_number(found.count)} interruptions, and "
+            f"{format_number(found.lost.value)} s of saves, lost work and restarts: "
+            f"{format_number(hour)} s of every hour.",
         )
 
 

@@ -11,8 +11,8 @@ from scalewise.analysis.advise import advice_text
 from scalewise.analysis.advise.choice import Advice, among
 from scalewise.analysis.advise.purpose import Purpose
 from scalewise.analysis.cost.rates import Rate
-from scalewise.analysis.figures import counted, ranged
 from scalewise.analysis.measure import ScalingCurve
+from scalewise.analysis.number_format import format_count, format_estimate
 
 
 def enough(
@@ -39,15 +39,15 @@ def _why(found: Advice, largest: int) -> str:
     time = _change(following.slowness / before.slowness)
     spent = _change(following.spent / before.spent)
     if following.time:
-        gives = f"take {ranged(following.time)} s, {time}, for {spent} device-hours"
+        gives = f"take {format_estimate(following.time)} s, {time}, for {spent} device-hours"
     else:
         assert following.throughput is not None  # One of the two is what a scale is weighed by.
-        rate = f"{ranged(following.throughput)} {found.curve.unit} per second"
+        rate = f"{format_estimate(following.throughput)} {found.curve.unit} per second"
         gives = f"do {rate}, in {time} time for {spent} device-hours of the same work"
     if following.efficiency:
         gives += f", at an efficiency of {advice_text.percent(following.efficiency.value)}"
     return (
-        f"{found.curve.name}: stopped after {counted(largest)}: {following.devices:,} are "
+        f"{found.curve.name}: stopped after {format_count(largest)}: {following.devices:,} are "
         f"predicted to {gives}{advice_text.odds(following)}. {found.reason}"
     )
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from scalewise.analysis.advise.advice_text import long, percent
 from scalewise.analysis.advise.scale import Scale
-from scalewise.analysis.figures import counted, short
 from scalewise.analysis.measure import Estimate
+from scalewise.analysis.number_format import format_count, format_number
 from scalewise.errors import SpecError
 from scalewise.validate import whole
 
@@ -63,7 +63,7 @@ class Runs:
         after = self.on(devices)[-1]
         others = {
             "one after another on all": after,
-            f"on {counted(spread.each)} each": spread,
+            f"on {format_count(spread.each)} each": spread,
         }
         told = [
             f"{how} in {_time(way)} (+{percent(way.time.value / best.time.value - 1, 0)})"
@@ -73,9 +73,11 @@ class Runs:
         more = f"; {' and '.join(told)}" if told else ""
         are = "is" if self.count == 1 else "are"
         return (
-            f"{counted(self.count, 'run')} on {counted(devices)} {are} done soonest, in equal "
-            f"shares, on {counted(best.each)} each, {best.at_once:,} at a time, in {_time(best)} "
-            f"and {short(best.device_hours.value)} device-hours{more}."
+            f"{format_count(self.count, 'run')} on {format_count(devices)} {are} done soonest, in "
+            "equal "
+            f"shares, on {format_count(best.each)} each, {best.at_once:,} at a time, in "
+            f"{_time(best)} "
+            f"and {format_number(best.device_hours.value)} device-hours{more}."
         )
 
 
@@ -113,6 +115,6 @@ def _way(count: int, there: Scale, scale: Scale) -> Way:
 
 
 def _time(way: Way) -> str:
-    seconds = f"{short(way.time.value)} s"
+    seconds = f"{format_number(way.time.value)} s"
     told = long(way.time.value)
     return seconds if told.endswith(" s") else f"{seconds} ({told})"

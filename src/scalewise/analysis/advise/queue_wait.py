@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from scalewise.analysis.advise.durations import LONGEST, span
 from scalewise.analysis.advise.scale import Scale
-from scalewise.analysis.figures import listed
+from scalewise.analysis.number_format import join_with_and
 from scalewise.errors import SpecError
 from scalewise.validate import HUGE
 
@@ -113,4 +113,4 @@ class Wait:
 
 
 def _listed(counts: Iterable[int]) -> str:
-    return listed([f"{count:,}" for count in counts])
+    return join_with_and([f"{count:,}" for count in counts])

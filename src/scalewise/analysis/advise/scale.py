@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from scalewise.analysis.figures import counted
 from scalewise.analysis.measure import Estimate
+from scalewise.analysis.number_format import format_count
 from scalewise.spec import Topology
 
 
@@ -94,5 +94,5 @@ class Scale:
         return self.charged * self.held
 
     def __str__(self) -> str:
-        told = counted(self.devices)
+        told = format_count(self.devices)
         return f"{told} ({self.topology})" if self.topology else told

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from scalewise.analysis.figures import short
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
 from scalewise.analysis.measure.curve import SAME_WORK_TOLERANCE
 from scalewise.analysis.measure.energy import JOULES_PER_UNIT, energy_unit, mean_device_watts
+from scalewise.analysis.number_format import format_number
 from scalewise.catalog.hardware import Device, drawing
 from scalewise.errors import SpecError
 from scalewise.validate import positive
@@ -77,7 +77,7 @@ def power_of(
                 f"watts must be at most {STRONGEST:g}, got {given:g}", hint="--watts 700"
             )
         return Power(
-            0.0, float(given), 0.0, f"Energy is {short(given)} W, as given, × device-hours."
+            0.0, float(given), 0.0, f"Energy is {format_number(given)} W, as given, × device-hours."
         )
     if device is not None:
         return _at_most(drawing(device))
@@ -90,7 +90,8 @@ def _at_most(device: Device) -> Power:
         0.0,
         device.power,
         0.0,
-        f"Energy is at most {short(device.power)} W × device-hours: what {device.name} may draw "
+        f"Energy is at most {format_number(device.power)} W × device-hours: what {device.name} may "
+        "draw "
         f"({device.source}; {device.date}). Devices that wait draw less, so chances are at least "
         "these.",
         bound=True,
@@ -109,7 +110,8 @@ def _measured(seen: Sequence[Point]) -> Power:
     spread = math.log(max(drawn) / min(drawn)) / 2
     work = f"{told(once)} + " if once else ""
     return Power(float(once), float(each), spread, (
-        f"Energy follows E = {work}{short(each)} W × device-hours, from {_seen(seen, drawn)}."
+        f"Energy follows E = {work}{format_number(each)} W × device-hours, from "
+        f"{_seen(seen, drawn)}."
     ))  # fmt: skip
 
 
@@ -129,9 +131,9 @@ def _equal_work(seen: Sequence[Point]) -> bool:
 
 
 def _seen(seen: Sequence[Point], drawn: Sequence[float]) -> str:
-    ends = [f"{short(drawn[0])} W per device on {seen[0].devices:,}"]
+    ends = [f"{format_number(drawn[0])} W per device on {seen[0].devices:,}"]
     if len(seen) > 1:
-        ends.append(f"{short(drawn[-1])} W on {seen[-1].devices:,}")
+        ends.append(f"{format_number(drawn[-1])} W on {seen[-1].devices:,}")
     scales = "1 measured scale" if len(seen) == 1 else f"{len(seen)} measured scales"
     return f"{scales} ({', '.join(ends)})"
 
@@ -143,4 +145,4 @@ def told(joules: float) -> str:
     ('2 kWh', '0.5 Wh')
     """
     unit = energy_unit(joules)
-    return f"{short(joules / JOULES_PER_UNIT[unit])} {unit}"
+    return f"{format_number(joules / JOULES_PER_UNIT[unit])} {unit}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from scalewise.analysis.figures import listed
+from scalewise.analysis.number_format import join_with_and
 from scalewise.record.read import RunRecord
 from scalewise.spec import RunSpec
 
@@ -52,7 +52,7 @@ def sentence(spec: RunSpec, kinds: Mapping[str, int] | None, waits: float | None
     if not kinds:
         return None
     told = [f"{_size(count)} {DONE[kind]}" for kind, count in kinds.items()]
-    parts = [f"{_name(spec)}: {listed(told)} per step and device"]
+    parts = [f"{_name(spec)}: {join_with_and(told)} per step and device"]
     if waits is not None:
         parts.append(f"{100 * waits:.0f} % of the step waits for others")
     if spec.bubble is not None:

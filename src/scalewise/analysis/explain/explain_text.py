@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scalewise.analysis.explain.chain import CAUSES
 from scalewise.analysis.explain.communication_time import ACTIONS, MOVES
-from scalewise.analysis.figures import counted
+from scalewise.analysis.number_format import format_count
 
 LEAST = 0.02
 """The smallest share of a step that is worth a sentence."""
@@ -82,7 +82,7 @@ class Told:
 def tell(story: Story) -> Told:
     """Return the largest cause, a sentence about it, and what cannot be known."""
     step, ideal = duration(story.step), duration(story.ideal)
-    takes = f"On {counted(story.devices)} a step takes {step}"
+    takes = f"On {format_count(story.devices)} a step takes {step}"
     if not story.phases_known:
         unknown = "the steps of this point, or of the baseline, were recorded without phases"
         return Told(

@@ -1,8 +1,8 @@
 """What a device does of the model's own operations, in a sentence."""
 
-from scalewise.analysis.figures import rough
 from scalewise.analysis.measure import Point
 from scalewise.analysis.measure.mfu import flops_unit
+from scalewise.analysis.number_format import format_rounded
 
 
 def operations(point: Point) -> str | None:
@@ -12,13 +12,15 @@ def operations(point: Point) -> str | None:
     size, unit = flops_unit(point.flops_per_second.value)
     who = "a device" if point.devices == 1 else f"each of {point.devices:,} devices"
     done = (
-        f"{who} does {rough(point.flops_per_second.value / size)} {unit} of the model's own "
+        f"{who} does {format_rounded(point.flops_per_second.value / size)} {unit} of the model's "
+        "own "
         "operations"
     )
     if point.mfu is None or point.peak is None:
         return f"{done}; MFU is not known: {point.mfu_unknown}"
     size, unit = flops_unit(point.peak)
     return (
-        f"{done}, {100 * point.mfu.value:.1f} % of its {rough(point.peak / size)} {unit} (MFU; "
+        f"{done}, {100 * point.mfu.value:.1f} % of its {format_rounded(point.peak / size)} {unit} "
+        "(MFU; "
         f"{point.peak_source})"
     )

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from scalewise.analysis.figures import counted
 from scalewise.analysis.measure.window import steady_window
+from scalewise.analysis.number_format import format_count
 from scalewise.record import batch_sharing
 from scalewise.record.read import RunRecord
 
@@ -34,7 +34,7 @@ class Guard:
     @property
     def sentence(self) -> str:
         """What was seen, and on how many devices."""
-        where = f" (on {counted(self.devices)})" if self.devices else ""
+        where = f" (on {format_count(self.devices)})" if self.devices else ""
         return f"{self.says.rstrip('.')}{where}."
 
 

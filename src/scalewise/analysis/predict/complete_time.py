@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scalewise.analysis.figures import short
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
 from scalewise.analysis.measure.curve import SAME_WORK_TOLERANCE
 from scalewise.analysis.measure.estimate import student_t_quantile
+from scalewise.analysis.number_format import format_number
 from scalewise.analysis.predict.forecast import forecast
 from scalewise.analysis.predict.laws import nonnegative
 from scalewise.analysis.predict.series import Floats, series
@@ -44,7 +44,7 @@ class Part:
 
     def __str__(self) -> str:
         terms = {"": self.fixed, " log2 N": self.growing, "/N": self.shared}
-        told = [f"{short(size)}{term}" for term, size in terms.items() if size > 1e-6]
+        told = [f"{format_number(size)}{term}" for term, size in terms.items() if size > 1e-6]
         return f"{self.name} {' + '.join(told)}"
 
 

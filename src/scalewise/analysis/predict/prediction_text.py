@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from scalewise.analysis.figures import counted, short
+from scalewise.analysis.number_format import format_count, format_number
 from scalewise.analysis.predict.forecast import Forecast
 from scalewise.analysis.predict.outliers import Odd
 from scalewise.analysis.predict.series import Series
@@ -15,7 +15,7 @@ def formula(points: Series, made: Forecast) -> str:
     last = f"{points.last:.0f}"
     habit = f"habit = {math.exp(-made.habit.loss):.3f}^log2(N/{last})"
     both = f"habit^{made.trust:.2f} machines^{1 - made.trust:.2f}"
-    value = short(float(points.values[-1]))
+    value = format_number(float(points.values[-1]))
     if points.metric == "throughput":
         return f"X(N) = {value} N/{last} · {both}, {habit}"
     return f"T(N) = {value} {last}/N / ({both}), {habit}"
@@ -62,7 +62,8 @@ def _arithmetic(points: Series, made: Forecast, unit: str) -> list[str]:
         value = last * grown * keeps[0] if faster else last / grown / keeps[0]
         sign = f"× {grown:g} ×" if faster else f"/ {grown:g} /"
         told.append(
-            f"{count:.0f} devices: {short(last)} {sign} {keeps[0]:.3f} = {short(value)} {per}; "
+            f"{count:.0f} devices: {format_number(last)} {sign} {keeps[0]:.3f} = "
+            f"{format_number(value)} {per}; "
             f"{keeps[0]:.3f} is {keeps[1]:.3f} by the loss per doubling (weight {made.trust:.2f}) "
             f"and {keeps[2]:.3f} by the machines (weight {1 - made.trust:.2f})."
         )
@@ -90,10 +91,11 @@ def unseen(points: Series, devices: float) -> str:
 def unexplained(found: Odd, unit: str) -> str:
     """Say which row is odd, and by what law."""
     per = _per(found.metric, unit)
-    expected = f"{short(found.expected)} {per}"
+    expected = f"{format_number(found.expected)} {per}"
     why = f"by {found.law}, {expected} is expected" if found.law else f"they say {expected}"
     return (
-        f"{counted(found.devices)}: {short(found.measured)} {per} is not explained by the other "
+        f"{format_count(found.devices)}: {format_number(found.measured)} {per} is not explained by "
+        "the other "
         f"rows: {why}"
     )
 

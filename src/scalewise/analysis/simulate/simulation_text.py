@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from scalewise.analysis.figures import counted, short
+from scalewise.analysis.number_format import format_count, format_number
 from scalewise.analysis.simulate.network import Network
 from scalewise.analysis.simulate.simulated_step import Simulated
 from scalewise.analysis.simulate.simulation import Check, Simulation
@@ -56,7 +56,8 @@ def _comes_out(found: Simulation, point: Simulated) -> str:
     own = math.fsum(point.phases[name] for name in OWN)
     waits = [f" + {_ms(cost)} for {what}" for what, cost in added.items() if cost > ROUNDING]
     return (
-        f"{counted(point.topology.world)} ({point.topology}): {_ms(own)} of a device's own work"
+        f"{format_count(point.topology.world)} ({point.topology}): {_ms(own)} of a device's own "
+        "work"
         f"{''.join(waits)} = {_ms(point.step)}; alone a device takes {_ms(found.alone.step)}, so "
         f"{100 * found.efficiency(point):.1f} % of so many is left."
     )
@@ -97,8 +98,9 @@ def _trust(found: Simulation) -> str:
     if known:
         point, value = known[-1]
         lines += (
-            f"; with the last factor {counted(point.topology.world)} give {short(value)} "
-            f"{found.curve.unit}/s instead of {short(point.throughput or 0.0)}"
+            f"; with the last factor {format_count(point.topology.world)} give "
+            f"{format_number(value)} "
+            f"{found.curve.unit}/s instead of {format_number(point.throughput or 0.0)}"
         )
     if len({point.devices for point in found.curve.points}) > 1:
         lines += ". That is no interval: without --simulate there is one, from what was measured"
@@ -108,7 +110,7 @@ def _trust(found: Simulation) -> str:
 
 
 def _factor(check: Check) -> str:
-    return f"{check.factor:.2f} × ({counted(check.topology.world)})"
+    return f"{check.factor:.2f} × ({format_count(check.topology.world)})"
 
 
 def _ms(seconds: float) -> str:
@@ -117,4 +119,4 @@ def _ms(seconds: float) -> str:
     >>> _ms(0.0123456), _ms(1.5)
     ('12.35 ms', '1,500 ms')
     """
-    return f"{short(1000 * seconds)} ms"
+    return f"{format_number(1000 * seconds)} ms"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from scalewise.analysis.advise.quality.aim import Aim
-from scalewise.analysis.figures import counted, listed, short
+from scalewise.analysis.number_format import format_count, format_number, join_with_and
 from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord
 
@@ -52,7 +52,7 @@ def reached(records: Iterable[RunRecord], aim: Aim) -> Reached:
             points.append((batch, float(np.mean(done)), len(done)))
         else:
             worlds = sorted({run.spec.topology.world for run in runs})
-            where = listed([*map(str, worlds[:-1]), counted(worlds[-1])])
+            where = join_with_and([*map(str, worlds[:-1]), format_count(worlds[-1])])
             missed.append(
                 f"{len(runs) - len(done)} of {len(runs)} runs on {where} "
                 f"(global batch {batch:,}) never reached {aim}: the work at that batch is not known"
@@ -107,5 +107,5 @@ def _none(aim: Aim, best: Sequence[tuple[float, RunRecord]]) -> str:
         return f"no run recorded its {aim.name}, so none is known to reach {aim}"
     ends = min if aim.name == "loss" else max
     quality, run = ends(best, key=lambda each: each[0])
-    where = counted(run.spec.topology.world)
-    return f"no run reached {aim}: the best is {short(quality)}, on {where}"
+    where = format_count(run.spec.topology.world)
+    return f"no run reached {aim}: the best is {format_number(quality)}, on {where}"

@@ -17,8 +17,8 @@ from scalewise.analysis.advise.quality.batches import WAYS, Critical, critical_b
 from scalewise.analysis.advise.quality.reached import Reached, reached
 from scalewise.analysis.advise.quality.target import Target, work_to_target
 from scalewise.analysis.advise.scale import AtTarget, Scale
-from scalewise.analysis.figures import short
 from scalewise.analysis.measure import Estimate
+from scalewise.analysis.number_format import format_number
 from scalewise.analysis.predict import Prediction
 from scalewise.analysis.predict.complete_time import LEAST
 from scalewise.errors import NotEnoughData, SpecError
@@ -94,10 +94,14 @@ class ToTarget:
     def sentences(self, closest: Scale) -> tuple[str, ...]:
         """Say what the target takes, and what more devices buy of it."""
         batch, work, _ = self.points[0]
-        told = f"The target {self.aim} is {short(work)} samples at a global batch of {short(batch)}"
+        told = (
+            f"The target {self.aim} is {format_number(work)} samples at a global batch of "
+            f"{format_number(batch)}"
+        )
         if len(self.points) > 1:
             told = f"The target {self.aim} took " + ", ".join(
-                f"{short(work)} samples at {short(batch)}" for batch, work, _ in self.points
+                f"{format_number(work)} samples at {format_number(batch)}"
+                for batch, work, _ in self.points
             )
         if self.law is None:
             return (f"{told}, which all scales have.",)
@@ -126,8 +130,8 @@ def to_target(
     blind = told is None and len(points) < 2
     if blind and {*batches.values()} != {points[0][0]}:
         raise NotEnoughData(
-            f"the work to {aim} is known at a global batch of {short(points[0][0])} alone, "
-            f"and up to {short(max(batches.values()))} is weighed",
+            f"the work to {aim} is known at a global batch of {format_number(points[0][0])} alone, "
+            f"and up to {format_number(max(batches.values()))} is weighed",
             hint=f"say how it grows: {WAYS}",
         )
     law = None if blind else work_to_target(points, critical=told.batch if told else None)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scalewise.analysis.figures import short
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.measure.estimate import student_t_quantile
+from scalewise.analysis.number_format import format_number
 from scalewise.analysis.predict.series import Floats, Series
 
 Solve = Callable[[Series], Mapping[str, float]]
@@ -71,7 +71,7 @@ def fitted(law: str, points: Series, solve: Solve, cost: Cost, formula: str) -> 
     least = 1e-3 * points.cost.min()  # A term that falls must not reach 0.
     return Fit(
         law=law,
-        formula=formula.format(**{name: short(value) for name, value in found.items()}),
+        formula=formula.format(**{name: format_number(value) for name, value in found.items()}),
         parameters=parameters,
         points=points,
         cost=lambda at: np.maximum(cost(found, at), least),

@@ -1,0 +1,52 @@
+"""Numbers as text, the same in every answer: digits, intervals, counts and lists."""
+
+from collections.abc import Callable, Sequence
+
+from scalewise.analysis.measure import Estimate
+
+
+def format_number(value: float) -> str:
+    """Return a number with about four significant digits.
+
+    >>> format_number(16682.4), format_number(0.031234567), format_number(2e-7)
+    ('16,682', '0.03123', '2e-07')
+    """
+    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e12 else f"{value:.4g}"
+
+
+def format_rounded(value: float) -> str:
+    """Return a number rounded to three significant digits.
+
+    >>> format_rounded(317.91), format_rounded(12345.0), format_rounded(4.557)
+    ('318', '12,300', '4.56')
+    """
+    return format_number(float(f"{value:.3g}"))
+
+
+def format_estimate(estimate: Estimate, number: Callable[[float], str] = format_number) -> str:
+    """Return a value, and its interval where that is known and not empty.
+
+    >>> format_estimate(Estimate(1500.0, 1400.0, 1625.0)), format_estimate(Estimate(2.5))
+    ('1,500 [1,400, 1,625]', '2.5')
+    """
+    if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
+        return number(estimate.value)
+    return f"{number(estimate.value)} [{number(estimate.low)}, {number(estimate.high)}]"
+
+
+def format_count(count: int, noun: str = "device") -> str:
+    """Return a count with its noun, in the plural where needed.
+
+    >>> format_count(1), format_count(1024), format_count(2, "run")
+    ('1 device', '1,024 devices', '2 runs')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def join_with_and(parts: Sequence[str]) -> str:
+    """Return the parts as an enumeration.
+
+    >>> join_with_and(["a", "b", "c"]), join_with_and(["a"])
+    ('a, b and c', 'a')
+    """
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
