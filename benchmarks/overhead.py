@@ -58,7 +58,7 @@ def work(rounds: int) -> None:
     from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
     from scalewise.frameworks.torch.session import TorchSession
     from scalewise.probe import Probe, Unwatched
-    from scalewise.probe.heartbeat import Watch
+    from scalewise.probe.heartbeat import Heartbeat
     from scalewise.record.write import RankFile
     from scalewise.spec import RunSpec
 
@@ -108,7 +108,7 @@ def work(rounds: int) -> None:
     one, two, on, off = bare(), bare(), session(), session()
     with tempfile.TemporaryDirectory() as folder:
         probe = Probe(RankFile(Path(folder), rank, 1))
-        watch = Watch(probe)
+        watch = Heartbeat(probe)
         unwatched = Unwatched()
         probe.start()
 

@@ -328,10 +328,10 @@ WRITER = """
 import sys, time
 from pathlib import Path
 from scalewise.probe import Probe
-from scalewise.probe.heartbeat import Watch
+from scalewise.probe.heartbeat import Heartbeat
 from scalewise.record.write import RankFile
 probe = Probe(RankFile(Path(sys.argv[1]), 0, 1))
-watch = Watch(probe)
+watch = Heartbeat(probe)
 probe.start()
 for _ in range(30):
     time.sleep(0.002); probe.lap("forward"); probe.step(4)
@@ -354,7 +354,7 @@ def test_all_but_the_last_second_survives_kill_9(tmp_path):
 
 
 def test_a_rank_that_hangs_too_long_shows_its_stacks_and_ends(tmp_path):
-    hangs = WRITER.replace("Watch(probe)", "Watch(probe, patience=2.0)")
+    hangs = WRITER.replace("Heartbeat(probe)", "Heartbeat(probe, patience=2.0)")
     done = subprocess.run(
         [sys.executable, "-c", hangs, str(tmp_path)], capture_output=True, text=True, timeout=50
     )

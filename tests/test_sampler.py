@@ -23,7 +23,13 @@ from scalewise.analysis.explain.utilisation import (
 )
 from scalewise.errors import NewerSchema
 from scalewise.launch.processes import start_sampler
-from scalewise.probe.node_sampler import Processor, chosen, climbed, node_file, packages
+from scalewise.probe.node_sampler import (
+    Processor,
+    counter_increase,
+    cpu_packages,
+    node_file,
+    visible_indices,
+)
 from scalewise.record.node_samples import DeviceRecord, NodeRecord, read_nodes
 
 HOST = os.uname().nodename
@@ -199,23 +205,24 @@ def test_devices_are_asked_through_the_driver(tmp_path):
 
 def test_visible_devices_are_those_of_cuda():
     uuids = ["GPU-ab", "GPU-ac", "GPU-d"]
-    assert chosen("2,0", uuids) == [2, 0]
-    assert chosen("0,0", uuids) == [0], "never twice"
-    assert chosen("GPU-d, GPU-ac", uuids) == [2, 1]
-    assert chosen("", uuids) == chosen("-1", uuids) == chosen("NoDevFiles", uuids) == []
-    assert chosen("1,7,0", uuids) == [1], "the list ends at what means nothing"
-    assert chosen("GPU-a", uuids) == [], "more than one device begins so"
+    assert visible_indices("2,0", uuids) == [2, 0]
+    assert visible_indices("0,0", uuids) == [0], "never twice"
+    assert visible_indices("GPU-d, GPU-ac", uuids) == [2, 1]
+    for invalid in ("", "-1", "NoDevFiles"):
+        assert visible_indices(invalid, uuids) == []
+    assert visible_indices("1,7,0", uuids) == [1], "the list ends at what means nothing"
+    assert visible_indices("GPU-a", uuids) == [], "more than one device begins so"
 
 
 def test_energy_counters_of_processors_wrap_around(tmp_path, monkeypatch):
-    assert climbed(10, 30, 100) == 20 and climbed(90, 10, 100) == 20
+    assert counter_increase(10, 30, 100) == 20 and counter_increase(90, 10, 100) == 20
     for zone, name in (("0", "package-0"), ("0:0", "core"), ("1", "psys"), ("2", "package-1")):
         folder = tmp_path / f"intel-rapl:{zone}"
         folder.mkdir()
         (folder / "name").write_text(f"{name}\n")
         (folder / "energy_uj").write_text("900000000\n")
         (folder / "max_energy_range_uj").write_text("1000000000\n")
-    assert [each.name for each in packages(tmp_path)] == ["intel-rapl:0", "intel-rapl:2"]
+    assert [each.name for each in cpu_packages(tmp_path)] == ["intel-rapl:0", "intel-rapl:2"]
     monkeypatch.setattr("scalewise.probe.node_sampler.POWERCAP", tmp_path)
     processor = Processor()
     assert processor.energy() == 0.0

@@ -30,7 +30,7 @@ from scalewise.frameworks.loop import Log, train
 from scalewise.frameworks.pickles import describe_failure
 from scalewise.probe import Probe
 from scalewise.probe.environment import environment
-from scalewise.probe.heartbeat import Watch
+from scalewise.probe.heartbeat import Heartbeat
 from scalewise.probe.rank_identity import rank_and_world, set_torchrun_variables
 from scalewise.record.close import close, closed, first_launch, newest_attempt
 from scalewise.record.log import OURS, ends_in, start_in, told_to_end
@@ -121,7 +121,7 @@ def _play(spec: RunSpec, framework: Framework, rank: int, attempt: Attempt, star
     if began < attempt.launched:
         probe.note(span=EARLIER, start=began, end=attempt.launched)
     patience = float(os.environ.get("SCALEWISE_PATIENCE", "inf"))
-    watch = None if clock.simulated else Watch(probe, patience)
+    watch = None if clock.simulated else Heartbeat(probe, patience)
     log = Log(probe, attempt.launched) if rank == 0 else None
     try:
         entering = framework.session(spec, rank, probe)  # Imports the engine.

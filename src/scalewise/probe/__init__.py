@@ -1,9 +1,8 @@
 """Measure from inside the training process; standard library only.
 
-A ``Probe`` keeps one rank's spans (the parts of the job's life) and steps (the
-optimizer steps and the phases inside them). A step is a row of laps: each lap
-is one mark of the clock and says what the time since the mark before was spent
-on, so the phases of a step always add up to the step.
+A ``Probe`` records one rank's spans (launch, build, train, checkpoint …) and
+optimizer steps. A step is a row of laps: each lap reads the clock once and names
+the phase since the previous mark, so the phases of a step always add up to the step.
 
 The clock is injected: the host's by default, the device's where a framework
 has one, a simulated one in the fake machine.
@@ -20,34 +19,34 @@ from scalewise.record.spans import PAUSES
 from scalewise.record.write import RankFile
 
 LINE_STEPS = 100
-"""Steps in one line of the file at most."""
-WHOLE_STEPS = 1000
-"""Steps kept one by one before sampling begins."""
+"""Maximum number of steps in one line of the rank file."""
+UNSAMPLED_STEPS = 1000
+"""Steps recorded one by one before sampling begins."""
 
 Row = tuple[int, list[str], list[Any], dict[str, Any]]
-"""One step: its samples, its laps' names, its marks, and what else is known of it."""
+"""One step: samples, lap names, clock marks (one more than laps), further facts."""
 
 
 class Clock(Protocol):
-    """Something that tells time on the host, and between two marks."""
+    """Reads the host's time, and measures the time between two marks."""
 
     simulated: bool
-    """Whether it tells a made-up time."""
+    """Whether its time is simulated."""
 
     def now(self) -> float:
         """Return the host's monotonic seconds."""
         ...
 
     def mark(self) -> Any:
-        """Return a moment; on an accelerator, one in its own queue of work."""
+        """Mark the current moment; on an accelerator, an event in its stream."""
         ...
 
     def passed(self, mark: Any) -> bool:
-        """Say whether this moment has come."""
+        """Return whether the device has reached this mark."""
         ...
 
     def between(self, earlier: Sequence[Any], later: Sequence[Any]) -> list[float]:
-        """Return the seconds from each mark to its later one; all have passed."""
+        """Return the seconds between each pair of marks; all must have passed."""
         ...
 
 
@@ -66,18 +65,18 @@ class HostClock:
 
 
 class Laps(Protocol):
-    """Someone who is told what the time went to."""
+    """Receives the laps of a step."""
 
     def lap(self, phase: str) -> None:
-        """Say that the time since the last mark went to ``phase``."""
+        """Assign the time since the last mark to ``phase``."""
         ...
 
 
 class Unwatched:
-    """Takes laps and measures nothing."""
+    """Ignores laps: for training that is not measured."""
 
     def lap(self, phase: str) -> None:
-        """Let it pass."""
+        """Do not record the lap."""
 
 
 class Probe:
@@ -87,9 +86,9 @@ class Probe:
         self, file: RankFile, clock: Clock | None = None, wall: float | None = None
     ) -> None:
         self.clock: Clock = clock or HostClock()
-        self.span_now = ""
+        self.current_span = ""
         self.ticks = 0
-        """Grows while work goes on between steps: the watch then sees no stall."""
+        """Increases while work continues between steps, so that the heartbeat sees no stall."""
         self.steps_done = 0
         self.steps_planned: int | None = None
         self.flush_seconds = 0.0
@@ -109,16 +108,16 @@ class Probe:
 
     @property
     def attempt(self) -> int:
-        """Which attempt at the run this is."""
+        """The number of this attempt at the run."""
         return self._file.attempt
 
     def use(self, clock: Clock) -> None:
-        """Mark steps by another clock from here on; call it between windows."""
+        """Use another clock from now on; call it between two rows of steps."""
         self.clock = clock
         self._mark = clock.mark
 
     def wall(self) -> float:
-        """Return the wall-clock time, never going backwards."""
+        """Return the wall-clock time; it never goes backwards."""
         return round(self._anchor + self.clock.now(), 6)
 
     def note(self, **values: Any) -> None:
@@ -128,21 +127,21 @@ class Probe:
 
     @contextmanager
     def span(self, name: str, **facts: Any) -> Iterator[dict[str, Any]]:
-        """Time one part of the job's life; what is put into the yielded dict is kept."""
-        self.span_now = name
+        """Time one part of the job; facts added to the yielded dict are written with it."""
+        self.current_span = name
         self.tick()
         facts |= {"span": name, "start": self.wall()}
         yield facts
         facts["end"] = self.wall()
         self.note(**facts)
-        self.span_now = ""
+        self.current_span = ""
 
     def tick(self) -> None:
-        """Say that work goes on."""
+        """Signal progress to the heartbeat."""
         self.ticks += 1
 
-    def last_words(self, failed: str, kind: str) -> None:
-        """Leave the rank's own account of its failure; never fail on top of it."""
+    def record_failure(self, failed: str, kind: str) -> None:
+        """Write the rank's own account of its failure; an unwritable file is ignored."""
         try:
             self.flush()
             self.note(failed=failed, kind=kind, at=self.wall())
@@ -151,42 +150,42 @@ class Probe:
 
     @property
     def laps_done(self) -> int:
-        """How many laps of the current step are done."""
+        """The number of finished laps in the current step."""
         return len(self._names)
 
     def start(self) -> None:
-        """Begin a row of steps: the first lap counts from here."""
+        """Begin a row of steps: the first lap starts now."""
         self._names, self._marks = [], [self._mark()]
 
     def lap(self, phase: str) -> None:
-        """Say that the time since the last mark went to ``phase``."""
+        """Assign the time since the last mark to ``phase``."""
         self._marks.append(self._mark())
         self._names.append(phase)
 
     def step(self, samples: int) -> None:
-        """End a step on its last lap; without laps, here."""
+        """End a step at its last lap; without laps, now."""
         marks = self._marks
         if not self._names:
             marks.append(self._mark())
-        self.take([(samples, self._names, marks, {})])
+        self.add_rows([(samples, self._names, marks, {})])
         self._names, self._marks = [], [marks[-1]]
 
-    def take(self, rows: list[Row]) -> None:
-        """Take whole steps that were marked elsewhere."""
+    def add_rows(self, rows: list[Row]) -> None:
+        """Add complete steps that were marked elsewhere."""
         self._rows += rows
         self.steps_done += len(rows)
         if len(self._rows) >= LINE_STEPS:
             self.flush()
 
-    def flush(self, spent: Callable[[], float] = time.perf_counter) -> None:
-        """Write the steps that have passed, a hundred of one shape to a line.
+    def flush(self, timer: Callable[[], float] = time.perf_counter) -> None:
+        """Write the steps that the device has finished, up to 100 with equal laps per line.
 
-        ``spent`` tells what it costs the training: all its time here, but only
-        its processor time in a thread beside it.
+        ``timer`` measures the cost to the training: wall-clock time in the training
+        thread, CPU time in a thread beside it.
         """
-        began = spent()
+        began = timer()
         with self._lock:
-            count = self._passed()
+            count = self._passed_rows()
             first = 0
             while first < count:
                 last = min(first + LINE_STEPS, count)
@@ -196,10 +195,10 @@ class Probe:
                 first = last
             # Only the rows that were written go: the training thread may append meanwhile.
             del self._rows[:count]
-        self.flush_seconds += spent() - began
+        self.flush_seconds += timer() - began
 
-    def _passed(self) -> int:
-        """Return how many of the waiting rows have passed on the clock."""
+    def _passed_rows(self) -> int:
+        """Return how many of the buffered rows the device has finished."""
         rows = self._rows
         for count in range(len(rows), 0, -1):
             if self.clock.passed(rows[count - 1][2][-1]):
@@ -207,85 +206,90 @@ class Probe:
         return 0
 
     def _line(self, rows: list[Row]) -> dict[str, Any]:
-        """Return rows of one shape as columns."""
+        """Return rows with equal laps as one line of columns."""
         first = self._written
         self._written += len(rows)
-        marks = list(zip(*(row[2] for row in rows)))
-        columns = {"seconds": self.clock.between(marks[0], marks[-1])}
-        for place, name in enumerate(rows[0][1]):
-            laps = self.clock.between(marks[place], marks[place + 1])
-            if name in PAUSES:
-                name, laps = "seconds", [-lap for lap in laps]
-            if name in columns:
-                laps = [sum(pair) for pair in zip(columns[name], laps)]
-            columns[name] = laps
-        totals = {name: _short(sum(column)) for name, column in columns.items()}
+        columns = self._seconds_by_phase(rows)
+        totals = {name: _round(sum(column)) for name, column in columns.items()}
         samples = [row[0] for row in rows]
-        places = range(len(rows))
-        few = self._written <= WHOLE_STEPS
-        keep = places if few else [place for place in places if kept(first + place)]
-        each: dict[str, list[Any]] = {
-            name: [int(column[place] * 1e7 + 0.5) / 1e7 for place in keep]
+        indices: Sequence[int] = range(len(rows))
+        if self._written > UNSAMPLED_STEPS:
+            indices = [index for index in indices if is_recorded(first + index)]
+        per_step: dict[str, list[Any]] = {
+            name: [int(column[index] * 1e7 + 0.5) / 1e7 for index in indices]
             for name, column in columns.items()
         }
         for name in dict.fromkeys(name for row in rows for name in row[3]):
-            each[name] = [_short(rows[place][3].get(name)) for place in keep]
+            per_step[name] = [_round(rows[index][3].get(name)) for index in indices]
         return {
             "steps": [first, self._written],
             "of": self.steps_planned,
             "seconds": totals.pop("seconds"),
             "samples": sum(samples),
             "phases": totals,
-            "index": [first + place for place in keep],
-            "each": {**each, "samples": [samples[place] for place in keep]},
+            "index": [first + index for index in indices],
+            "each": {**per_step, "samples": [samples[index] for index in indices]},
         }
 
+    def _seconds_by_phase(self, rows: list[Row]) -> dict[str, list[float]]:
+        """Return the seconds of each step and phase; pauses are subtracted from ``seconds``."""
+        marks = list(zip(*(row[2] for row in rows)))
+        columns = {"seconds": self.clock.between(marks[0], marks[-1])}
+        for index, name in enumerate(rows[0][1]):
+            laps = self.clock.between(marks[index], marks[index + 1])
+            if name in PAUSES:
+                name, laps = "seconds", [-lap for lap in laps]
+            if name in columns:
+                laps = [sum(pair) for pair in zip(columns[name], laps)]
+            columns[name] = laps
+        return columns
 
-def _short(value: Any) -> Any:
-    """Round to a tenth of a microsecond; ``round`` itself takes several times as long."""
+
+def _round(value: Any) -> Any:
+    """Round to a tenth of a microsecond; the builtin ``round`` takes several times as long."""
     return int(value * 1e7 + 0.5) / 1e7 if isinstance(value, float) else value
 
 
-def kept(index: int) -> bool:
-    """Say whether this step is kept one by one: the same on every rank.
+def is_recorded(index: int) -> bool:
+    """Return whether this step gets its own entry: the same answer on every rank.
 
     All of the first thousand, then nine hundred in each decade.
 
-    >>> [kept(999), kept(1001), kept(1010), kept(20_010), kept(20_100)]
+    >>> [is_recorded(step) for step in (999, 1001, 1010, 20_010, 20_100)]
     [True, False, True, False, True]
     """
     stride = 1
-    while index >= WHOLE_STEPS * stride:
+    while index >= UNSAMPLED_STEPS * stride:
         stride *= 10
     return index % stride == 0
 
 
-_guest: Any = None
+_reporter: Any = None
+"""Receives ``step`` and ``lap`` of the user's script; chosen at the first call."""
 
 
 def step(samples: int) -> None:
-    """End an optimizer step of a program that nobody can watch from outside.
+    """End an optimizer step, in a script that scalewise cannot watch from outside.
 
-    Does nothing where the program was not started by scalewise:
+    Has no effect where the program was not started by scalewise:
 
         from scalewise import probe
         …
         probe.step(samples=len(batch))
     """
-    if _guest is None:
-        _introduce()
-    _guest.step(samples)
+    if _reporter is None:
+        _choose_reporter()
+    _reporter.step(samples)
 
 
 def lap(phase: str) -> None:
-    """Say that the time since the last lap or step went to ``phase``."""
-    if _guest is None:
-        _introduce()
-    _guest.lap(phase)
+    """Assign the time since the last lap or step to ``phase``."""
+    if _reporter is None:
+        _choose_reporter()
+    _reporter.lap(phase)
 
 
-def _introduce() -> None:
-    """Find out, once, whether anybody measures."""
+def _choose_reporter() -> None:
     from scalewise.watch.guest import explicit
 
-    globals()["_guest"] = explicit()
+    globals()["_reporter"] = explicit()

@@ -1,4 +1,4 @@
-"""Compare the clocks of a run's nodes: the first one answers, the others ask, by datagrams."""
+"""Measure the clock offset between a job's nodes: the first node serves its time over UDP."""
 
 import os
 import socket
@@ -8,52 +8,52 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-PATIENCE = 0.05
-"""Seconds to wait for an answer; a longer way tells nothing worth knowing."""
+REPLY_SECONDS = 0.05
+"""Timeout of a request; a slower reply would be too inaccurate to be useful."""
 TIME = struct.Struct("!d")
 
 Clock = Callable[[], float]
 
 
-def answer(on: socket.socket, clock: Clock = time.time) -> None:
-    """Tell everyone who asks the time, until the socket is closed."""
+def serve_time(server: socket.socket, clock: Clock = time.time) -> None:
+    """Reply to each request with the current time, until the socket is closed."""
     with suppress(OSError):
         while True:
-            _, asker = on.recvfrom(1)
-            on.sendto(TIME.pack(clock()), asker)
+            _, client = server.recvfrom(1)
+            server.sendto(TIME.pack(clock()), client)
 
 
-class Comparison:
-    """Asks another node the time."""
+class ClockComparison:
+    """Compares this node's clock with that of the node at ``address``."""
 
     def __init__(self, address: tuple[str, int], clock: Clock = time.time) -> None:
         self._address, self._clock = address, clock
 
-    def look(self) -> tuple[float, float] | None:
-        """Return by how many seconds our clock is ahead, and how far off that may be."""
-        # A socket for each question: no late answer is taken for one to the next.
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asks:
-            asks.settimeout(PATIENCE)
+    def measure(self) -> tuple[float, float] | None:
+        """Return the seconds by which our clock is ahead, and the error bound; None on timeout."""
+        # A new socket per request: a late reply cannot be mistaken for one to the next request.
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+            client.settimeout(REPLY_SECONDS)
             try:
-                asks.connect(self._address)
+                client.connect(self._address)
                 began = self._clock()
-                asks.send(b"?")
-                (theirs,) = TIME.unpack(asks.recv(TIME.size))
+                client.send(b"?")
+                (remote,) = TIME.unpack(client.recv(TIME.size))
             except (OSError, struct.error):
                 return None
         ended = self._clock()
-        return (began + ended) / 2 - theirs, (ended - began) / 2
+        return (began + ended) / 2 - remote, (ended - began) / 2
 
 
-def of_job(environment: Mapping[str, str] = os.environ) -> Comparison | None:
-    """Answer the others if we are on a job's first node, and compare with it on another."""
+def start_comparison(environment: Mapping[str, str] = os.environ) -> ClockComparison | None:
+    """Start the time server on a Slurm job's first node; return a comparison on the others."""
     nodes, node = environment.get("SLURM_NNODES", "1"), environment.get("SLURM_NODEID")
     host, port = environment.get("MASTER_ADDR"), environment.get("MASTER_PORT")
     if nodes == "1" or node is None or not host or not port:
         return None
     if node != "0":
-        return Comparison((host, int(port)))
-    listening = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    listening.bind(("", int(port)))  # The ranks meet at its namesake for streams.
-    threading.Thread(target=answer, args=(listening,), daemon=True).start()
+        return ClockComparison((host, int(port)))
+    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    server.bind(("", int(port)))  # UDP; the ranks' rendezvous uses the TCP port of this number.
+    threading.Thread(target=serve_time, args=(server,), daemon=True).start()
     return None

@@ -1,7 +1,8 @@
-"""What a run ran on: host, processor, versions, commit, variables that change speed."""
+"""What a run ran on: host, processor, versions, commit, variables; its peak memory."""
 
 import os
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,11 +13,11 @@ VARIABLES = (
     "OMP_", "MKL_", "KMP_", "NCCL_", "GLOO_", "CUDA_VISIBLE", "TORCH_", "SLURM_JOB", "UCX_",
     "TF_", "XLA_",
 )  # fmt: skip
-"""Variables whose names begin like this can change a measurement."""
+"""Prefixes of environment variables that can change a measurement."""
 
 
-def environment(engine: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts without which two runs cannot be compared; ``engine`` tells its own."""
+def environment(framework: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts needed to compare two runs; ``framework`` holds those of the framework."""
     system = os.uname()
     return {
         "host": system.nodename,
@@ -30,12 +31,12 @@ def environment(engine: Mapping[str, Any]) -> dict[str, Any]:
         "variables": {
             key: value for key, value in sorted(os.environ.items()) if key.startswith(VARIABLES)
         },
-        "engine": engine,
+        "engine": framework,
     }
 
 
 def _cores() -> int | None:
-    """The cores this process may use, which can be fewer than there are."""
+    """Return the number of cores this process may use; the machine may have more."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count()
@@ -51,22 +52,32 @@ def _processor() -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the working folder, if it is a checkout; ``+`` marks a change."""
+    """Return the git commit of the working folder; ``+`` marks uncommitted changes."""
     try:
-        said = subprocess.run(
+        result = subprocess.run(
             ["git", "describe", "--always", "--dirty=+", "--abbrev=12"],
             capture_output=True, text=True, timeout=5, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return said.stdout.strip() or None
+    return result.stdout.strip() or None
 
 
 def release(version: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version; a text without any is older than all.
+    """Return major and minor version; empty, and so older than any, for a text without numbers.
 
     >>> release("2.13.0+cpu"), release("0.7rc1"), release("unknown")
     ((2, 13), (0, 7), ())
     """
-    found = re.match(r"(\d+)(?:\.(\d+))?", version)
-    return tuple(int(each) for each in found.groups() if each) if found else ()
+    match = re.match(r"(\d+)(?:\.(\d+))?", version)
+    return tuple(int(number) for number in match.groups() if number) if match else ()
+
+
+def peak_resident_bytes() -> int:
+    """Return the peak resident memory of this process."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    except (OSError, IndexError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024

@@ -1,9 +1,9 @@
-"""A thread beside the training: flushes each second, notices stalls and SIGTERM.
+"""A thread beside the training: flushes each second, detects stalls and SIGTERM.
 
-While the training thread waits inside a collective, Python runs no signal
-handler there. The system still writes the signal's number into a pipe, and
-this thread reads it: so a rank that is told to end leaves its last words even
-when it hangs. SIGUSR1 prints every thread's stack to stderr.
+While the training thread blocks inside a collective, Python runs no signal
+handler. The wakeup file descriptor still receives the signal's number, and this
+thread reads it: so a rank that hangs still records that SIGTERM ended it.
+SIGUSR1 prints every thread's stack to stderr.
 """
 
 import faulthandler
@@ -18,76 +18,76 @@ from types import FrameType
 from scalewise.errors import RecordError
 from scalewise.probe import Probe
 
-STALL = 10.0
-"""Seconds without a step or a new span before a rank says where it stands."""
+STALL_SECONDS = 10.0
+"""Time without a step or a new span after which a rank records where it is."""
 
 
-class Watch:
-    """Watches over a probe until it is closed; a rank that hangs too long is ended."""
+class Heartbeat:
+    """Flushes a probe until closed; ends a rank without progress for ``patience`` seconds."""
 
     def __init__(self, probe: Probe, patience: float = math.inf) -> None:
         self._probe = probe
         self._patience = patience
         self._agent = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else 0
-        """Who started this rank and would end it, if that is torchrun."""
+        """Process id of torchrun's agent, the parent of this rank; 0 without torchrun."""
         self._read, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
-        signal.signal(signal.SIGTERM, _leave_it_to_the_thread)
+        signal.signal(signal.SIGTERM, _ignore_signal)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         faulthandler.register(signal.SIGUSR1, all_threads=True)
-        self._thread = Thread(target=self._loop, name="scalewise-watch", daemon=True)
+        self._thread = Thread(target=self._loop, name="scalewise-heartbeat", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop the thread and restore the handling of SIGTERM."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.write(self._wake, b"\0")
         self._thread.join()
 
     def _loop(self) -> None:
-        reached, since, patience = (0, 0), time.monotonic(), STALL
+        progress, since, stall = (0, 0), time.monotonic(), STALL_SECONDS
         while True:
             ready, _, _ = select.select([self._read], [], [], 1.0)
-            told = os.read(self._read, 64) if ready else b""
-            if signal.SIGTERM in told:
-                self._leave("ended by SIGTERM", kind="terminated")
-            if told:
+            signals = os.read(self._read, 64) if ready else b""
+            if signal.SIGTERM in signals:
+                self._exit("ended by SIGTERM", kind="terminated")
+            if signals:  # ``close`` writes a zero.
                 return
             if self._agent and os.getppid() != self._agent:
-                self._leave(f"torchrun's agent (process {self._agent}) is gone", kind="orphaned")
+                self._exit(f"torchrun's agent (process {self._agent}) is gone", kind="orphaned")
             try:
                 self._probe.flush(time.thread_time)
                 now = self._probe.steps_done, self._probe.ticks
-                if now != reached:
-                    reached, since, patience = now, time.monotonic(), STALL
-                elif time.monotonic() - since >= patience:
-                    patience *= 2
-                    self._say_stalled(time.monotonic() - since)
+                if now != progress:
+                    progress, since, stall = now, time.monotonic(), STALL_SECONDS
+                elif time.monotonic() - since >= stall:
+                    stall *= 2
+                    self._note_stall(time.monotonic() - since)
                 if time.monotonic() - since >= self._patience:
-                    self._give_up(time.monotonic() - since)
+                    self._exit_stalled(time.monotonic() - since)
             except RecordError:
-                return  # The training thread meets the same error at its next line.
+                return  # The training thread gets the same error at its next line.
 
-    def _say_stalled(self, seconds: float) -> None:
+    def _note_stall(self, seconds: float) -> None:
         probe = self._probe
-        place = {"span": probe.span_now, "steps": probe.steps_done, "laps": probe.laps_done}
-        self._probe.note(stalled={"seconds": round(seconds, 1), **place})
+        position = {"span": probe.current_span, "steps": probe.steps_done, "laps": probe.laps_done}
+        self._probe.note(stalled={"seconds": round(seconds, 1), **position})
 
-    def _give_up(self, seconds: float) -> None:
-        """Show every thread's stack, and end: who waits for this rank would wait for ever."""
+    def _exit_stalled(self, seconds: float) -> None:
+        """Print every thread's stack and exit: other ranks would wait for this one forever."""
         faulthandler.dump_traceback(all_threads=True)
-        self._say_stalled(seconds)
-        self._probe.last_words(
+        self._note_stall(seconds)
+        self._probe.record_failure(
             f"no progress for {seconds:.0f} s (stacks are in the log)", kind="stalled"
         )
         os._exit(1)
 
-    def _leave(self, why: str, kind: str) -> None:
+    def _exit(self, reason: str, kind: str) -> None:
         self._probe.flush()
-        self._probe.last_words(why, kind=kind)
+        self._probe.record_failure(reason, kind=kind)
         os._exit(128 + signal.SIGTERM)
 
 
-def _leave_it_to_the_thread(number: int, frame: FrameType | None) -> None:
-    """Take the signal without ending the process: the thread ends it in order."""
+def _ignore_signal(number: int, frame: FrameType | None) -> None:
+    """Keep the process alive: the heartbeat thread reads the signal and exits in order."""

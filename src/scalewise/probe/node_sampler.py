@@ -1,13 +1,12 @@
 """Sample once a second how busy this machine is; one process per node, beside the run.
 
 Started as ``python -m scalewise.probe.node_sampler FOLDER PID``, it appends to
-``FOLDER/node-<host>.jsonl`` until process PID is gone, all of the run's processes on
-this node are, or SIGTERM comes. It is a
-guest: whatever goes wrong, it falls silent and leaves, and the run goes on.
+``FOLDER/node-<host>.jsonl`` until process PID or all of the run's processes on this
+node have ended, or until SIGTERM. On any error it exits silently; the run continues.
 
-Devices are asked through the driver's own library, and only those that
-CUDA_VISIBLE_DEVICES shows. In a job of several nodes clocks are compared with the
-first node's. Each quantity that the machine does not tell is null.
+Devices are queried through the driver's library (NVML), and only those in
+CUDA_VISIBLE_DEVICES. In a job of several nodes clocks are compared with the
+first node's. A quantity that the machine does not report is null.
 """
 
 import ctypes
@@ -22,77 +21,78 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from scalewise.probe.clock_offsets import of_job
+from scalewise.probe.clock_offsets import start_comparison
 from scalewise.record.write import SCHEMA
 
-INTERVAL = 1.0
-"""Seconds between two samples."""
-LOOK = 10.0
-"""Seconds between two searches for new processes, once the run has settled."""
-PATIENCE = 60
-"""Seconds a sample may take; a driver that hangs longer ends the sampler, not the run."""
-TICKS = 10
-"""Ticks of each core that a share is taken of, at least."""
+SAMPLE_SECONDS = 1.0
+"""Time between two samples."""
+SEARCH_SECONDS = 10.0
+"""Time between two searches for new processes, once the ranks have started."""
+SAMPLE_TIMEOUT_SECONDS = 60
+"""Longest time of one sample; a driver that hangs longer ends the sampler, not the run."""
+MIN_TICKS_PER_CORE = 10
+"""Ticks that must have passed before a busy share is computed."""
 POWERCAP = Path("/sys/class/powercap")
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def node_file(folder: Path, host: str) -> Path:
-    """Return where the sampler of ``host`` keeps its lines."""
+    """Return the path of the samples of ``host``."""
     return folder / f"node-{host}.jsonl"
 
 
-def sample_until_gone(folder: Path, pid: int) -> None:
-    """Append samples to the node's file until process ``pid`` is gone or SIGTERM comes.
+def sample_until_end(folder: Path, pid: int) -> None:
+    """Append samples to the node's file until process ``pid`` ends or SIGTERM arrives.
 
     The last sample is taken after that, so that the energy counters cover the run.
     """
-    signal.alarm(PATIENCE)
-    ending = Ending(pid)
+    signal.alarm(SAMPLE_TIMEOUT_SECONDS)
+    end = EndOfRun(pid)
     host, attempt = os.uname().nodename, int(os.environ.get("SCALEWISE_ATTEMPT", "1"))
-    crew, processor = Crew(folder), Processor()
-    devices = visible_devices(driver(), os.environ)
-    clocks = of_job()
-    first = {
+    processes, processor = RunProcesses(folder), Processor()
+    devices = visible_devices(load_nvml(), os.environ)
+    clocks = start_comparison()
+    header = {
         "schema": SCHEMA,
         "host": host,
-        "interval": INTERVAL,
+        "interval": SAMPLE_SECONDS,
         "cores": os.cpu_count(),
         "memory": _memory()["MemTotal"],
         "devices": [device.facts() for device in devices],
     }
     with node_file(folder, host).open("ab", buffering=0) as file:
-        torn = b"\n" if file.tell() else b""  # An earlier attempt may have been cut off.
-        file.write(torn + _line(attempt, first))
-        anchor, due, over = time.time() - time.monotonic(), time.monotonic(), False
-        while not over:
-            over = ending.within(due - time.monotonic()) or crew.gone
-            signal.alarm(PATIENCE)
-            values = {"at": round(anchor + time.monotonic(), 3), **_sample(crew, processor)}
-            values["devices"] = [device.sample(crew) for device in devices]
-            if clocks and (apart := clocks.look()):
-                values["ahead"], values["within"] = (round(each, 7) for each in apart)
+        # The last line of an earlier attempt may be incomplete.
+        newline = b"\n" if file.tell() else b""
+        file.write(newline + _line(attempt, header))
+        anchor, due, ended = time.time() - time.monotonic(), time.monotonic(), False
+        while not ended:
+            ended = end.wait(due - time.monotonic()) or processes.all_ended
+            signal.alarm(SAMPLE_TIMEOUT_SECONDS)
+            values = {"at": round(anchor + time.monotonic(), 3), **_sample(processes, processor)}
+            values["devices"] = [device.sample(processes) for device in devices]
+            if clocks and (offset := clocks.measure()):
+                values["ahead"], values["within"] = round(offset[0], 7), round(offset[1], 7)
             values["spent"] = round(time.process_time(), 4)
             file.write(_line(attempt, values))
-            due = max(due + INTERVAL, time.monotonic())
+            due = max(due + SAMPLE_SECONDS, time.monotonic())
 
 
 def _line(attempt: int, values: Mapping[str, Any]) -> bytes:
     return _encode({"attempt": attempt, **values}).encode() + b"\n"
 
 
-def _sample(crew: "Crew", processor: "Processor") -> dict[str, Any]:
-    """Return what the node itself tells: shares of all cores, bytes, joules."""
-    crew.look()
+def _sample(processes: "RunProcesses", processor: "Processor") -> dict[str, Any]:
+    """Return the node's own figures: busy shares of all cores, bytes, joules."""
+    processes.search()
     memory = _memory()
-    busy, own = processor.shares(crew.ticks())
+    busy, own = processor.shares(processes.ticks())
     used = memory["MemTotal"] - memory["MemAvailable"]
     return {"cpu": busy, "own": own, "memory": used, "energy": processor.energy()}
 
 
-class Ending:
-    """Knows when the run's process is gone, or when SIGTERM has come."""
+class EndOfRun:
+    """Detects the end of the run's process, and SIGTERM."""
 
     def __init__(self, pid: int) -> None:
         read, wake = os.pipe()
@@ -100,171 +100,171 @@ class Ending:
         signal.signal(signal.SIGTERM, lambda number, frame: None)
         signal.set_wakeup_fd(wake)
         self._ends = [read]
-        # Open files name this very process, also after its id was given to another.
+        # An open file keeps referring to this process even if its id is reused.
         self._status = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
-        with suppress(OSError, AttributeError):  # Linux before 5.3 has none, nor do some Pythons.
+        with suppress(OSError, AttributeError):  # Missing in Linux before 5.3 and in some Pythons.
             self._ends.append(os.pidfd_open(pid))
 
-    def within(self, seconds: float) -> bool:
-        """Wait that long at most, and say whether the end has come."""
-        return bool(select.select(self._ends, [], [], max(seconds, 0.0))[0]) or self._gone()
-
-    def _gone(self) -> bool:
+    def wait(self, seconds: float) -> bool:
+        """Wait at most ``seconds`` and return whether the run has ended."""
+        if select.select(self._ends, [], [], max(seconds, 0.0))[0]:
+            return True
         try:
             text = os.pread(self._status, 1024, 0)
         except OSError:
             return True
-        return _after_name(text)[0] in (b"Z", b"X")
+        return _stat_fields(text)[0] in (b"Z", b"X")
 
 
-def _after_name(text: bytes) -> list[bytes]:
-    """Return the fields of a process's ``stat`` from the third on; a name may have brackets."""
+def _stat_fields(text: bytes) -> list[bytes]:
+    """Return the fields of ``/proc/PID/stat`` from the third on; the name may have brackets."""
     return text.rpartition(b")")[2].split()
 
 
-class Crew:
-    """The run's own processes: those that carry its folder in SCALEWISE_RUN.
+class RunProcesses:
+    """The run's own processes: those with its folder in SCALEWISE_RUN.
 
-    Each process is judged once, because reading all of them again and again
-    would cost more than the rest. New ones are looked for often while the ranks
+    Each process is classified once, because reading all of them repeatedly
+    would be the largest cost. New ones are searched for often while the ranks
     start, then every ten seconds. The sampler itself does not count.
     """
 
     def __init__(self, folder: Path) -> None:
         self._tag = b"SCALEWISE_RUN=" + os.fsencode(folder)
-        self._judged: dict[int, bool | None] = {os.getpid(): False}
+        self._is_own: dict[int, bool | None] = {os.getpid(): False}
         self._files: dict[int, int] = {}
-        self._met = False
-        self._pause = INTERVAL / 2
-        self._due = 0.0
-        self.fresh = False
-        """Whether this sample has looked for processes."""
+        self._any_found = False
+        self._search_interval = SAMPLE_SECONDS / 2
+        self._next_search = 0.0
+        self.searched = False
+        """Whether this sample has searched for new processes."""
 
     @property
-    def gone(self) -> bool:
-        """Whether there were some, and none is left."""
-        return self._met and not self._files
+    def all_ended(self) -> bool:
+        """Whether processes of the run were found and all of them have ended."""
+        return self._any_found and not self._files
 
-    def look(self) -> None:
-        """Look for new processes, if it is time."""
-        self.fresh = time.monotonic() >= self._due
-        if not self.fresh:
+    def search(self) -> None:
+        """Search for new processes, if the interval has passed."""
+        self.searched = time.monotonic() >= self._next_search
+        if not self.searched:
             return
-        self._due = time.monotonic() + self._pause
-        self._pause = min(self._pause * 2, LOOK)
+        self._next_search = time.monotonic() + self._search_interval
+        self._search_interval = min(self._search_interval * 2, SEARCH_SECONDS)
         living = {int(name) for name in os.listdir("/proc") if name.isdigit()}
-        for pid in self._judged.keys() - living:
-            del self._judged[pid]
+        for pid in self._is_own.keys() - living:
+            del self._is_own[pid]
         for pid in living:
-            self.has(pid)
+            self.contains(pid)
 
-    def has(self, pid: int) -> bool:
-        """Say whether this process belongs to the run; another user's is none of ours."""
-        if self._judged.get(pid) is None:
+    def contains(self, pid: int) -> bool:
+        """Return whether this process belongs to the run; another user's never does."""
+        if self._is_own.get(pid) is None:
             environment = b""
             with suppress(OSError):
                 environment = Path(f"/proc/{pid}/environ").read_bytes()
-            # A process that is just starting has none yet; the system's own never have.
-            unclear = not environment and pid not in self._judged
-            self._judged[pid] = None if unclear else self._tag in environment.split(b"\0")
-            if self._judged[pid]:
+            # A starting process has no environment yet; a kernel thread never has one.
+            undecided = not environment and pid not in self._is_own
+            self._is_own[pid] = None if undecided else self._tag in environment.split(b"\0")
+            if self._is_own[pid]:
                 with suppress(OSError):
                     self._files[pid] = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
-                    self._met = True
-        return bool(self._judged[pid])
+                    self._any_found = True
+        return bool(self._is_own[pid])
 
     def ticks(self) -> dict[int, int]:
-        """Return the processor time that each process has taken so far, in the system's ticks."""
-        found = {}
+        """Return the CPU time of each process so far, in the system's clock ticks."""
+        ticks = {}
         for pid, file in list(self._files.items()):
             try:
-                fields = _after_name(os.pread(file, 1024, 0))
+                fields = _stat_fields(os.pread(file, 1024, 0))
             except OSError:
                 os.close(self._files.pop(pid))
                 continue
-            found[pid] = int(fields[11]) + int(fields[12])
-        return found
+            ticks[pid] = int(fields[11]) + int(fields[12])
+        return ticks
 
 
 class Processor:
-    """The node's cores: how busy they are, and the energy they take."""
+    """The node's cores: their busy share and their energy."""
 
     def __init__(self) -> None:
         self._file = os.open("/proc/stat", os.O_RDONLY)
         self._all: tuple[int, int] | None = None
         self._own: Mapping[int, int] = {}
-        self._packages = packages(POWERCAP)
+        self._packages = cpu_packages(POWERCAP)
         self._counts = [_number(package / "energy_uj") for package in self._packages]
         self._joules = 0.0
 
     def shares(self, own: Mapping[int, int]) -> tuple[float | None, float | None]:
-        """Return the busy share of all cores since the last sample, and that of the run.
+        """Return the busy share of all cores since the last sample, and the run's own share.
 
-        ``own`` holds the ticks of the run's processes; one that is new counts
-        from its first sample on. Unknown where too few ticks have passed to be shared.
+        ``own`` holds the ticks of the run's processes; a new process counts
+        from its first sample on. None, None if too few ticks have passed.
         """
-        now = busy_and_all(os.pread(self._file, 512, 0))
+        now = busy_and_total(os.pread(self._file, 512, 0))
         before, self._all = self._all, now
-        taken = sum(max(ticks - self._own.get(pid, ticks), 0) for pid, ticks in own.items())
+        own_ticks = sum(max(ticks - self._own.get(pid, ticks), 0) for pid, ticks in own.items())
         self._own = own
         passed = now[1] - before[1] if before else 0
-        if not before or passed < TICKS * (os.cpu_count() or 1):
+        if not before or passed < MIN_TICKS_PER_CORE * (os.cpu_count() or 1):
             return None, None
-        # Ticks spent waiting for a disk may run backwards for a moment.
+        # The iowait counter may decrease for a moment.
         busy = min(max(now[0] - before[0], 0) / passed, 1.0)
-        return round(busy, 4), round(min(taken / passed, 1.0), 4)
+        return round(busy, 4), round(min(own_ticks / passed, 1.0), 4)
 
     def energy(self) -> float | None:
-        """Return the joules that all packages took since the sampler began."""
+        """Return the joules of all packages since the sampler started; None if unreadable."""
         if not self._packages:
             return None
-        for place, package in enumerate(self._packages):
-            before, now = self._counts[place], _number(package / "energy_uj")
+        for index, package in enumerate(self._packages):
+            before, now = self._counts[index], _number(package / "energy_uj")
             if before is None or now is None:
                 return None
-            self._joules += climbed(before, now, _number(package / "max_energy_range_uj")) / 1e6
-            self._counts[place] = now
+            top = _number(package / "max_energy_range_uj")
+            self._joules += counter_increase(before, now, top) / 1e6
+            self._counts[index] = now
         return round(self._joules, 3)
 
 
-def busy_and_all(text: bytes) -> tuple[int, int]:
-    """Return busy ticks and all ticks of all cores, from the first line of ``/proc/stat``.
+def busy_and_total(text: bytes) -> tuple[int, int]:
+    """Return busy and total ticks of all cores, from the first line of ``/proc/stat``.
 
-    Waiting for a disk is idle; time that went to other guests of the host is
-    not. Guests of this machine are already counted as its users.
+    Waiting for a disk counts as idle, time stolen by the hypervisor as busy. The
+    guest columns are skipped: they are already counted as user time.
 
-    >>> busy_and_all(b"cpu  50 1 20 900 9 0 5 15 40 0")
+    >>> busy_and_total(b"cpu  50 1 20 900 9 0 5 15 40 0")
     (91, 1000)
     """
-    ticks = [int(word) for word in text.split(b"\n", 1)[0].split()[1:9]]
+    ticks = [int(field) for field in text.split(b"\n", 1)[0].split()[1:9]]
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
-def climbed(before: int, now: int, top: int | None) -> int:
-    """Return how far a counter climbed that starts again at zero after ``top``.
+def counter_increase(before: int, now: int, top: int | None) -> int:
+    """Return the increase of a counter that wraps to zero after ``top``.
 
-    >>> climbed(900, 950, 1000), climbed(900, 50, 1000)
+    >>> counter_increase(900, 950, 1000), counter_increase(900, 50, 1000)
     (50, 150)
     """
     return now - before if now >= before else now - before + (top or before)
 
 
-def packages(folder: Path) -> list[Path]:
-    """Return the energy counters of whole processors.
+def cpu_packages(folder: Path) -> list[Path]:
+    """Return the RAPL energy counters of whole processors.
 
     Their parts (``intel-rapl:0:0``) and the whole platform (``psys``) would
     count the same joules again.
     """
     with suppress(OSError):
-        found = sorted(folder.glob("intel-rapl:*/name"))
-        return [name.parent for name in found if name.read_text().startswith("package")]
+        names = sorted(folder.glob("intel-rapl:*/name"))
+        return [name.parent for name in names if name.read_text().startswith("package")]
     return []
 
 
 def _number(path: Path) -> int | None:
     try:
         return int(path.read_text())
-    except (OSError, ValueError):  # Most systems show energy to the administrator alone.
+    except (OSError, ValueError):  # Most systems let only root read it.
         return None
 
 
@@ -272,11 +272,11 @@ def _memory() -> dict[str, int]:
     """Return the first lines of ``/proc/meminfo``, in bytes."""
     with open("/proc/meminfo", "rb", buffering=0) as file:
         lines = [line.split() for line in file.read(256).split(b"\n")[:3]]
-    return {words[0].decode().rstrip(":"): int(words[1]) * 1024 for words in lines}
+    return {name.decode().rstrip(":"): int(kibibytes) * 1024 for name, kibibytes, *_ in lines}
 
 
-def driver(name: str = "libnvidia-ml.so.1") -> Any:
-    """Return the device driver's library, ready to be asked, or nothing."""
+def load_nvml(name: str = "libnvidia-ml.so.1") -> Any:
+    """Return NVIDIA's management library, initialised, or None."""
     try:
         library = ctypes.CDLL(name)
         return None if library.nvmlInit_v2() else library
@@ -285,37 +285,37 @@ def driver(name: str = "libnvidia-ml.so.1") -> Any:
 
 
 def visible_devices(library: Any, environment: Mapping[str, str]) -> list["Device"]:
-    """Return the physical devices that the run may use, each once."""
+    """Return the physical devices that CUDA_VISIBLE_DEVICES allows, without duplicates."""
     count = ctypes.c_uint()
     if library is None or library.nvmlDeviceGetCount_v2(ctypes.byref(count)):
         return []
-    every = [Device(library, index) for index in range(count.value)]
-    shown = environment.get("CUDA_VISIBLE_DEVICES")
-    if shown is None:
-        return every
-    names = [device.uuid or "" for device in every]
-    return [every[index] for index in chosen(shown, names)]
+    devices = [Device(library, index) for index in range(count.value)]
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return devices
+    uuids = [device.uuid or "" for device in devices]
+    return [devices[index] for index in visible_indices(visible, uuids)]
 
 
-def chosen(shown: str, uuids: Sequence[str]) -> list[int]:
-    """Return the devices that CUDA_VISIBLE_DEVICES names, by number or the start of a UUID.
+def visible_indices(visible: str, uuids: Sequence[str]) -> list[int]:
+    """Return the devices named in CUDA_VISIBLE_DEVICES, by number or prefix of a UUID.
 
-    As in CUDA, the list ends at the first name that means nothing. Numbers
-    count in the order of the bus, which CUDA follows among equal devices.
+    As in CUDA, the list ends at the first invalid name. Numbers follow the order
+    of the bus, as CUDA's do among equal devices.
 
-    >>> chosen("1,GPU-a,-1,0", ["GPU-ab", "GPU-cd"])
+    >>> visible_indices("1,GPU-a,-1,0", ["GPU-ab", "GPU-cd"])
     [1, 0]
     """
-    found: dict[int, None] = {}
-    for word in (word.strip() for word in shown.split(",")):
-        if word.isdecimal() and int(word) < len(uuids):
-            found[int(word)] = None
+    indices: dict[int, None] = {}
+    for name in (name.strip() for name in visible.split(",")):
+        if name.isdecimal() and int(name) < len(uuids):
+            indices[int(name)] = None
             continue
-        near = [index for index, uuid in enumerate(uuids) if uuid.startswith(word)]
-        if not word or len(near) != 1:
+        matches = [index for index, uuid in enumerate(uuids) if uuid.startswith(name)]
+        if not name or len(matches) != 1:
             break
-        found[near[0]] = None
-    return list(found)
+        indices[matches[0]] = None
+    return list(indices)
 
 
 class _Memory(ctypes.Structure):
@@ -327,101 +327,103 @@ class _Rates(ctypes.Structure):
 
 
 class Device:
-    """One physical device, as the driver knows it."""
+    """One physical device, queried through NVML."""
 
     def __init__(self, library: Any, index: int) -> None:
         self.index = index
         self._library = library
         self._handle = ctypes.c_void_p()
         self._processes: tuple[int | None, int | None] = None, None
-        self._ask("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(self._handle), whom=())
+        self._call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(self._handle), on=())
         self.uuid = self._text("nvmlDeviceGetUUID")
 
     def facts(self) -> dict[str, Any]:
-        """Return what does not change: name, bytes of memory, watts allowed."""
+        """Return the constant facts: name, bytes of memory, power limit in watts."""
         memory = self._memory()
         return {
             "index": self.index,
             "name": self._text("nvmlDeviceGetName"),
             "uuid": self.uuid,
-            "driver": self._text("nvmlSystemGetDriverVersion", whom=()),
+            "driver": self._text("nvmlSystemGetDriverVersion", on=()),
             "memory": memory.total if memory else None,
             "power_limit": _thousandth(self._count("nvmlDeviceGetEnforcedPowerLimit")),
         }
 
-    def sample(self, crew: Crew) -> dict[str, Any]:
-        """Return what the device does now; ``energy`` counts joules since its driver began.
+    def sample(self, processes: RunProcesses) -> dict[str, Any]:
+        """Return the current readings; ``energy`` counts joules since the driver was loaded.
 
-        Who uses it is asked when the crew is looked for, and stands until the next time.
+        The processes on the device are counted again after each search for processes.
         """
         memory, rates = self._memory(), _Rates()
-        rated = self._ask("nvmlDeviceGetUtilizationRates", ctypes.byref(rates))
+        rated = self._call("nvmlDeviceGetUtilizationRates", ctypes.byref(rates))
         energy = self._count("nvmlDeviceGetTotalEnergyConsumption", kind=ctypes.c_ulonglong)
-        if crew.fresh:
-            self._processes = self._own_and_foreign(crew)
+        if processes.searched:
+            self._processes = self._own_and_foreign(processes)
         return {
             "index": self.index,
             "utilisation": rates.device / 100 if rated else None,
             "memory": memory.used if memory else None,
             "power": _thousandth(self._count("nvmlDeviceGetPowerUsage")),
-            "clock": self._count("nvmlDeviceGetClockInfo", 1),  # That of the multiprocessors.
+            "clock": self._count(
+                "nvmlDeviceGetClockInfo", 1
+            ),  # 1: the clock of the multiprocessors.
             "temperature": self._count("nvmlDeviceGetTemperature", 0),
             "energy": _thousandth(energy),
             "own": self._processes[0],
             "foreign": self._processes[1],
         }
 
-    def _own_and_foreign(self, crew: Crew) -> tuple[int | None, int | None]:
-        """Return how many processes of the run compute here, and how many others.
+    def _own_and_foreign(self, processes: RunProcesses) -> tuple[int | None, int | None]:
+        """Return how many processes of the run use this device, and how many others.
 
-        Unknown where the driver names processes that this container cannot see:
+        None, None if the driver lists processes that this container cannot see:
         they may be the run's own, under other ids.
         """
         pids = self._pids()
         if pids is None:
             return None, None
-        seen = [pid for pid in pids if _lives(pid)]
-        if len(seen) < len(pids) and not _sees_all_processes():
+        visible = [pid for pid in pids if _is_alive(pid)]
+        if len(visible) < len(pids) and not _sees_all_processes():
             return None, None
-        own = sum(crew.has(pid) for pid in seen)
-        return own, len(seen) - own
+        own = sum(processes.contains(pid) for pid in visible)
+        return own, len(visible) - own
 
     def _pids(self) -> list[int] | None:
-        # The third version had another shape in some drivers; the second never changed.
-        for name, words in (("_v2", 6), ("", 4)):
-            room = ctypes.c_uint(128)
-            rows = (ctypes.c_uint * words * room.value)()
-            asked = "nvmlDeviceGetComputeRunningProcesses" + name
-            if self._ask(asked, ctypes.byref(room), ctypes.byref(rows)):
-                return [rows[place][0] for place in range(room.value)]
+        # The layout of _v3 differs between drivers; that of _v2 never changed.
+        for version, fields in (("_v2", 6), ("", 4)):
+            count = ctypes.c_uint(128)
+            rows = (ctypes.c_uint * fields * count.value)()
+            name = "nvmlDeviceGetComputeRunningProcesses" + version
+            if self._call(name, ctypes.byref(count), ctypes.byref(rows)):
+                return [rows[index][0] for index in range(count.value)]
         return None
 
     def _memory(self) -> _Memory | None:
         memory = _Memory()
-        return memory if self._ask("nvmlDeviceGetMemoryInfo", ctypes.byref(memory)) else None
+        return memory if self._call("nvmlDeviceGetMemoryInfo", ctypes.byref(memory)) else None
 
     def _count(self, name: str, *which: int, kind: type[Any] = ctypes.c_uint) -> int | None:
-        box = kind()
-        return int(box.value) if self._ask(name, *which, ctypes.byref(box)) else None
+        value = kind()
+        return int(value.value) if self._call(name, *which, ctypes.byref(value)) else None
 
-    def _text(self, name: str, whom: Sequence[Any] | None = None) -> str | None:
-        box = ctypes.create_string_buffer(96)
-        told = self._ask(name, box, len(box), whom=whom)
-        return box.value.decode(errors="replace") if told else None
+    def _text(self, name: str, on: Sequence[Any] | None = None) -> str | None:
+        buffer = ctypes.create_string_buffer(96)
+        succeeded = self._call(name, buffer, len(buffer), on=on)
+        return buffer.value.decode(errors="replace") if succeeded else None
 
-    def _ask(self, name: str, *arguments: Any, whom: Sequence[Any] | None = None) -> bool:
-        """Call a function of the driver, about this device, and say whether it answered."""
+    def _call(self, name: str, *args: Any, on: Sequence[Any] | None = None) -> bool:
+        """Call a function of NVML on this device's handle; return whether it succeeded."""
         function = getattr(self._library, name, None)
-        about = (self._handle,) if whom is None else whom
-        return function is not None and function(*about, *arguments) == 0
+        target = (self._handle,) if on is None else on
+        return function is not None and function(*target, *args) == 0
 
 
 def _thousandth(count: int | None) -> float | None:
     return None if count is None else count / 1000
 
 
-def _lives(pid: int) -> bool:
-    """Say whether this process exists; ``/proc`` may hide those of other users."""
+def _is_alive(pid: int) -> bool:
+    """Return whether this process exists; ``/proc`` may hide those of other users."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -432,15 +434,15 @@ def _lives(pid: int) -> bool:
 
 
 def _sees_all_processes() -> bool:
-    """Say whether process ids here are those of the machine, and not a container's own."""
-    return os.stat("/proc/self/ns/pid").st_ino == 0xEFFFFFFC  # Fixed in every Linux.
+    """Return whether this process is in the machine's own process namespace, not a container's."""
+    return os.stat("/proc/self/ns/pid").st_ino == 0xEFFFFFFC  # PROC_PID_INIT_INO, constant.
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Sample as asked; whatever goes wrong, leave without a word."""
+    """Sample for ``FOLDER PID``; on any error, exit silently."""
     with suppress(Exception):
         folder, pid = arguments
-        sample_until_gone(Path(folder), int(pid))
+        sample_until_end(Path(folder), int(pid))
 
 
 if __name__ == "__main__":

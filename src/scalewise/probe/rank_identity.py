@@ -1,7 +1,7 @@
-"""Which rank this process is: one table of environment variables for everybody who asks.
+"""Which rank this process is, from the environment variables of its launcher.
 
-torchrun and careful users set RANK and its like; mpirun, horovodrun and srun set variables of
-their own. Frameworks read torchrun's names, so the worker fills those in. The record keeps which
+torchrun sets RANK, WORLD_SIZE and LOCAL_RANK; mpirun, horovodrun and srun set other variables.
+Frameworks read torchrun's names, so the worker fills those in. The rank file records which
 launcher the identity came from.
 """
 
@@ -18,14 +18,14 @@ PORT_COUNT = 20_000
 
 @dataclass(frozen=True, slots=True)
 class RankVariables:
-    """The environment variables by which a launcher numbers its processes."""
+    """The environment variables in which a launcher numbers its processes."""
 
     launcher: str
     rank: str
     world: str
     local_rank: str
     local_world: str
-    """How many processes there are on this machine."""
+    """Number of processes on this node."""
 
 
 LAUNCHERS = (
@@ -38,28 +38,28 @@ LAUNCHERS = (
         "horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE",
     ),
     RankVariables("mpirun (Hydra)", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    # A batch script has SLURM_PROCID and SLURM_NTASKS too, and is no rank: only a step is.
+    # A batch script has SLURM_PROCID and SLURM_NTASKS too but is no rank: only a job step is.
     RankVariables(
         "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
         "SLURM_STEP_TASKS_PER_NODE",
     ),
 )  # fmt: skip
-"""The first launcher whose variables are set counts: mpirun in a Slurm job has srun's too."""
+"""In order of precedence: a process under mpirun in a Slurm job has srun's variables too."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankIdentity:
-    """One process among all of a job."""
+    """One process of a job."""
 
     rank: int
     world: int
     local_rank: int
     launcher: str
-    """Which launcher set the variables; ``environment`` if it was none of those we know."""
+    """The launcher that set the variables; ``environment`` if RANK was set by other means."""
 
 
 def find_rank(env: Mapping[str, str]) -> RankIdentity | None:
-    """Return which rank a process with these variables is, or nothing if no launcher set any."""
+    """Return the rank of a process with these variables, or None if no launcher set any."""
     for variables in LAUNCHERS:
         if variables.rank in env and variables.world in env:
             launcher = variables.launcher
@@ -72,7 +72,7 @@ def find_rank(env: Mapping[str, str]) -> RankIdentity | None:
 
 
 def rank_and_world(env: Mapping[str, str]) -> tuple[int, int]:
-    """Return rank and number of ranks; 0 of 1 where no launcher says so, or none can be read."""
+    """Return rank and number of ranks; (0, 1) without a launcher or with unreadable variables."""
     try:
         identity = find_rank(env)
     except SpecError:
@@ -81,19 +81,19 @@ def rank_and_world(env: Mapping[str, str]) -> tuple[int, int]:
 
 
 def required_rank(spec: RunSpec, env: Mapping[str, str]) -> int:
-    """Return the rank of this process; refuse where not all ranks of a run were started."""
+    """Return the rank of this process; refuse if the number of started ranks is not the run's."""
     identity = find_rank(env)
     if identity is None or identity.world != spec.ranks:
         started = f"{identity.launcher} started {identity.world}" if identity else "none started"
         raise SpecError(
-            f"{spec.topology} needs {spec.ranks} ranks, and {started}",
+            f"{spec.topology} needs {spec.ranks} ranks, but {started}",
             hint="`scalewise plan` shows the command that starts each",
         )
     return identity.rank
 
 
 def set_torchrun_variables(env: MutableMapping[str, str]) -> RankIdentity | None:
-    """Find out which rank this is, and fill in the variables that frameworks read."""
+    """Return which rank this is, and set the missing variables that frameworks read."""
     identity = find_rank(env)
     if identity is None or identity.launcher == "torchrun":
         return identity
@@ -107,16 +107,16 @@ def set_torchrun_variables(env: MutableMapping[str, str]) -> RankIdentity | None
 
 
 def master_port(job: str) -> int:
-    """Return the port where the ranks of a job meet; two jobs on a node hardly ever share it."""
+    """Return the rendezvous port of a job; two jobs on a node rarely get the same."""
     return FIRST_PORT + int(job) % PORT_COUNT
 
 
 def _master(env: Mapping[str, str], identity: RankIdentity) -> str:
-    """Return the machine of rank 0."""
+    """Return the host of rank 0."""
     for nodes in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"):
         if nodes in env and (identity.launcher == "srun" or nodes == "SLURM_JOB_NODELIST"):
             return first_host(env[nodes])
-    variables = next(each for each in LAUNCHERS if each.rank in env)
+    variables = next(launcher for launcher in LAUNCHERS if launcher.rank in env)
     if identity.world == 1 or env.get(variables.local_world) == str(identity.world):
         return "localhost"
     raise SpecError(
@@ -127,19 +127,19 @@ def _master(env: Mapping[str, str], identity: RankIdentity) -> str:
 
 
 def first_host(nodes: str) -> str:
-    """Return the first name of a list as Slurm writes it.
+    """Return the first host of a Slurm node list.
 
     >>> first_host("gpu[007-012,020],login1"), first_host("n1,n2")
     ('gpu007', 'n1')
     """
-    found = re.match(r"([^\[,]+)(?:\[([^\],-]+)[^\]]*\]([^,]*))?", nodes)
-    if found is None:
-        raise SpecError(f"not a list of nodes: {nodes!r}", hint="set MASTER_ADDR")
-    return "".join(part or "" for part in found.groups())
+    match = re.match(r"([^\[,]+)(?:\[([^\],-]+)[^\]]*\]([^,]*))?", nodes)
+    if match is None:
+        raise SpecError(f"not a Slurm node list: {nodes!r}", hint="set MASTER_ADDR")
+    return "".join(part or "" for part in match.groups())
 
 
-def _number(env: Mapping[str, str], name: str, absent: int = 0) -> int:
+def _number(env: Mapping[str, str], name: str, default: int = 0) -> int:
     try:
-        return int(env.get(name, absent))
+        return int(env.get(name, default))
     except ValueError as bad:
         raise SpecError(f"{name} must be a number, got {env[name]!r}") from bad

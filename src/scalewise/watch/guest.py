@@ -143,7 +143,7 @@ class Guest:
             probe = self._open()
             if not self._is_first(rank):  # Two began at the same time.
                 return self._stand_aside(rank)
-        probe.take(rows)
+        probe.add_rows(rows)
         self.steps += len(rows)
         self._samples += sum(row[0] for row in rows)
         now = time.monotonic()
@@ -271,7 +271,7 @@ class Guest:
         if self._failed:
             with suppress(Exception):
                 self.catch_up()
-            return probe.last_words(self._failed, kind="error")
+            return probe.record_failure(self._failed, kind="error")
         memory = None
         for facts in self._at_end:
             try:

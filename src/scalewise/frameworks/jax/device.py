@@ -7,7 +7,7 @@ import jax
 import jaxlib
 
 from scalewise.errors import SpecError
-from scalewise.probe.memory import peak_resident
+from scalewise.probe.environment import peak_resident_bytes
 from scalewise.spec import RunSpec
 
 KINDS = {"cuda": "gpu"}
@@ -76,7 +76,7 @@ def name(device: Any) -> str:
 def peak_memory(devices: list[Any]) -> int | None:
     """Return the peak bytes of this process's fullest device; of the process itself on CPUs."""
     if devices[0].platform == "cpu":
-        return peak_resident()
+        return peak_resident_bytes()
     told = [each.memory_stats() for each in devices]
     peaks = [stats["peak_bytes_in_use"] for stats in told if stats]
     return int(max(peaks)) if len(peaks) == len(devices) else None

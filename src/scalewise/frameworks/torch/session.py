@@ -38,7 +38,7 @@ from scalewise.frameworks.torch.timing.flops import operations
 from scalewise.frameworks.torch.timing.gradient_timing import Arrivals
 from scalewise.probe import Laps, Probe, Unwatched
 from scalewise.probe.torch import device as devices
-from scalewise.probe.torch.sync_timer import Waits
+from scalewise.probe.torch.sync_timer import SyncTimer
 from scalewise.record import checkpoints
 from scalewise.record.checkpoints import Progress
 from scalewise.spec import RunSpec
@@ -174,7 +174,7 @@ class TorchSession:
         self._checkpoints: Checkpoints | None = None
         self._damaged: list[str] = []
         self._traffic = Traffic(spec)
-        self._waits = Waits(spec, device)
+        self._waits = SyncTimer(spec, device)
         self._arrivals = Arrivals(spec, self._model, device)
         self.outline = Outline(
             epochs=spec.epochs,

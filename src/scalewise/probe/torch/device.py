@@ -11,12 +11,12 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from scalewise.errors import SpecError
-from scalewise.probe.memory import peak_resident
+from scalewise.probe.environment import peak_resident_bytes
 from scalewise.spec import RunSpec
 
 BACKENDS = {"cuda": "nccl", "xpu": "xccl", "cpu": "gloo"}
 HOPPER = (9, 0)
-WORDS = {"cuda": "NVIDIA's and AMD's devices", "xpu": "Intel's devices", "cpu": "CPUs"}
+DEVICE_TYPES = {"cuda": "NVIDIA's and AMD's devices", "xpu": "Intel's devices", "cpu": "CPUs"}
 
 
 def bind(spec: RunSpec) -> torch.device:
@@ -37,20 +37,20 @@ def bind(spec: RunSpec) -> torch.device:
         local %= count
     device = torch.device(kind, local)
     module.set_device(device)
-    # Batches are alike, so that trying convolutions once pays.
+    # Batches have equal shapes, so that benchmarking convolutions once pays.
     torch.backends.cudnn.benchmark = True
     return device
 
 
-def _kind(asked: str | None = None) -> str:
-    """Return the kind of device that was asked for, or the best that is here."""
-    if asked and asked != "cpu" and not module_of(asked).is_available():
+def _kind(requested: str | None = None) -> str:
+    """Return the requested type of device, or the best available one."""
+    if requested and requested != "cpu" and not module_of(requested).is_available():
         raise SpecError(
-            f"the study asks for {asked}, and this PyTorch finds no such device here",
+            f"the study asks for {requested}, and this PyTorch finds no such device here",
             hint='`scalewise doctor` shows what is here; device = "cpu" needs none',
         )
-    if asked:
-        return asked
+    if requested:
+        return requested
     for kind in ("cuda", "xpu"):
         if module_of(kind).is_available():
             return kind
@@ -58,40 +58,40 @@ def _kind(asked: str | None = None) -> str:
 
 
 def module_of(kind: str) -> Any:
-    """Return ``torch.cuda`` or ``torch.xpu``; older versions have no function for it."""
+    """Return ``torch.cuda`` or ``torch.xpu``; older versions lack ``get_device_module``."""
     return getattr(torch, kind)
 
 
 def attention(device: torch.device) -> AbstractContextManager[Any]:
-    """Have attention computed by the kernel that fits: from Hopper on cuDNN's, where it can.
+    """Prefer cuDNN's attention kernel on Hopper and later devices.
 
-    PyTorch itself (2.11) takes the one that older devices had. Before version 2.6 nobody could
-    say in which order they are tried.
+    PyTorch itself (2.11) prefers FlashAttention there. Before version 2.6 the order of the
+    kernels could not be set.
     """
-    ordered = "set_priority" in signature(sdpa_kernel).parameters
-    if device.type != "cuda" or torch.version.hip or not ordered:
+    can_order = "set_priority" in signature(sdpa_kernel).parameters
+    if device.type != "cuda" or torch.version.hip or not can_order:
         return nullcontext()
     if torch.cuda.get_device_capability(device) < HOPPER:
         return nullcontext()
     order = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
-    return sdpa_kernel([getattr(SDPBackend, each) for each in order], set_priority=True)
+    return sdpa_kernel([getattr(SDPBackend, kernel) for kernel in order], set_priority=True)
 
 
 def settle(device: torch.device) -> None:
-    """Wait until the device has done what it was asked."""
+    """Wait until the device has finished all queued work."""
     if device.type != "cpu":
         module_of(device.type).synchronize()
 
 
 def backend(spec: RunSpec, device: torch.device) -> tuple[str, str]:
-    """Return the communication library that fits the device, or the one asked for, and why."""
+    """Return the communication backend, the study's or the device's default, and the reason."""
     if spec.backend:
         return spec.backend, "the study asks for it"
-    return BACKENDS[device.type], f"it is made for {WORDS[device.type]}"
+    return BACKENDS[device.type], f"it is made for {DEVICE_TYPES[device.type]}"
 
 
 def name(device: torch.device) -> str:
-    """Return what the device is called."""
+    """Return the device's model name."""
     if device.type == "cpu":
         return "cpu"
     return str(module_of(device.type).get_device_name(device))
@@ -101,11 +101,11 @@ def peak_memory(device: torch.device) -> int:
     """Return the peak bytes: reserved on an accelerator, resident on a CPU."""
     if device.type != "cpu":
         return int(module_of(device.type).max_memory_reserved(device))
-    return peak_resident()
+    return peak_resident_bytes()
 
 
 class EventClock:
-    """Marks in the device's own queue: nothing waits for them while training."""
+    """Marks are events in the device's stream; the host does not wait for them."""
 
     simulated = False
     now = staticmethod(time.perf_counter)
@@ -136,9 +136,9 @@ def facts() -> dict[str, Any]:
         if kind == "cpu"
         else [name(torch.device(kind, n)) for n in range(module_of(kind).device_count())],
         "backends": [
-            each
-            for each in ("gloo", "nccl", "mpi", "xccl")
-            if getattr(torch.distributed, f"is_{each}_available", lambda: False)()
+            name
+            for name in ("gloo", "nccl", "mpi", "xccl")
+            if getattr(torch.distributed, f"is_{name}_available", lambda: False)()
         ],
         "threads": torch.get_num_threads(),
     }

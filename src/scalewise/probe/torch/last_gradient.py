@@ -1,4 +1,4 @@
-"""When the last gradient of a step is there: where computing ends and waiting begins."""
+"""Detect the last gradient of a backward: after it a DDP rank only waits for the others."""
 
 import functools
 import weakref
@@ -8,66 +8,67 @@ from typing import Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-MISSED = 8
-"""Steps without the last gradient after which it is learned anew."""
+MISSES_BEFORE_RELEARNING = 8
+"""Steps without the expected last gradient after which it is determined again."""
 
 
 class LastGradient:
-    """Tells when the last gradient of a DDP model is there: compute ends, waiting begins.
+    """Calls ``callback`` when the last gradient of a DDP model is computed.
 
-    In the first steps every gradient is watched, to learn which comes last;
-    then only that one. If it stays away for long, it is learned anew.
+    In the first steps every gradient has a hook, to learn which comes last;
+    then only that one. If it is missing for several steps, it is learned again.
     """
 
-    def __init__(self, model: Any, tell: Callable[..., None]) -> None:
+    def __init__(self, model: Any, callback: Callable[..., None]) -> None:
         self.model = weakref.ref(model)
         self.unused: set[str] = set()
-        self._tell = tell
-        self._named = [(n, p) for n, p in model.module.named_parameters() if p.requires_grad]
+        """Names of parameters that got no gradient."""
+        self._callback = callback
+        self._parameters = [(n, p) for n, p in model.module.named_parameters() if p.requires_grad]
         self._handles: list[Any] = []
         self._nodes: list[Any] = []
         self._order: dict[int, None] = {}
-        """The gradients of this backward, in the order in which they came."""
-        self._missed = 0
-        self._seen: list[int] = []
+        """Indices of this backward's gradients, in the order of arrival."""
+        self._misses = 0
+        self._last_indices: list[int] = []
         self._learn()
 
     def remove(self) -> None:
-        """Watch no gradient any more."""
+        """Remove all hooks."""
         for handle in self._handles:
             handle.remove()
         self._handles, self._nodes = [], []
 
     def miss(self) -> None:
-        """A step has ended without its last gradient: when that is so for long, learn anew."""
-        self._missed += 1
-        if self._missed >= MISSED:
+        """Count a step without the expected last gradient; after several, learn again."""
+        self._misses += 1
+        if self._misses >= MISSES_BEFORE_RELEARNING:
             self._learn()
 
     def _learn(self) -> None:
         self.remove()
-        self._order, self._seen, self._missed = {}, [], 0
-        for place, (_, parameter) in enumerate(self._named):
-            self._watch(parameter, functools.partial(self._came, place))
+        self._order, self._last_indices, self._misses = {}, [], 0
+        for index, (_, parameter) in enumerate(self._parameters):
+            self._add_hook(parameter, functools.partial(self._on_gradient, index))
 
-    def _watch(self, parameter: torch.Tensor, hook: Callable[..., None]) -> None:
-        # DDP's own hook sits on the same node and came first: when ours is called,
-        # the last bundle is on its way.
+    def _add_hook(self, parameter: torch.Tensor, hook: Callable[..., None]) -> None:
+        # DDP registered its hook on the same node first: when ours is called,
+        # the last bucket is already being reduced.
         node = get_gradient_edge(parameter).node
         self._nodes.append(node)
         self._handles.append(node.register_hook(hook))
 
-    def _came(self, place: int, *gradients: Any) -> None:
-        if place in self._order:  # The next backward has begun.
-            self._settle()
-        self._order[place] = None
+    def _on_gradient(self, index: int, *gradients: Any) -> None:
+        if index in self._order:  # The next backward has begun.
+            self._end_backward()
+        self._order[index] = None
 
-    def _settle(self) -> None:
-        """Learn from a whole backward."""
-        self._seen.append(next(reversed(self._order)))
-        missing = set(range(len(self._named))) - set(self._order)
-        self.unused |= {self._named[place][0] for place in missing}
+    def _end_backward(self) -> None:
+        """Note the last gradient of a complete backward; after two of them, hook only that one."""
+        self._last_indices.append(next(reversed(self._order)))
+        missing = set(range(len(self._parameters))) - set(self._order)
+        self.unused |= {self._parameters[index][0] for index in missing}
         self._order.clear()
-        if len(self._seen) >= 2:
+        if len(self._last_indices) >= 2:
             self.remove()
-            self._watch(self._named[self._seen[-1]][1], self._tell)
+            self._add_hook(self._parameters[self._last_indices[-1]][1], self._callback)

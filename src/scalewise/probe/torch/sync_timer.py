@@ -1,8 +1,8 @@
-"""Where a rank only waits for others, in the midst of a phase: laps of their own.
+"""Laps for the time in which a rank only waits for others, within another phase.
 
-A collective is waited for in one of three ways. Most have a ``Work``; tensors
-that are spread over devices have ``wait_tensor``; and where a strategy exchanges
-beside the computation of an accelerator, its queue of work waits for an event.
+A collective is waited for in one of three ways: ``Work.wait`` for most;
+``wait_tensor`` for functional collectives (DTensor); and ``Stream.wait_event`` where
+a strategy communicates on another stream of an accelerator.
 """
 
 import functools
@@ -18,17 +18,17 @@ from scalewise.probe import Laps, Unwatched
 from scalewise.probe.torch.last_gradient import LastGradient
 from scalewise.spec import RunSpec
 
-Words = tuple[Any, ...]
+Args = tuple[Any, ...]
 Patch = tuple[Any, str, Any, Any]
-"""An owner, the name of something it has, the original, and what takes its place."""
+"""Owner, attribute name, original, replacement."""
 NEXT = {"forward": "backward", "backward": "optimizer", "sync": "optimizer"}
-"""What follows a phase, where that is not ``input``: there nobody waits."""
+"""The phase that follows another one; ``input`` follows no wait."""
 
 
-def wrap_wait(begin: Callable[[Words], None], end: Callable[[], None]) -> list[Patch]:
-    """Return what has every wait for a collective told; nothing where that is impossible.
+def wrap_wait(begin: Callable[[Args], None], end: Callable[[], None]) -> list[Patch]:
+    """Return patches that call ``begin`` and ``end`` around ``Work.wait``; empty if impossible.
 
-    ``begin`` gets what the wait was called with.
+    ``begin`` gets the arguments of the wait.
     """
     try:
         from torch._C._distributed_c10d import Work
@@ -38,8 +38,8 @@ def wrap_wait(begin: Callable[[Words], None], end: Callable[[], None]) -> list[P
         return []
 
 
-def wrap_functional(begin: Callable[[Words], None], end: Callable[[], None]) -> list[Patch]:
-    """Return the same for the collectives of tensors that are spread over devices."""
+def wrap_functional(begin: Callable[[Args], None], end: Callable[[], None]) -> list[Patch]:
+    """Return the same patches for functional collectives, which DTensor uses."""
     try:
         from torch.distributed import _functional_collectives as owner
 
@@ -49,33 +49,33 @@ def wrap_functional(begin: Callable[[Words], None], end: Callable[[], None]) -> 
 
 
 def _around(
-    original: Callable[..., Any], begin: Callable[[Words], None], end: Callable[[], None]
+    original: Callable[..., Any], begin: Callable[[Args], None], end: Callable[[], None]
 ) -> Callable[..., Any]:
     @functools.wraps(original)
-    def wait(*words: Any, **named: Any) -> Any:
-        begin(words)
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        begin(args)
         try:
-            return original(*words, **named)
+            return original(*args, **kwargs)
         finally:
             end()
 
     return wait
 
 
-_now: "Waits | None" = None
-"""Who takes the waits of the step that is being done."""
-_wrapped = False
+_active: "SyncTimer | None" = None
+"""The timer of the current step."""
+_patched = False
 
 
-def _wrap_once(handle: Any) -> None:
-    """Have every wait of this process told, to whoever takes it at the time.
+def _patch_once(handle: Any) -> None:
+    """Patch every wait of this process to report to the active timer.
 
-    Once and for all: a class that is changed in every step forgets what Python has learned of it.
+    Not per step: changing a class invalidates Python's inline caches for it.
     """
-    global _wrapped
-    if _wrapped:
+    global _patched
+    if _patched:
         return
-    _wrapped = True
+    _patched = True
     patches = wrap_wait(_begin, _end) + wrap_functional(_begin, _end)
     if handle:
         patches.append(_wrap_event(handle.Stream))
@@ -83,30 +83,30 @@ def _wrap_once(handle: Any) -> None:
         setattr(owner, name, watched)
 
 
-def _begin(words: Words) -> None:
-    if _now is not None:
-        _now.begin()
+def _begin(args: Args) -> None:
+    if _active is not None:
+        _active.begin()
 
 
 def _end() -> None:
-    if _now is not None:
-        _now.end()
+    if _active is not None:
+        _active.end()
 
 
 def _wrap_event(kind: Any) -> Patch:
     original = kind.wait_event
-    told = _around(original, _begin, _end)
+    timed = _around(original, _begin, _end)
 
     @functools.wraps(original)
     def wait_event(stream: Any, event: Any) -> None:
-        ours = _now is not None and stream == _now.queue
-        (told if ours else original)(stream, event)
+        is_compute = _active is not None and stream == _active.stream
+        (timed if is_compute else original)(stream, event)
 
     return kind, "wait_event", original, wait_event
 
 
-class Waits:
-    """Takes the laps of a step, and adds those in which it waits: entered for one step."""
+class SyncTimer:
+    """Passes on the laps of a step and adds ``sync`` laps; a context manager for one step."""
 
     def __init__(self, spec: RunSpec, device: torch.device) -> None:
         first = "pipeline" if spec.degrees.pipeline > 1 else "forward"
@@ -114,28 +114,28 @@ class Waits:
         self._probe: Laps = Unwatched()
         self._phase = first
         self._waiting = 0
-        self._told = False
+        self._on_compute_stream = False
         self._handle: Any = None if device.type == "cpu" else getattr(torch, device.type)
-        self.queue: Any = None
-        """The accelerator's queue of work that computes; others only exchange."""
-        # DDP waits unseen, and ``Reduced`` tells of it. Compiled layers that are split wait unseen
-        # too: a part of the waiting would pass for the whole.
-        plain = spec.strategy == "ddp" and spec.degrees.degree == 1
-        unseen = bool(spec.compile) and spec.degrees.tensor > 1
-        self._wanted = spec.topology.world > 1 and not plain and not unseen
-        if self._wanted:
-            _wrap_once(self._handle)
+        self.stream: Any = None
+        """The accelerator's compute stream; other streams only communicate."""
+        # DDP waits inside C++, and ``DdpSyncTimer`` times it. Compiled tensor-parallel layers wait
+        # unseen too: timing only part of the waits would be misleading.
+        plain_ddp = spec.strategy == "ddp" and spec.degrees.degree == 1
+        compiled = bool(spec.compile) and spec.degrees.tensor > 1
+        self._enabled = spec.topology.world > 1 and not plain_ddp and not compiled
+        if self._enabled:
+            _patch_once(self._handle)
 
-    def over(self, probe: Laps) -> "Waits":
-        """Pass what is told on to ``probe``."""
+    def over(self, probe: Laps) -> "SyncTimer":
+        """Pass laps on to ``probe``."""
         self._probe = probe
         return self
 
-    def __enter__(self) -> "Waits":
-        global _now
-        if self._wanted:
-            self.queue = self._handle and self._handle.current_stream()
-            _now = self
+    def __enter__(self) -> "SyncTimer":
+        global _active
+        if self._enabled:
+            self.stream = self._handle and self._handle.current_stream()
+            _active = self
         return self
 
     def __exit__(
@@ -144,40 +144,42 @@ class Waits:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        global _now
-        _now = None
+        global _active
+        _active = None
 
     def lap(self, phase: str) -> None:
-        """Say that the time since the last mark went to ``phase``."""
+        """Assign the time since the last mark to ``phase``."""
         self._probe.lap(phase)
         self._phase = self._next.get(phase, "optimizer")
 
     def begin(self) -> None:
-        """From here on this rank waits; what other queues of an accelerator wait for is no time."""
+        """A wait begins; waits of other streams than the compute stream are not counted."""
         self._waiting += 1
         if self._waiting == 1:
-            self._told = not self._handle or self._handle.current_stream() == self.queue
-            if self._told:
+            self._on_compute_stream = (
+                not self._handle or self._handle.current_stream() == self.stream
+            )
+            if self._on_compute_stream:
                 self._probe.lap(self._phase)
 
     def end(self) -> None:
-        """It has waited."""
+        """A wait ends."""
         self._waiting -= 1
-        if not self._waiting and self._told:
+        if not self._waiting and self._on_compute_stream:
             self._probe.lap("sync")
 
 
-class Reduced:
-    """Tells the wait at the end of a backward in which DDP, unseen, finishes its exchange."""
+class DdpSyncTimer:
+    """Times the wait at the end of a backward, in which DDP's reducer finishes in C++."""
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
-        self.tell: Laps = Unwatched()
-        wrapped = [each for each in models if isinstance(each, DistributedDataParallel)]
-        self._last = [LastGradient(each, self._begin) for each in wrapped]
+        self.laps: Laps = Unwatched()
+        wrapped = [model for model in models if isinstance(model, DistributedDataParallel)]
+        self._last = [LastGradient(model, self._begin) for model in wrapped]
 
     def _begin(self, *gradients: Any) -> None:
-        if isinstance(self.tell, Waits):
-            self.tell.begin()
-            # DDP has asked for its own call at the end before this one.
+        if isinstance(self.laps, SyncTimer):
+            self.laps.begin()
+            # DDP queued its callback before ours, so that ours runs after its reduction.
             engine: Any = torch.autograd.Variable._execution_engine
-            engine.queue_callback(self.tell.end)
+            engine.queue_callback(self.laps.end)

@@ -19,7 +19,7 @@ from scalewise.frameworks.torch.parallel.mesh import place, size
 from scalewise.frameworks.torch.precision import precise
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.probe import Laps
-from scalewise.probe.torch.sync_timer import Reduced
+from scalewise.probe.torch.sync_timer import DdpSyncTimer
 from scalewise.spec import RunSpec
 
 SCHEDULES = {
@@ -60,12 +60,12 @@ def pipelined(
     # Left to itself it would scale the gradients, also those of micro-steps before.
     schedule: Any = kind(whole, spec.small_batches, loss_fn=weighted, scale_grads=False)
 
-    reduced = Reduced(wrapped)
+    ddp_timer = DdpSyncTimer(wrapped)
 
     def forward_backward(
         inputs: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
     ) -> Tensor:
-        reduced.tell = probe
+        ddp_timer.laps = probe
         losses: list[Tensor] = []
         weighted.weight = weight
         given = (inputs,) if first else ()
