@@ -16,7 +16,7 @@ import pytest
 from attached import Seen, run, seen
 from ranks import start
 from scalewise import results
-from scalewise.analysis.explain.guards import guards
+from scalewise.analysis.explain.guards import run_guards
 from scalewise.analysis.simulate import exchange, link, simulation
 from scalewise.record.read import RunRecord
 from scripts.expected import HERE, SCRIPTS, Script
@@ -72,7 +72,7 @@ def as_it_is(script: Script, ranks: list[Seen]) -> None:
 
 def without_fault(script: Script, records: list[RunRecord]) -> None:
     """Require that no guard tells of a fault that the script does not have."""
-    found = {each.name: each.kind for each in guards(records)}
+    found = {each.name: each.kind for each in run_guards(records)}
     uneven = len(set(script.truth(_devices(script)).steps)) > 1
     wrong = {name for name, kind in found.items() if kind == "correct"}
     assert wrong == ({"step counts"} if uneven else set())
@@ -285,7 +285,7 @@ def test_ranks_that_hold_parts_of_one_model_share_its_samples(told, tmp_path):
     assert curve.points[0].global_batch == 20
     assert curve.points[0].samples == 200
     assert sum("those count once" in each for each in curve.warnings) == (told is None)
-    assert {each.kind for each in guards(records)} == {"tune"}
+    assert {each.kind for each in run_guards(records)} == {"tune"}
 
 
 def test_gradients_that_no_weight_follows_are_no_training(tmp_path):

@@ -16,17 +16,29 @@ from hypothesis import strategies as some
 import scalewise
 from builders import a_run, a_study
 from scalewise import results
-from scalewise.analysis.explain import BOTH, CAUSES, Breakdown, Explanation, Guard, explain
-from scalewise.analysis.explain.chain import (
-    alike,
-    chain,
-    factors,
-    mean_per_sample,
-    relative,
-    seconds,
+from scalewise.analysis.explain import (
+    CAUSES,
+    COMPUTE_AND_COMMUNICATION,
+    Breakdown,
+    Explanation,
+    Finding,
+    explain,
 )
-from scalewise.analysis.explain.communication_time import sentence
-from scalewise.analysis.explain.explain_text import Balance, Loaders, Story, tell
+from scalewise.analysis.explain.chain import (
+    build_chain,
+    comparable_chains,
+    factors_by_cause,
+    mean_per_sample,
+    relative_factors,
+    seconds_by_cause,
+)
+from scalewise.analysis.explain.communication_time import communication_sentence
+from scalewise.analysis.explain.explain_text import (
+    LoaderRates,
+    PointFacts,
+    SlowestRank,
+    describe_point,
+)
 from scalewise.analysis.explain.whatif import Replay
 from scalewise.analysis.measure import scaling_curves
 from scalewise.analysis.measure.ledger import Ledger, build_ledger
@@ -247,7 +259,7 @@ def test_communication_that_is_not_told_apart_is_unknown(tmp_path):
     assert "not told apart" in last.sentence
     assert "transfer is unknown" in last.warnings[-1]
     assert last.shares["communication"] is None and "compute" not in last.shares
-    assert last.regime == BOTH and last.compute is None
+    assert last.regime == COMPUTE_AND_COMMUNICATION and last.compute is None
     assert found.left_compute_at is None
     assert not any(each.change == "twice the link" for each in last.what_if)
     (section,) = explanation.sections([found])
@@ -279,7 +291,7 @@ def test_of_a_fused_step_by_one_process_neither_balance_nor_loaders_are_told(tmp
     assert "transfer and balance are unknown" in last.warnings[-1]
     for point in found.points:
         assert not {each.change for each in point.what_if} - {"no validation"}
-    told = tell(a_story(added={"input": 0.007}, loads=False))
+    told = describe_point(a_story(added={"input": 0.007}, loads=False))
     assert told.cause == "input" and "workers" not in told.action.replace("without workers", "")
 
 
@@ -509,7 +521,7 @@ def a_story(**changes):
         "transfer_known": True, "batch": 64.0, "batch_before": 64.0,
         "added_before": {}, "devices_before": 1,
     }  # fmt: skip
-    return Story(**values | changes)
+    return PointFacts(**values | changes)
 
 
 def exchanging(record):
@@ -558,7 +570,7 @@ def test_a_point_tells_what_is_sent_and_which_share_of_a_step_waits(tmp_path):
 )
 def test_a_strategy_names_what_it_exchanges(run, kinds, said):
     spec = a_run(topology="1x2", framework="torch", **run)
-    assert sentence(spec, kinds, 0.18) == said
+    assert communication_sentence(spec, kinds, 0.18) == said
 
 
 @pytest.mark.parametrize(
@@ -575,13 +587,13 @@ def test_the_bubble_of_a_pipeline_is_computed(run, share):
 
 
 def test_what_moves_depends_on_the_way_of_splitting():
-    told = tell(a_story(added={"transfer": 0.0041}, way="pipeline"))
+    told = describe_point(a_story(added={"transfer": 0.0041}, way="pipeline"))
     assert "is waiting for other stages: the pipeline's bubble" in told.sentence
     assert "micro_batches" in told.action
 
 
 def test_the_sentence_names_the_largest_cause_and_its_seconds():
-    told = tell(a_story(added={"transfer": 0.0041, "balance": 0.0029}))
+    told = describe_point(a_story(added={"transfer": 0.0041, "balance": 0.0029}))
     assert told.cause == "transfer"
     assert told.sentence == (
         "On 8 devices a step takes 25 ms, and computation alone would take 18 ms: "
@@ -604,29 +616,30 @@ def test_the_sentence_names_the_largest_cause_and_its_seconds():
     ],
 )
 def test_the_sentence_fits_the_numbers(changes, said):
-    assert said in tell(a_story(**changes)).sentence
+    assert said in describe_point(a_story(**changes)).sentence
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"added": {"input": 0.007}}, "`loaders_alone = true`"),
-        ({"added": {"input": 0.007}, "loaders": Loaders(410, 980, 2)},
+        ({"added": {"input": 0.007}, "loaders": LoaderRates(410, 980, 2)},
          "The loaders deliver 410 samples/s and you need 980: raise workers from 2 to 5."),
-        ({"added": {"input": 0.007}, "loaders": Loaders(410, 980, 0)}, "from 0 to 3."),
-        ({"added": {"input": 0.007}, "loaders": Loaders(2000, 980, 2)}, "beside the training"),
+        ({"added": {"input": 0.007}, "loaders": LoaderRates(410, 980, 0)}, "from 0 to 3."),
+        ({"added": {"input": 0.007}, "loaders": LoaderRates(2000, 980, 2)}, "beside the training"),
         ({"added": {"computation": 0.007}, "batch": 8.0}, "8 samples per step, and 64"),
         ({"added": {"computation": 0.007}}, "threads per rank"),
         ({"added": {"orchestration": 0.007}}, "logging"),
-        ({"added": {"balance": 0.007}, "balance": Balance(3, "n1", 0.007, even=True)},
+        ({"added": {"balance": 0.007}, "balance": SlowestRank(3, "n1", 0.007, even=True)},
          "rank 3 on n1"),
-        ({"added": {"balance": 0.007}, "balance": Balance(3, "n1", 0.001, even=True)},
+        ({"added": {"balance": 0.007}, "balance": SlowestRank(3, "n1", 0.001, even=True)},
          "take turns"),
-        ({"added": {"balance": 0.007}, "balance": Balance(3, "n1", 0.007, even=False)}, "unlike"),
+        ({"added": {"balance": 0.007}, "balance": SlowestRank(3, "n1", 0.007, even=False)},
+         "unlike"),
     ],
 )  # fmt: skip
 def test_the_action_fits_the_cause(changes, said):
-    assert said in tell(a_story(**changes)).action
+    assert said in describe_point(a_story(**changes)).action
 
 
 def test_measured_loaders_reach_the_action(tmp_path):
@@ -672,18 +685,20 @@ def a_window(found, step):
 @settings(deadline=None)
 @given(some.lists(ledgers(), min_size=1, max_size=3), ledgers(), some.floats(1e-3, 50))
 def test_lines_sum_to_the_whole_whatever_was_recorded(repeats, base, step):
-    chains = [chain(each, a_window(each, step), len(each.compute)) for each in repeats]
-    origin = [chain(base, a_window(base, 1.0), len(base.compute))]
+    chains = [build_chain(each, a_window(each, step), len(each.compute)) for each in repeats]
+    origin = [build_chain(base, a_window(base, 1.0), len(base.compute))]
     per_sample = mean_per_sample(origin)
-    added = seconds(chains, per_sample)
+    added = seconds_by_cause(chains, per_sample)
     ideal = np.mean([per_sample * each.samples for each in chains])
     assert total(added) + ideal == pytest.approx(step, rel=1e-9)
     assert added["orchestration"] >= 0 >= added["unexplained"]
     assert min(added["balance"], added["input"], added["transfer"] or 0.0) >= -1e-12
     rates = [each.samples / each.measured for each in (*chains, *origin)]
     efficiency = np.exp(np.mean(np.log(rates[:-1]))) / rates[-1]
-    both = alike([*chains, *origin])
-    found = relative(factors(both[:-1], per_sample), factors(both[-1:], per_sample))
+    both = comparable_chains([*chains, *origin])
+    found = relative_factors(
+        factors_by_cause(both[:-1], per_sample), factors_by_cause(both[-1:], per_sample)
+    )
     known = [each for each in found.values() if each is not None]
     assert prod(known) == pytest.approx(efficiency, rel=1e-9)
     assert len(known) == (5 if all(each.transfer_known for each in both) else 4)
@@ -801,7 +816,7 @@ def test_unfinished_runs_are_told(folder, command):
 
 def test_a_fault_that_was_looked_for_is_told(tmp_path):
     found = explained(a_study(), tmp_path)
-    fault = Guard("drift", "correct", "Ranks differ by 3 %.", "Wrap the model.", devices=2)
+    fault = Finding("drift", "correct", "Ranks differ by 3 %.", "Wrap the model.", devices=2)
     for correct, said in (
         ((), ["correct: no fault was seen"]),
         ((fault,), ["not correct: Ranks differ by 3 % (on 2 devices).", "  hint: Wrap the model."]),

@@ -11,9 +11,9 @@ import pytest
 from attached import run as run_script
 from builders import a_run
 from scalewise import results
-from scalewise.analysis.explain import Guard, explain
-from scalewise.analysis.explain.guards import guards
-from scalewise.analysis.explain.watched_facts import Watched
+from scalewise.analysis.explain import Finding, explain
+from scalewise.analysis.explain.guards import run_guards
+from scalewise.analysis.explain.watched_facts import WatchedRun
 from scalewise.record import batch_sharing, replicas
 from scalewise.record.read import RankRecord, RunRecord, Span, Steps
 from scalewise.report import explanation
@@ -90,11 +90,11 @@ def a_record(
 
 
 def names(*records: RunRecord) -> list[str]:
-    return [each.name for each in guards(records) or ()]
+    return [each.name for each in run_guards(records) or ()]
 
 
-def the(name: str, *records: RunRecord) -> Guard:
-    (found,) = [each for each in guards(records) or () if each.name == name]
+def the(name: str, *records: RunRecord) -> Finding:
+    (found,) = [each for each in run_guards(records) or () if each.name == name]
     return found
 
 
@@ -134,7 +134,7 @@ WELL = (
 
 @pytest.mark.parametrize("made", WELL, ids=str)
 def test_guards_are_silent_where_all_is_well(made):
-    assert guards([a_record(**made)]) == ()
+    assert run_guards([a_record(**made)]) == ()
 
 
 FAULTY = {
@@ -262,7 +262,7 @@ def test_a_global_batch_of_more_ranks_than_samples_is_what_they_add_up_to():
     ranks = a_record(devices=3).ranks
     columns = [replace(ranks[0].steps, samples=np.full(STEPS, own)) for own in (1, 1, 0)]
     thin = tuple(replace(rank, steps=own) for rank, own in zip(ranks, columns))
-    assert Watched.of(replace(a_record(devices=3), ranks=thin)).global_batch == 2
+    assert WatchedRun.of(replace(a_record(devices=3), ranks=thin)).global_batch == 2
 
 
 def test_a_rate_that_falls_from_the_first_step_on_is_asked_about_too():
@@ -281,20 +281,20 @@ def test_a_rate_that_falls_from_the_first_step_on_is_asked_about_too():
     ids=["the batch is shared out", "the rate grows", "it is led up to", "it is not known"],
 )
 def test_a_learning_rate_that_follows_is_no_fault(larger):
-    assert guards([a_record(1), larger]) == ()
+    assert run_guards([a_record(1), larger]) == ()
 
 
 def test_a_guard_is_told_once_of_the_fewest_devices():
     records = [a_record(n, facts={"emptied": STEPS, "rate": None}) for n in (4, 1, 2)]
-    assert [(each.name, each.devices) for each in guards(records)] == [("empty cache", 1)]
+    assert [(each.name, each.devices) for each in run_guards(records)] == [("empty cache", 1)]
 
 
 def test_without_facts_nothing_is_checked():
     record = a_record(by_rank=({}, {}))
     for rank in record.ranks:
         rank.lines[0].pop("facts")
-    assert guards([record]) is None
-    assert guards([]) is None
+    assert run_guards([record]) is None
+    assert run_guards([]) is None
 
 
 def test_every_guard_is_in_the_guide():
@@ -414,7 +414,7 @@ def chosen(always: tuple[str, ...]) -> list[Any]:
     return found
 
 
-def seen(script: Script, worlds: tuple[int, ...], folder: Path) -> list[Guard]:
+def seen(script: Script, worlds: tuple[int, ...], folder: Path) -> list[Finding]:
     """Run a script on these devices, and return what the guards say of all its runs."""
     records = []
     for world in worlds:
@@ -422,7 +422,7 @@ def seen(script: Script, worlds: tuple[int, ...], folder: Path) -> list[Guard]:
         assert not cause
         for _, found in results.recorded(folder / str(world) / "study"):
             records += found
-    return list(guards(records) or ())
+    return list(run_guards(records) or ())
 
 
 def test_every_fault_has_a_guard():

@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 from builders import a_study
 from scalewise import results, study
 from scalewise.analysis.cost.rates import Rate
-from scalewise.analysis.explain import CAUSES, LOSSES, Receipt, in_vain, total
+from scalewise.analysis.explain import CAUSES, LOSSES, Receipt, sum_receipts, wasted_receipt
 from scalewise.errors import RecordError
 from scalewise.record.allocation_log import FILE
 from scalewise.record.attempts import Attempt, attempts, bought
@@ -278,7 +278,13 @@ def test_damaged_files_count_nothing_and_break_nothing(tmp_path, text):
 
 def test_sums_of_receipts_keep_their_parts():
     made = [Attempt(n, 4, 0.0, 900.0, well=False) for n in (1, 2)]
-    found = total([in_vain("failed", made), in_vain("repeated", made[:1]), in_vain("idle", [])])
+    found = sum_receipts(
+        [
+            wasted_receipt("failed", made),
+            wasted_receipt("repeated", made[:1]),
+            wasted_receipt("idle", []),
+        ]
+    )
     assert (found.bought, found.lost) == (3.0, {"repeated": 1.0, "failed": 2.0})
     assert found.runs == 2  # One of them is still under way.
 

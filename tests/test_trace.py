@@ -12,12 +12,12 @@ from attached import run
 from scalewise import results
 from scalewise.analysis.explain import explain
 from scalewise.analysis.explain.trace_analysis import (
-    FETCH,
-    UNPACKS,
-    agreement,
-    check,
-    look,
-    sort_out,
+    FETCH_OPERATOR,
+    UNPACK_OPERATOR,
+    classify_trace,
+    compare_quantity,
+    compare_with_trace,
+    traced_step_times,
 )
 from scalewise.analysis.measure.window import lifetime_parts, steady_window
 from scalewise.record.read import RankRecord, RunRecord, Steps
@@ -52,7 +52,7 @@ def a_trace(*events, length=10, steps=1):
 
 def seen(*events, **shape):
     """Return where the step went, in milliseconds."""
-    found = look(sort_out(a_trace(*events, **shape)))
+    found = traced_step_times(classify_trace(a_trace(*events, **shape)))
     assert found.compute + found.exposed + found.input + found.idle == pytest.approx(found.step)
     assert found.overlap + found.exposed <= found.communication + 1e-12
     names = ("compute", "communication", "overlap", "exposed", "unpacking", "input", "idle")
@@ -89,7 +89,7 @@ def test_a_collective_lasts_from_being_asked_for_and_unpacking_belongs_to_it():
         op("torch::distributed::reducer::mul_out", 0, 1.5),
         op("c10d::allreduce_", 1.5, 2),
         note("gloo:all_reduce", 4, 6, "gloo"),
-        op(UNPACKS, 6, 7),
+        op(UNPACK_OPERATOR, 6, 7),
         op("aten::copy_", 6.1, 6.9),
     )
     assert found["compute"] == 2
@@ -128,7 +128,9 @@ def test_short_gaps_between_operators_are_work():
 
 
 def test_a_loader_without_workers_waits_also_where_it_computes():
-    found = seen(note(f"{FETCH}#_SingleProcessDataLoaderIter.__next__", 0, 4), op("aten::x", 1, 3))
+    found = seen(
+        note(f"{FETCH_OPERATOR}#_SingleProcessDataLoaderIter.__next__", 0, 4), op("aten::x", 1, 3)
+    )
     assert found["input"] == 4
     assert found["compute"] == 0
 
@@ -136,7 +138,7 @@ def test_a_loader_without_workers_waits_also_where_it_computes():
 def test_on_a_device_kernels_compute_and_nccl_communicates():
     found = seen(
         op("aten::mm", 0, 1),
-        note(f"{FETCH}#next", 0, 3),
+        note(f"{FETCH_OPERATOR}#next", 0, 3),
         kernel("gemm", 1, 5),
         kernel("ncclDevKernel_AllReduce", 4, 7, "20"),
         op("c10d::allreduce_", 3, 9),
@@ -183,7 +185,7 @@ def three_steps(*exposed):
 
 
 def test_the_typical_step_is_compared_on_a_cpu():
-    found = agreement(a_record([4, 4, 9], [0, 0, 0]), [three_steps(4, 4, 4)])
+    found = compare_with_trace(a_record([4, 4, 9], [0, 0, 0]), [three_steps(4, 4, 4)])
     exposed, fetched = found.checks
     assert exposed.ratio == pytest.approx(1.0)
     assert exposed.agrees is True
@@ -192,19 +194,21 @@ def test_the_typical_step_is_compared_on_a_cpu():
 
 
 def test_a_difference_is_told():
-    found = agreement(a_record([5, 5, 5], [0, 0, 0]), [three_steps(4, 4, 4)])
+    found = compare_with_trace(a_record([5, 5, 5], [0, 0, 0]), [three_steps(4, 4, 4)])
     assert found.checks[0].agrees is False
     assert not found.holds
 
 
 def test_ten_percent_is_the_limit_on_both_sides():
-    told = [check(0, "input", light, 1.0, 5.0).agrees for light in (0.89, 0.91, 1.09, 1.11)]
+    told = [
+        compare_quantity(0, "input", light, 1.0, 5.0).agrees for light in (0.89, 0.91, 1.09, 1.11)
+    ]
     assert told == [False, True, True, False]
-    assert check(0, "input", 0.2, 0.1, 5.0).agrees is None
+    assert compare_quantity(0, "input", 0.2, 0.1, 5.0).agrees is None
 
 
 def test_steps_without_a_trace_have_none():
-    assert agreement(a_record([4], [0], index=(21,)), []) is None
+    assert compare_with_trace(a_record([4], [0], index=(21,)), []) is None
 
 
 # Real runs.

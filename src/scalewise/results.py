@@ -7,8 +7,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from scalewise.analysis.cost.rates import Rate, price_of
-from scalewise.analysis.explain import Explanation, Receipt, explain, in_vain, receipts, total
-from scalewise.analysis.explain.guards import not_correct
+from scalewise.analysis.explain import (
+    Explanation,
+    Receipt,
+    explain,
+    receipts,
+    sum_receipts,
+    wasted_receipt,
+)
+from scalewise.analysis.explain.guards import correctness_faults
 from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
 from scalewise.analysis.measure.energy import NodeSamples
 from scalewise.analysis.simulate import Sweep, read_sweep
@@ -166,7 +173,7 @@ def _sampled(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], NodeSamp
     found: list[tuple[ScalingCurve, list[RunRecord], NodeSamples]] = []
     for curve in scaling_curves(study, records, seen):
         runs = [each for each in records if repr(study.where(each.spec)) == repr(curve.where)]
-        faults = tuple(guard.sentence for guard in not_correct(runs))
+        faults = tuple(guard.sentence for guard in correctness_faults(runs))
         warned = (*warnings, *curve.warnings)
         found.append((replace(curve, warnings=warned, not_correct=faults), runs, seen))
     return found
@@ -205,14 +212,16 @@ def receipt(
     homes = [path.parent for path in folder.glob("*/job.json")]
     failed = [home for home in homes if home.name in asked and not finished(home)]
     others = [home for home in homes if home.name not in asked]
-    beside = [in_vain("failed", attempts(home)) for home in failed]
-    beside += [in_vain("not asked", attempts(home)) for home in others]
+    beside = [wasted_receipt("failed", attempts(home)) for home in failed]
+    beside += [wasted_receipt("not asked", attempts(home)) for home in others]
     idle = sum(stay.idle for stay in stays(folder))
-    known = total([*parts, *beside, Receipt(bought=idle, lost={"idle": idle} if idle else {})])
+    known = sum_receipts(
+        [*parts, *beside, Receipt(bought=idle, lost={"idle": idle} if idle else {})]
+    )
     # A finished run that cannot be read was paid for all the same.
     unread = bought(folder) - known.bought
     if unread > 1e-9 * known.bought:
-        known = total([known, Receipt(bought=unread, lost={"unexplained": unread})])
+        known = sum_receipts([known, Receipt(bought=unread, lost={"unexplained": unread})])
     return known.priced(None if price is None else price_of(price))
 
 

@@ -3,7 +3,15 @@
 import json
 from collections.abc import Callable, Sequence
 
-from scalewise.analysis.explain import BOTH, CAUSES, Breakdown, Cost, Explanation, Guard, Receipt
+from scalewise.analysis.explain import (
+    CAUSES,
+    COMPUTE_AND_COMMUNICATION,
+    Breakdown,
+    Cost,
+    Explanation,
+    Finding,
+    Receipt,
+)
 from scalewise.analysis.explain.utilisation import HostUtilisation
 from scalewise.analysis.number_format import format_count
 from scalewise.record.spans import in_order_of_life
@@ -189,7 +197,7 @@ def _lines(found: Explanation) -> list[str]:
             "on: "
             f"{regime} is"
         )
-    elif last.regime == BOTH:
+    elif last.regime == COMPUTE_AND_COMMUNICATION:
         lines.append(
             f"on {format_count(last.devices, 'device')} computation and communication, not told "
             "apart, "
@@ -211,7 +219,7 @@ def _correct(found: Explanation) -> list[str]:
     return ["correct: no fault was seen" + (" on 1 device; most need two to show" if alone else "")]
 
 
-def _seen(label: str, guards: Sequence[Guard]) -> list[str]:
+def _seen(label: str, guards: Sequence[Finding]) -> list[str]:
     """Return two lines for each guard: what was seen, and what to do about it."""
     told = []
     for each in guards:

@@ -16,29 +16,41 @@ account    from a curve and its records to these values
 words      the same in a sentence, with something to try
 """
 
-from scalewise.analysis.explain.breakdown import BOTH, Breakdown, Cost, Explanation, Spent
+from scalewise.analysis.explain.breakdown import (
+    COMPUTE_AND_COMMUNICATION,
+    Breakdown,
+    Cost,
+    Explanation,
+    RankTime,
+)
 from scalewise.analysis.explain.chain import CAUSES, Chain
 from scalewise.analysis.explain.explain_curve import explain
-from scalewise.analysis.explain.receipt import LOSSES, Receipt, in_vain, receipts, total
-from scalewise.analysis.explain.trace_analysis import Agreement
-from scalewise.analysis.explain.watched_facts import Guard
+from scalewise.analysis.explain.receipt import (
+    LOSSES,
+    Receipt,
+    receipts,
+    sum_receipts,
+    wasted_receipt,
+)
+from scalewise.analysis.explain.trace_analysis import TraceComparison
+from scalewise.analysis.explain.watched_facts import Finding
 from scalewise.analysis.explain.whatif import WhatIf
 
 __all__ = [
-    "BOTH",
     "CAUSES",
+    "COMPUTE_AND_COMMUNICATION",
     "LOSSES",
-    "Agreement",
     "Breakdown",
     "Chain",
     "Cost",
     "Explanation",
-    "Guard",
+    "Finding",
+    "RankTime",
     "Receipt",
-    "Spent",
+    "TraceComparison",
     "WhatIf",
     "explain",
-    "in_vain",
     "receipts",
-    "total",
+    "sum_receipts",
+    "wasted_receipt",
 ]

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from scalewise.analysis.explain.breakdown import LEAST, Boundary, Breakdown
+from scalewise.analysis.explain.breakdown import MIN_EFFICIENCY_LOSS, Boundary, Breakdown
 
 
-def boundary(points: Sequence[Breakdown]) -> Boundary | None:
+def find_node_boundary(points: Sequence[Breakdown]) -> Boundary | None:
     """Return where a curve leaves the node; nothing if it was measured on one side alone."""
     inside = [each for each in points if each.nodes == 1]
     beyond = [each for each in points if each.nodes and each.nodes > 1]
@@ -16,7 +16,7 @@ def boundary(points: Sequence[Breakdown]) -> Boundary | None:
     if last.efficiency is None or first.efficiency is None:
         return None
     cause = factor = None
-    if last.efficiency - first.efficiency >= LEAST:
+    if last.efficiency - first.efficiency >= MIN_EFFICIENCY_LOSS:
         cause, factor = _worst(last.factors, first.factors)
     return Boundary(
         devices=(last.devices, first.devices),

@@ -6,15 +6,15 @@ from typing import Any
 
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.explain.receipt import Receipt
-from scalewise.analysis.explain.trace_analysis import Agreement
+from scalewise.analysis.explain.trace_analysis import TraceComparison
 from scalewise.analysis.explain.utilisation import HostUtilisation, Utilisation
-from scalewise.analysis.explain.watched_facts import Guard
+from scalewise.analysis.explain.watched_facts import Finding
 from scalewise.analysis.explain.whatif import WhatIf
 from scalewise.analysis.measure import Estimate
 
-BOTH = "compute and communication"
+COMPUTE_AND_COMMUNICATION = "compute and communication"
 """The share of both, where they were not told apart."""
-LEAST = 0.02
+MIN_EFFICIENCY_LOSS = 0.02
 """Efficiency that is worth a word."""
 
 
@@ -33,7 +33,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class RankTime:
     """Where one rank's time went, in seconds per step."""
 
     rank: int
@@ -91,12 +91,12 @@ class Breakdown:
     operations: str | None = None
     """The same in a sentence, or why it is not known."""
     costs: Mapping[str, Cost] = field(default_factory=dict)
-    ranks: tuple[Spent, ...] = ()
-    slowest: Spent | None = None
+    ranks: tuple[RankTime, ...] = ()
+    slowest: RankTime | None = None
     what_if: tuple[WhatIf, ...] = ()
-    busy: "Busy | None" = None
+    busy: "Usage | None" = None
     """How devices and hosts were used while it trained, where somebody looked."""
-    trace: Agreement | None = None
+    trace: TraceComparison | None = None
     """A few steps as the engine's own profiler saw them, where that was asked for."""
     receipt: Receipt | None = None
     """What its runs have bought, and what of it was useful."""
@@ -109,7 +109,7 @@ class Breakdown:
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class Usage:
     """How devices and hosts were used during the training."""
 
     devices: tuple[Utilisation, ...]
@@ -117,7 +117,7 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True)
-class Scales:
+class ScalingVerdict:
     """Whether more devices are worth it, judged by the largest point."""
 
     verdict: str
@@ -146,7 +146,7 @@ class Boundary:
             f"leaving the node ({here} to {there} devices, on {self.nodes} nodes) "
             f"takes efficiency from {100 * before:.1f} % to {100 * after:.1f} %"
         )
-        if before - after < LEAST:
+        if before - after < MIN_EFFICIENCY_LOSS:
             return f"{told}: the network between the nodes costs little so far"
         if self.cause is None or self.factor is None:
             return told
@@ -160,12 +160,12 @@ class Explanation:
     study: str
     where: Mapping[str, Any] = field(default_factory=dict)
     points: tuple[Breakdown, ...]
-    scales: Scales | None = None
+    scales: ScalingVerdict | None = None
     boundary: Boundary | None = None
     """What leaving the node costs, where both sides were measured."""
-    correct: tuple[Guard, ...] | None = None
+    correct: tuple[Finding, ...] | None = None
     """Faults that were seen in the training; nothing where nobody looked."""
-    tune: tuple[Guard, ...] | None = None
+    tune: tuple[Finding, ...] | None = None
     """What should be tuned on one device first; nothing where nobody looked."""
     price: float | None = None
     """Of one device for one hour."""
@@ -182,5 +182,9 @@ class Explanation:
     @property
     def left_compute_at(self) -> int | None:
         """The first number of devices at which computation is not the largest share."""
-        left = [each.devices for each in self.points if each.regime not in (None, "compute", BOTH)]
+        left = [
+            each.devices
+            for each in self.points
+            if each.regime not in (None, "compute", COMPUTE_AND_COMMUNICATION)
+        ]
         return left[0] if left else None

@@ -19,7 +19,7 @@ from scalewise.analysis.measure.ledger import Ledger
 from scalewise.analysis.measure.window import Window
 
 CAUSES = ("computation", "balance", "input", "transfer", "orchestration")
-Parts = dict[str, float | None]
+ByCause = dict[str, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Chain:
         return (ideal, self.computed, self.balanced, self.fed, self.moved, self.measured)
 
 
-def chain(ledger: Ledger, window: Window, devices: int) -> Chain | None:
+def build_chain(ledger: Ledger, window: Window, devices: int) -> Chain | None:
     """Return the lines of a run on so many devices; nothing where no computation was recorded."""
     typical = ledger.typical
     own = ledger.own
@@ -72,7 +72,7 @@ def chain(ledger: Ledger, window: Window, devices: int) -> Chain | None:
     )
 
 
-def alike(chains: Sequence[Chain]) -> list[Chain]:
+def comparable_chains(chains: Sequence[Chain]) -> list[Chain]:
     """Return chains that can be averaged: where one does not know its transfer, none does.
 
     What the others know of it then stays in orchestration, and the lines still
@@ -88,38 +88,38 @@ def mean_per_sample(chains: Sequence[Chain]) -> float:
     return math.exp(_mean([math.log(each.per_sample) for each in chains]))
 
 
-def factors(chains: Sequence[Chain], per_sample: float) -> Parts:
+def factors_by_cause(chains: Sequence[Chain], per_sample: float) -> ByCause:
     """Return each cause's factor over a point's repeats, not yet compared with the baseline.
 
     A geometric mean, as throughput's is, so that the product stays exact.
     """
-    chains = alike(chains)
+    chains = comparable_chains(chains)
     logs = [[math.log(line) for line in each.lines(per_sample)] for each in chains]
-    found: Parts = {
+    found: ByCause = {
         cause: math.exp(_mean([line[place] - line[place + 1] for line in logs]))
         for place, cause in enumerate(CAUSES)
     }
     return _known(found, chains)
 
 
-def relative(found: Parts, base: Parts) -> Parts:
+def relative_factors(found: ByCause, base: ByCause) -> ByCause:
     """Return factors divided by the baseline's."""
-    ratios: Parts = {}
+    ratios: ByCause = {}
     for cause in CAUSES:
         upper, lower = found[cause], base[cause]
         ratios[cause] = None if upper is None or lower is None else upper / lower
     return ratios
 
 
-def seconds(chains: Sequence[Chain], per_sample: float) -> Parts:
+def seconds_by_cause(chains: Sequence[Chain], per_sample: float) -> ByCause:
     """Return the seconds each cause adds to the ideal step, and what they exceed it by.
 
     They sum to T5 − T0. Where the parts are longer than the measured step, the
     excess is ``unexplained``, below 0; repeats are averaged.
     """
-    chains = alike(chains)
+    chains = comparable_chains(chains)
     lines = [each.lines(per_sample) for each in chains]
-    found: Parts = {
+    found: ByCause = {
         cause: _mean([line[place + 1] - line[place] for line in lines])
         for place, cause in enumerate(CAUSES)
     }
@@ -129,7 +129,7 @@ def seconds(chains: Sequence[Chain], per_sample: float) -> Parts:
     return _known(found, chains)
 
 
-def _known(found: Parts, chains: Sequence[Chain]) -> Parts:
+def _known(found: ByCause, chains: Sequence[Chain]) -> ByCause:
     """Return causes without those that some run could not tell apart from computation."""
     hidden = {
         "balance": not all(each.balance_known for each in chains),
@@ -138,7 +138,7 @@ def _known(found: Parts, chains: Sequence[Chain]) -> Parts:
     return {cause: None if hidden.get(cause) else value for cause, value in found.items()}
 
 
-def nothing_known(*more: str) -> Parts:
+def unknown_causes(*more: str) -> ByCause:
     """Return every cause as unknown."""
     return dict.fromkeys((*CAUSES, *more))
 

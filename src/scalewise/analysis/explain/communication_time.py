@@ -6,7 +6,7 @@ from scalewise.analysis.number_format import join_with_and
 from scalewise.record.read import RunRecord
 from scalewise.spec import RunSpec
 
-DONE = {
+COLLECTIVE_VERBS = {
     "all-reduce": "all-reduced",
     "all-gather": "all-gathered",
     "reduce-scatter": "reduce-scattered",
@@ -14,21 +14,21 @@ DONE = {
     "all-to-all": "exchanged by all with all",
     "point-to-point": "sent point to point",
 }
-MOVES = {
+TRANSFER_TEXT = {
     "zero1": "moving gradients and updated weights",
     "fsdp": "gathering parameters and reducing gradients",
     "hsdp": "gathering parameters and reducing gradients",
     "tensor": "exchanging what the parts of a layer compute",
     "pipeline": "waiting for other stages: the pipeline's bubble, and what they hand over",
 }
-ACTIONS = {
+TRANSFER_ACTIONS = {
     "tensor": "Keep a tensor group inside a node, or split the layers over fewer devices.",
     "pipeline": "Try more micro_batches (of a larger batch, if each is one sample already), or, on "
     'a deeper model, pipeline_schedule = "interleaved": both make the bubble smaller.',
 }
 
 
-def traffic(record: RunRecord) -> Mapping[str, int] | None:
+def collective_bytes(record: RunRecord) -> Mapping[str, int] | None:
     """Return the bytes of each kind of collective in a step, on the device that sends most."""
     found = [rank.find("traffic") for rank in record.ranks]
     if not all(found):
@@ -40,18 +40,20 @@ def traffic(record: RunRecord) -> Mapping[str, int] | None:
     return {kind: int(one["bytes"]) for kind, one in busiest.items()}
 
 
-def way(spec: RunSpec) -> str:
+def dominant_split(spec: RunSpec) -> str:
     """Return which way of splitting makes a step wait: the finest of those that are used."""
     split = spec.degrees
     ways = {"pipeline": split.pipeline > 1, "tensor": split.tensor > 1}
     return next((name for name, used in ways.items() if used), spec.strategy)
 
 
-def sentence(spec: RunSpec, kinds: Mapping[str, int] | None, waits: float | None) -> str | None:
+def communication_sentence(
+    spec: RunSpec, kinds: Mapping[str, int] | None, waits: float | None
+) -> str | None:
     """Say what a step exchanges, and which share of it waits; nothing where it is not known."""
     if not kinds:
         return None
-    told = [f"{_size(count)} {DONE[kind]}" for kind, count in kinds.items()]
+    told = [f"{_size(count)} {COLLECTIVE_VERBS[kind]}" for kind, count in kinds.items()]
     parts = [f"{_name(spec)}: {join_with_and(told)} per step and device"]
     if waits is not None:
         parts.append(f"{100 * waits:.0f} % of the step waits for others")

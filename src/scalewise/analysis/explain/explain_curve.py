@@ -8,36 +8,46 @@ from typing import Any
 import numpy as np
 
 from scalewise.analysis.cost.rates import Rate, price_of
-from scalewise.analysis.explain.boundary import boundary
+from scalewise.analysis.explain.boundary import find_node_boundary
 from scalewise.analysis.explain.breakdown import (
-    BOTH,
+    COMPUTE_AND_COMMUNICATION,
     Breakdown,
-    Busy,
     Cost,
     Explanation,
-    Scales,
-    Spent,
+    RankTime,
+    ScalingVerdict,
+    Usage,
 )
 from scalewise.analysis.explain.chain import (
     CAUSES,
+    ByCause,
     Chain,
-    Parts,
-    alike,
-    factors,
+    comparable_chains,
+    factors_by_cause,
     mean_per_sample,
-    nothing_known,
-    relative,
-    seconds,
+    relative_factors,
+    seconds_by_cause,
+    unknown_causes,
 )
-from scalewise.analysis.explain.communication_time import sentence, traffic, way
-from scalewise.analysis.explain.explain_text import Balance, Loaders, Story, Told, tell
-from scalewise.analysis.explain.flops_text import operations
-from scalewise.analysis.explain.guards import guards
-from scalewise.analysis.explain.receipt import receipt
-from scalewise.analysis.explain.run_view import Run, grouped
-from scalewise.analysis.explain.trace_analysis import Agreement, agreement
+from scalewise.analysis.explain.communication_time import (
+    collective_bytes,
+    communication_sentence,
+    dominant_split,
+)
+from scalewise.analysis.explain.explain_text import (
+    LoaderRates,
+    PointFacts,
+    PointText,
+    SlowestRank,
+    describe_point,
+)
+from scalewise.analysis.explain.flops_text import mfu_sentence
+from scalewise.analysis.explain.guards import run_guards
+from scalewise.analysis.explain.receipt import point_receipt
+from scalewise.analysis.explain.run_view import RunView, runs_by_point
+from scalewise.analysis.explain.trace_analysis import TraceComparison, compare_with_trace
 from scalewise.analysis.explain.utilisation import device_utilisations, host_utilisations
-from scalewise.analysis.explain.watched_facts import Guard, Kind
+from scalewise.analysis.explain.watched_facts import Finding, GuardKind
 from scalewise.analysis.explain.whatif import Replay, what_if
 from scalewise.analysis.measure import Point, ScalingCurve
 from scalewise.analysis.measure.acceleration import same_device_kind
@@ -46,12 +56,12 @@ from scalewise.record.node_samples import NodeRecord
 from scalewise.record.read import RunRecord
 from scalewise.record.trace import Trace
 
-WELL, PARTLY = 0.8, 0.5
+SCALES_WELL, SCALES_PARTLY = 0.8, 0.5
 VERDICTS = ("badly", "partly", "well")
 """Efficiencies from which a curve scales well, and partly."""
-FUSED = "step"
+FUSED_PHASE = "step"
 """The phase of an engine that does forward, backward, exchange and update as one piece."""
-APART = 0.1
+MAX_CLOCK_GAP_SECONDS = 0.1
 """Seconds between two clocks that are seen in the parts of a complete time."""
 
 
@@ -72,9 +82,9 @@ def explain(
     """
     rate = None if price is None else price_of(price)
     each_hour = rate.per_device_hour if rate else None
-    groups = list(grouped(curve, records))
+    groups = list(runs_by_point(curve, records))
     base = groups[0][1]
-    seen = guards(records)
+    seen = run_guards(records)
     points = []
     for point, runs in groups:
         # Against another kind of device, a cause would be what the devices differ in.
@@ -82,18 +92,18 @@ def explain(
         before, origin = (curve.baseline, base) if alike_devices else (point, runs)
         found = _breakdown(point, runs, before, origin, each_hour)
         if not alike_devices:
-            found = replace(found, factors=nothing_known())
+            found = replace(found, factors=unknown_causes())
         busy = _busy(runs, nodes or {})
         warnings = (*found.warnings, *_apart(busy))
         trace = _trace(runs, traces or {})
-        paid = receipt(curve, point, runs, base, attempts or {}).priced(rate)
+        paid = point_receipt(curve, point, runs, base, attempts or {}).priced(rate)
         points.append(replace(found, trace=trace, busy=busy, receipt=paid, warnings=warnings))
     return Explanation(
         study=curve.study,
         where=curve.where,
         points=tuple(points),
         scales=_scales(curve),
-        boundary=boundary(
+        boundary=find_node_boundary(
             [each for each, (point, _) in zip(points, groups) if point.hosts in (None, point.nodes)]
         ),
         correct=_of_kind("correct", seen),
@@ -104,19 +114,21 @@ def explain(
     )
 
 
-def _of_kind(kind: Kind, seen: Sequence[Guard] | None) -> tuple[Guard, ...] | None:
+def _of_kind(kind: GuardKind, seen: Sequence[Finding] | None) -> tuple[Finding, ...] | None:
     return None if seen is None else tuple(each for each in seen if each.kind == kind)
 
 
-def _trace(runs: Sequence[Run], traces: Mapping[Path, Sequence[Trace]]) -> Agreement | None:
+def _trace(
+    runs: Sequence[RunView], traces: Mapping[Path, Sequence[Trace]]
+) -> TraceComparison | None:
     """Hold the first of the runs that has traces against them."""
     for run in runs:
         if found := traces.get(run.record.folder):
-            return agreement(run.record, found)
+            return compare_with_trace(run.record, found)
     return None
 
 
-def _busy(runs: Sequence[Run], nodes: Mapping[Path, Sequence[NodeRecord]]) -> Busy | None:
+def _busy(runs: Sequence[RunView], nodes: Mapping[Path, Sequence[NodeRecord]]) -> Usage | None:
     """Return how devices and hosts were used while the first of the runs trained."""
     record = runs[0].record
     trains = [span for rank in record.ranks for span in rank.spans if span.name == "train"]
@@ -124,21 +136,21 @@ def _busy(runs: Sequence[Run], nodes: Mapping[Path, Sequence[NodeRecord]]) -> Bu
     if not seen or not trains:
         return None
     start, end = min(span.start for span in trains), max(span.end for span in trains)
-    return Busy(device_utilisations(seen, start, end), host_utilisations(seen, start, end))
+    return Usage(device_utilisations(seen, start, end), host_utilisations(seen, start, end))
 
 
-def _apart(busy: Busy | None) -> list[str]:
+def _apart(busy: Usage | None) -> list[str]:
     """Say which node's clock tells another time than the first one's."""
     return [
         f"the clock of {host.host} is {abs(host.ahead):.2f} s "
         f"{'ahead of' if host.ahead > 0 else 'behind'} the first node's: parts of the complete "
         "time that begin on one node and end on another are off by as much"
         for host in (busy.hosts if busy else ())
-        if host.ahead is not None and abs(host.ahead) - (host.within or 0.0) > APART
+        if host.ahead is not None and abs(host.ahead) - (host.within or 0.0) > MAX_CLOCK_GAP_SECONDS
     ]
 
 
-def _scales(curve: ScalingCurve) -> Scales | None:
+def _scales(curve: ScalingCurve) -> ScalingVerdict | None:
     last = curve.points[-1]
     if len(curve.points) < 2 or last.efficiency is None:
         return None
@@ -149,32 +161,43 @@ def _scales(curve: ScalingCurve) -> Scales | None:
         if len(ends) > 1:
             ordered = [each for each in VERDICTS if each in {*ends, verdict}]
             verdict = f"{' or '.join(ordered)}, too uncertain to say"
-    return Scales(f"scales {verdict}", found, last.devices)
+    return ScalingVerdict(f"scales {verdict}", found, last.devices)
 
 
 def _verdict(efficiency: float) -> str:
-    return "well" if efficiency >= WELL else "partly" if efficiency >= PARTLY else "badly"
+    return (
+        "well"
+        if efficiency >= SCALES_WELL
+        else "partly"
+        if efficiency >= SCALES_PARTLY
+        else "badly"
+    )
 
 
 def _breakdown(
     point: Point,
-    runs: Sequence[Run],
+    runs: Sequence[RunView],
     baseline: Point,
-    base: Sequence[Run],
+    base: Sequence[RunView],
     price: float | None,
 ) -> Breakdown:
     chains = [run.chain for run in runs if run.chain]
     origin = [run.chain for run in base if run.chain]
     known = len(chains) == len(runs) and len(origin) == len(base)
     step = float(np.mean([run.step for run in runs]))
-    shown, added, ideal = nothing_known(), nothing_known("unexplained"), None
-    added_before = nothing_known()
+    shown, added, ideal = unknown_causes(), unknown_causes("unexplained"), None
+    added_before = unknown_causes()
     if known:
-        both = alike([*chains, *origin])
+        both = comparable_chains([*chains, *origin])
         chains, origin = both[: len(chains)], both[len(chains) :]
         per_sample = mean_per_sample(origin)
-        shown = relative(factors(chains, per_sample), factors(origin, per_sample))
-        added, added_before = seconds(chains, per_sample), seconds(origin, per_sample)
+        shown = relative_factors(
+            factors_by_cause(chains, per_sample), factors_by_cause(origin, per_sample)
+        )
+        added, added_before = (
+            seconds_by_cause(chains, per_sample),
+            seconds_by_cause(origin, per_sample),
+        )
         ideal = float(np.mean([per_sample * each.samples for each in chains]))
     ledgers = [run.ledger for run in runs if run.ledger] if known else []
     shares = _shares(chains, step, added) if known else {}
@@ -183,7 +206,7 @@ def _breakdown(
     before = {name: part.value for name, part in baseline.complete.items()}
     told = _told(point, runs, base, step, ideal, (added, added_before), spent)
     exposed = _mean([each.exposed for each in ledgers])
-    kinds = traffic(runs[0].record)
+    kinds = collective_bytes(runs[0].record)
     computed = _mean([each.computed if each.transfer_known else None for each in chains])
     replays = [Replay(run.ledger, _workers(run.record)) for run in runs if run.ledger]
     return Breakdown(
@@ -207,10 +230,10 @@ def _breakdown(
         hidden=_mean([None if each.hidden is None else each.hidden.mean() for each in ledgers]),
         ratio=None if exposed is None or not computed else exposed / computed,
         traffic=kinds,
-        exchange=sentence(runs[0].record.spec, kinds, exposed and exposed / step),
+        exchange=communication_sentence(runs[0].record.spec, kinds, exposed and exposed / step),
         flops_per_second=point.flops_per_second,
         mfu=point.mfu,
-        operations=operations(point),
+        operations=mfu_sentence(point),
         costs=_costs(point.devices, step, runs, added, price),
         ranks=spent,
         slowest=max(spent, key=lambda each: each.behind) if len(spent) > 1 else None,
@@ -222,11 +245,13 @@ def _breakdown(
     )
 
 
-def _shares(chains: Sequence[Chain], step: float, added: Parts) -> Parts:
+def _shares(chains: Sequence[Chain], step: float, added: ByCause) -> ByCause:
     """Return what a step consists of, as shares of its measured length."""
     apart = all(each.transfer_known for each in chains)
-    spent: Parts = {
-        "compute" if apart else BOTH: float(np.mean([each.computed for each in chains])),
+    spent: ByCause = {
+        "compute" if apart else COMPUTE_AND_COMMUNICATION: float(
+            np.mean([each.computed for each in chains])
+        ),
         "waiting": added["balance"],
         "input": added["input"],
         "communication": added["transfer"],
@@ -236,7 +261,7 @@ def _shares(chains: Sequence[Chain], step: float, added: Parts) -> Parts:
 
 
 def _costs(
-    devices: int, step: float, runs: Sequence[Run], added: Parts, price: float | None
+    devices: int, step: float, runs: Sequence[RunView], added: ByCause, price: float | None
 ) -> dict[str, Cost]:
     steps = float(np.mean([run.window.steps for run in runs]))
     costs = {}
@@ -248,7 +273,7 @@ def _costs(
     return costs
 
 
-def _spent(runs: Sequence[Run]) -> tuple[Spent, ...]:
+def _spent(runs: Sequence[RunView]) -> tuple[RankTime, ...]:
     """Return every rank's means, over the repeats too; it may have had a host in each."""
     ledgers = [run.ledger for run in runs if run.ledger]
 
@@ -266,7 +291,7 @@ def _spent(runs: Sequence[Run]) -> tuple[Spent, ...]:
         for ranks in zip(*(run.record.ranks for run in runs))
     ]
     return tuple(
-        Spent(*each)
+        RankTime(*each)
         for each in zip(range(len(hosts)), hosts, compute, waited, sync, other, behind, strict=True)
     )
 
@@ -279,7 +304,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def _workers(record: RunRecord) -> int | None:
     """Return the workers that load samples; nothing for an engine that reads by itself."""
-    if FUSED in record.ranks[0].steps.phases:
+    if FUSED_PHASE in record.ranks[0].steps.phases:
         return None
     loader = record.ranks[0].find("loader")
     return int((loader or {}).get("workers", record.spec.workers) or 0)
@@ -287,13 +312,13 @@ def _workers(record: RunRecord) -> int | None:
 
 def _told(
     point: Point,
-    runs: Sequence[Run],
-    base: Sequence[Run],
+    runs: Sequence[RunView],
+    base: Sequence[RunView],
     step: float,
     ideal: float | None,
-    causes: tuple[Parts, Parts],
-    spent: Sequence[Spent],
-) -> Told:
+    causes: tuple[ByCause, ByCause],
+    spent: Sequence[RankTime],
+) -> PointText:
     """Tell the point's story in words; ``causes`` are its seconds, and the baseline's."""
     added, added_before = causes
     chains = [run.chain for run in (*runs, *base)]
@@ -302,8 +327,8 @@ def _told(
         expected = float(np.mean([run.pace for run in base])) * _samples(runs)
     slowest = max(spent, key=lambda each: each.behind, default=None)
     samples = [run.ledger.samples for run in runs if run.ledger]
-    return tell(
-        Story(
+    return describe_point(
+        PointFacts(
             devices=point.devices,
             step=step,
             ideal=expected,
@@ -314,10 +339,10 @@ def _told(
             transfer_known=all(each is None or each.transfer_known for each in chains),
             balance_known=all(each is None or each.balance_known for each in chains),
             loads=all(_workers(run.record) is not None for run in runs),
-            way=way(runs[0].record.spec),
+            way=dominant_split(runs[0].record.spec),
             batch=_samples(runs),
             batch_before=_samples(base),
-            balance=Balance(
+            balance=SlowestRank(
                 slowest.rank,
                 slowest.host,
                 slowest.behind,
@@ -330,21 +355,21 @@ def _told(
     )
 
 
-def _samples(runs: Sequence[Run]) -> float:
+def _samples(runs: Sequence[RunView]) -> float:
     """Return the samples of a device and step."""
 
-    def of(run: Run) -> float:
+    def of(run: RunView) -> float:
         return run.window.samples / run.window.steps / run.record.spec.topology.world
 
     return float(np.mean([of(run) for run in runs]))
 
 
-def _loaders(record: RunRecord, step: float, samples: float) -> Loaders | None:
+def _loaders(record: RunRecord, step: float, samples: float) -> LoaderRates | None:
     """Return what the loaders alone deliver, where that was measured, and what is needed."""
     found = [rank.find("loader") for rank in record.ranks]
     if not all(found) or not all(each.get("rate") for each in found):
         return None
-    return Loaders(
+    return LoaderRates(
         delivered=float(sum(each["rate"] for each in found)),
         needed=len(found) * samples / step,
         workers=int(found[0].get("workers") or 0),

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scalewise.analysis.explain.chain import CAUSES
-from scalewise.analysis.explain.communication_time import ACTIONS, MOVES
+from scalewise.analysis.explain.communication_time import TRANSFER_ACTIONS, TRANSFER_TEXT
 from scalewise.analysis.number_format import format_count
 
-LEAST = 0.02
+MIN_CAUSE_SHARE = 0.02
 """The smallest share of a step that is worth a sentence."""
-SAID = {
+CAUSE_TEXT = {
     "computation": "computation that takes longer than on the baseline",
     "balance": "waiting for the slowest rank",
     "input": "waiting for input",
@@ -20,7 +20,7 @@ SAID = {
 
 
 @dataclass(frozen=True, slots=True)
-class Balance:
+class SlowestRank:
     """The rank that is slowest by itself, and by how much."""
 
     rank: int
@@ -31,7 +31,7 @@ class Balance:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaders:
+class LoaderRates:
     """Samples per second that all loaders deliver alone, and that the steps need."""
 
     delivered: float
@@ -46,7 +46,7 @@ class Loaders:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class PointFacts:
     """What is known of one point."""
 
     devices: int
@@ -62,15 +62,15 @@ class Story:
     batch_before: float
     way: str = "ddp"
     """The way of splitting that decides what is exchanged."""
-    balance: Balance | None = None
-    loaders: Loaders | None = None
+    balance: SlowestRank | None = None
+    loaders: LoaderRates | None = None
     balance_known: bool = True
     loads: bool = True
     """Whether workers load the samples; if not, the engine reads them by itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PointText:
     """The same in words."""
 
     cause: str | None
@@ -79,13 +79,13 @@ class Told:
     unknown: tuple[str, ...] = ()
 
 
-def tell(story: Story) -> Told:
+def describe_point(story: PointFacts) -> PointText:
     """Return the largest cause, a sentence about it, and what cannot be known."""
     step, ideal = duration(story.step), duration(story.ideal)
     takes = f"On {format_count(story.devices)} a step takes {step}"
     if not story.phases_known:
         unknown = "the steps of this point, or of the baseline, were recorded without phases"
-        return Told(
+        return PointText(
             None,
             f"{takes}, and at the baseline's pace it would take {ideal}. "
             f"Where the time goes cannot be known: {unknown}.",
@@ -95,21 +95,25 @@ def tell(story: Story) -> Told:
     unknown_parts = () if story.transfer_known else (_not_apart(story),)
     found = {cause: story.added[cause] or 0.0 for cause in CAUSES}
     cause = max(CAUSES, key=lambda each: found[each])
-    if found[cause] < LEAST * story.step:
-        return Told(
+    if found[cause] < MIN_CAUSE_SHARE * story.step:
+        return PointText(
             None,
             f"{takes}, and computation alone needs {ideal} of it: nothing else costs much.",
             None,
             unknown_parts,
         )
-    said = MOVES.get(story.way, SAID[cause]) if cause == "transfer" else SAID[cause]
+    said = (
+        TRANSFER_TEXT.get(story.way, CAUSE_TEXT[cause])
+        if cause == "transfer"
+        else CAUSE_TEXT[cause]
+    )
     if not story.transfer_known and cause in ("computation", "balance"):
         said = "computation and communication, which were not told apart"
     sentence = f"{takes}{_rest(story, found[cause])}{said}{_already(story, cause)}."
-    return Told(cause, sentence, _action(story, cause), unknown_parts)
+    return PointText(cause, sentence, _action(story, cause), unknown_parts)
 
 
-def _rest(story: Story, seconds: float) -> str:
+def _rest(story: PointFacts, seconds: float) -> str:
     more = story.step - story.ideal
     if more <= 0:
         return f", {duration(seconds)} of it "
@@ -120,7 +124,7 @@ def _rest(story: Story, seconds: float) -> str:
     )
 
 
-def _already(story: Story, cause: str) -> str:
+def _already(story: PointFacts, cause: str) -> str:
     """Say of a cause that it does not grow with the devices, if it does not."""
     before, now = story.added_before.get(cause) or 0.0, story.added[cause] or 0.0
     if story.devices == story.devices_before or before < now / 2:
@@ -132,7 +136,7 @@ def _already(story: Story, cause: str) -> str:
     )
 
 
-def _not_apart(story: Story) -> str:
+def _not_apart(story: PointFacts) -> str:
     if not story.balance_known:
         return (
             "one process has several devices, and its step is one piece: transfer and balance are "
@@ -144,7 +148,7 @@ def _not_apart(story: Story) -> str:
     )
 
 
-def _action(story: Story, cause: str) -> str:
+def _action(story: PointFacts, cause: str) -> str:
     if cause == "input":
         return (
             _feed(story.loaders)
@@ -162,7 +166,7 @@ def _action(story: Story, cause: str) -> str:
     if cause == "balance":
         return _even_out(story)
     if cause == "transfer":
-        return ACTIONS.get(story.way) or (
+        return TRANSFER_ACTIONS.get(story.way) or (
             "Try a larger batch per device, several micro-steps per step (accumulate), "
             "or fewer nodes with more devices each."
         )
@@ -182,7 +186,7 @@ def _action(story: Story, cause: str) -> str:
     )
 
 
-def _feed(loaders: Loaders | None) -> str:
+def _feed(loaders: LoaderRates | None) -> str:
     if loaders is None:
         return (
             "Try more loader workers; --loaders-alone (`loaders_alone = true` in a study file) "
@@ -199,7 +203,7 @@ def _feed(loaders: Loaders | None) -> str:
     return f"{rates}: raise workers from {loaders.workers} to {loaders.wanted}.".capitalize()
 
 
-def _even_out(story: Story) -> str:
+def _even_out(story: PointFacts) -> str:
     found = story.balance
     if found and not found.even:
         return (

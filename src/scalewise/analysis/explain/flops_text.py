@@ -5,7 +5,7 @@ from scalewise.analysis.measure.mfu import flops_unit
 from scalewise.analysis.number_format import format_rounded
 
 
-def operations(point: Point) -> str | None:
+def mfu_sentence(point: Point) -> str | None:
     """Say how many operations a device does, and which share of its peak that is."""
     if point.flops_per_second is None:
         return point.mfu_unknown

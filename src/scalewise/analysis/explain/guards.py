@@ -7,10 +7,10 @@ once, of the fewest devices on which it was seen.
 from collections.abc import Callable, Sequence
 
 from scalewise.analysis.explain import correct, tune
-from scalewise.analysis.explain.watched_facts import Guard, Watched
+from scalewise.analysis.explain.watched_facts import Finding, WatchedRun
 from scalewise.record.read import RunRecord
 
-Looks = Callable[[Watched], Guard | None]
+Looks = Callable[[WatchedRun], Finding | None]
 CORRECT: tuple[Looks, ...] = (
     correct.no_exchange,
     correct.same_samples,
@@ -32,7 +32,7 @@ TUNE: tuple[Looks, ...] = (
 )
 
 
-def guards(records: Sequence[RunRecord]) -> tuple[Guard, ...] | None:
+def run_guards(records: Sequence[RunRecord]) -> tuple[Finding, ...] | None:
     """Return what the guards see in the runs of a curve; nothing where no facts were noted."""
     runs = _watched(records)
     if not runs:
@@ -41,7 +41,7 @@ def guards(records: Sequence[RunRecord]) -> tuple[Guard, ...] | None:
     return (*_seen_by(CORRECT, runs), *([rate] if rate else []), *_seen_by(TUNE, runs))
 
 
-def not_correct(records: Sequence[RunRecord]) -> tuple[Guard, ...]:
+def correctness_faults(records: Sequence[RunRecord]) -> tuple[Finding, ...]:
     """Return the guards that call the training of these runs not correct.
 
     A guard that only asks whether something is meant so is not among them.
@@ -49,13 +49,13 @@ def not_correct(records: Sequence[RunRecord]) -> tuple[Guard, ...]:
     return tuple(guard for guard in _seen_by(CORRECT, _watched(records)) if not guard.question)
 
 
-def _watched(records: Sequence[RunRecord]) -> list[Watched]:
+def _watched(records: Sequence[RunRecord]) -> list[WatchedRun]:
     """Return the runs of which facts were noted, fewest devices first."""
-    runs = [Watched.of(record) for record in records]
+    runs = [WatchedRun.of(record) for record in records]
     return sorted((run for run in runs if run), key=lambda run: run.devices)
 
 
-def _seen_by(looks: Sequence[Looks], runs: Sequence[Watched]) -> list[Guard]:
+def _seen_by(looks: Sequence[Looks], runs: Sequence[WatchedRun]) -> list[Finding]:
     """Return what each of the guards sees in the first run that it sees anything in."""
     seen = (next(filter(None, map(look, runs)), None) for look in looks)
     return [guard for guard in seen if guard]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 Interval = tuple[float, float]
-GAP = 1e-4
+MAX_OPERATOR_GAP_SECONDS = 1e-4
 """Seconds between two operators that are the engine's own work, and no waiting."""
 
 
@@ -22,15 +22,15 @@ def union(parts: Iterable[Interval], gap: float = 0.0) -> list[Interval]:
     return found
 
 
-def joined(parts: Iterable[Interval]) -> list[Interval]:
+def union_over_gaps(parts: Iterable[Interval]) -> list[Interval]:
     """Return intervals put together also over short gaps."""
-    return union(parts, GAP)
+    return union(parts, MAX_OPERATOR_GAP_SECONDS)
 
 
-def without(parts: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
+def subtract(parts: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
     """Return what of the parts lies in none of the others.
 
-    >>> without([(0.0, 4.0)], [(1.0, 2.0), (3.0, 9.0)])
+    >>> subtract([(0.0, 4.0)], [(1.0, 2.0), (3.0, 9.0)])
     [(0.0, 1.0), (2.0, 3.0)]
     """
     taken = union(others)
@@ -50,16 +50,16 @@ def without(parts: Iterable[Interval], others: Iterable[Interval]) -> list[Inter
     return found
 
 
-def common(parts: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
+def intersect(parts: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
     """Return what of the parts lies in the others too.
 
-    >>> common([(0.0, 2.0), (3.0, 5.0)], [(1.0, 4.0)])
+    >>> intersect([(0.0, 2.0), (3.0, 5.0)], [(1.0, 4.0)])
     [(1.0, 2.0), (3.0, 4.0)]
     """
     mine = union(parts)
-    return without(mine, without(mine, others))
+    return subtract(mine, subtract(mine, others))
 
 
-def length(parts: Iterable[Interval]) -> float:
+def total_length(parts: Iterable[Interval]) -> float:
     """Return how long intervals are together."""
     return sum(end - start for start, end in parts)

@@ -17,8 +17,14 @@ from pathlib import Path
 import numpy as np
 
 from scalewise.analysis.cost.rates import Rate
-from scalewise.analysis.explain.chain import CAUSES, Chain, alike, mean_per_sample, seconds
-from scalewise.analysis.explain.run_view import Run, grouped
+from scalewise.analysis.explain.chain import (
+    CAUSES,
+    Chain,
+    comparable_chains,
+    mean_per_sample,
+    seconds_by_cause,
+)
+from scalewise.analysis.explain.run_view import RunView, runs_by_point
 from scalewise.analysis.measure import Point, ScalingCurve
 from scalewise.analysis.measure.acceleration import same_device_kind
 from scalewise.analysis.measure.window import is_watched_program, lifetime_parts, resumed_after_step
@@ -26,10 +32,10 @@ from scalewise.record.attempts import Attempt
 from scalewise.record.read import RunRecord
 from scalewise.record.spans import EARLIER, SPANS
 
-HOUR = 3600.0
-ROUNDING = 1e-9
+SECONDS_PER_HOUR = 3600.0
+ROUNDING_SHARE = 1e-9
 """A share that is nothing but the rounding of sums."""
-LOST_TO = {span.name: span.lost_to for span in SPANS if span.lost_to}
+LOSS_OF_SPAN = {span.name: span.lost_to for span in SPANS if span.lost_to}
 """What the parts of a job's life other than its training are lost to."""
 LOSSES = (
     "start-up", "warm-up", *CAUSES, "validation", "checkpoints", "looking", "shutdown",
@@ -72,16 +78,16 @@ def receipts(
     attempts: Mapping[Path, Sequence[Attempt]],
 ) -> list[Receipt]:
     """Return the receipt of every point of a curve; ``attempts`` are by the runs' folders."""
-    groups = list(grouped(curve, records))
+    groups = list(runs_by_point(curve, records))
     base = groups[0][1]
-    return [receipt(curve, point, runs, base, attempts) for point, runs in groups]
+    return [point_receipt(curve, point, runs, base, attempts) for point, runs in groups]
 
 
-def receipt(
+def point_receipt(
     curve: ScalingCurve,
     point: Point,
-    runs: Sequence[Run],
-    base: Sequence[Run],
+    runs: Sequence[RunView],
+    base: Sequence[RunView],
     attempts: Mapping[Path, Sequence[Attempt]],
 ) -> Receipt:
     """Return what the runs of one point have bought; ``base`` are the baseline's."""
@@ -94,24 +100,24 @@ def receipt(
 
 def _receipt(
     point: Point,
-    runs: Sequence[Run],
-    base: Sequence[Run],
+    runs: Sequence[RunView],
+    base: Sequence[RunView],
     baseline: Point,
     attempts: Mapping[Path, Sequence[Attempt]],
 ) -> Receipt:
     rate = baseline.throughput_per_device
     assert rate is not None  # A curve from records has one.
-    found = total(_of_run(run, base, 1 / rate.value, attempts) for run in runs)
+    found = sum_receipts(_of_run(run, base, 1 / rate.value, attempts) for run in runs)
     return replace(found, energy=point.energy.value * len(runs) if point.energy else None)
 
 
-def in_vain(cause: str, attempts: Sequence[Attempt]) -> Receipt:
+def wasted_receipt(cause: str, attempts: Sequence[Attempt]) -> Receipt:
     """Return the receipt of a run whose attempts led to nothing."""
     hours = math.fsum(each.device_hours for each in attempts)
     return Receipt(runs=min(1, len(attempts)), bought=hours, lost={cause: hours} if hours else {})
 
 
-def total(found: Iterable[Receipt]) -> Receipt:
+def sum_receipts(found: Iterable[Receipt]) -> Receipt:
     """Return several receipts as one."""
     every = list(found)
     lost: dict[str, float] = defaultdict(float)
@@ -129,7 +135,7 @@ def total(found: Iterable[Receipt]) -> Receipt:
 
 
 def _of_run(
-    run: Run, base: Sequence[Run], pace: float, attempts: Mapping[Path, Sequence[Attempt]]
+    run: RunView, base: Sequence[RunView], pace: float, attempts: Mapping[Path, Sequence[Attempt]]
 ) -> Receipt:
     """Return one finished run's receipt; ``pace`` is the baseline's: device-seconds per sample."""
     record, devices = run.record, run.record.spec.topology.world
@@ -138,14 +144,14 @@ def _of_run(
     work, looked = _work(record)
     lost: dict[str, float] = defaultdict(float)
     for name, length in spent.items():
-        if name in LOST_TO:
-            lost[LOST_TO[name]] += devices * length
+        if name in LOSS_OF_SPAN:
+            lost[LOSS_OF_SPAN[name]] += devices * length
     lost["looking"] -= looked * pace
     steady = work * run.window.seconds / run.window.samples
     lost["warm-up"] += devices * (spent.get("train", 0.0) - steady)
     lost.update(_in_steps(run, base, work))
     again = [each for each in attempts.get(record.folder, ()) if not each.well]
-    repeated = HOUR * math.fsum(each.device_hours for each in again)
+    repeated = SECONDS_PER_HOUR * math.fsum(each.device_hours for each in again)
     # What earlier attempts left in a checkpoint was not in vain.
     taken_over = (resumed_after_step(record) or 0) * run.window.samples / run.window.steps
     kept = min(taken_over * pace, repeated)
@@ -155,10 +161,12 @@ def _of_run(
     lost["unexplained"] = bought - useful - math.fsum(lost.values())
     return Receipt(
         runs=1,
-        bought=bought / HOUR,
-        useful=useful / HOUR,
+        bought=bought / SECONDS_PER_HOUR,
+        useful=useful / SECONDS_PER_HOUR,
         lost={
-            cause: lost[cause] / HOUR for cause in LOSSES if abs(lost[cause]) > ROUNDING * bought
+            cause: lost[cause] / SECONDS_PER_HOUR
+            for cause in LOSSES
+            if abs(lost[cause]) > ROUNDING_SHARE * bought
         },
     )
 
@@ -173,7 +181,7 @@ def _work(record: RunRecord) -> tuple[float, float]:
     return float(seen - looked), float(looked)
 
 
-def _in_steps(run: Run, base: Sequence[Run], work: float) -> dict[str, float]:
+def _in_steps(run: RunView, base: Sequence[RunView], work: float) -> dict[str, float]:
     """Return the device-seconds that each cause adds to what the baseline's steps would take.
 
     Nothing where phases are not known: then all of it is unexplained.
@@ -181,10 +189,10 @@ def _in_steps(run: Run, base: Sequence[Run], work: float) -> dict[str, float]:
     origin = [each.chain for each in base if each.chain]
     if run.chain is None or len(origin) < len(base):
         return {}
-    mine, *origin = alike([run.chain, *origin])
+    mine, *origin = comparable_chains([run.chain, *origin])
     per_sample = mean_per_sample(origin)
     growth = mine.samples / _mean_samples(origin)
-    added, before = seconds([mine], per_sample), seconds(origin, per_sample)
+    added, before = seconds_by_cause([mine], per_sample), seconds_by_cause(origin, per_sample)
     steps = work * run.window.steps / run.window.samples
     devices = run.record.spec.topology.world
     found = {}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from scalewise.analysis.explain.chain import Chain, chain
+from scalewise.analysis.explain.chain import Chain, build_chain
 from scalewise.analysis.measure import Point, ScalingCurve
 from scalewise.analysis.measure.ledger import Ledger, build_ledger
 from scalewise.analysis.measure.window import Window, steady_window
@@ -11,7 +11,7 @@ from scalewise.record.read import RunRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunView:
     """A run with its steady part, what every rank did in it, and the chain of causes."""
 
     record: RunRecord
@@ -20,12 +20,12 @@ class Run:
     chain: Chain | None
 
     @classmethod
-    def of(cls, record: RunRecord) -> "Run":
+    def of(cls, record: RunRecord) -> "RunView":
         """Look at a record."""
         window = steady_window(record)
         found = build_ledger(record, window.first)
         world = record.spec.topology.world
-        return cls(record, window, found, chain(found, window, world) if found else None)
+        return cls(record, window, found, build_chain(found, window, world) if found else None)
 
     @property
     def step(self) -> float:
@@ -38,13 +38,15 @@ class Run:
         return self.window.seconds * self.record.spec.topology.world / self.window.samples
 
 
-def grouped(curve: ScalingCurve, records: Sequence[RunRecord]) -> Iterator[tuple[Point, list[Run]]]:
+def runs_by_point(
+    curve: ScalingCurve, records: Sequence[RunRecord]
+) -> Iterator[tuple[Point, list[RunView]]]:
     """Yield every point of a curve with the runs that it was measured from."""
     for point in curve.points:
         yield (
             point,
             [
-                Run.of(record)
+                RunView.of(record)
                 for record in records
                 if (record.spec.topology.world, record.spec.topology.nodes)
                 == (point.devices, point.nodes)

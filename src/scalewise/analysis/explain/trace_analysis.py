@@ -16,29 +16,29 @@ import numpy as np
 
 from scalewise.analysis.explain.intervals import (
     Interval,
-    common,
-    joined,
-    length,
+    intersect,
+    subtract,
+    total_length,
     union,
-    without,
+    union_over_gaps,
 )
 from scalewise.record.read import RankRecord, RunRecord
 from scalewise.record.trace import Event, Trace
 
-LEAST = 0.1
+MIN_COMPARED_SHARE = 0.1
 """The smallest share of a step at which the two are held against each other."""
-NEAR = 0.1
+MAX_RELATIVE_GAP = 0.1
 """How far they may be apart, relative to the trace."""
-RUNS = ("gloo:", "mpi:")
+HOST_COLLECTIVE_PREFIXES = ("gloo:", "mpi:")
 """Ranges of collectives that the host carries out, on threads of their own."""
-ASKS = "c10d::"
+COLLECTIVE_CALL_PREFIX = "c10d::"
 """Operators of the training's threads that ask for a collective."""
-UNPACKS = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
-FETCH = "enumerate(DataLoader)"
+UNPACK_OPERATOR = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+FETCH_OPERATOR = "enumerate(DataLoader)"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TracedStepTimes:
     """Where one rank's traced steps went, in seconds per step."""
 
     rank: int
@@ -58,7 +58,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class QuantityCheck:
     """One quantity of one rank in the traced steps, measured in two ways."""
 
     rank: int
@@ -76,11 +76,11 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class TraceComparison:
     """What the traces of one run show, and whether the light measurement agrees with them."""
 
-    ranks: tuple[Look, ...]
-    checks: tuple[Check, ...]
+    ranks: tuple[TracedStepTimes, ...]
+    checks: tuple[QuantityCheck, ...]
 
     @property
     def holds(self) -> bool:
@@ -88,14 +88,14 @@ class Agreement:
         return all(each.agrees is not False for each in self.checks)
 
 
-def agreement(record: RunRecord, traces: Sequence[Trace]) -> Agreement | None:
+def compare_with_trace(record: RunRecord, traces: Sequence[Trace]) -> TraceComparison | None:
     """Compare the traces of a run with what was measured in the same steps."""
-    found = [sort_out(each) for each in traces if each.laps and each.events]
+    found = [classify_trace(each) for each in traces if each.laps and each.events]
     checks = [one for each in found for one in _checks(record.ranks[each.rank], each)]
-    return Agreement(tuple(map(look, found)), tuple(checks)) if found else None
+    return TraceComparison(tuple(map(traced_step_times, found)), tuple(checks)) if found else None
 
 
-def _checks(rank: RankRecord, seen: "Moments") -> list[Check]:
+def _checks(rank: RankRecord, seen: "TraceIntervals") -> list[QuantityCheck]:
     if rank.traced is None:
         return []
     steps = np.isin(rank.traced.index, [*seen.steps])
@@ -105,24 +105,26 @@ def _checks(rank: RankRecord, seen: "Moments") -> list[Check]:
         ("input", "input", seen.fetch),
     ):
         light = rank.traced.phases.get(phase, np.zeros(len(steps)))[steps]
-        traced = np.array([length(common(parts, [each])) for each in seen.steps.values()])
+        traced = np.array([total_length(intersect(parts, [each])) for each in seen.steps.values()])
         if seen.on_device:  # It works behind the host: where its steps begin is not in a trace.
-            light, traced = light.mean(), np.array(length(parts) / len(traced))
+            light, traced = light.mean(), np.array(total_length(parts) / len(traced))
         if not np.isnan(light).any() and light.shape == traced.shape:
             step = float(np.median(rank.traced.seconds[steps]))
-            found.append(check(seen.rank, quantity, light, traced, step))
+            found.append(compare_quantity(seen.rank, quantity, light, traced, step))
     return found
 
 
-def check(rank: int, quantity: str, light: Any, traced: Any, step: float) -> Check:
+def compare_quantity(
+    rank: int, quantity: str, light: Any, traced: Any, step: float
+) -> QuantityCheck:
     """Hold one quantity against the trace: seconds of each step, in both ways.
 
     Step is compared with step, and the typical one counts (the median): one in
     which a thread had to wait for a core says little.
 
-    >>> check(0, "input", [0.0105, 0.021], [0.01, 0.02], 0.05).agrees
+    >>> compare_quantity(0, "input", [0.0105, 0.021], [0.01, 0.02], 0.05).agrees
     True
-    >>> check(0, "input", [1e-6], [1e-4], 0.05).agrees is None
+    >>> compare_quantity(0, "input", [1e-6], [1e-4], 0.05).agrees is None
     True
     """
     mine, theirs = np.atleast_1d(light), np.atleast_1d(traced)
@@ -130,12 +132,14 @@ def check(rank: int, quantity: str, light: Any, traced: Any, step: float) -> Che
     ratio = float(np.median(mine[there] / theirs[there])) if there.any() else None
     typical, shown = float(np.median(mine)), float(np.median(theirs))
     share = max(typical, shown) / step if step else 0.0
-    near = ratio is not None and abs(ratio - 1) <= NEAR
-    return Check(rank, quantity, typical, shown, ratio, share, near if share >= LEAST else None)
+    near = ratio is not None and abs(ratio - 1) <= MAX_RELATIVE_GAP
+    return QuantityCheck(
+        rank, quantity, typical, shown, ratio, share, near if share >= MIN_COMPARED_SHARE else None
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Moments:
+class TraceIntervals:
     """What one rank's traced steps consist of; only ``moved`` lies beside the others."""
 
     rank: int
@@ -151,7 +155,7 @@ class Moments:
     fetch: Sequence[Interval]
 
 
-def sort_out(trace: Trace) -> Moments:
+def classify_trace(trace: Trace) -> TraceIntervals:
     """Return when a rank computed, communicated and waited for input in its traced steps."""
     events, laps = trace.events, trace.laps
     on_device = any(each.kind == "kernel" for each in events)
@@ -160,18 +164,18 @@ def sort_out(trace: Trace) -> Moments:
         end = max(end, *(each.end for each in events if _of_device(each)))
     window = [(begin, end)]
     working = _kernels(events) if on_device else _operators(events)
-    unpacked = [] if on_device else [_span(each) for each in events if each.name == UNPACKS]
-    fetched = union(_span(each) for each in events if each.name.startswith(FETCH))
+    unpacked = [] if on_device else [_span(each) for each in events if each.name == UNPACK_OPERATOR]
+    fetched = union(_span(each) for each in events if each.name.startswith(FETCH_OPERATOR))
     # A loader without workers computes too; on a device, waiting is what leaves it idle.
-    fetch = common(without(fetched, working) if on_device else fetched, window)
-    compute = common(without(working, fetch), window)
+    fetch = intersect(subtract(fetched, working) if on_device else fetched, window)
+    compute = intersect(subtract(working, fetch), window)
     flying = _on_device(events) if on_device else _on_host(events)
-    moved = common([*flying, *unpacked], window)
-    exposed = without(moved, [*compute, *fetch])
+    moved = intersect([*flying, *unpacked], window)
+    exposed = subtract(moved, [*compute, *fetch])
     by_step: dict[int, list[float]] = defaultdict(list)
     for lap in laps:
         by_step[lap.step] += [lap.start, lap.end]
-    return Moments(
+    return TraceIntervals(
         rank=trace.rank,
         on_device=on_device,
         window=(begin, end),
@@ -179,26 +183,26 @@ def sort_out(trace: Trace) -> Moments:
         compute=compute,
         moved=moved,
         exposed=exposed,
-        unpacked=common(exposed, unpacked),
+        unpacked=intersect(exposed, unpacked),
         fetch=fetch,
     )
 
 
-def look(seen: Moments) -> Look:
+def traced_step_times(seen: TraceIntervals) -> TracedStepTimes:
     """Return where the traced steps of one rank went, in seconds per step."""
     steps = len(seen.steps)
-    left = without([seen.window], [*seen.compute, *seen.exposed, *seen.fetch])
-    return Look(
+    left = subtract([seen.window], [*seen.compute, *seen.exposed, *seen.fetch])
+    return TracedStepTimes(
         rank=seen.rank,
         steps=steps,
-        step=length([seen.window]) / steps,
-        compute=length(seen.compute) / steps,
-        communication=length(seen.moved) / steps,
-        overlap=length(common(seen.moved, seen.compute)) / steps,
-        exposed=length(seen.exposed) / steps,
-        unpacking=length(seen.unpacked) / steps,
-        input=length(seen.fetch) / steps,
-        idle=length(left) / steps,
+        step=total_length([seen.window]) / steps,
+        compute=total_length(seen.compute) / steps,
+        communication=total_length(seen.moved) / steps,
+        overlap=total_length(intersect(seen.moved, seen.compute)) / steps,
+        exposed=total_length(seen.exposed) / steps,
+        unpacking=total_length(seen.unpacked) / steps,
+        input=total_length(seen.fetch) / steps,
+        idle=total_length(left) / steps,
     )
 
 
@@ -215,7 +219,7 @@ def _collective(name: str) -> bool:
 
 def _kernels(events: Iterable[Event]) -> list[Interval]:
     """Return when a device computed: kernels that are no collective, copies inside it."""
-    return joined(
+    return union_over_gaps(
         _span(each)
         for each in events
         if _of_device(each)
@@ -236,9 +240,9 @@ def _operators(events: Iterable[Event]) -> list[Interval]:
         by_thread[each.thread].append(each)
     found: list[Interval] = []
     for own in by_thread.values():
-        if not any(each.name.startswith(RUNS) for each in own):
-            unpacking = [_span(each) for each in own if each.name == UNPACKS]
-            found += without(joined(_without_waiting(own)), unpacking)
+        if not any(each.name.startswith(HOST_COLLECTIVE_PREFIXES) for each in own):
+            unpacking = [_span(each) for each in own if each.name == UNPACK_OPERATOR]
+            found += subtract(union_over_gaps(_without_waiting(own)), unpacking)
     return union(found)
 
 
@@ -252,7 +256,7 @@ def _without_waiting(events: Iterable[Event]) -> list[Interval]:
     for each in operators:
         while around and around[-1].end <= each.start:
             around.pop()
-        if each.name.startswith(ASKS) or each.name == UNPACKS:
+        if each.name.startswith(COLLECTIVE_CALL_PREFIX) or each.name == UNPACK_OPERATOR:
             may_wait.update(id(outer) for outer in around)
         around.append(each)
     return [_span(each) for each in operators if id(each) not in may_wait]
@@ -260,9 +264,11 @@ def _without_waiting(events: Iterable[Event]) -> list[Interval]:
 
 def _on_host(events: Sequence[Event]) -> list[Interval]:
     """Return when collectives of the host were under way, from asking for them to their end."""
-    runs = sorted(_span(each) for each in events if each.name.startswith(RUNS))
+    runs = sorted(_span(each) for each in events if each.name.startswith(HOST_COLLECTIVE_PREFIXES))
     asks = sorted(
-        _span(each) for each in events if each.kind == "cpu_op" and each.name.startswith(ASKS)
+        _span(each)
+        for each in events
+        if each.kind == "cpu_op" and each.name.startswith(COLLECTIVE_CALL_PREFIX)
     )
     if len(runs) == len(asks):  # Carried out in the order in which they were asked for.
         runs = [(min(ask[0], run[0]), run[1]) for ask, run in zip(asks, runs)]
@@ -272,7 +278,7 @@ def _on_host(events: Sequence[Event]) -> list[Interval]:
 def _on_device(events: Sequence[Event]) -> list[Interval]:
     """Return when collectives were under way: as kernels, or on the host and copied there."""
     kernels = [_span(each) for each in events if each.kind == "kernel" and _collective(each.name)]
-    if not any(each.name.startswith(RUNS) for each in events):
+    if not any(each.name.startswith(HOST_COLLECTIVE_PREFIXES) for each in events):
         return union(kernels)
     computing = {each.thread for each in events if each.kind == "kernel"}
     copies = [

@@ -3,19 +3,19 @@
 from collections import Counter
 
 from scalewise.analysis.explain.explain_text import duration
-from scalewise.analysis.explain.watched_facts import Guard, Watched
+from scalewise.analysis.explain.watched_facts import Finding, WatchedRun
 
-IDLE = 4
+MIN_CORES_PER_THREAD = 4
 """Cores per thread from which cores are idle."""
-WAITED = 0.05
+MIN_INPUT_SHARE = 0.05
 """The share of a step from which waiting for input is worth workers."""
-TENSOR_CORES = 8
+MIN_CAPABILITY = 8
 """The compute capability from which a device has TF32 and bf16."""
-FEW = 10
+MIN_STEPS = 10
 """Steps below which a habit cannot be told from a single act."""
 
 
-def threads(run: Watched) -> Guard | None:
+def threads(run: WatchedRun) -> Finding | None:
     """Cores that no thread uses, on a run without accelerator."""
     used = run.record.ranks[0].find("threads")
     cores = run.first.get("cores")
@@ -27,9 +27,9 @@ def threads(run: Watched) -> Guard | None:
         for rank, each in zip(run.record.ranks, run.facts, strict=True)
     ]
     own = cores // sum(sharing)
-    if own < IDLE * used:
+    if own < MIN_CORES_PER_THREAD * used:
         return None
-    return Guard(
+    return Finding(
         "threads",
         "tune",
         f"Each rank computes with {used} thread{'s' if used > 1 else ''}, and there are {own} "
@@ -39,12 +39,12 @@ def threads(run: Watched) -> Guard | None:
     )
 
 
-def unused_parameters(run: Watched) -> Guard | None:
+def unused_parameters(run: WatchedRun) -> Finding | None:
     """A search for unused parameters, where there are none."""
     searched = run.everywhere("searched")
     if not searched or any(each["unused"] for each in searched):
         return None
-    return Guard(
+    return Finding(
         "unused parameters",
         "tune",
         f"DDP searches for unused parameters in each of {max(run.steps)} steps, and 0 were found: "
@@ -55,11 +55,11 @@ def unused_parameters(run: Watched) -> Guard | None:
     )
 
 
-def compiling(run: Watched) -> Guard | None:
+def compiling(run: WatchedRun) -> Finding | None:
     """A model that runs as it is written."""
     if run.first.get("compiled") is not False:
         return None
-    return Guard(
+    return Finding(
         "compile",
         "tune",
         f"Nothing is compiled: a step takes {duration(run.step_seconds)} as it is written.",
@@ -68,16 +68,16 @@ def compiling(run: Watched) -> Guard | None:
     )
 
 
-def precision(run: Watched) -> Guard | None:
+def precision(run: WatchedRun) -> Finding | None:
     """Matrix products in full fp32, on a device that knows better."""
     facts = run.first
     capability = facts.get("capability")
-    if not capability or capability[0] < TENSOR_CORES or facts.get("dtype") != "float32":
+    if not capability or capability[0] < MIN_CAPABILITY or facts.get("dtype") != "float32":
         return None
     if facts.get("autocast") or facts.get("matmul") != "highest" or facts.get("tf32") is not False:
         return None
     version = ".".join(str(part) for part in capability)
-    return Guard(
+    return Finding(
         "precision",
         "tune",
         "Matrix products run in full fp32, without autocast or TF32, on a device of compute "
@@ -88,14 +88,14 @@ def precision(run: Watched) -> Guard | None:
     )
 
 
-def host_waits(run: Watched) -> Guard | None:
+def host_waits(run: WatchedRun) -> Finding | None:
     """A host that waits for the device in every step."""
     waits = run.first.get("waits") or {}
     steps = waits.get("to", 0) - waits.get("from", 0)
     if steps < 1 or waits.get("count", 0) < steps:
         return None
     where = f", mostly in {waits['where']}" if waits.get("where") else ""
-    return Guard(
+    return Finding(
         "host waits",
         "tune",
         f"The host waits for the device {waits['count'] / steps:.3g} times per step{where}: "
@@ -105,11 +105,11 @@ def host_waits(run: Watched) -> Guard | None:
     )
 
 
-def loader_workers(run: Watched) -> Guard | None:
+def loader_workers(run: WatchedRun) -> Finding | None:
     """A loader that prepares its batches between the steps."""
-    if run.first.get("workers") != 0 or run.input_share < WAITED:
+    if run.first.get("workers") != 0 or run.input_share < MIN_INPUT_SHARE:
         return None
-    return Guard(
+    return Finding(
         "loader workers",
         "tune",
         f"The loader has no workers, and waiting for input is {100 * run.input_share:.0f} % of "
@@ -119,12 +119,12 @@ def loader_workers(run: Watched) -> Guard | None:
     )
 
 
-def pinned_memory(run: Watched) -> Guard | None:
+def pinned_memory(run: WatchedRun) -> Finding | None:
     """Batches that cannot be copied while the device computes."""
     handed = run.first.get("handed")
     if not handed or not handed.get("pageable"):
         return None
-    return Guard(
+    return Finding(
         "pinned memory",
         "tune",
         f"The loader hands over {handed['bytes'] / 1e6:.3g} MB per batch in memory that is not "
@@ -134,11 +134,11 @@ def pinned_memory(run: Watched) -> Guard | None:
     )
 
 
-def data_parallel(run: Watched) -> Guard | None:
+def data_parallel(run: WatchedRun) -> Finding | None:
     """One process for all devices."""
     if not run.first.get("data_parallel"):
         return None
-    return Guard(
+    return Finding(
         "DataParallel",
         "tune",
         "`nn.DataParallel` drives all devices from 1 process, and copies the model in every step.",
@@ -147,7 +147,7 @@ def data_parallel(run: Watched) -> Guard | None:
     )
 
 
-def shared_device(run: Watched) -> Guard | None:
+def shared_device(run: WatchedRun) -> Finding | None:
     """Ranks of a host on one accelerator."""
     places = Counter(
         (rank.host, each["accelerator"])
@@ -157,7 +157,7 @@ def shared_device(run: Watched) -> Guard | None:
     if not places or max(places.values()) < 2:
         return None
     (host, _), count = places.most_common(1)[0]
-    return Guard(
+    return Finding(
         "shared device",
         "tune",
         f"{count} ranks of host {host} compute on 1 accelerator.",
@@ -166,12 +166,12 @@ def shared_device(run: Watched) -> Guard | None:
     )
 
 
-def empty_cache(run: Watched) -> Guard | None:
+def empty_cache(run: WatchedRun) -> Finding | None:
     """An allocator that has to begin anew in every step."""
     emptied, steps = run.first.get("emptied") or 0, run.steps[0]
-    if steps < FEW or 2 * emptied < steps:
+    if steps < MIN_STEPS or 2 * emptied < steps:
         return None
-    return Guard(
+    return Finding(
         "empty cache",
         "tune",
         f"`torch.cuda.empty_cache()` is called {emptied} times in {steps} steps.",

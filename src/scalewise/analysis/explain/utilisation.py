@@ -19,11 +19,11 @@ from scalewise.analysis.measure.energy import energy_between
 from scalewise.record.node_samples import DeviceRecord, NodeRecord
 from scalewise.record.read import Numbers
 
-IDLE = 0.05
+IDLE_SHARE = 0.05
 """A device is idle below this share of time in use."""
-IDLE_SECONDS = 2.0
+MIN_IDLE_SECONDS = 2.0
 """Shorter pauses are not worth a line: a sample is a second long."""
-FELL = 0.9
+THROTTLED_SHARE = 0.9
 """A clock that ends below this share of the highest one seen was throttled."""
 
 
@@ -88,7 +88,7 @@ def host_utilisations(
     """Return how each machine was used between two moments of the wall clock."""
     found = []
     for node in nodes:
-        weights = seconds_inside(node, start, end)
+        weights = sample_weights(node, start, end)
         found.append(
             HostUtilisation(
                 host=node.host,
@@ -106,10 +106,10 @@ def host_utilisations(
 def _device_utilisation(
     node: NodeRecord, device: DeviceRecord, start: float, end: float
 ) -> Utilisation:
-    weights = seconds_inside(node, start, end)
+    weights = sample_weights(node, start, end)
     # A clock that rests while the device is idle has not been throttled.
-    clock = np.where(device.utilisation < IDLE, np.nan, device.clock)
-    late = seconds_inside(node, end - (end - start) / 4, end)
+    clock = np.where(device.utilisation < IDLE_SHARE, np.nan, device.clock)
+    late = sample_weights(node, end - (end - start) / 4, end)
     own, foreign = _highest(device.own, weights), _highest(device.foreign, weights)
     return Utilisation(
         host=node.host,
@@ -121,7 +121,7 @@ def _device_utilisation(
         energy=energy_between(node.at, device.energy, start, end),
         idle=idle_periods(_edges(node), device.utilisation, start, end),
         clock=weighted_mean(clock, weights),
-        throttled=clock_fell(clock, late),
+        throttled=clock_throttled(clock, late),
         own=None if own is None else int(own),
         foreign=None if foreign is None else int(foreign),
     )
@@ -132,7 +132,7 @@ def _edges(node: NodeRecord) -> Numbers:
     return np.concatenate([node.at[:1] - node.interval, node.at])
 
 
-def seconds_inside(node: NodeRecord, start: float, end: float) -> Numbers:
+def sample_weights(node: NodeRecord, start: float, end: float) -> Numbers:
     """Return for how many seconds between ``start`` and ``end`` each sample speaks."""
     edges = np.clip(_edges(node), start, end)
     return np.diff(edges)
@@ -164,17 +164,17 @@ def idle_periods(
     >>> idle_periods(np.arange(6.0), np.array([1.0, 0.0, 0.04, 0.0, 0.9]), 0.0, 5.0)
     ((1.0, 4.0),)
     """
-    idle = np.concatenate([[False], utilisation < IDLE, [False]])
+    idle = np.concatenate([[False], utilisation < IDLE_SHARE, [False]])
     turns = np.flatnonzero(np.diff(idle.astype(np.int8)))
     moments = np.clip(edges[turns], start, end)
     pairs = zip(moments[::2].tolist(), moments[1::2].tolist())
-    return tuple((begin, stop) for begin, stop in pairs if stop - begin >= IDLE_SECONDS)
+    return tuple((begin, stop) for begin, stop in pairs if stop - begin >= MIN_IDLE_SECONDS)
 
 
-def clock_fell(clock: Numbers, late: Numbers) -> bool | None:
+def clock_throttled(clock: Numbers, late: Numbers) -> bool | None:
     """Say whether the clock at the end is well below the highest one of all samples.
 
     ``late`` are the seconds of each sample that lie in the last quarter.
     """
     mean = weighted_mean(clock, late)
-    return None if mean is None else bool(mean < FELL * np.nanmax(clock))
+    return None if mean is None else bool(mean < THROTTLED_SHARE * np.nanmax(clock))

@@ -12,15 +12,15 @@ from scalewise.analysis.number_format import format_count
 from scalewise.record import batch_sharing
 from scalewise.record.read import RunRecord
 
-Kind = Literal["correct", "tune"]
+GuardKind = Literal["correct", "tune"]
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class Finding:
     """Something that silently ruins scaling, and was seen."""
 
     name: str
-    kind: Kind
+    kind: GuardKind
     """``correct``: is the training right? ``tune``: better mended before more devices are paid."""
     says: str
     """What was seen, with the number in it."""
@@ -39,7 +39,7 @@ class Guard:
 
 
 @dataclass(frozen=True)
-class Watched:
+class WatchedRun:
     """One run of a user's program, of which facts were noted."""
 
     record: RunRecord
@@ -47,7 +47,7 @@ class Watched:
     """Of each rank."""
 
     @classmethod
-    def of(cls, record: RunRecord) -> "Watched | None":
+    def of(cls, record: RunRecord) -> "WatchedRun | None":
         """Return a run with its facts, or nothing where a rank has none."""
         found = tuple(rank.find("facts") for rank in record.ranks)
         return cls(record, found) if found and all(found) else None

@@ -13,7 +13,7 @@ import numpy as np
 from scalewise.analysis.measure import Point
 from scalewise.analysis.measure.ledger import Ledger, Numbers
 
-LEAST = 0.01
+MIN_GAIN_SHARE = 0.01
 """The smallest share of throughput or complete time that is worth a line."""
 
 
@@ -70,12 +70,12 @@ class Replay:
         return _together(ledger.own + left, ledger.transfer)
 
 
-CHANGES = {
+STEP_CHANGES = {
     "perfect balance": Replay.balanced,
     "twice the link": Replay.linked,
     "twice the loaders": Replay.fed,
 }
-PARTS = {"no validation": "validate", "no checkpoint": "checkpoint"}
+REMOVABLE_PARTS = {"no validation": "validate", "no checkpoint": "checkpoint"}
 
 
 def what_if(point: Point, step: float, replays: Sequence[Replay]) -> tuple[WhatIf, ...]:
@@ -85,17 +85,19 @@ def what_if(point: Point, step: float, replays: Sequence[Replay]) -> tuple[WhatI
     rate, time = point.throughput.value, point.time.value
     found = []
     loads = all(each.workers is not None for each in replays)
-    changes = {name: each for name, each in CHANGES.items() if loads or each is not Replay.fed}
+    changes = {name: each for name, each in STEP_CHANGES.items() if loads or each is not Replay.fed}
     for change, played in changes.items() if replays else ():
         gains = [float((each.now() - played(each)).mean()) for each in replays]
         gain = min(max(0.0, sum(gains) / len(gains)), 0.999 * step)
         share = step / (step - gain)
         saved = gain * point.steps
         found.append(WhatIf(change, step - gain, rate * share, time - saved, share - 1, saved))
-    for change, name in PARTS.items():
+    for change, name in REMOVABLE_PARTS.items():
         saved = point.complete[name].value if name in point.complete else 0.0
         found.append(WhatIf(change, step, rate, time - saved, 0.0, saved))
-    worth = [each for each in found if each.gain >= LEAST or each.saved >= LEAST * time]
+    worth = [
+        each for each in found if each.gain >= MIN_GAIN_SHARE or each.saved >= MIN_GAIN_SHARE * time
+    ]
     return tuple(sorted(worth, key=lambda each: -each.saved))
 
 
