@@ -81,8 +81,8 @@ def there(question, folder):
 
 def test_nothing_is_made_up_before_the_first_run(tmp_path):
     found = bill_of(a_study(), tmp_path)
-    assert [item.how for item in found.items] == ["unknown"] * 3
-    assert (found.bought, found.expected, found.most) == (0.0, None, None)
+    assert [item.basis for item in found.items] == ["unknown"] * 3
+    assert (found.bought, found.expected, found.max_hours) == (0.0, None, None)
     assert shown.lines(found, Rate(2.5)) == [
         "the bill is not known before the first run; the smallest one tells"
     ]
@@ -94,9 +94,9 @@ def test_one_scale_tells_of_its_repeats_and_of_no_other(tmp_path):
     play(first, tmp_path)
     write_json(tmp_path / first.id / "job.json", {"attempt": 1, "world": 1})
     found = bill_of(question, tmp_path)
-    assert [item.how for item in found.items] == ["bought", "measured", "unknown", "unknown"]
+    assert [item.basis for item in found.items] == ["bought", "measured", "unknown", "unknown"]
     assert found.items[1].hours.value == pytest.approx(found.bought)
-    assert found.most is None
+    assert found.max_hours is None
     last = shown.lines(found, None)[-1]
     assert last.startswith("in all: bought 0.003") and "2 runs not known yet" in last
 
@@ -104,7 +104,7 @@ def test_one_scale_tells_of_its_repeats_and_of_no_other(tmp_path):
 def test_two_scales_predict_the_others_with_an_interval_that_holds_the_law(tmp_path):
     question = a_study(topologies=["1x1", "1x2", "1x4", "1x8"], options=LOSSY, **EPOCHS)
     found = bill_of(question, played(question, tmp_path, (1, 2)))
-    assert [item.how for item in found.items] == ["bought", "bought", "predicted", "predicted"]
+    assert [item.basis for item in found.items] == ["bought", "bought", "predicted", "predicted"]
     law = Law.of(LOSSY)
     for item in found.missing:
         where = item.run.topology
@@ -112,7 +112,7 @@ def test_two_scales_predict_the_others_with_an_interval_that_holds_the_law(tmp_p
         rest = 4 + 0.5 * (1 + math.log2(where.world)) + 2 + 3 + 2 / where.world + 0.5
         truth = where.world * (rest + steps * law.step(16, where)) / 3600
         assert item.hours.low < truth < item.hours.high
-        assert item.most == item.hours.high
+        assert item.max_hours == item.hours.high
     assert found.expected.value == pytest.approx(sum(i.hours.value for i in found.missing))
     told = shown.lines(found, Rate(10.0))
     assert len(told) == 6 and told[0] == "the bill, in device-hours:"
@@ -122,8 +122,11 @@ def test_two_scales_predict_the_others_with_an_interval_that_holds_the_law(tmp_p
 def test_a_time_limit_bounds_what_nobody_has_measured(tmp_path):
     question = a_study(topologies=["1x1", "1x2"], launcher=SLURM)
     found = bill_of(question, tmp_path)
-    assert [(item.how, item.most) for item in found.items] == [("limited", 0.5), ("limited", 1.0)]
-    assert (found.most, found.expected) == (1.5, None)
+    assert [(item.basis, item.max_hours) for item in found.items] == [
+        ("limited", 0.5),
+        ("limited", 1.0),
+    ]
+    assert (found.max_hours, found.expected) == (1.5, None)
     assert shown.lines(found, Rate(2.0))[1].endswith("at most 0.5000 for 1.000, by the time limit")
     assert (
         shown.lines(found, Rate(2.0))[-1]
@@ -135,7 +138,7 @@ def test_runs_that_share_an_allocation_pay_for_all_of_it(tmp_path):
     question = a_study(topologies=["1x1", "1x2", "2x2"], launcher={**SLURM, "jobs": "one"})
     found = bill_of(question, tmp_path)
     assert [item.devices for item in found.items] == [4, 4, 4]
-    assert found.most == 2.0  # One job of four devices for half an hour.
+    assert found.max_hours == 2.0  # One job of four devices for half an hour.
     alone = SlurmLauncher(SLURM)
     assert alone.charged(question.runs()[0], question.runs()) == 1
 

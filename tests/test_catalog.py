@@ -154,7 +154,7 @@ def test_a_rate_is_of_one_device_and_says_where_it_is_from():
     [
         ("cheap", "price must be a number above 0, or a name of the price list", "catalog prices"),
         ("aws:p5.48xlrge", "got 'aws:p5.48xlrge'", "did you mean 'aws:p5.48xlarge'?"),
-        ("p4de.24xlarge:spot", "no spot price of aws:p4de.24xlarge is known", "on demand"),
+        ("p4de.24xlarge:spot", "no spot price of aws:p4de.24xlarge is known", "on-demand"),
         ("", "or a name of the price list, got ''", "2.5"),
         ("0", "price must be a number above 0, got 0", "2.5"),
         ("-1", "price must be a number above 0", "2.5"),

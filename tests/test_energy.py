@@ -274,7 +274,7 @@ def test_watts_and_devices_stand_in_where_nothing_was_measured():
     ("given", "problem", "hint"),
     [
         ({}, "no energy was measured", "--watts 700"),
-        ({"watts": 700, "device": "h100"}, "are two answers", "keep --watts or --device"),
+        ({"watts": 700, "device": "h100"}, "exclude each other", "keep --watts or --device"),
         ({"watts": 0}, "watts must be a number above 0, got 0", "700"),
         ({"watts": float("nan")}, "watts must be a number above 0", "700"),
         ({"watts": "many"}, "watts must be a number above 0", "700"),

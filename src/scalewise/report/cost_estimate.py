@@ -25,16 +25,16 @@ def lines(found: Bill, rate: Rate | None) -> list[str]:
 
 
 def _item(item: Item, rate: Rate | None) -> str:
-    return SAYS[item.how].format(_amount(item.hours or Estimate(item.most or 0.0), rate))
+    return SAYS[item.basis].format(_amount(item.hours or Estimate(item.max_hours or 0.0), rate))
 
 
 def _whole(found: Bill, rate: Rate | None) -> str:
     parts = [f"bought {_amount(Estimate(found.bought), rate)}"]
     if found.expected:
         parts.append(f"{_amount(found.expected, rate)} expected to come")
-    limited = [item for item in found.missing if item.how == "limited"]
-    if limited and found.most is not None:
-        parts.append(f"at most {_amount(Estimate(found.most), rate)} to come")
+    limited = [item for item in found.missing if item.basis == "limited"]
+    if limited and found.max_hours is not None:
+        parts.append(f"at most {_amount(Estimate(found.max_hours), rate)} to come")
     if found.unknown:
         two = "two measured numbers of devices of a curve tell the others"
         parts.append(f"{format_count(found.unknown, 'run')} not known yet ({two})")

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from scalewise.analysis.cost.study_cost import Bill, bill
+from scalewise.analysis.cost.study_cost import Bill, bill_items
 from scalewise.analysis.measure import ScalingCurve, scaling_curves
 from scalewise.errors import NotEnoughData, RecordError
 from scalewise.record.attempts import attempts, bought
@@ -43,7 +43,7 @@ def bill_of(
         if finished(folder / run.id) and not again
     }
     missing = [run for run in runs if run.id not in paid]
-    items = bill(
+    items = bill_items(
         study,
         runs,
         curves_of(study, folder),
@@ -51,11 +51,11 @@ def bill_of(
         lambda run: launcher.most([run]),
         lambda run: launcher.charged(run, missing),
     )
-    known = [item.most for item in items if item.most is not None]
+    known = [item.max_hours for item in items if item.max_hours is not None]
     ends = [sum(known)] if len(known) == len(missing) else []
     limit = launcher.most(missing)
     return Bill(
         items=tuple(items),
         bought=bought(folder),
-        most=min([*ends, *([] if limit is None else [limit])], default=None),
+        max_hours=min([*ends, *([] if limit is None else [limit])], default=None),
     )

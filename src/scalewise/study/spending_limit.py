@@ -76,10 +76,10 @@ class Purse:
     def check(self, *, detach: bool = False) -> None:
         """Refuse, before anything starts, what is known to be too dear."""
         found = self.bill
-        known = [item for item in found.missing if item.most is not None]
-        most = sum(item.most or 0.0 for item in known)
-        if found.most is not None:
-            most = min(most, found.most)
+        known = [item for item in found.missing if item.max_hours is not None]
+        most = sum(item.max_hours or 0.0 for item in known)
+        if found.max_hours is not None:
+            most = min(most, found.max_hours)
         if known and found.bought + most > self.limit.hours:
             raise SpecError(
                 f"{self.limit.named} is too little: {len(known)} missing "
@@ -102,7 +102,8 @@ class Purse:
         fit = [
             most
             for most in counts
-            if sum(item.most or 0.0 for item in known if item.run.topology.world <= most) <= left
+            if sum(item.max_hours or 0.0 for item in known if item.run.topology.world <= most)
+            <= left
         ]
         if not fit:
             return "not even the smallest of them fits; raise it"

@@ -1,4 +1,4 @@
-"""What one device costs for one hour: a number, or a name of the price list."""
+"""The price of one device for one hour: a number, or a name of the price list."""
 
 from dataclasses import dataclass
 
@@ -6,14 +6,14 @@ from scalewise.catalog.hardware import Price, prices
 from scalewise.errors import SpecError
 from scalewise.validate import nearest, positive
 
-SPOT = ":spot"
-DEAREST = 1e9
-"""Nothing costs more for an hour, in any money."""
+SPOT_SUFFIX = ":spot"
+MAX_PRICE = 1e9
+"""Per device-hour, in any currency; a higher price is refused as a typing error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Money for one device and one hour; of a plain number nothing else is known."""
+    """The price of one device-hour. A plain number has no currency, name or source."""
 
     per_device_hour: float
     currency: str | None = None
@@ -21,7 +21,7 @@ class Rate:
     source: str | None = None
     date: str | None = None
     devices: int | None = None
-    """Of the instance, which is rented whole."""
+    """Devices of the instance, which can only be rented as a whole."""
 
     def __str__(self) -> str:
         money = f"{self.per_device_hour:,.4g} {self.currency or ''}".rstrip()
@@ -30,81 +30,81 @@ class Rate:
         return f"{money} per device-hour is that of {self.name} ({self.source}; {self.date})"
 
 
-def price_of(given: "str | float | Rate") -> Rate:
-    """Return a rate from a number, or from ``provider:instance``, with ``:spot`` if that is meant.
+def price_of(price: "str | float | Rate") -> Rate:
+    """Return a rate from a number, or from ``provider:instance`` or ``provider:instance:spot``.
 
-    The provider may be left out where one alone has such an instance.
+    The provider may be omitted if only one has such an instance.
 
     >>> price_of(2.5).per_device_hour
     2.5
     >>> price_of("aws:p5.48xlarge").per_device_hour
     6.88
     """
-    if isinstance(given, Rate):
-        return given
-    number = _number(given) if isinstance(given, str) else given
+    if isinstance(price, Rate):
+        return price
+    number = _parse_number(price) if isinstance(price, str) else price
     if number is not None:
         positive("price", number, example=2.5)
-        if number > DEAREST:
+        if number > MAX_PRICE:
             raise SpecError(
-                f"price must be at most {DEAREST:g}, got {number:g}", hint="--price 2.50"
+                f"price must be at most {MAX_PRICE:g}, got {number:g}", hint="--price 2.50"
             )
         return Rate(float(number))
-    assert isinstance(given, str)  # Anything else was a number, or refused as none.
-    text = given.strip()
-    wants_spot = text.lower().endswith(SPOT)
-    found = _named(text[: -len(SPOT)] if wants_spot else text)
-    money = found.spot if wants_spot else found.hour
-    if money is None:
+    assert isinstance(price, str)  # Other types were numbers, or refused by positive().
+    text = price.strip()
+    spot = text.lower().endswith(SPOT_SUFFIX)
+    listed = _find_price(text[: -len(SPOT_SUFFIX)] if spot else text)
+    instance_hour = listed.spot if spot else listed.hour
+    if instance_hour is None:
         raise SpecError(
-            f"no spot price of {found.name} is known",
-            hint=f"--price {found.name} is that on demand; docs/guides/catalog.md adds your own",
+            f"no spot price of {listed.name} is known",
+            hint=f"--price {listed.name} is its on-demand price; "
+            "docs/guides/catalog.md shows how to add your own",
         )
     return Rate(
-        per_device_hour=money / found.devices,
-        currency=found.currency,
-        name=found.name + (SPOT if wants_spot else ""),
-        source=found.source,
-        date=found.date,
-        devices=found.devices,
+        per_device_hour=instance_hour / listed.devices,
+        currency=listed.currency,
+        name=listed.name + (SPOT_SUFFIX if spot else ""),
+        source=listed.source,
+        date=listed.date,
+        devices=listed.devices,
     )
 
 
-def _number(text: str) -> float | None:
+def _parse_number(text: str) -> float | None:
+    # float() also reads "1_000" and non-ASCII digits, which are typing errors here.
     try:
         return float(text if text.isascii() and "_" not in text else "none")
     except ValueError:
         return None
 
 
-def _named(text: str) -> Price:
-    """Return the one price of this name; who writes only the instance means any provider."""
-    every = prices()
-    asked = text.lower()
-    found = [
-        price for name, price in every.items() if asked in (name.lower(), price.instance.lower())
+def _find_price(text: str) -> Price:
+    """Return the only price with this name; an instance name matches any provider."""
+    listed = prices()
+    lower = text.lower()
+    matches = [
+        price for name, price in listed.items() if lower in (name.lower(), price.instance.lower())
     ]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(price.name for price in found)
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        names = ", ".join(price.name for price in matches)
         raise SpecError(f"{text!r} is the name of several prices: {names}", hint="name one of them")
-    known = [*every, *(price.instance for price in every.values())]
+    names_and_instances = [*listed, *(price.instance for price in listed.values())]
     raise SpecError(
         f"price must be a number above 0, or a name of the price list, got {text!r}",
-        hint=nearest(text, known) or "for example price = 2.5, or see `scalewise catalog prices`",
+        hint=nearest(text, names_and_instances)
+        or "for example price = 2.5, or see `scalewise catalog prices`",
     )
 
 
-def same_money(one: str, other: str) -> bool:
-    """Say whether two names of a currency mean the same.
+def same_money(first: str, second: str) -> bool:
+    """Return whether two currency names or signs mean the same currency.
 
     >>> same_money("$", "USD"), same_money("EUR", "USD")
     (True, False)
     """
     signs = {"$": "USD", "US$": "USD", "€": "EUR", "£": "GBP"}
-
-    def full(name: str) -> str:
-        return signs.get(name.strip().upper(), name.strip().upper())
-
-    return full(one) == full(other)
+    first, second = (name.strip().upper() for name in (first, second))
+    return signs.get(first, first) == signs.get(second, second)

@@ -1,9 +1,8 @@
-"""What a study will cost, from what is known before its runs start; nothing is made up.
+"""The device-hours of a study, from what is known before its runs start.
 
-A run that has finished was bought. One like it that has finished tells what it
-takes; runs on other numbers of devices are predicted from two or more that were
-measured. Where neither is there, the launcher's time limit bounds it, or it is
-not known.
+A finished run has its measured cost. A missing run is expected to take as long as a
+finished run of the same configuration; larger scales are predicted from at least two
+measured ones. Otherwise the launcher's time limit is the bound, or the cost is unknown.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,118 +14,126 @@ from scalewise.analysis.predict import predict
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.spec import RunSpec, StudySpec
 
-How = Literal["bought", "measured", "predicted", "limited", "unknown"]
+Basis = Literal["bought", "measured", "predicted", "limited", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """One run on the bill."""
+    """The cost of one run."""
 
     run: RunSpec
     devices: int
-    """That are paid for while it goes: more than its own, where runs share an allocation."""
-    how: How
+    """Devices that are charged: more than the run uses, where runs share an allocation."""
+    basis: Basis
     """Where the number comes from."""
     hours: Estimate | None = None
-    """Device-hours that were bought, or are expected."""
-    most: float | None = None
-    """Device-hours that it takes at most, as far as that is known."""
+    """Device-hours, bought or expected."""
+    max_hours: float | None = None
+    """Upper bound in device-hours; None where unknown."""
 
     @property
     def expected(self) -> float | None:
-        """The number to reckon with: the expected one, or the limit if that is all there is."""
-        return self.hours.value if self.hours else self.most
+        """Expected device-hours; the upper bound where there is no expectation."""
+        return self.hours.value if self.hours else self.max_hours
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bill:
-    """Every run of a study, and what it has cost so far."""
+    """Every run of a study, and its cost so far."""
 
     items: tuple[Item, ...]
     bought: float
-    """Device-hours, with all that failed or sat idle."""
-    most: float | None
-    """What is missing takes at most so many device-hours; nothing where that is not known."""
+    """Device-hours so far, including failed attempts and idle devices."""
+    max_hours: float | None
+    """Upper bound of the missing runs in device-hours; None where unknown."""
 
     @property
     def missing(self) -> tuple[Item, ...]:
-        """What is still to be bought."""
-        return tuple(item for item in self.items if item.how != "bought")
+        """Items that are still to be bought."""
+        return tuple(item for item in self.items if item.basis != "bought")
 
     @property
     def expected(self) -> Estimate | None:
-        """What the missing runs of which something is expected take, all together.
+        """Device-hours of all missing runs that have an expectation.
 
-        Their errors are taken to be alike: ends are added to ends.
+        Errors are taken as fully correlated: low ends are added up, and high ends.
         """
-        known = [item.hours for item in self.missing if item.hours]
-        if not known:
+        hours = [item.hours for item in self.missing if item.hours]
+        if not hours:
             return None
         return Estimate(
-            sum(each.value for each in known),
-            sum(each.value if each.low is None else each.low for each in known),
-            sum(each.value if each.high is None else each.high for each in known),
-            min(each.count for each in known),
+            sum(run.value for run in hours),
+            sum(run.value if run.low is None else run.low for run in hours),
+            sum(run.value if run.high is None else run.high for run in hours),
+            min(run.count for run in hours),
         )
 
     @property
     def unknown(self) -> int:
-        """How many runs nothing is known of."""
-        return sum(item.how == "unknown" for item in self.items)
+        """The number of runs without expectation and bound."""
+        return sum(item.basis == "unknown" for item in self.items)
 
 
-def bill(
+def bill_items(
     study: StudySpec,
     runs: Sequence[RunSpec],
     curves: Sequence[ScalingCurve],
-    paid: Mapping[str, float],
-    bound: Callable[[RunSpec], float | None],
-    charged: Callable[[RunSpec], int],
+    bought: Mapping[str, float],
+    max_hours: Callable[[RunSpec], float | None],
+    billed_devices: Callable[[RunSpec], int],
 ) -> list[Item]:
-    """Return the item of each run; ``paid`` are the device-hours of finished ones, by id.
+    """Return the item of each run; ``bought`` has the device-hours of finished runs, by id.
 
-    Of a run that is missing, ``bound`` says the device-hours that it can take at most,
-    where there is a limit, and ``charged`` for how many devices it is paid.
+    For a missing run ``max_hours`` returns its upper bound in device-hours, if it has a
+    limit, and ``billed_devices`` the number of devices that are charged.
     """
-    todo = [run for run in runs if run.id not in paid]
-    ahead = {key: hours for curve in curves for key, hours in _ahead(study, curve, todo).items()}
+    missing = [run for run in runs if run.id not in bought]
+    expected_seconds = {
+        run_id: expected
+        for curve in curves
+        for run_id, expected in _expected_seconds(study, curve, missing).items()
+    }
     items = []
     for run in runs:
-        if run.id in paid:
-            hours = Estimate(paid[run.id])
-            items.append(Item(run=run, devices=run.topology.world, how="bought", hours=hours))
+        if run.id in bought:
+            hours = Estimate(bought[run.id])
+            items.append(Item(run=run, devices=run.topology.world, basis="bought", hours=hours))
             continue
-        limit, devices = bound(run), charged(run)
-        if found := ahead.get(run.id):
-            how, hours = found[0], found[1] * (devices / 3600)
-            ends = [end for end in (hours.high or hours.value, limit) if end is not None]
-            items.append(Item(run=run, devices=devices, how=how, hours=hours, most=min(ends)))
+        limit, devices = max_hours(run), billed_devices(run)
+        if expected := expected_seconds.get(run.id):
+            basis, seconds = expected
+            hours = seconds * (devices / 3600)
+            high = hours.high or hours.value
+            highest = high if limit is None else min(high, limit)
+            items.append(
+                Item(run=run, devices=devices, basis=basis, hours=hours, max_hours=highest)
+            )
         else:
-            how = "unknown" if limit is None else "limited"
-            items.append(Item(run=run, devices=devices, how=how, most=limit))
+            basis = "unknown" if limit is None else "limited"
+            items.append(Item(run=run, devices=devices, basis=basis, max_hours=limit))
     return items
 
 
-def _ahead(
-    study: StudySpec, curve: ScalingCurve, todo: Sequence[RunSpec]
-) -> dict[str, tuple[How, Estimate]]:
-    """Return the seconds that a curve tells of its missing runs, and how, by id."""
-    mine = [run for run in todo if repr(study.where(run)) == repr(curve.where)]
+def _expected_seconds(
+    study: StudySpec, curve: ScalingCurve, missing: Sequence[RunSpec]
+) -> dict[str, tuple[Basis, Estimate]]:
+    """Return the seconds of the missing runs of a curve and their basis, by run id."""
+    on_curve = [run for run in missing if repr(study.where(run)) == repr(curve.where)]
     measured = {(point.devices, point.nodes): point.time for point in curve.points if point.time}
     largest = max(point.devices for point in curve.points)
-    beyond = sorted({run.topology.world for run in mine if run.topology.world > largest})
-    expected: dict[int, Estimate] = {}
+    beyond = sorted({run.topology.world for run in on_curve if run.topology.world > largest})
+    predicted: dict[int, Estimate] = {}
     if beyond and len({point.devices for point in curve.points}) > 1:
         try:
-            told = predict(curve, beyond).points
+            points = predict(curve, beyond).points
         except (NotEnoughData, SpecError):
-            told = ()
-        expected = {point.devices: point.time for point in told if point.time}
-    found: dict[str, tuple[How, Estimate]] = {}
-    for run in mine:
+            points = ()
+        predicted = {point.devices: point.time for point in points if point.time}
+    expected: dict[str, tuple[Basis, Estimate]] = {}
+    for run in on_curve:
         world = run.topology.world
-        if time := measured.get((world, run.topology.nodes)):
-            found[run.id] = "measured", time
-        elif time := expected.get(world):
-            found[run.id] = "predicted", time
-    return found
+        if seconds := measured.get((world, run.topology.nodes)):
+            expected[run.id] = "measured", seconds
+        elif seconds := predicted.get(world):
+            expected[run.id] = "predicted", seconds
+    return expected
