@@ -13,7 +13,7 @@ from ranks import free_port, start
 from scalewise.cli import main
 from scalewise.errors import SpecError
 from scalewise.port import port
-from scalewise.port.patch import Edit, Source, edited, unified
+from scalewise.port.patch import Edit, Source, apply_edits, unified_diff
 
 SERIAL = Path(__file__).parent / "serial"
 CLOSE = {
@@ -219,7 +219,7 @@ def test_what_cannot_be_done_is_said_and_the_rest_is_done(loader, tmp_path):
     path.write_text(LOOP.format(loader=loader))
     ported = port(path)
     assert ported.steps[2].state == "by hand"
-    assert BY_HAND[loader] in ported.steps[2].says
+    assert BY_HAND[loader] in ported.steps[2].message
     assert "DistributedDataParallel(model)" in ported.patch
 
 
@@ -294,7 +294,7 @@ def test_a_name_that_only_looks_like_an_import_is_not_taken_for_one(tmp_path):
     text = "from torch.utils.data import DataLoader as D\n" + LOOP.format(loader="list(f(1))")
     path = tmp_path / "train.py"
     path.write_text(text + "def f(D):\n    return D(1)\n")
-    assert "not made by a DataLoader" in port(path).steps[2].says
+    assert "not made by a DataLoader" in port(path).steps[2].message
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_line_ends_and_the_end_of_the_file_stay_as_they_were(text, tmp_path):
     assert ported.text.startswith(b"\xef\xbb\xbf") == (text == "\ufeff")
     assert (b"\n" in ported.text.replace(b"\r\n", b"")) == (text != "\r\n")
     subprocess.run(
-        ["git", "apply", "-"], input=unified("train.py", whole.encode(), ported.text).encode(),
+        ["git", "apply", "-"], input=unified_diff("train.py", whole.encode(), ported.text).encode(),
         cwd=tmp_path, check=True,
     )  # fmt: skip
     assert path.read_bytes() == ported.text
@@ -397,7 +397,9 @@ def test_a_device_that_cannot_be_seen_is_left_to_a_person(where, tmp_path):
     assert "torch.cuda.set_device(LOCAL_RANK)" in text  # Right on the CPU too.
     (path := tmp_path / "train.py").write_text(MOVED.format(where=where))
     found = port(path)
-    assert found.steps[1].state == "by hand" and f"x.to({where}) may be any" in found.steps[1].says
+    assert (
+        found.steps[1].state == "by hand" and f"x.to({where}) may be any" in found.steps[1].message
+    )
     assert not any("CPU" in each for each in found.remarks)
 
 
@@ -446,12 +448,12 @@ def test_the_verb_prints_the_patch_alone_and_changes_nothing(scalewise, tmp_path
 
 def test_edits_and_their_diff():
     source = Source(b"a\nb\n")
-    after = edited(source, [Edit(2, 3, "c"), Edit(2, 2, "x\n")])
+    after = apply_edits(source, [Edit(2, 3, "c"), Edit(2, 2, "x\n")])
     assert after == b"a\nx\nc\n"
-    assert unified("t.py", source.text, after).splitlines()[2:] == [
+    assert unified_diff("t.py", source.text, after).splitlines()[2:] == [
         "@@ -1,2 +1,3 @@", " a", "-b", "+x", "+c",
     ]  # fmt: skip
-    assert unified("t.py", b"a", b"a") == ""
+    assert unified_diff("t.py", b"a", b"a") == ""
 
 
 @pytest.mark.parametrize(
@@ -667,7 +669,7 @@ def test_where_no_epoch_can_be_told_the_hint_says_how(each, tmp_path):
     path.write_text(STEP.format(each=each))
     ported = port(path)
     assert ported.steps[2].state == "by hand"
-    assert "self.train_dl.sampler.set_epoch(epoch)" in ported.steps[2].says
+    assert "self.train_dl.sampler.set_epoch(epoch)" in ported.steps[2].message
     assert "batch_size=64 // WORLD_SIZE, sampler=train_sampler" in ported.patch
     ported.write(path)
     again = port(path)
@@ -678,7 +680,7 @@ def test_loaders_that_look_alike_are_left_to_a_person(tmp_path):
     path = tmp_path / "train.py"
     text = STEP.format(each="list(map(self.step, self.train_dl))").replace("train_dl", "first")
     path.write_text(text.replace("shuffle=True, drop_last=True", ""))
-    says = port(path).steps[2].says
+    says = port(path).steps[2].message
     assert "line 5, 6: it cannot be seen which loader trains" in says
     assert "set_epoch" in says
 
@@ -721,7 +723,7 @@ def test_a_file_that_cannot_be_left_to_one_rank_is_pointed_out(tmp_path):
     text = LOOP.format(loader="DataLoader(data, 8)") + "log = Path('log').open('w')\n"
     path.write_text(text)
     step = port(path).steps[5]
-    assert (step.state, step.says.partition(":")[0]) == ("by hand", "line 11")
+    assert (step.state, step.message.partition(":")[0]) == ("by hand", "line 11")
 
 
 @pytest.mark.parametrize("first", ["# -*- coding: latin-1 -*-\n", "#!/x\n# coding: cp1252\n"])

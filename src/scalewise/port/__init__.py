@@ -1,25 +1,24 @@
-"""Take a serial PyTorch script through the six steps of data parallelism.
+"""Port a serial PyTorch script to data parallelism (DDP) in six steps.
 
-The script is read, never run and never rewritten: what is missing becomes a patch
-that keeps every other character of it.
+The script is parsed, never executed: the steps that are missing become a patch that leaves
+every other character unchanged.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from scalewise.errors import SpecError
-from scalewise.port.header import header
-from scalewise.port.patch import edited, unified
-from scalewise.port.port_step import Step
-from scalewise.port.reading import read
+from scalewise.port.header import header_edits
+from scalewise.port.load_script import load_script
+from scalewise.port.patch import Step, apply_edits, unified_diff
 from scalewise.port.remarks import remarks
-from scalewise.port.six_steps import at_top_level, steps
+from scalewise.port.six_steps import steps, top_level_setup
 from scalewise.record.write import cannot_write
 
 
 @dataclass(frozen=True, slots=True)
 class Ported:
-    """What was found for each step, what else to know, the patch, and the text it leads to."""
+    """The state of the six steps, remarks, the patch, and the patched text."""
 
     steps: tuple[Step, ...]
     remarks: tuple[str, ...]
@@ -29,53 +28,51 @@ class Ported:
 
     @property
     def diff(self) -> bytes:
-        """The patch as it is written to a file, in the encoding of the script."""
+        """The patch as bytes: file names in UTF-8, changes in the script's encoding."""
         names, mark, changes = self.patch.partition("\n@@")
         return names.encode() + (mark + changes).encode(self.encoding)
 
     def write(self, path: Path) -> None:
-        """Write the ported text over the script; its permissions stay."""
+        """Overwrite the script with the ported text; its permissions stay."""
         try:
             path.write_bytes(self.text)
-        except OSError as why:
-            raise cannot_write(path, why) from why
+        except OSError as error:
+            raise cannot_write(path, error) from error
 
     def __str__(self) -> str:
-        """Return the findings, one line per step."""
+        """Return one line per step, then the remarks."""
         lines = [
-            f"{number} {step.name:<18} {step.state:<10}  {step.says}"
+            f"{number} {step.name:<18} {step.state:<10}  {step.message}"
             for number, step in enumerate(self.steps, start=1)
         ]
-        return "\n".join([*lines, *(f"note: {each}" for each in self.remarks)])
+        return "\n".join([*lines, *(f"note: {remark}" for remark in self.remarks)])
 
 
 def port(path: Path) -> Ported:
-    """Return the six steps of a script, and the patch that takes those it has not taken."""
-    script = read(path)
-    found = steps(script)
-    edits = [edit for step in found for edit in step.edits]
-    edits.sort(key=lambda edit: "destroy_process_group" in edit.text)  # Nothing comes after it.
-    alone = found[0].state == "missing"
-    if found[2].state == found[4].state == "by hand":
-        why = f"by hand: {found[2].says}; {found[4].says}"
-        raise SpecError(f"{path} has neither a loader nor a model that can be seen", hint=why)
+    """Return the state of a script's six steps, and the patch with the missing ones."""
+    script = load_script(path)
+    port_steps = steps(script)
+    group, _, sharding, _, wrapping, _ = port_steps
+    if sharding.state == wrapping.state == "by hand":
+        hint = f"by hand: {sharding.message}; {wrapping.message}"
+        raise SpecError(f"{path} has neither a loader nor a model that can be seen", hint=hint)
+    edits = [edit for step in port_steps for edit in step.edits]
+    # Edits at one offset keep their order: the process group has to be destroyed last.
+    edits.sort(key=lambda edit: "destroy_process_group" in edit.text)
     if edits:
-        first = at_top_level(script) if alone else []
-        edits = [*header(script, edits, first, quiet=alone), *edits]
+        is_serial = group.state == "missing"
+        setup = top_level_setup(script) if is_serial else []
+        edits = [*header_edits(script, edits, setup, quiet=is_serial), *edits]
     before = path.read_bytes()
-    text = edited(script.source, edits).decode().encode(script.encoding)
+    text = apply_edits(script.source, edits).decode().encode(script.encoding)
     try:
         compile(text, str(path), "exec", dont_inherit=True)
-    except SyntaxError as why:
-        hint = "please tell us about it, with the script"
-        raise SpecError(f"{path} is written in a way that cannot be patched", hint=hint) from why
-    encoding = script.encoding.removesuffix("-sig")  # In a patch, the mark is a letter.
-    patch = unified(_name(path), before, text, encoding)
-    return Ported(tuple(found), tuple(remarks(script)), patch, text, encoding)
-
-
-def _name(path: Path) -> str:
-    """Return the path as the patch names it: from here if it lies below, else its last part."""
-    here = Path.cwd()
-    whole = path.absolute()
-    return str(whole.relative_to(here)) if whole.is_relative_to(here) else path.name
+    except SyntaxError as error:
+        hint = "please report it, with the script"
+        raise SpecError(f"{path} is written in a way that cannot be patched", hint=hint) from error
+    encoding = script.encoding.removesuffix("-sig")  # The patch has no byte order mark.
+    full_path, cwd = path.absolute(), Path.cwd()
+    is_below = full_path.is_relative_to(cwd)
+    name = str(full_path.relative_to(cwd)) if is_below else path.name
+    patch = unified_diff(name, before, text, encoding)
+    return Ported(tuple(port_steps), tuple(remarks(script)), patch, text, encoding)

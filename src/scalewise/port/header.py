@@ -1,4 +1,4 @@
-"""What a ported script says at its top: imports, who this rank is, and small helpers."""
+"""The lines a ported script gets at its top: imports, rank variables and a helper function."""
 
 import ast
 import sys
@@ -9,7 +9,7 @@ from scalewise.errors import SpecError
 from scalewise.port.patch import Edit
 from scalewise.port.serial_script import Script
 
-PLACES = {
+RANK_VARIABLES = {
     "RANK": 'RANK = int(os.environ.get("RANK", 0))',
     "LOCAL_RANK": 'LOCAL_RANK = int(os.environ.get("LOCAL_RANK", 0))',
     "WORLD_SIZE": 'WORLD_SIZE = int(os.environ.get("WORLD_SIZE", 1))',
@@ -21,9 +21,12 @@ IMPORTS = {
     "DistributedDataParallel": "from torch.nn.parallel import DistributedDataParallel",
     "DistributedSampler": "from torch.utils.data import DistributedSampler",
 }
-WHO = "# torchrun tells each process who it is; without torchrun, this is rank 0 of 1."
-QUIET = ["if RANK > 0:", "    print = lambda *values, **options: None  # Rank 0 prints for all."]
-UNWRAPPED = [
+RANK_COMMENT = "# torchrun tells each process who it is; without torchrun, this is rank 0 of 1."
+QUIET_LINES = [
+    "if RANK > 0:",
+    "    print = lambda *values, **options: None  # Rank 0 prints for all.",
+]
+UNWRAP_FUNCTION = [
     "",
     "",
     "def unwrapped(model):",
@@ -32,121 +35,129 @@ UNWRAPPED = [
 ]
 
 
-def header(script: Script, edits: Iterable[Edit], first: list[str], *, quiet: bool) -> list[Edit]:
-    """Return the edits at the top that the other edits need; ``first`` runs right after them."""
-    added = "\n".join([*(each.text for each in edits), *first])
+def header_edits(
+    script: Script, edits: Iterable[Edit], setup: list[str], *, quiet: bool
+) -> list[Edit]:
+    """Return the edits at the top that other edits need; the ``setup`` lines follow the imports.
+
+    ``quiet`` silences ``print`` on all ranks but 0.
+    """
+    added = "\n".join([*(edit.text for edit in edits), *setup])
     if not added:
         return []
     quiet = quiet and bool(script.calls("print"))
-    needs = added + "RANK" * quiet
-    bound = script.names.bound(script.names.tree)
-    lines = []
-    if "unwrapped(" in added and "unwrapped" not in bound:
-        lines = UNWRAPPED
-        needs += "DistributedDataParallel"
-    places = [line for name, line in PLACES.items() if _uses(needs, name) and name not in bound]
-    top = [line for line in dict.fromkeys(_imports(needs)) if line not in _written(script)]
-    _refuse_clashes(script, needs)
-    where = _last_import(script, min(each.start for each in edits))
-    who = ["", WHO, *places] if places else []
-    if quiet:
-        who += QUIET
-    body = [*top, *who, *([""] if first else []), *first, *lines]
-    body += [""] * ((2 if lines else 1) - _blank_lines_after(script, where))
-    opening = script.names.tree.body[0]
-    edit = script.source.after(where, body) if where else script.source.before(opening, body)
-    if (places or "os." in added) and "os" not in bound:
-        return [_import_os(script, where), edit]
+    bound = script.names.bound_names(script.names.tree)
+    defines_unwrap = "unwrapped(" in added and "unwrapped" not in bound
+    used = added + "RANK" * quiet + "DistributedDataParallel" * defines_unwrap
+    _refuse_name_clashes(script, used)
+    body = _missing_imports(script, used)
+    variables = [name for name in RANK_VARIABLES if _uses(used, name)]
+    rank_lines = [RANK_VARIABLES[name] for name in variables if name not in bound]
+    body += ["", RANK_COMMENT, *rank_lines] if rank_lines else []
+    body += QUIET_LINES * quiet
+    body += ["", *setup] if setup else []
+    body += UNWRAP_FUNCTION * defines_unwrap
+    last_import = _last_import(script, min(edit.start for edit in edits))
+    body += [""] * ((2 if defines_unwrap else 1) - _blank_lines_after(script, last_import))
+    edit = _insert_after_import(script, last_import, body)
+    if (rank_lines or "os." in added) and "os" not in bound:
+        return [_import_os(script, last_import), edit]
     return [edit]
 
 
+def _insert_after_import(script: Script, last_import: ast.stmt | None, lines: list[str]) -> Edit:
+    if last_import:
+        return script.source.insert_after(last_import, lines)
+    return script.source.insert_before(script.names.tree.body[0], lines)
+
+
 def _uses(text: str, name: str) -> bool:
-    """Say whether a name is used; ``RANK`` is part of ``LOCAL_RANK``."""
+    """Return whether a name is used; ``RANK`` is a part of ``LOCAL_RANK``."""
     return name in (text.replace("LOCAL_RANK", "") if name == "RANK" else text)
 
 
-def _imports(added: str) -> list[str]:
-    return [line for word, line in IMPORTS.items() if word in added]
-
-
-def _written(script: Script) -> set[str]:
-    """Return the imports of the script at its top, each name on a line of its own."""
-    found = set()
+def _missing_imports(script: Script, added: str) -> list[str]:
+    """Return the imports that added code needs and the top level of the script lacks."""
+    present = set()
     for node in script.names.tree.body:
         if isinstance(node, ast.Import):
-            for each in node.names:
-                found.add(f"import {each.name}" + (f" as {each.asname}" if each.asname else ""))
+            prefix = ""
         elif isinstance(node, ast.ImportFrom):
-            for each in node.names:
-                module = node.module or ""
-                if module.startswith("torch.utils.data"):
-                    module = "torch.utils.data"
-                name = f" as {each.asname}" if each.asname else ""
-                found.add(f"from {module} import {each.name}{name}")
-    return found
+            module = node.module or ""
+            if module.startswith("torch.utils.data"):
+                module = "torch.utils.data"
+            prefix = f"from {module} "
+        else:
+            continue
+        for alias in node.names:
+            suffix = f" as {alias.asname}" if alias.asname else ""
+            present.add(f"{prefix}import {alias.name}{suffix}")
+    needed = dict.fromkeys(line for name, line in IMPORTS.items() if name in added)
+    return [line for line in needed if line not in present]
 
 
-def _refuse_clashes(script: Script, added: str) -> None:
-    """Refuse a script that uses one of our names for something else."""
+def _refuse_name_clashes(script: Script, added: str) -> None:
+    """Raise SpecError if the script uses one of the added names for something else."""
     for node in script.names.nodes:
         if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Store):
             continue
-        if node.id not in PLACES and script.names.scope(node) is not script.names.tree:
+        name = node.id
+        if name not in RANK_VARIABLES and script.names.scope(node) is not script.names.tree:
             continue
-        clash = node.id
-        ours = clash == "dist" and "dist." in added
-        if clash in PLACES and _uses(added, clash):
-            statement = script.source.of(script.statement(node)).lower()
-            ours = not ("environ" in statement or "get_" in statement)
-        if ours or (clash == "os" and "environ" in added):
-            hint = f"call it something else, then port again; the patch means its own {clash}"
-            where = f"{script.path}, line {node.lineno}"
-            raise SpecError(f"{where}: the name {clash} is taken", hint=hint)
+        clashes = (name == "dist" and "dist." in added) or (name == "os" and "environ" in added)
+        if name in RANK_VARIABLES and _uses(added, name):
+            statement = script.source.text_of(script.statement(node)).lower()
+            clashes = not ("environ" in statement or "get_" in statement)
+        if clashes:
+            hint = f"call it something else, then port again; the patch means its own {name}"
+            line = f"{script.path}, line {node.lineno}"
+            raise SpecError(f"{line}: the name {name} is taken", hint=hint)
 
 
 def _last_import(script: Script, first_edit: int) -> ast.stmt | None:
-    """Return the last import before the first edit and the first definition."""
-    found: ast.stmt | None = None
+    """Return the last import, or docstring, before the first edit and the first definition."""
+    imports = (ast.Import, ast.ImportFrom)
+    last: ast.stmt | None = None
     for index, node in enumerate(script.names.tree.body):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.For | ast.While | ast.With):
             break
         if script.source.span(node)[0] >= first_edit:
             break
-        text = index == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        guarded = isinstance(node, ast.Try) and isinstance(
-            node.body[0], ast.Import | ast.ImportFrom
+        is_docstring = (
+            index == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         )
-        if isinstance(node, ast.Import | ast.ImportFrom) or text or guarded:
-            found = node
-    return found
+        is_guarded = isinstance(node, ast.Try) and isinstance(node.body[0], imports)
+        if isinstance(node, imports) or is_docstring or is_guarded:
+            last = node
+    return last
 
 
-def _import_os(script: Script, last: ast.stmt | None) -> Edit:
-    """Put the import where a tidy script has it: among those of the standard library."""
-    run = list(takewhile(_imports_something, dropwhile(_is_opening, script.names.tree.body)))
-    if not run:
-        opening = script.names.tree.body[0]
-        source = script.source
-        return source.after(last, ["import os"]) if last else source.before(opening, ["import os"])
-    standard = list(takewhile(lambda node: _module(node) in sys.stdlib_module_names, run))
+def _import_os(script: Script, last_import: ast.stmt | None) -> Edit:
+    """Add ``import os`` in alphabetical order among the imports of the standard library."""
+    imports = list(takewhile(_is_import, dropwhile(_must_stay_first, script.names.tree.body)))
+    if not imports:
+        return _insert_after_import(script, last_import, ["import os"])
+    standard = list(takewhile(lambda node: _package(node) in sys.stdlib_module_names, imports))
     if not standard:
-        return script.source.before(run[0], ["import os", ""])
-    plain = list(takewhile(lambda n: isinstance(n, ast.Import) and _module(n) < "os", standard))
-    if plain:
-        return script.source.after(plain[-1], ["import os"])
-    return script.source.before(standard[0], ["import os"])
+        return script.source.insert_before(imports[0], ["import os", ""])
+    smaller = list(
+        takewhile(lambda node: isinstance(node, ast.Import) and _package(node) < "os", standard)
+    )
+    if smaller:
+        return script.source.insert_after(smaller[-1], ["import os"])
+    return script.source.insert_before(standard[0], ["import os"])
 
 
-def _is_opening(node: ast.stmt) -> bool:
-    """Say whether a statement must stay first: the docstring, an import from the future."""
-    return isinstance(node, ast.Expr) or _module(node) == "__future__"
+def _must_stay_first(node: ast.stmt) -> bool:
+    """Return whether a statement is the docstring or an import from ``__future__``."""
+    return isinstance(node, ast.Expr) or _package(node) == "__future__"
 
 
-def _imports_something(node: ast.stmt) -> bool:
+def _is_import(node: ast.stmt) -> bool:
     return isinstance(node, ast.Import | ast.ImportFrom)
 
 
-def _module(node: ast.stmt) -> str:
+def _package(node: ast.stmt) -> str:
     if isinstance(node, ast.ImportFrom):
         return (node.module or "").partition(".")[0]
     return node.names[0].name.partition(".")[0] if isinstance(node, ast.Import) else ""
@@ -154,6 +165,6 @@ def _module(node: ast.stmt) -> str:
 
 def _blank_lines_after(script: Script, node: ast.stmt | None) -> int:
     """Return how many empty lines follow a statement."""
-    following = (node.end_lineno or 0) if node else 0
-    rest = script.source.text.decode().split("\n")[following:]
-    return len(list(takewhile(lambda line: not line.strip(), rest)))
+    end = (node.end_lineno or 0) if node else 0
+    lines = script.source.text.decode().split("\n")[end:]
+    return len(list(takewhile(lambda line: not line.strip(), lines)))

@@ -1,217 +1,237 @@
-"""Follow the training loss: which values of a script would differ between its ranks?
+"""Dataflow of the training loss: which values of a script would differ between ranks?
 
-Each rank computes the loss of its own batches. What is assigned from it, added up from it
-or decided by it differs as well, until the ranks agree on it with a collective.
+Each rank computes the loss of other batches. Values that are computed from it or assigned
+under a condition on it differ as well, until a collective makes them equal.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from scalewise.port.name_tracking import Function, Place, dotted
+from scalewise.port.name_tracking import Function, Variable, argument_values, dotted_name
 from scalewise.port.serial_script import Comprehension, Script
 
-AGREE = ("all_reduce", "broadcast", "all_gather", "all_gather_object", "broadcast_object_list")
+COLLECTIVES = (
+    "all_reduce", "broadcast", "all_gather", "all_gather_object", "broadcast_object_list",
+)  # fmt: skip
 NO_TRAINING = {"no_grad", "inference_mode"}
-BLOCKS = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.If, ast.For,
-          ast.AsyncFor, ast.While, ast.Try, ast.ExceptHandler, ast.match_case)  # fmt: skip
-"""What may run its statements or not; a ``with`` always does."""
-WRITES = (ast.stmt, ast.NamedExpr, ast.withitem)
+CONDITIONAL_BLOCKS = (
+    ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.If, ast.For,
+    ast.AsyncFor, ast.While, ast.Try, ast.ExceptHandler, ast.match_case,
+)  # fmt: skip
+"""Blocks whose statements may not run; those of a ``with`` always do."""
+WRITING_NODES = (ast.stmt, ast.NamedExpr, ast.withitem)
 
 
 @dataclass(frozen=True, eq=False)
-class Written:
-    """A value comes to a place: where that is written, from what, and if the old one is gone."""
+class Write:
+    """A write to a variable: the node that does it, the written values, and its position."""
 
-    place: Place
-    at: ast.AST
+    variable: Variable
+    node: ast.AST
     values: list[ast.AST]
-    where: tuple[int, int]
-    whole: bool = False
+    position: tuple[int, int]
+    replaces: bool = False
+    """Whether the previous value is lost, unlike with ``+=`` or ``append``."""
 
 
 @dataclass(frozen=True)
-class Differing:
+class RankDifferences:
     """The values of a script that would differ between ranks."""
 
     script: Script
-    _written: dict[Place, list[Written]] = field(default_factory=dict, init=False)
-    _found: set[Written] = field(default_factory=set, init=False)
-    _returns: set[ast.AST] = field(default_factory=set, init=False)
-    _agreed: set[Place | None] = field(default_factory=set, init=False)
+    _writes: dict[Variable, list[Write]] = field(default_factory=dict, init=False)
+    _differing: set[Write] = field(default_factory=set, init=False)
+    _differing_functions: set[ast.AST] = field(default_factory=set, init=False)
+    """Functions that return a differing value."""
+    _reduced: set[Variable | None] = field(default_factory=set, init=False)
+    """Variables that a collective makes equal on all ranks."""
 
     def __post_init__(self) -> None:
-        for each in sorted(self._writings(), key=lambda each: each.where):
-            self._written.setdefault(each.place, []).append(each)
-        for call in self.script.calls(*AGREE):
-            self._agreed.update(map(self.script.names.place, ast.walk(call)))
-        every = [each for several in self._written.values() for each in several]
-        self._found.update(self._first(every))
-        returns = [each for each in self.script.names.nodes if isinstance(each, ast.Return)]
-        before = (-1, -1)
-        while before != (before := (len(self._found), len(self._returns))):
-            self._found.update(
-                each
-                for each in every
-                if each not in self._found
-                and any(map(self.differs, [*each.values, *self.conditions(each.at)]))
+        writes = sorted(self._find_writes(), key=lambda write: write.position)
+        for write in writes:
+            self._writes.setdefault(write.variable, []).append(write)
+        for call in self.script.calls(*COLLECTIVES):
+            self._reduced.update(map(self.script.names.variable, ast.walk(call)))
+        self._differing.update(self._model_outputs(writes))
+        self._differing.update(self._backward_losses())
+        returns = [node for node in self.script.names.nodes if isinstance(node, ast.Return)]
+        sizes = (-1, -1)
+        # Propagate until the two sets stop growing.
+        while sizes != (sizes := (len(self._differing), len(self._differing_functions))):
+            self._differing.update(
+                write
+                for write in writes
+                if write not in self._differing
+                and any(map(self.differs, [*write.values, *self.conditions(write.node)]))
             )
-            self._returns.update(
-                self.script.names.scope(each)
-                for each in returns
-                if each.value and self.differs(each.value)
+            self._differing_functions.update(
+                self.script.names.scope(node)
+                for node in returns
+                if node.value and self.differs(node.value)
             )
 
-    def differs(self, value: ast.AST) -> bool:
-        """Say whether an expression would have another value on each rank."""
-        for node in ast.walk(value):
-            if isinstance(node, ast.Call) and self._comes_back(node):
+    def differs(self, expression: ast.AST) -> bool:
+        """Return whether an expression would have another value on each rank."""
+        for node in ast.walk(expression):
+            if isinstance(node, ast.Call) and self._returns_differing(node):
                 return True
             if isinstance(node, ast.Name | ast.Attribute):
-                place = self.script.names.place(node)
-                reaching = self._reaching(place, node) if place else ()
-                if place not in self._agreed and any(each in self._found for each in reaching):
+                variable = self.script.names.variable(node)
+                reaching = self._reaching_writes(variable, node) if variable else ()
+                if variable not in self._reduced and any(
+                    write in self._differing for write in reaching
+                ):
                     return True
         return False
 
     def conditions(self, node: ast.AST) -> Iterator[ast.expr]:
         """Yield the tests of every ``if`` and ``while`` around a node, within its function."""
-        inside = node
-        for each in self.script.names.above(node):
-            if isinstance(each, Function):
+        child = node
+        for outer in self.script.names.ancestors(node):
+            if isinstance(outer, Function):
                 return
-            if isinstance(each, ast.If | ast.While) and inside is not each.test:
-                yield each.test
-            inside = each
+            if isinstance(outer, ast.If | ast.While) and child is not outer.test:
+                yield outer.test
+            child = outer
 
-    def _comes_back(self, call: ast.Call) -> bool:
-        """Say whether a function of this file returns what differs; not for another loader."""
-        if self.script.names.local(call) not in self._returns:
+    def _returns_differing(self, call: ast.Call) -> bool:
+        """Return whether a call returns a differing value; not if it gets another loader."""
+        if self.script.names.callee(call) not in self._differing_functions:
             return False
-        trained = self.script.train_loader
-        others = {
-            place
+        train_loader = self.script.train_loader
+        other_loaders = {
+            variable
             for loader in self.script.loaders
-            if trained and not loader.places & trained.places
-            for place in loader.places
+            if train_loader and not loader.aliases & train_loader.aliases
+            for variable in loader.aliases
         }
-        given = [*call.args, *(each.value for each in call.keywords)]
-        return not any(self.script.names.place(each) in others for each in given)
+        variables = map(self.script.names.variable, argument_values(call))
+        return not any(variable in other_loaders for variable in variables)
 
-    def _first(self, every: list[Written]) -> Iterator[Written]:
-        """Yield where the loss of a batch, and what the model made of the batch, are written."""
-        models = {place for model in self.script.models for place in model.places}
-        for each in every:
-            calls = [
-                node for value in each.values for node in ast.walk(value)
-                if isinstance(node, ast.Call)
-            ]  # fmt: skip
-            made = any(self.script.names.place(call.func) in models for call in calls)
-            if made and self._in_training(each.at):
-                yield each
-        for backward in self.script.backwards:
-            for node in ast.walk(backward):
-                place = self.script.names.place(node)
-                for each in self._reaching(place, node) if place else ():
-                    if any(isinstance(part, ast.Call) for value in each.values
-                           for part in ast.walk(value)):  # fmt: skip
-                        yield each
+    def _model_outputs(self, writes: Iterable[Write]) -> Iterator[Write]:
+        """Yield the writes of what the model returns for a training batch."""
+        models = self.script.model_variables
+        for write in writes:
+            calls = [node for node in _walk_all(write.values) if isinstance(node, ast.Call)]
+            calls_model = any(self.script.names.variable(call.func) in models for call in calls)
+            if calls_model and self._in_training(write.node):
+                yield write
+
+    def _backward_losses(self) -> Iterator[Write]:
+        """Yield the writes of the loss on which ``.backward()`` is called."""
+        for node in _walk_all(self.script.backward_calls):
+            variable = self.script.names.variable(node)
+            for write in self._reaching_writes(variable, node) if variable else ():
+                if any(isinstance(part, ast.Call) for part in _walk_all(write.values)):
+                    yield write
 
     def _in_training(self, node: ast.AST) -> bool:
-        """Say whether a node stands where batches are trained on, not where they are judged."""
+        """Return whether a node runs in training, not in validation."""
         names = self.script.names
-        for each in names.above(node):
-            if isinstance(each, ast.With) and any(
+        for outer in names.ancestors(node):
+            if isinstance(outer, ast.With) and any(
                 isinstance(item.context_expr, ast.Call)
-                and names.last(item.context_expr) in NO_TRAINING
-                for item in each.items
+                and names.short_name(item.context_expr) in NO_TRAINING
+                for item in outer.items
             ):
                 return False
-            if isinstance(each, ast.For | ast.While):
-                return each in self.script.loops
-            if isinstance(each, Function):
-                return any(names.scope(call) is each for call in self.script.backwards)
+            if isinstance(outer, ast.For | ast.While):
+                return outer in self.script.training_loops
+            if isinstance(outer, Function):
+                return any(names.scope(call) is outer for call in self.script.backward_calls)
         return False
 
-    def _reaching(self, place: Place, read: ast.AST) -> Iterator[Written]:
-        """Yield the writings whose value a read may see: not those that are overwritten."""
+    def _reaching_writes(self, variable: Variable, read: ast.AST) -> Iterator[Write]:
+        """Yield the writes whose value a read may see (reaching definitions)."""
         names = self.script.names
-        scope, around = names.scope(read), set(names.above(read))
-        last: Written | None = None
-        for each in reversed(self._written.get(place, [])):
-            if names.scope(each.at) is not scope or place[0] is not scope:
-                yield each
-            elif last is None and _comes_before(each, read, around):
-                yield each
-                last = each if each.whole and self._surely_before(each.at, around) else None
-        kept = set(names.above(last.at)) | {last.at} if last else set()
-        carried = {each for each in around if isinstance(each, ast.For | ast.While)} - kept
-        for each in self._written.get(place, []):
-            if each.where >= _where(read) and carried & set(names.above(each.at)):
-                yield each
+        scope, ancestors = names.scope(read), set(names.ancestors(read))
+        writes = self._writes.get(variable, [])
+        last: Write | None = None
+        for write in reversed(writes):
+            if names.scope(write.node) is not scope or variable[0] is not scope:
+                yield write
+            elif last is None and _comes_before(write, read, ancestors):
+                yield write
+                if write.replaces and self._always_runs_before(write.node, ancestors):
+                    last = write
+        # Later writes reach the read through the next iteration of a loop around both,
+        # unless the loop also contains the replacing write.
+        replaced = {last.node, *names.ancestors(last.node)} if last else set()
+        loops = {node for node in ancestors if isinstance(node, ast.For | ast.While)} - replaced
+        for write in writes:
+            if write.position >= _position(read) and loops & set(names.ancestors(write.node)):
+                yield write
 
-    def _surely_before(self, writing: ast.AST, around: set[ast.AST]) -> bool:
-        """Say whether a writing runs whenever what follows it in its block does."""
-        if isinstance(writing, ast.For | Comprehension):
-            return writing in around
-        statements = (each for each in self.script.names.above(writing) if isinstance(each, BLOCKS))
-        return next(statements) in around
+    def _always_runs_before(self, write: ast.AST, ancestors: set[ast.AST]) -> bool:
+        """Return whether a write runs whenever the later statements of its block do."""
+        if isinstance(write, ast.For | Comprehension):
+            return write in ancestors
+        outer = self.script.names.ancestors(write)
+        return next(node for node in outer if isinstance(node, CONDITIONAL_BLOCKS)) in ancestors
 
-    def _writings(self) -> Iterator[Written]:
-        """Yield everything that brings a value to a place."""
+    def _find_writes(self) -> Iterator[Write]:
+        """Yield every write to a variable."""
         names = self.script.names
         for target, value in names.assignments():
-            at = next(each for each in names.above(target) if isinstance(each, WRITES))
-            yield from self._targets(target, at, [value])
+            outer = names.ancestors(target)
+            writing_node = next(node for node in outer if isinstance(node, WRITING_NODES))
+            yield from self._target_writes(target, writing_node, [value])
         for node in names.nodes:
             if isinstance(node, ast.AugAssign):
-                yield from self._targets(node.target, node, [node.value], whole=False)
+                yield from self._target_writes(node.target, node, [node.value], replaces=False)
             elif isinstance(node, ast.For):
-                yield from self._targets(node.target, node, [node.iter])
+                yield from self._target_writes(node.target, node, [node.iter])
             elif isinstance(node, ast.comprehension):
-                yield from self._targets(node.target, names.parent[node], [node.iter])
+                yield from self._target_writes(node.target, names.parent[node], [node.iter])
             elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-                yield from self._told(node.value, node)
-            elif isinstance(node, ast.Call) and (function := names.local(node)):
-                yield from self._parameters(node, function)
+                yield from self._object_write(node.value, node)
+            elif isinstance(node, ast.Call) and (function := names.callee(node)):
+                yield from self._parameter_writes(node, function)
 
-    def _targets(
-        self, target: ast.AST, at: ast.AST, values: list[ast.AST], *, whole: bool = True
-    ) -> Iterator[Written]:
+    def _target_writes(
+        self, target: ast.AST, node: ast.AST, values: list[ast.AST], *, replaces: bool = True
+    ) -> Iterator[Write]:
         if isinstance(target, ast.Tuple | ast.List):
-            for each in target.elts:
-                yield from self._targets(each, at, values, whole=whole)
+            for element in target.elts:
+                yield from self._target_writes(element, node, values, replaces=replaces)
         elif isinstance(target, ast.Subscript | ast.Starred):
-            yield from self._targets(target.value, at, values, whole=False)
-        elif place := self.script.names.place(target):
-            yield Written(place, at, values, _where(target), whole)
+            yield from self._target_writes(target.value, node, values, replaces=False)
+        elif variable := self.script.names.variable(target):
+            yield Write(variable, node, values, _position(target), replaces)
 
-    def _told(self, call: ast.Call, at: ast.stmt) -> Iterator[Written]:
-        """Yield the object that is told a value: ``losses.append(loss)``, ``stopper(loss)``."""
-        told = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-        place = self.script.names.place(told)
+    def _object_write(self, call: ast.Call, node: ast.stmt) -> Iterator[Write]:
+        """Yield the object that a call may change: ``losses.append(loss)``, ``stopper(loss)``."""
         names = self.script.names
-        if place and place[1] != "self" and place not in names.imported and place not in names.bars:
-            yield Written(place, at, [*call.args, *call.keywords], _where(call))
+        receiver = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+        variable = names.variable(receiver)
+        ignored = {*names.imported, *names.iterator_variables}
+        if variable and variable[1] != "self" and variable not in ignored:
+            yield Write(variable, node, [*call.args, *call.keywords], _position(call))
 
-    def _parameters(self, call: ast.Call, function: Function) -> Iterator[Written]:
-        """Yield the parameters of a function of this file; objects are followed as a whole."""
-        method = self.script.names.owner(function)
-        if method and not dotted(call.func).startswith("self."):
+    def _parameter_writes(self, call: ast.Call, function: Function) -> Iterator[Write]:
+        """Yield the parameters that a call of a local function sets.
+
+        Methods of other objects are skipped: ``_object_write`` covers the object as a whole.
+        """
+        is_method = self.script.names.owner_class(function) is not None
+        if is_method and not dotted_name(call.func).startswith("self."):
             return
-        named = [each.arg for each in [*function.args.posonlyargs, *function.args.args]]
-        given = [*zip(named[1:] if method else named, call.args)]
-        given += [(each.arg, each.value) for each in call.keywords if each.arg]
-        for name, value in given:
-            yield Written((function, name), function, [value], _where(function))
+        for name, value in self.script.names.passed_arguments(call, function):
+            yield Write((function, name), function, [value], _position(function))
 
 
-def _where(node: ast.AST) -> tuple[int, int]:
+def _walk_all(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    for node in nodes:
+        yield from ast.walk(node)
+
+
+def _position(node: ast.AST) -> tuple[int, int]:
     return node.lineno, node.col_offset  # type: ignore[attr-defined]  # Statements have both.
 
 
-def _comes_before(writing: Written, read: ast.AST, around: set[ast.AST]) -> bool:
-    """Say whether a writing stands before a read; a loop writes before all that is in it."""
-    if writing.at in around:
-        return isinstance(writing.at, ast.For | Comprehension)
-    return writing.where < _where(read)
+def _comes_before(write: Write, read: ast.AST, ancestors: set[ast.AST]) -> bool:
+    """Return whether a write precedes a read; a loop writes its target before its body."""
+    if write.node in ancestors:
+        return isinstance(write.node, ast.For | Comprehension)
+    return write.position < _position(read)

@@ -1,94 +1,97 @@
-"""Which device a script moves its model and its batches to, as far as that can be read.
+"""Find the device a script moves its model and batches to.
 
-A whole number is an accelerator. What cannot be read is said, and never taken for the CPU.
+A whole number means an accelerator. A device that cannot be determined is reported as
+unknown, never assumed to be the CPU.
 """
 
 import ast
 import re
 from dataclasses import dataclass
 
-from scalewise.port.name_tracking import last_name
+from scalewise.port.name_tracking import keyword_value, last_name
 from scalewise.port.serial_script import Script
 
-TYPES = re.compile(r"type$|float|half|double|int\d*$|bool$")
-"""Names of what a tensor may be converted to, beside a device."""
-OPTIONS = re.compile(r"arg|conf|cfg|flag|opt|param|setting", re.IGNORECASE)
-"""Names of what holds a script's options."""
-GPU = re.compile(r"\bgpu(_?id)?s?$")
+DTYPE_NAMES = re.compile(r"type$|float|half|double|int\d*$|bool$")
+"""Names of dtypes, which ``.to`` takes as well as devices."""
+OPTIONS_NAMES = re.compile(r"arg|conf|cfg|flag|opt|param|setting", re.IGNORECASE)
+"""Names of objects that hold a script's options."""
+GPU_NAMES = re.compile(r"\bgpu(_?id)?s?$")
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where an accelerator is spoken of first, and by which whole numbers; what is unknown."""
+    """The first line that mentions an accelerator, and moves to a device that is unknown."""
 
     line: int | None
     numbers: tuple[ast.expr, ...] = ()
-    """What stands for one device, and should stand for each rank's own."""
+    """Expressions for one fixed device, to be replaced by the rank's own."""
     unknown: ast.Call | None = None
 
     @property
     def on_cpu(self) -> bool:
-        """Whether all happens on the CPU."""
+        """Whether everything runs on the CPU."""
         return self.line is None and self.unknown is None
 
 
 def placement(script: Script) -> Placement:
-    """Return where a script computes."""
-    spoken = [
+    """Return the devices that a script uses."""
+    numbers: dict[ast.expr, None] = {}  # An ordered set.
+    unknown: list[ast.Call] = []
+    for call, device in _device_moves(script):
+        values = _device_values(script, device)
+        indices = [value for value in values if is_int(value)]
+        if not indices and GPU_NAMES.search(script.source.text_of(device)):
+            indices = [device]
+        numbers |= dict.fromkeys(indices)
+        # A name other than "cpu" is an accelerator, and _accelerator_lines has its line.
+        are_names = values and all(
+            isinstance(value, ast.Constant) and isinstance(value.value, str) for value in values
+        )
+        if not indices and not are_names:
+            unknown.append(call)
+    lines = [*_accelerator_lines(script), *(number.lineno for number in numbers)]
+    line = min(lines, default=None)
+    return Placement(line, tuple(numbers), unknown[0] if unknown and line is None else None)
+
+
+def is_int(node: ast.expr | None) -> bool:
+    """Return whether an expression is an integer literal."""
+    return isinstance(node, ast.Constant) and type(node.value) is int
+
+
+def _accelerator_lines(script: Script) -> list[int]:
+    return [
         node.lineno
         for node in script.names.nodes
         if (isinstance(node, ast.Constant) and str(node.value).startswith(("cuda", "xpu")))
         or (isinstance(node, ast.Attribute) and node.attr in ("accelerator", "cuda"))
     ]
-    numbers: dict[ast.expr, None] = {}
-    unknown: list[ast.Call] = []
-    for call, value in _moves(script):
-        origins = _origins(script, value)
-        counted = [each for each in origins if _is_number(each)]
-        if not counted and GPU.search(script.source.of(value)):
-            counted = [value]
-        numbers |= dict.fromkeys(counted)
-        if not counted and not (origins and all(map(_is_cpu, origins))):
-            unknown.append(call)
-    line = min([*spoken, *(each.lineno for each in numbers)], default=None)
-    return Placement(line, tuple(numbers), unknown[0] if unknown and line is None else None)
 
 
-def _origins(script: Script, value: ast.expr) -> list[ast.expr]:
-    """Return what a device was given as, whether or not ``torch.device`` was called with it."""
-    found = script.names.values(value)
-    inside = [each.args[0] for each in found if isinstance(each, ast.Call) and _makes(each)]
-    others = [each for each in found if not (isinstance(each, ast.Call) and _makes(each))]
-    return [*others, *(origin for each in inside for origin in script.names.values(each))]
+def _device_values(script: Script, device: ast.expr) -> list[ast.expr]:
+    """Return the possible values of a device, with ``torch.device(…)`` stripped."""
+    direct, in_device = [], []
+    for value in script.names.possible_values(device):
+        if isinstance(value, ast.Call) and last_name(value) == "device" and value.args:
+            in_device += script.names.possible_values(value.args[0])
+        else:
+            direct.append(value)
+    return [*direct, *in_device]
 
 
-def _makes(call: ast.Call) -> bool:
-    return last_name(call) == "device" and bool(call.args)
-
-
-def _moves(script: Script) -> list[tuple[ast.Call, ast.expr]]:
-    """Return every call that may move something, with the device it is given."""
-    found = []
+def _device_moves(script: Script) -> list[tuple[ast.Call, ast.expr]]:
+    """Return every ``.to`` call that may move something, with the device it gets."""
+    moves = []
     for call in script.calls("to"):
-        named = [each.value for each in call.keywords if each.arg == "device"]
-        for value in [*named, *call.args][:1]:
-            if isinstance(call.func, ast.Attribute) and _may_be_device(script, value):
-                found.append((call, value))
-    return found
+        device = keyword_value(call, "device") or next(iter(call.args), None)
+        if device and isinstance(call.func, ast.Attribute) and _may_be_device(script, device):
+            moves.append((call, device))
+    return moves
 
 
 def _may_be_device(script: Script, value: ast.expr) -> bool:
-    """Say whether ``.to`` is given a device: not a type, nor where another tensor is."""
+    """Return whether ``.to`` gets a device: not a dtype, nor the device of another tensor."""
     if isinstance(value, ast.Attribute) and value.attr == "device":
-        asked = OPTIONS.search(script.source.of(value.value))
-        return bool(asked) or script.names.place(value) in script.names.assigned
-    return not TYPES.search(last_name(value))
-
-
-def _is_number(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and type(value.value) is int
-
-
-def _is_cpu(value: ast.expr) -> bool:
-    """Say whether a value names a device; one that is an accelerator is spoken of anyway."""
-    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+        is_option = OPTIONS_NAMES.search(script.source.text_of(value.value))
+        return bool(is_option) or script.names.variable(value) in script.names.assigned_variables
+    return not DTYPE_NAMES.search(last_name(value))

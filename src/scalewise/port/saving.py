@@ -1,143 +1,166 @@
-"""The sixth step: one rank saves, and what it saves is the model without its wrapping."""
+"""Step 6: only rank 0 writes files, and saved models have no DistributedDataParallel wrapper."""
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 
-from scalewise.port.file_writes import mode, saved_by, writers
+from scalewise.port.file_writes import file_mode, guardable_statement, write_calls
 from scalewise.port.name_tracking import last_name
-from scalewise.port.patch import Edit
-from scalewise.port.port_step import Step
+from scalewise.port.patch import Edit, Step
 from scalewise.port.serial_script import Script
-from scalewise.port.wrapping import MODULE, PARALLEL, wrapped_where
+from scalewise.port.wrapping import MODULE_ATTRIBUTES, PARALLEL_WRAPPERS, wrapped_models
 
-RANKISH = re.compile(r"(^|_)rank|main_process|is_main|master", re.IGNORECASE)
+RANK_NAMES = re.compile(r"(^|_)rank|main_process|is_main|master", re.IGNORECASE)
 
 
-def saved_once(script: Script) -> Step:
-    """Let rank 0 alone save, and the model without its wrapping."""
+def save_once(script: Script) -> Step:
+    """Let only rank 0 save, and save the model without its wrapper."""
     name = "saving once"
-    bare = unwrapped(script)
-    saving = saves(script)
-    open_ended = [each for each in writers(script) if not saved_by(script, each)]
-    free = [each for each in saving if not _by_one_rank(script, each)]
-    loose = [each for each in open_ended if not _asks(script, each)]
-    if not saving and not open_ended:
-        return Step(name, "not needed", "nothing is saved", tuple(bare))
-    if not free and not bare and not loose:
-        line = min([*(each.lineno for each in saving), *(each.lineno for each in open_ended)])
+    unwrap_edits = unwrap_models(script)
+    statements = saving_statements(script)
+    # Writes that are no statement of their own, such as f = open(path, "w").
+    open_calls = [call for call in write_calls(script) if not guardable_statement(script, call)]
+    if not statements and not open_calls:
+        return Step(name, "not needed", "nothing is saved", tuple(unwrap_edits))
+    unguarded = [node for node in statements if not _is_rank_guarded(script, node)]
+    unguarded_calls = [call for call in open_calls if not _is_for_one_rank(script, call)]
+    if not [*unguarded, *unwrap_edits, *unguarded_calls]:
+        line = _lines([*statements, *open_calls]).partition(",")[0]
         return Step(name, "there", f"line {line}: one rank saves")
-    edits = [*bare, *_read_back(script)]
-    for statement in free:
-        edits += _guarded(script, statement)
-    edits += [edit for call in loose if (edit := _nowhere(script, call))]
-    if left := [each.lineno for each in loose if not _nowhere(script, each)]:
-        lines = ", ".join(map(str, left))
-        says = f"line {lines}: every rank would write; let rank 0 alone do it, if RANK == 0"
-        return Step(name, "by hand", says, tuple(edits))
-    found = sorted([*(each.lineno for each in free), *(each.lineno for each in loose)])
-    lines = ", ".join(map(str, found or [each.lineno for each in saving]))
-    says = "every rank would save" if free or loose else "names would begin with module."
-    return Step(name, "missing", f"line {lines}: {says}", tuple(edits))
+    edits = [*unwrap_edits, *_wait_before_load(script)]
+    for statement in unguarded:
+        edits += _guard_statement(script, statement)
+    left_by_hand = []
+    for call in unguarded_calls:
+        if edit := _write_to_devnull(script, call):
+            edits.append(edit)
+        else:
+            left_by_hand.append(call)
+    if left_by_hand:
+        message = "every rank would write; let rank 0 alone do it, if RANK == 0"
+        return Step(name, "by hand", f"line {_lines(left_by_hand)}: {message}", tuple(edits))
+    lines = _lines([*unguarded, *unguarded_calls])
+    message = "every rank would save" if lines else "names would begin with module."
+    return Step(name, "missing", f"line {lines or _lines(statements)}: {message}", tuple(edits))
 
 
-def _read_back(script: Script) -> list[Edit]:
-    """Let all ranks wait for rank 0 before they read what it saved."""
-    saved = {
-        script.source.of(each.args[1]): each
-        for each in script.calls("save")
-        if script.names.full(each) == "torch.save" and len(each.args) > 1
+def _lines(nodes: Sequence[ast.stmt | ast.expr]) -> str:
+    return ", ".join(str(line) for line in sorted(node.lineno for node in nodes))
+
+
+def _wait_before_load(script: Script) -> list[Edit]:
+    """Add a barrier before a checkpoint is read that rank 0 wrote earlier in the script."""
+    saves = {
+        script.source.text_of(call.args[1]): call
+        for call in script.calls("save")
+        if script.names.full_name(call) == "torch.save" and len(call.args) > 1
     }
     edits = []
     for call in script.calls("load"):
-        save = saved.get(script.source.of(call.args[0])) if call.args else None
-        if save and script.names.full(call) == "torch.load" and call.lineno > save.lineno:
+        save = saves.get(script.source.text_of(call.args[0])) if call.args else None
+        if save and script.names.full_name(call) == "torch.load" and call.lineno > save.lineno:
             lines = ["if WORLD_SIZE > 1:", "    dist.barrier()  # Rank 0 may still be saving."]
-            edits.append(script.source.before(script.statement(call), lines))
+            edits.append(script.source.insert_before(script.statement(call), lines))
     return edits
 
 
-def _guarded(script: Script, statement: ast.stmt) -> list[Edit]:
-    """Put a statement under ``if RANK == 0``, in the condition around it where there is one."""
-    if not (script.source.begins_line(statement) and script.source.ends_line(statement)):
-        start = script.source.span(statement)[0]
+def _guard_statement(script: Script, statement: ast.stmt) -> list[Edit]:
+    """Run a statement only on rank 0; extend the ``if`` that contains only this statement."""
+    source = script.source
+    if not (source.begins_line(statement) and source.ends_line(statement)):
+        start = source.span(statement)[0]
         return [Edit(start, start, "RANK == 0 and ")]
     parent = script.names.parent[statement]
-    alone = isinstance(parent, ast.If) and parent.body == [statement] and not parent.orelse
-    if alone and isinstance(parent, ast.If) and script.source.begins_line(parent):
-        test = script.source.of(parent.test)
-        loose = isinstance(parent.test, ast.BoolOp) and isinstance(parent.test.op, ast.Or)
-        if loose or isinstance(parent.test, ast.IfExp | ast.Lambda | ast.NamedExpr):
-            test = f"({test})"
-        return [script.source.replace(parent.test, f"{test} and RANK == 0")]
-    return [script.source.before(statement, ["if RANK == 0:"]), *script.source.indented(statement)]
+    if (
+        isinstance(parent, ast.If)
+        and parent.body == [statement]
+        and not parent.orelse
+        and source.begins_line(parent)
+    ):
+        test = source.text_of(parent.test)
+        is_or = isinstance(parent.test, ast.BoolOp) and isinstance(parent.test.op, ast.Or)
+        if is_or or isinstance(parent.test, ast.IfExp | ast.Lambda | ast.NamedExpr):
+            test = f"({test})"  # These bind less tightly than "and".
+        return [source.replace(parent.test, f"{test} and RANK == 0")]
+    guard = source.insert_before(statement, ["if RANK == 0:"])
+    return [guard, *source.indent_statement(statement)]
 
 
-def saves(script: Script) -> list[ast.stmt]:
-    """The statements that save something; with the file they open, if they open one."""
-    found = {saved_by(script, call) for call in writers(script)}
-    return sorted((each for each in found if each), key=lambda each: each.lineno)
+def saving_statements(script: Script) -> list[ast.stmt]:
+    """Return the statements that write a file and can be left to rank 0, by line."""
+    statements = {guardable_statement(script, call) for call in write_calls(script)}
+    return sorted((node for node in statements if node), key=lambda node: node.lineno)
 
 
-def _nowhere(script: Script, call: ast.Call) -> Edit | None:
-    """Let the other ranks write into nothing, where a file stays open over more than saving."""
+def _write_to_devnull(script: Script, call: ast.Call) -> Edit | None:
+    """Let the other ranks open ``os.devnull`` if the file stays open beyond one statement."""
     path = call.args[0] if call.args else None
-    simple = script.names.full(call) == "open" and re.fullmatch("[wabt]+", mode(script, call))
-    if not path or not simple:
+    mode = file_mode(script, call)
+    if not path or script.names.full_name(call) != "open" or not re.fullmatch("[wabt]+", mode):
         return None
-    return script.source.replace(path, f"{script.source.of(path)} if RANK == 0 else os.devnull")
+    text = script.source.text_of(path)
+    return script.source.replace(path, f"{text} if RANK == 0 else os.devnull")
 
 
-def _by_one_rank(script: Script, node: ast.stmt) -> bool:
-    """Say whether an ``if`` around a statement, or an ``and`` in it, asks for the rank."""
-    tests = [each.test for each in script.names.above(node) if isinstance(each, ast.If)]
+def _is_rank_guarded(script: Script, node: ast.stmt) -> bool:
+    """Return whether an ``if`` around a statement, or an ``and`` in it, tests the rank."""
+    tests = [outer.test for outer in script.names.ancestors(node) if isinstance(outer, ast.If)]
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.BoolOp):
         tests.append(node.value.values[0])
-    return any(RANKISH.search(name) for test in tests for name in _words(test))
+    return any(map(_mentions_rank, tests))
 
 
-def unwrapped(script: Script) -> list[Edit]:
-    """Reach through the wrapping wherever the model itself is meant: saving, its own parts.
+def unwrap_models(script: Script) -> list[Edit]:
+    """Replace ``model`` by ``unwrapped(model)`` where it is saved or its own attributes are used.
 
-    Where somebody else has wrapped it, only what is saved is looked at, and of the wrappings
-    only DistributedDataParallel: others save in ways of their own.
+    If the script wraps the model itself, only saving is changed, and only for
+    DistributedDataParallel: other wrappers have their own ways to save.
     """
-    there = {last_name(each) for each in script.calls(*PARALLEL)}
-    if there and (there - {"DistributedDataParallel", "DDP"} or not saves(script)):
+    wrappers = {last_name(call) for call in script.calls(*PARALLEL_WRAPPERS)}
+    is_other = wrappers - {"DistributedDataParallel", "DDP"}
+    if is_other or (wrappers and not saving_statements(script)):
         return []
     edits = []
-    for model, first in wrapped_where(script):
-        for node in script.names.nodes:
-            if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
+    for model, statement in wrapped_models(script):
+        for node in _reads_after(script, statement):
+            parent = script.names.parent[node]
+            if wrappers and getattr(parent, "attr", "") != "state_dict":
                 continue
-            same = script.names.scope(node) is script.names.scope(first)
-            if same and node.lineno <= (first.end_lineno or 0):
-                continue
-            own = not there or getattr(script.names.parent[node], "attr", "") == "state_dict"
-            if own and script.names.place(node) in model.places and _means_itself(script, node):
-                edits.append(script.source.replace(node, f"unwrapped({script.source.of(node)})"))
-    return list(dict.fromkeys(edits))  # Two models may come to one function.
+            if script.names.variable(node) in model.aliases and _needs_unwrapping(script, parent):
+                text = f"unwrapped({script.source.text_of(node)})"
+                edits.append(script.source.replace(node, text))
+    return list(dict.fromkeys(edits))  # Two models may be passed to the same function.
 
 
-def _means_itself(script: Script, node: ast.expr) -> bool:
-    """Say whether this use of the model is of the model without its wrapping."""
-    parent = script.names.parent[node]
+def _reads_after(script: Script, statement: ast.stmt) -> list[ast.Name | ast.Attribute]:
+    """Return the names that are read in another function, or after a statement in its own."""
+    scope, end = script.names.scope(statement), statement.end_lineno or 0
+    return [
+        node
+        for node in script.names.nodes
+        if isinstance(node, ast.Name | ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and (node.lineno > end or script.names.scope(node) is not scope)
+    ]
+
+
+def _needs_unwrapping(script: Script, parent: ast.AST) -> bool:
+    """Return whether the parent of a model's name uses what the wrapper does not offer."""
     if isinstance(parent, ast.Attribute):
-        return parent.attr not in MODULE
-    return isinstance(parent, ast.Call) and script.names.full(parent) in (
-        "torch.save", "torch.jit.save",
-    )  # fmt: skip
+        return parent.attr not in MODULE_ATTRIBUTES
+    savers = ("torch.save", "torch.jit.save")
+    return isinstance(parent, ast.Call) and script.names.full_name(parent) in savers
 
 
-def _asks(script: Script, call: ast.Call) -> bool:
-    """Say whether a call that writes, or what stands around it, asks for the rank."""
-    given = any(RANKISH.search(name) for each in call.args for name in _words(each))
-    return given or _by_one_rank(script, script.statement(call))
+def _is_for_one_rank(script: Script, call: ast.Call) -> bool:
+    """Return whether the arguments of a write, or a condition around it, mention the rank."""
+    return any(map(_mentions_rank, call.args)) or _is_rank_guarded(script, script.statement(call))
 
 
-def _words(node: ast.AST) -> Iterator[str]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.Name):
-            yield each.id
-        elif isinstance(each, ast.Attribute):
-            yield each.attr
+def _mentions_rank(expression: ast.AST) -> bool:
+    names = (
+        node.id if isinstance(node, ast.Name) else node.attr
+        for node in ast.walk(expression)
+        if isinstance(node, ast.Name | ast.Attribute)
+    )
+    return any(map(RANK_NAMES.search, names))

@@ -1,8 +1,8 @@
-"""What a serial training script does, read from its syntax tree; nothing is run.
+"""Find loops, loaders and models of a serial training script in its syntax tree.
 
-The one thing to know: training is where ``.backward()`` is called. The loops around
-that call, across functions, are the training loops; the loader they read is the
-training loader; the model is what the optimizer was given the parameters of.
+Training is where ``.backward()`` is called. The loops around that call, across functions, are
+the training loops; the loader they iterate over is the training loader; the model is the
+object whose parameters an optimizer gets.
 """
 
 import ast
@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from scalewise.port.name_tracking import Function, Names, Place, dotted, last_name
+from scalewise.port.name_tracking import (
+    Function,
+    Names,
+    Variable,
+    dotted_name,
+    keyword_value,
+    last_name,
+)
 from scalewise.port.patch import Source
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -21,32 +28,31 @@ Loop = ast.For | ast.While | Comprehension
 
 @dataclass(frozen=True)
 class Loader:
-    """A DataLoader: the call that makes it, and every name it is known by."""
+    """A DataLoader: the call that builds it, and every variable that holds it."""
 
     call: ast.Call
-    places: frozenset[Place]
-    built: int
-    """How often the call is written to run: more than once if its function has more callers."""
+    aliases: frozenset[Variable]
+    build_count: int
+    """Calls in the file that build such a loader: several if its function has several callers."""
 
     def argument(self, name: str, position: int) -> ast.expr | None:
-        """Return an argument, whether it is given by name or by position."""
-        named = [each.value for each in self.call.keywords if each.arg == name]
-        given = self.call.args[position : position + 1]
-        return next(iter([*named, *given]), None)
+        """Return an argument, passed by name or by position."""
+        value = keyword_value(self.call, name)
+        return value or next(iter(self.call.args[position : position + 1]), None)
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model: the statement after which it can be wrapped, as what, and its names."""
+    """A model: its name, the statement after which it can be wrapped, and its variables."""
 
     name: str
     statement: ast.stmt
-    places: frozenset[Place]
+    aliases: frozenset[Variable]
 
 
 @dataclass(frozen=True)
 class Script:
-    """A script that trains."""
+    """A training script."""
 
     path: Path
     source: Source
@@ -54,251 +60,268 @@ class Script:
     encoding: str = "utf-8"
 
     @cached_property
-    def backwards(self) -> list[ast.Call]:
+    def backward_calls(self) -> list[ast.Call]:
         """Every call of ``.backward()``."""
-        return [each for each in self.names.calls() if last_name(each) == "backward"]
+        return [call for call in self.names.calls() if last_name(call) == "backward"]
 
     @cached_property
-    def loops(self) -> list[Loop]:
-        """The training loops, from the innermost outwards, across functions."""
-        found: list[Loop] = []
-        waiting: list[ast.AST] = [*self.backwards]
-        entered: set[ast.AST] = set()
-        while waiting:
-            node = waiting.pop(0)
-            for each in self.names.above(node):
-                if isinstance(each, Loop) and each not in found:
-                    found.append(each)
-                if isinstance(each, Function):
-                    if each not in entered:
-                        entered.add(each)
-                        waiting += self.names.calls_of(each)
+    def training_loops(self) -> list[Loop]:
+        """The training loops, innermost first, across functions."""
+        loops: list[Loop] = []
+        pending: list[ast.AST] = [*self.backward_calls]
+        visited: set[ast.AST] = set()
+        while pending:
+            for node in self.names.ancestors(pending.pop(0)):
+                if isinstance(node, Loop) and node not in loops:
+                    loops.append(node)
+                if isinstance(node, Function):
+                    if node not in visited:
+                        visited.add(node)
+                        pending += self.names.calls_to(node)
                     break
-        return found
+        return loops
 
     @cached_property
     def training_functions(self) -> set[ast.AST]:
-        """The functions in which training happens, here or further down."""
-        found: set[ast.AST] = set()
-        waiting: list[ast.AST] = [*self.backwards]
-        while waiting:
-            scope = self.names.scope(waiting.pop())
-            if scope not in found:
-                found.add(scope)
-                waiting += self.names.calls_of(scope)
-        return found - {self.names.tree}
+        """The functions that train, themselves or in a function they call."""
+        scopes: set[ast.AST] = set()
+        pending: list[ast.AST] = [*self.backward_calls]
+        while pending:
+            scope = self.names.scope(pending.pop())
+            if scope not in scopes:
+                scopes.add(scope)
+                pending += self.names.calls_to(scope)
+        return scopes - {self.names.tree}
 
     @cached_property
     def loaders(self) -> list[Loader]:
         """Every DataLoader of the script."""
-        found = []
+        loaders = []
         for call in self.calls("DataLoader"):
-            scope = self.names.scope(call)
-            returned = any(isinstance(each, ast.Return) for each in self.names.above(call))
-            many = len(self.names.calls_of(scope)) if returned else 1
-            places = frozenset(self.names.known_as(self.names.held(call)))
-            found.append(Loader(call, places, max(many, 1)))
-        return found
+            is_returned = any(isinstance(node, ast.Return) for node in self.names.ancestors(call))
+            count = len(self.names.calls_to(self.names.scope(call))) if is_returned else 1
+            aliases = self.names.aliases(self.names.first_target(call))
+            loaders.append(Loader(call, frozenset(aliases), max(count, 1)))
+        return loaders
 
     @cached_property
     def train_loader(self) -> Loader | None:
-        """The loader that training reads: by its loops, then by shuffle, then by its name."""
-        readers = [each for each in self.loaders if self.is_seen_to_train(each)]
+        """The training loader: by the loops that read it, else by its arguments and name."""
+        readers = [loader for loader in self.loaders if self.is_read_in_training(loader)]
         if readers:
-            return max(readers, key=_looks_like_training)
-        best = max(map(_looks_like_training, self.loaders), default=())
-        likely = [each for each in self.loaders if _looks_like_training(each) == best]
+            return max(readers, key=_training_hints)
+        best = max(map(_training_hints, self.loaders), default=())
+        likely = [loader for loader in self.loaders if _training_hints(loader) == best]
         return likely[0] if len(likely) == 1 and any(best) else None
 
-    def is_seen_to_train(self, loader: Loader) -> bool:
-        """Say whether training can be seen to read a loader; else one goes by its looks."""
-        return self.batch_loop(loader) is not None or self._is_read(loader)
+    def is_read_in_training(self, loader: Loader) -> bool:
+        """Return whether a training loop, or a call of ``next``, visibly reads a loader."""
+        return self.batch_loop(loader) is not None or any(
+            call.args and self._reads(call.args[0], loader) for call in self.calls("next")
+        )
 
     def batch_loop(self, loader: Loader) -> ast.For | Comprehension | None:
         """Return the training loop over a loader."""
-        for loop in self.loops:
+        for loop in self.training_loops:
             if not isinstance(loop, ast.While) and any(
-                self.names.origin(each) is loader.call or self._reads(each, loader)
-                for each in _read_by(loop)
+                self.names.unwrap(iterable) is loader.call or self._reads(iterable, loader)
+                for iterable in _iterables(loop)
             ):
                 return loop
         return None
 
     def _reads(self, node: ast.expr, loader: Loader) -> bool:
-        inner = self.names.origin(node)
-        if isinstance(inner, ast.Call) and self.names.last(inner) == "zip":
-            return any(self._reads(each, loader) for each in inner.args)
-        return self.names.place(inner) in loader.places
-
-    def _is_read(self, loader: Loader) -> bool:
-        """Say whether training asks a loader for its next batch without a loop over it."""
-        return any(each.args and self._reads(each.args[0], loader) for each in self.calls("next"))
+        value = self.names.unwrap(node)
+        if isinstance(value, ast.Call) and self.names.short_name(value) == "zip":
+            return any(self._reads(argument, loader) for argument in value.args)
+        return self.names.variable(value) in loader.aliases
 
     @cached_property
     def epoch_loop(self) -> Loop | None:
-        """The loop around the training loader's loop: one turn is one pass over the data."""
+        """The loop around the loop over the training loader."""
         loader = self.train_loader
-        batches = self.batch_loop(loader) if loader else None
-        if not loader or not batches:
+        batch_loop = self.batch_loop(loader) if loader else None
+        if not loader or not batch_loop:
             return None
-        if not isinstance(batches, ast.For) and not self._reads(_read_by(batches)[0], loader):
-            return batches  # One comprehension for the epochs and their batches.
-        outer = self.loops[self.loops.index(batches) + 1 :]
+        if not isinstance(batch_loop, ast.For) and not self._reads(
+            _iterables(batch_loop)[0], loader
+        ):
+            return batch_loop  # One comprehension iterates over the epochs and their batches.
+        outer = self.training_loops[self.training_loops.index(batch_loop) + 1 :]
         return outer[0] if outer else None
 
     @cached_property
     def models(self) -> list[Model]:
-        """The models whose parameters an optimizer was given, where each can be wrapped."""
-        asked = [each for each in self.calls("parameters") if isinstance(each.func, ast.Attribute)]
-        tuned = [each for each in asked if self._in_optimizer(each)] or asked
-        trained = {place for each in tuned for place in self._owners_of(each)}
-        found: list[Model] = []
-        for statement, target, value in self._made():
-            places = self.names.known_as(self.names.place(target))
-            made = isinstance(value, ast.Call) or not isinstance(value, ast.Name | ast.Attribute)
-            again = any(places & each.places for each in found)
-            if made and places & trained and not self._returned_from(statement, places):
-                if again:
-                    found = [self._later(each, statement, places) for each in found]
-                else:
-                    found.append(Model(self.source.of(target), statement, frozenset(places)))
-        found = found or self._given(trained)
-        return [self._moved(each) for each in found]
+        """The models whose parameters an optimizer gets, and where they can be wrapped."""
+        trained = self._trained_variables()
+        models: list[Model] = []
+        for statement, target, value in self._single_assignments():
+            aliases = self.names.aliases(self.names.variable(target))
+            is_new = not isinstance(value, ast.Name | ast.Attribute)
+            if not is_new or not aliases & trained or self._returns_any(statement, aliases):
+                continue
+            if any(aliases & model.aliases for model in models):
+                models = [self._merged(model, statement, aliases) for model in models]
+            else:
+                models.append(Model(self.source.text_of(target), statement, frozenset(aliases)))
+        models = models or self._model_from_argument(trained)
+        return [self._at_device_move(model) for model in models]
 
-    def _later(self, model: Model, statement: ast.stmt, places: set[Place]) -> Model:
-        """Return a model that is made at several places, after the last of them."""
-        if not places & model.places:
+    @cached_property
+    def model_variables(self) -> set[Variable]:
+        """Every variable that holds a model."""
+        return {variable for model in self.models for variable in model.aliases}
+
+    def _trained_variables(self) -> set[Variable]:
+        """Return the variables whose ``.parameters()`` an optimizer gets, or any, if none does."""
+        calls = [call for call in self.calls("parameters") if isinstance(call.func, ast.Attribute)]
+        optimized = [call for call in calls if self._is_in_optimizer(call)] or calls
+        return {variable for call in optimized for variable in self._parameter_owners(call)}
+
+    def _merged(self, model: Model, statement: ast.stmt, aliases: set[Variable]) -> Model:
+        """Return a model that is assigned again, wrapped after the later assignment."""
+        if not aliases & model.aliases:
             return model
-        blocks = [self.block(each) for each in self._nest(model.statement)]
-        nest = self._nest(statement)
-        shared = (each for each in nest if any(self.block(each) is block for block in blocks))
-        where = next(shared, None)
-        if where is None:
+        blocks = [self.siblings(outer) for outer in self._enclosing_statements(model.statement)]
+        common = (
+            outer
+            for outer in self._enclosing_statements(statement)
+            if any(self.siblings(outer) is block for block in blocks)
+        )
+        last = next(common, None)
+        if last is None:
             return model
+        first_line = model.statement.lineno
         between = [
-            each
-            for each in self.block(where)
-            if model.statement.lineno < each.lineno <= where.lineno
+            sibling for sibling in self.siblings(last) if first_line < sibling.lineno <= last.lineno
         ]
-        if any(self.trains(each) for each in between):
-            return model  # What is made after training is not what is trained.
-        return Model(model.name, where, model.places | places)
+        if any(self.trains(sibling) for sibling in between):
+            return model  # A model assigned after training is not the trained one.
+        return Model(model.name, last, model.aliases | aliases)
 
     def trains(self, statement: ast.stmt) -> bool:
-        """Say whether a statement is a training loop, or calls a function that has one."""
+        """Return whether a statement is a training loop, or calls a function that has one."""
         return any(
-            node in self.loops
-            or (isinstance(node, ast.Call) and self.names.local(node) in self.training_functions)
+            node in self.training_loops
+            or (isinstance(node, ast.Call) and self.names.callee(node) in self.training_functions)
             for node in ast.walk(statement)
         )
 
-    def _nest(self, statement: ast.stmt) -> list[ast.stmt]:
-        every = [statement, *self.names.above(statement)]
-        return [each for each in every if isinstance(each, ast.stmt)]
+    def _enclosing_statements(self, statement: ast.stmt) -> list[ast.stmt]:
+        nodes = [statement, *self.names.ancestors(statement)]
+        return [node for node in nodes if isinstance(node, ast.stmt)]
 
-    def _given(self, trained: set[Place]) -> list[Model]:
-        """Return models that come as arguments, where they are kept: ``self.model = model``."""
-        for statement, target, _ in self._made():
-            places = self.names.known_as(self.names.place(target))
-            if places & trained:
-                return [Model(self.source.of(target), statement, frozenset(places))]
+    def _model_from_argument(self, trained: set[Variable]) -> list[Model]:
+        """Return a model passed as an argument, where it is stored: ``self.model = model``."""
+        for statement, target, _ in self._single_assignments():
+            aliases = self.names.aliases(self.names.variable(target))
+            if aliases & trained:
+                return [Model(self.source.text_of(target), statement, frozenset(aliases))]
         return []
 
-    def _moved(self, model: Model) -> Model:
-        """Return a model where it is moved to its device, if that is in another function."""
+    def _at_device_move(self, model: Model) -> Model:
+        """Return a model at the statement that moves it to its device in another function."""
         for call in reversed([*self.calls("to"), *self.calls("cuda")]):
-            moved = self.names.origin(call)
+            moved = self.names.unwrap(call)
             scope = self.names.scope(call)
-            if self.names.place(moved) not in model.places:
+            if self.names.variable(moved) not in model.aliases:
                 continue
             if scope is not self.names.scope(model.statement) and scope is not self.names.tree:
                 statement = self.statement(call)
-                name = self.source.of(moved)
+                named = moved
                 if (
                     isinstance(statement, ast.Assign)
-                    and self.names.place(statement.targets[0]) in model.places
+                    and self.names.variable(statement.targets[0]) in model.aliases
                 ):
-                    name = self.source.of(statement.targets[0])
-                return Model(name, statement, model.places)
+                    named = statement.targets[0]
+                return Model(self.source.text_of(named), statement, model.aliases)
         return model
 
-    def _made(self) -> Iterator[tuple[ast.stmt, ast.expr, ast.expr]]:
-        """Yield every assignment to one name, as statement, target and what it hands on."""
+    def _single_assignments(self) -> Iterator[tuple[ast.stmt, ast.expr, ast.expr]]:
+        """Yield statement, target and unwrapped value of assignments to one name, by line."""
         for node in sorted(
-            (each for each in self.names.nodes if isinstance(each, ast.Assign | ast.AnnAssign)),
-            key=lambda each: each.lineno,
+            (node for node in self.names.nodes if isinstance(node, ast.Assign | ast.AnnAssign)),
+            key=lambda node: node.lineno,
         ):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             if node.value and isinstance(target, ast.Name | ast.Attribute):
-                yield node, target, self.names.origin(node.value)
+                yield node, target, self.names.unwrap(node.value)
 
-    def _returned_from(self, statement: ast.stmt, places: set[Place]) -> bool:
-        scope = self.names.scope(statement)
-        return any(where is scope and name.startswith("return") for where, name in places)
+    def _returns_any(self, statement: ast.stmt, variables: set[Variable]) -> bool:
+        """Return whether the function around a statement returns one of the variables."""
+        function = self.names.scope(statement)
+        return any(scope is function and name.startswith("return") for scope, name in variables)
 
-    def _in_optimizer(self, call: ast.Call) -> bool:
+    def _is_in_optimizer(self, call: ast.Call) -> bool:
         return any(
-            isinstance(each, ast.Call)
-            and re.search(r"optim|SGD|Adam|RMSprop", self.names.full(each))
-            for each in self.names.above(call)
+            isinstance(node, ast.Call)
+            and re.search(r"optim|SGD|Adam|RMSprop", self.names.full_name(node))
+            for node in self.names.ancestors(call)
         )
 
-    def _owners_of(self, call: ast.Call) -> Iterator[Place]:
+    def _parameter_owners(self, call: ast.Call) -> Iterator[Variable]:
         """Yield the model of ``model.parameters()`` or ``self.model.fc.parameters()``.
 
-        A model that makes its own optimizer is every object of its class, unless it trains
-        itself too: then nothing outside could be wrapped.
+        ``self.parameters()`` stands for every instance of the class, unless the class also
+        trains itself: then no variable outside of it could be wrapped.
         """
         chain: list[ast.expr] = [call.func]
         while isinstance(chain[-1], ast.Attribute):
             chain.append(chain[-1].value)
-        whole = self.names.place(chain[-2]) if len(chain) > 2 else None
-        inside = whole is not None and isinstance(whole[0], ast.ClassDef)
-        kind = self.names.owner(self.names.scope(call))
-        if kind and len(chain) == 2 and dotted(chain[-1]) == "self":
+        attribute = self.names.variable(chain[-2]) if len(chain) > 2 else None
+        in_class = attribute is not None and isinstance(attribute[0], ast.ClassDef)
+        kind = self.names.owner_class(self.names.scope(call))
+        if kind and len(chain) == 2 and dotted_name(chain[-1]) == "self":
             if not self.training_functions & set(kind.body):
-                yield from self.names.objects(kind)
-        elif place := whole if inside else self.names.place(chain[-1]):
-            yield place
+                yield from self.names.instances(kind)
+        elif variable := attribute if in_class else self.names.variable(chain[-1]):
+            yield variable
 
     def calls(self, *names: str) -> list[ast.Call]:
-        """Return the calls of a function or method by its last name, in the order written.
+        """Return the calls of functions or methods with one of these last names, in file order.
 
-        It may be known by another name: ``from torch.utils.data import DataLoader as DL``.
+        Both names count, as written and as imported:
+        ``from torch.utils.data import DataLoader as DL``.
         """
-        found = [
-            each
-            for each in self.names.calls()
-            if last_name(each) in names or self.names.last(each) in names
+        calls = [
+            call
+            for call in self.names.calls()
+            if last_name(call) in names or self.names.short_name(call) in names
         ]
-        return sorted(found, key=lambda each: (each.lineno, each.col_offset))
+        return sorted(calls, key=lambda call: (call.lineno, call.col_offset))
 
     def statement(self, node: ast.AST) -> ast.stmt:
-        """Return the statement around a node that begins its line, or the one before it there."""
-        for each in [node, *self.names.above(node)]:
-            if isinstance(each, ast.stmt):
-                line = [other for other in self.block(each) if other.lineno == each.lineno]
-                if self.source.begins_line(line[0]):
-                    return line[0]
+        """Return the innermost statement that begins its line and contains, or precedes, a node."""
+        for outer in [node, *self.names.ancestors(node)]:
+            if isinstance(outer, ast.stmt):
+                same_line = [
+                    sibling for sibling in self.siblings(outer) if sibling.lineno == outer.lineno
+                ]
+                if self.source.begins_line(same_line[0]):
+                    return same_line[0]
         raise AssertionError("the outermost statement begins a line")
 
-    def block(self, statement: ast.stmt) -> list[ast.stmt]:
-        """Return the statements among which this one stands."""
+    def siblings(self, statement: ast.stmt) -> list[ast.stmt]:
+        """Return the statements of the block that contains this one."""
         parent = self.names.parent[statement]
-        lists = [value for _, value in ast.iter_fields(parent) if isinstance(value, list)]
-        return next(each for each in lists if statement in each)
+        lists = (value for _, value in ast.iter_fields(parent) if isinstance(value, list))
+        return next(block for block in lists if statement in block)
 
 
-def _read_by(loop: ast.For | Comprehension) -> list[ast.expr]:
-    """Return what a loop reads, from the outside inwards."""
+def _iterables(loop: ast.For | Comprehension) -> list[ast.expr]:
+    """Return the expressions that a loop iterates over, outermost first."""
     if isinstance(loop, ast.For):
         return [loop.iter]
-    return [each.iter for each in loop.generators]
+    return [generator.iter for generator in loop.generators]
 
 
-def _looks_like_training(loader: Loader) -> tuple[bool, bool, bool]:
-    shuffle, drop = loader.argument("shuffle", 2), loader.argument("drop_last", 8)
-    shuffles = isinstance(shuffle, ast.Constant) and shuffle.value is True
-    sampled = loader.argument("sampler", 3) is not None
-    drops = isinstance(drop, ast.Constant) and drop.value is True
-    return shuffles or sampled, any("train" in name.lower() for _, name in loader.places), drops
+def _training_hints(loader: Loader) -> tuple[bool, bool, bool]:
+    """Return what suggests a training loader: it shuffles, is named so, drops the last batch."""
+    is_sampled = is_true(loader.argument("shuffle", 2)) or loader.argument("sampler", 3) is not None
+    is_named = any("train" in name.lower() for _, name in loader.aliases)
+    return is_sampled, is_named, is_true(loader.argument("drop_last", 8))
+
+
+def is_true(node: ast.expr | None) -> bool:
+    """Return whether an expression is the literal ``True``."""
+    return isinstance(node, ast.Constant) and node.value is True

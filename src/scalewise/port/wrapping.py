@@ -1,107 +1,140 @@
-"""The fifth step: wrap the model, so that backward averages the gradients of all ranks."""
+"""Step 5: wrap the model in DistributedDataParallel, so that backward averages gradients."""
 
 import ast
 
-from scalewise.port.entry import guard, outside_guard
-from scalewise.port.name_tracking import last_name
-from scalewise.port.port_step import Step
+from scalewise.port.name_tracking import argument_values, last_name
+from scalewise.port.patch import Step
 from scalewise.port.serial_script import Model, Script
 
-MODULE = set(dir(object)) | {
+MODULE_ATTRIBUTES = set(dir(object)) | {
     "train", "eval", "training", "parameters", "named_parameters", "buffers", "named_buffers",
     "modules", "named_modules", "children", "named_children", "zero_grad", "to", "cuda", "cpu",
     "apply", "requires_grad_", "forward", "module", "no_sync", "float", "double", "half",
     "bfloat16", "share_memory", "compile", "register_forward_hook", "join",
 }  # fmt: skip
-"""What a wrapped model answers to as the model itself does."""
-PARALLEL = ("DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP", "fully_shard")
-CHANGES = {"to", "cuda", "apply", "requires_grad_", "float", "double", "half", "bfloat16"}
-"""What changes a model before it is wrapped."""
+"""Attributes that work on a wrapped model as on the model itself."""
+PARALLEL_WRAPPERS = (
+    "DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP", "fully_shard",
+)  # fmt: skip
+CHANGING_METHODS = {"to", "cuda", "apply", "requires_grad_", "float", "double", "half", "bfloat16"}
+"""Methods that change a model, so that it has to be wrapped after them."""
 
 
-def wrapped_model(script: Script) -> Step:
+def wrap_model(script: Script) -> Step:
     """Wrap the model, so that backward averages the gradients of all ranks."""
     name = "wrapped model"
-    if present := script.calls(*PARALLEL):
+    if present := script.calls(*PARALLEL_WRAPPERS):
         return Step(name, "there", f"line {present[0].lineno}: {last_name(present[0])}")
     if not script.models:
-        says = "no model found whose parameters an optimizer gets; wrap it where it is made: "
-        return Step(name, "by hand", says + "model = DistributedDataParallel(model)")
+        message = "no model found whose parameters an optimizer gets; wrap it where it is made: "
+        return Step(name, "by hand", message + "model = DistributedDataParallel(model)")
     edits = []
     for model in script.models:
-        where = set_up(script, model)
-        lines = [f"if {_many(script, where)}:"]
-        lines += [f"    {model.name} = DistributedDataParallel({model.name})"]
-        edits.append(script.source.after(where, lines))
-    every = ", ".join(f"{each.name} of line {each.statement.lineno}" for each in script.models)
-    return Step(name, "missing", f"{every}: gradients are not averaged", tuple(edits))
+        statement = last_preparation(script, model)
+        # A worker process of a loader imports the script and runs what is outside the guard.
+        is_imported = main_guard(script) and runs_on_import(script, statement)
+        condition = "dist.is_initialized()" if is_imported else "WORLD_SIZE > 1"
+        lines = [f"if {condition}:", f"    {model.name} = DistributedDataParallel({model.name})"]
+        edits.append(script.source.insert_after(statement, lines))
+    models = ", ".join(f"{model.name} of line {model.statement.lineno}" for model in script.models)
+    return Step(name, "missing", f"{models}: gradients are not averaged", tuple(edits))
 
 
-def _many(script: Script, where: ast.stmt) -> str:
-    """Return what asks for many ranks: a loader's process may read what is outside the guard."""
-    everywhere = guard(script) and outside_guard(script, where)
-    return "dist.is_initialized()" if everywhere else "WORLD_SIZE > 1"
-
-
-def set_up(script: Script, model: Model) -> ast.stmt:
-    """Return the last statement that prepares the model before anything trains with it."""
-    block = script.block(model.statement)
+def last_preparation(script: Script, model: Model) -> ast.stmt:
+    """Return the last statement that prepares a model before it is used or trained."""
+    block = script.siblings(model.statement)
     last = model.statement
     for statement in block[block.index(model.statement) + 1 :]:
         if isinstance(statement, ast.FunctionDef | ast.ClassDef):
             continue
-        if _trains(script, statement, model):
+        if _uses_model(script, statement, model):
             break
-        if _prepares(script, statement, model):
+        if _prepares_model(script, statement, model):
             last = statement
     return last
 
 
-def _trains(script: Script, statement: ast.stmt, model: Model) -> bool:
-    """Say whether a statement trains, or hands the model to somebody who may."""
+def _uses_model(script: Script, statement: ast.stmt, model: Model) -> bool:
+    """Return whether a statement trains, calls the model, or passes it to a local function."""
     if script.trains(statement):
         return True
     for node in ast.walk(statement):
         if isinstance(node, ast.Return):
             return True
         if isinstance(node, ast.Call):
-            given = [*node.args, *(each.value for each in node.keywords)]
-            passed = any(
-                script.names.place(script.names.origin(each)) in model.places for each in given
+            passes_model = any(
+                script.names.variable(script.names.unwrap(value)) in model.aliases
+                for value in argument_values(node)
             )
-            if script.names.local(node) and passed:
+            if script.names.callee(node) and passes_model:
                 return True
-            if script.names.place(node.func) in model.places:
+            if script.names.variable(node.func) in model.aliases:
                 return True
     return False
 
 
-def _prepares(script: Script, statement: ast.stmt, model: Model) -> bool:
+def _prepares_model(script: Script, statement: ast.stmt, model: Model) -> bool:
+    """Return whether a statement assigns the model or uses an attribute that may change it."""
     for node in ast.walk(statement):
-        known = isinstance(node, ast.Name | ast.Attribute) and (
-            script.names.place(node) in model.places
-        )
-        if known and isinstance(getattr(node, "ctx", None), ast.Store):
+        if not isinstance(node, ast.Name | ast.Attribute):
+            continue
+        if script.names.variable(node) not in model.aliases:
+            continue
+        if isinstance(node.ctx, ast.Store):
             return True
         parent = script.names.parent[node]
-        if known and isinstance(parent, ast.Attribute) and parent.attr in MODULE - CHANGES:
-            continue
-        if known and isinstance(parent, ast.Attribute):
+        harmless = MODULE_ATTRIBUTES - CHANGING_METHODS
+        if isinstance(parent, ast.Attribute) and parent.attr not in harmless:
             return True
     return False
 
 
-def wrapped_where(script: Script) -> list[tuple[Model, ast.stmt]]:
-    """Return each model that is or will be wrapped, with the statement after which it is."""
-    present = script.calls(*PARALLEL)
+def wrapped_models(script: Script) -> list[tuple[Model, ast.stmt]]:
+    """Return each model that is or will be wrapped, with the statement that precedes its use."""
+    present = script.calls(*PARALLEL_WRAPPERS)
     if not present:
-        return [(each, set_up(script, each)) for each in script.models]
-    found: list[tuple[Model, ast.stmt]] = []
+        return [(model, last_preparation(script, model)) for model in script.models]
+    models: list[tuple[Model, ast.stmt]] = []
     for call in present:
         statement = script.statement(call)
         if isinstance(statement, ast.Assign) and (
-            place := script.names.place(statement.targets[0])
+            variable := script.names.variable(statement.targets[0])
         ):
-            name, places = script.source.of(statement.targets[0]), script.names.known_as(place)
-            found.append((Model(name, statement, frozenset(places)), statement))
-    return found
+            name, aliases = (
+                script.source.text_of(statement.targets[0]),
+                script.names.aliases(variable),
+            )
+            models.append((Model(name, statement, frozenset(aliases)), statement))
+    return models
+
+
+def main_guard(script: Script) -> ast.If | None:
+    """Return ``if __name__ == "__main__":``, unless the script trains outside of it."""
+    body = script.names.tree.body
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    training = [node for node in body if script.trains(node) and not isinstance(node, definitions)]
+    for node in body:
+        if (
+            isinstance(node, ast.If)
+            and "__name__" in ast.dump(node.test)
+            and script.source.begins_line(node.body[0])
+            and (node in training or not training)
+        ):
+            return node
+    return None
+
+
+def runs_on_import(script: Script, node: ast.AST) -> bool:
+    """Return whether a node runs when the file is imported, outside of the main guard."""
+    guard = main_guard(script)
+    pending, visited = [node], set[ast.AST]()
+    while pending:
+        current = pending.pop()
+        scope = script.names.scope(current)
+        if scope is script.names.tree:
+            if guard is None or guard not in script.names.ancestors(current):
+                return True
+        elif scope not in visited:
+            visited.add(scope)
+            pending += script.names.calls_to(scope)
+    return False
