@@ -119,7 +119,7 @@ def test_sweeps_are_read_from_what_doctor_keeps(alone, scalewise, tmp_path):
         ("FOLDER --at 8 --simulate LINKS -o a.png", "-o: a simulation", "leave"),
         ("FOLDER --at 8 --simulate LINKS --scaling weak", "--scaling: a simulation", "leave"),
         ("FOLDER --at 8 --simulate LINKS --where strategy=x", "0 curves of", "--where"),
-        ("a.csv --at 8 --simulate LINKS", "a.csv holds results alone", "scalewise run"),
+        ("a.csv --at 8 --simulate LINKS", "a.csv holds results only", "scalewise run"),
         ("FOLDER", "predict needs --at", "--at 16,32"),
         ("--at 8", "predict needs a study's folder or a CSV file", "--like"),
         ("", "predict needs a study's folder or a CSV file", "--like"),

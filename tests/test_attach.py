@@ -50,7 +50,7 @@ def test_steps_samples_phases_and_pauses_are_those_of_the_script(script, tmp_pat
     ranks, cause = run(script, _devices(script), tmp_path)
     assert cause == ""
     as_it_is(script, ranks)
-    ((_, records),) = results.recorded(tmp_path / "study")
+    ((_, records),) = results.curves_with_records(tmp_path / "study")
     without_fault(script, records)
 
 
@@ -100,7 +100,7 @@ def test_a_script_that_is_not_distributed_is_measured_on_one_device(tmp_path):
     assert done.returncode == 3
     assert "error: run " in done.stderr and "not distributed" in done.stderr
     assert f"hint: its log is {tmp_path}" in done.stderr and "`scalewise port " in done.stderr
-    ((curve, records),) = results.recorded(tmp_path / "runs" / "plain")
+    ((curve, records),) = results.curves_with_records(tmp_path / "runs" / "plain")
     assert [point.devices for point in curve.points] == [1]
     assert any("not distributed" in warning for warning in curve.warnings)
     as_it_is(PLAIN, [seen(records[0].folder, 0)])
@@ -172,7 +172,7 @@ def test_a_loop_that_updates_its_weights_by_hand_stops_and_says_so(tmp_path):
     assert cause == ""
     assert ranks[0].column("samples") == [200] * 12
     (curve,) = results.curves([tmp_path / "study"])
-    assert any("updates its weights by hand" in warning for warning in curve.warnings)
+    assert any("updates its weights without an optimizer" in warning for warning in curve.warnings)
 
 
 @pytest.mark.parametrize("told", [None, pytest.param(2, marks=pytest.mark.soak)])
@@ -281,7 +281,7 @@ def test_ranks_that_hold_parts_of_one_model_share_its_samples(told, tmp_path):
     )
     _, cause = run(Script(path=str(path), truth={}), 2, tmp_path, samples_per_step=told)
     assert cause == ""
-    ((curve, records),) = results.recorded(tmp_path / "study")
+    ((curve, records),) = results.curves_with_records(tmp_path / "study")
     assert curve.points[0].global_batch == 20
     assert curve.points[0].samples == 200
     assert sum("those count once" in each for each in curve.warnings) == (told is None)

@@ -434,7 +434,7 @@ def test_a_program_without_its_dashes_is_told_of_them(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("explain train.py", "train.py is no folder of a study"),
+        ("explain train.py", "train.py is not a study folder"),
         ("measure train.py", "train.py is neither a study's folder nor a table"),
         ("plan train.py", "hint: your own script: scalewise run --on 1,2 -- train.py"),
     ],

@@ -804,7 +804,7 @@ def test_a_csv_cannot_be_explained(tmp_path, command):
     path.write_text("devices,throughput\n1,240\n2,464\n")
     code, out, err = command("explain", path)
     assert (code, out) == (1, "")
-    assert "published.csv holds results alone" in err
+    assert "published.csv holds results only" in err
     assert "hint: give the folder that `scalewise run` printed" in err
     assert len(results.curves([path])) == 1
 

@@ -420,7 +420,7 @@ def seen(script: Script, worlds: tuple[int, ...], folder: Path) -> list[Finding]
     for world in worlds:
         _, cause = run_script(script, world, folder / str(world))
         assert not cause
-        for _, found in results.recorded(folder / str(world) / "study"):
+        for _, found in results.curves_with_records(folder / str(world) / "study"):
             records += found
     return list(run_guards(records) or ())
 
@@ -463,7 +463,7 @@ def test_the_guard_is_silent_on_the_mended_script(fault, tmp_path):
 def test_guards_are_explained_even_on_one_device(tmp_path):
     (fault,) = [each for each in FAULTS if each.name == "no_set_epoch"]
     run_script(fault.faulty, 1, tmp_path)
-    ((curve, records),) = results.recorded(tmp_path / "study")
+    ((curve, records),) = results.curves_with_records(tmp_path / "study")
     found = explain(curve, records)
     assert [each.name for each in found.correct] == ["set_epoch"]
     assert "compile" in [each.name for each in found.tune]

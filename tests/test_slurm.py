@@ -70,7 +70,7 @@ def test_runs_share_a_job_as_the_study_says(user, jobs, count):
     named = [json.loads((user.home / run.id / "job.json").read_text()) for run in study.runs()]
     numbers = {str(each["job"]).partition("_")[0] for each in named}
     assert len(numbers) == count
-    assert ("sat idle" in user.measured()) == (jobs == "one")
+    assert ("were idle" in user.measured()) == (jobs == "one")
 
 
 def test_inside_an_allocation_all_runs_go_there(user):

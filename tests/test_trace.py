@@ -226,8 +226,8 @@ def heavy(folder, *args, **fields):
     """Run the script and return its record, its folder and what explain makes of it."""
     ranks, cause = run(replace(HEAVY, args=tuple(args)), 2, folder, **fields)
     assert cause == ""
-    ((curve, records),) = results.recorded(folder / "study")
-    found = explain(curve, records, traces=results.traces(records))
+    ((curve, records),) = results.curves_with_records(folder / "study")
+    found = explain(curve, records, traces=results.traces_by_folder(records))
     return records[0], ranks, found
 
 

@@ -1,24 +1,17 @@
-"""Takes a training job from one device to many, and says whether it is worth it."""
+"""Scale a training job from one device to many, and find out whether it pays off."""
 
 from importlib import import_module
 from typing import Any
 
-_FACE = {
-    "run": "scalewise.api",
-    "curve": "scalewise.api",
-    "measure": "scalewise.api",
-    "explain": "scalewise.api",
-    "predict": "scalewise.api",
-    "advise": "scalewise.api",
-}
-"""Where each name of the Python face lives; imported when it is first asked for."""
+_API = ("run", "curve", "measure", "explain", "predict", "advise")
+"""Functions of ``scalewise.api``, imported on first use: ``import scalewise`` stays light."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _FACE:
+    if name not in _API:
         raise AttributeError(f"module 'scalewise' has no attribute {name!r}")
-    return getattr(import_module(_FACE[name]), name)
+    return getattr(import_module("scalewise.api"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_FACE])
+    return sorted([*globals(), *_API])

@@ -1,4 +1,4 @@
-"""The Python face: thin names over the functions the command line uses."""
+"""The public Python API: thin functions over what the command line uses."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -6,12 +6,12 @@ from typing import Any
 
 from scalewise import results, study
 from scalewise.analysis.advise import Advice, Conditions, Purpose
-from scalewise.analysis.advise import advise as choose
+from scalewise.analysis.advise import advise as choose_devices
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.explain import Explanation
 from scalewise.analysis.measure import Estimate, ScalingCurve, curve_from_numbers
 from scalewise.analysis.predict import Prediction
-from scalewise.analysis.predict import predict as ahead
+from scalewise.analysis.predict import predict as predict_curve
 from scalewise.record.read import RunRecord
 from scalewise.spec import StudySpec
 
@@ -19,7 +19,7 @@ Pairs = Iterable[tuple[int, float]]
 
 
 class _Silent:
-    """A watcher for callers who did not ask to be told."""
+    """A watcher that reports no progress."""
 
     def begin(self, todo: int, there: int, asked: str) -> None: ...
     def started(self, number: int, run: Any) -> None: ...
@@ -36,14 +36,15 @@ def run(
     variant: str | None = None,
     again: bool = False,
 ) -> Path:
-    """Run a study, given as a file, a variant that the file has of itself, or a value.
+    """Run a study and return its folder, ``runs/NAME`` unless ``folder`` is given.
 
-    Return its folder.
+    ``question`` is a study file or a ``StudySpec``; ``variant`` names a [variant.NAME] section
+    of the file. Finished runs are not repeated unless ``again`` is set.
     """
-    asked = question if isinstance(question, StudySpec) else study.read(Path(question), variant)
-    home = Path(folder) if folder else Path("runs") / asked.name
-    study.run(asked, home, _Silent(), again=again)
-    return home
+    spec = question if isinstance(question, StudySpec) else study.read(Path(question), variant)
+    study_folder = Path(folder) if folder else Path("runs") / spec.name
+    study.run(spec, study_folder, _Silent(), again=again)
+    return study_folder
 
 
 def measure(
@@ -53,13 +54,13 @@ def measure(
     scaling: str | None = None,
     devices_per_node: int | None = None,
 ) -> ScalingCurve:
-    """Return the curve of a study's folder or of a CSV file.
+    """Return the scaling curve of a study folder or a CSV file.
 
-    A study that varies more than topology has several: ``where`` chooses one,
+    A study that varies more than topology has several: ``where`` selects one,
     for example ``where={"strategy": "fsdp"}``.
     """
-    found = results.curves([Path(source)], scaling=scaling, devices_per_node=devices_per_node)
-    return results.chosen(found, where, source)
+    curves = results.curves([Path(source)], scaling=scaling, devices_per_node=devices_per_node)
+    return results.select_curve(curves, where, source)
 
 
 def explain(
@@ -70,19 +71,19 @@ def explain(
 ) -> Explanation:
     """Return where the time and the efficiency of a study went.
 
-    ``where`` chooses one of several curves; ``price`` is that of one device for
-    one hour, or a name of the price list, and gives every cause its cost.
+    ``where`` selects one of several curves. With a ``price`` (of one device for one hour, or a
+    name from ``scalewise catalog prices``) every cause has a cost.
     """
-    return results.chosen(results.explanations(Path(folder), price=price), where, folder)
+    return results.select_curve(results.explanations(Path(folder), price=price), where, folder)
 
 
 def predict(curve: ScalingCurve | str | Path, at: int | Iterable[int]) -> Prediction:
-    """Return what more devices would give, from a curve, a study's folder or a CSV file."""
-    found = curve if isinstance(curve, ScalingCurve) else measure(curve)
-    return ahead(found, [at] if isinstance(at, int) else at)
+    """Return the prediction for ``at`` devices, from a curve, a study folder or a CSV file."""
+    measured = curve if isinstance(curve, ScalingCurve) else measure(curve)
+    return predict_curve(measured, [at] if isinstance(at, int) else at)
 
 
-def advise(  # noqa: PLR0913 - each is a thing to know
+def advise(  # noqa: PLR0913 - one parameter per condition
     curve: ScalingCurve | str | Path,
     purpose: str | Iterable[str] | Purpose,
     at: Iterable[int] = (),
@@ -103,23 +104,26 @@ def advise(  # noqa: PLR0913 - each is a thing to know
 ) -> Advice:
     """Return how many devices to use for a purpose, such as ``"deadline=2h"``, and why.
 
-    Several purposes are limits that are all to be met. Weighed is what was
-    measured, and doublings beyond it: up to ``at``, or two. ``price`` is that of
-    one device for one hour, or a name of the price list; ``watts`` is what a
-    device draws, or ``device`` names one of the catalog, where no energy was measured;
-    ``whole_nodes`` charges a node that is used in part as if all of it were. With a
-    ``target``, such as ``"epochs=90 at 256"``, the time is that until it; ``loss=`` and
-    ``accuracy=`` need a study's folder.
-    ``wait`` is the time in a queue (``"10min"``, ``"8=10min,32=6h"``); devices that are
-    ``interrupted_every`` so often (``"12h"`` each, ``"12h per node"``) take ``save`` and
-    ``restart`` seconds from the records where they are not given. ``worth`` asks what
-    would make so many devices worthwhile, ``runs`` how to place so many equal runs.
+    Several purposes must all be met. Candidates are the measured device counts, and doublings
+    beyond them: up to ``at``, or two.
+
+    ``price`` is that of one device for one hour, or a name from ``scalewise catalog prices``.
+    ``watts`` (of one device), or ``device`` (a name in the catalog), is used where no energy was
+    measured. ``whole_nodes`` charges partly used nodes in full.
+
+    ``target``, such as ``"epochs=90 at 256"``, makes the time that until the target; ``loss=``
+    and ``accuracy=`` need a study folder. ``wait`` is the time in a queue (``"10min"``,
+    ``"8=10min,32=6h"``). ``interrupted_every`` is the time between interruptions (``"12h"`` per
+    device, ``"12h per node"``); ``save`` and ``restart`` are taken from the records if not given.
+
+    ``worth`` asks what would make that many devices worthwhile, ``runs`` how to place that many
+    equal runs.
     """
-    found, records = _curve(curve)
-    asked = purpose if isinstance(purpose, Purpose) else Purpose.parse(purpose)
-    return choose(
-        found,
-        asked,
+    loaded, records = _load_curve(curve)
+    parsed = purpose if isinstance(purpose, Purpose) else Purpose.parse(purpose)
+    return choose_devices(
+        loaded,
+        parsed,
         at,
         price=price,
         watts=watts,
@@ -140,8 +144,8 @@ def advise(  # noqa: PLR0913 - each is a thing to know
     )
 
 
-def _curve(source: ScalingCurve | str | Path) -> tuple[ScalingCurve, list[RunRecord]]:
-    """Return a curve with its records, where it comes from a study's folder."""
+def _load_curve(source: ScalingCurve | str | Path) -> tuple[ScalingCurve, list[RunRecord]]:
+    """Return a curve and its run records; only a study folder has records."""
     if isinstance(source, ScalingCurve):
         return source, []
     if Path(source).is_dir():
@@ -157,9 +161,9 @@ def curve(
     scaling: str | None = None,
     devices_per_node: int | None = None,
 ) -> ScalingCurve:
-    """Return a curve from ``(devices, value)`` pairs that somebody measured elsewhere.
+    """Return a curve from ``(devices, value)`` pairs that were measured elsewhere.
 
-    ``energies`` are in kWh.
+    ``throughputs`` are in samples per second, ``times`` in seconds, ``energies`` in kWh.
     """
     return curve_from_numbers(
         throughputs,

@@ -1,7 +1,7 @@
-"""Collect what was measured: curves from studies' folders, or from CSV files."""
+"""Load results: curves, explanations and receipts from study folders or CSV files."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,14 +39,21 @@ def curves(
     devices_per_node: int | None = None,
     in_order: bool = False,
 ) -> list[ScalingCurve]:
-    """Return what was measured: from studies' folders, or from CSV files."""
-    found: list[ScalingCurve] = []
+    """Return all curves of study folders and CSV files.
+
+    ``scaling``, ``devices_per_node`` and ``in_order`` (device counts must grow from row to row)
+    apply to CSV files only.
+    """
+    loaded: list[ScalingCurve] = []
     for path in paths:
         if path.is_dir():
-            _refuse_scaling(path, scaling or devices_per_node)
+            _refuse_csv_options(path, scaling or devices_per_node)
         if path.is_file():
-            text = _read_csv(path)
-            found.append(
+            try:
+                text = path.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise RecordError(f"cannot read {path}: {error}") from error
+            loaded.append(
                 curve_from_csv(
                     text,
                     name=path.stem,
@@ -57,22 +64,8 @@ def curves(
                 )
             )
         else:
-            found += [curve for curve, _ in recorded(path)]
-    return found
-
-
-def curve(
-    path: Path,
-    *,
-    where: Mapping[str, Any] | None = None,
-    scaling: str | None = None,
-    devices_per_node: int | None = None,
-) -> ScalingCurve:
-    """Return the one curve a prediction is made from; a CSV's rows must grow."""
-    found, _ = curve_and_records(
-        path, where=where, scaling=scaling, devices_per_node=devices_per_node
-    )
-    return found
+            loaded += [curve for curve, _ in curves_with_records(path)]
+    return loaded
 
 
 def curve_and_records(
@@ -82,262 +75,275 @@ def curve_and_records(
     scaling: str | None = None,
     devices_per_node: int | None = None,
 ) -> tuple[ScalingCurve, list[RunRecord]]:
-    """Return the one curve an answer is made from, and its runs; a CSV has none.
+    """Return the one curve to predict or advise from, and its run records (none for a CSV).
 
-    A study's folder may leave the devices per node open, where it used one node
-    only: then they can be given.
+    A study that used a single node does not record how many devices a node has:
+    ``devices_per_node`` may then supply it.
     """
     if path.is_dir():
-        _refuse_scaling(path, scaling)
-        found, runs = records(path, where)
-        if devices_per_node and found.devices_per_node not in (None, devices_per_node):
+        _refuse_csv_options(path, scaling)
+        curve, records = study_curve(path, where)
+        if devices_per_node and curve.devices_per_node not in (None, devices_per_node):
             raise SpecError(
-                f"{path} used {found.devices_per_node} devices per node, not {devices_per_node}",
+                f"{path} used {curve.devices_per_node} devices per node, not {devices_per_node}",
                 hint="leave --devices-per-node out",
             )
-        per_node = found.devices_per_node or devices_per_node
-        return replace(found, devices_per_node=per_node), runs
+        per_node = curve.devices_per_node or devices_per_node
+        return replace(curve, devices_per_node=per_node), records
     if where:
-        raise SpecError(f"{path} holds one curve", hint="--where is for studies' folders")
-    (found,) = curves([path], scaling=scaling, devices_per_node=devices_per_node, in_order=True)
-    return found, []
+        raise SpecError(f"{path} holds one curve", hint="--where is for study folders")
+    (curve,) = curves([path], scaling=scaling, devices_per_node=devices_per_node, in_order=True)
+    return curve, []
 
 
-def _refuse_scaling(path: Path, given: object) -> None:
-    if given:
+def _refuse_csv_options(folder: Path, value: object) -> None:
+    if value:
         raise SpecError(
-            f"{path} is a study's folder and knows its own scaling and nodes",
+            f"{folder} is a study folder and records its own scaling and nodes",
             hint="--scaling and --devices-per-node are for CSV files",
         )
 
 
-def chosen(found: Sequence[Curve], where: Mapping[str, Any] | None, source: str | Path) -> Curve:
-    """Return the one curve that matches; a command line has its values as text."""
-    wanted = dict(where or {})
+def select_curve(
+    candidates: Sequence[Curve], where: Mapping[str, Any] | None, source: str | Path
+) -> Curve:
+    """Return the one curve that matches ``where``; values are compared as text."""
+    conditions = dict(where or {})
     matching = [
-        each
-        for each in found
-        if all(key in each.where and str(each.where[key]) == str(wanted[key]) for key in wanted)
+        curve
+        for curve in candidates
+        if all(
+            key in curve.where and str(curve.where[key]) == str(value)
+            for key, value in conditions.items()
+        )
     ]
     if len(matching) != 1:
-        names = "; ".join(each.name for each in found)
+        names = "; ".join(curve.name for curve in candidates)
         raise SpecError(
-            f"{len(matching)} curves of {source} match {wanted}",
+            f"{len(matching)} curves of {source} match {conditions}",
             hint=f"choose one with --where KEY=VALUE, or where=… in Python: {names}",
         )
     return matching[0]
 
 
-def records(
+def study_curve(
     folder: Path, where: Mapping[str, Any] | None = None
 ) -> tuple[ScalingCurve, list[RunRecord]]:
-    """Return one curve of a study with the records behind it."""
-    found = recorded(folder)
-    wanted = chosen([curve for curve, _ in found], where, folder)
-    return next(each for each in found if each[0] is wanted)
+    """Return the one curve of a study that matches ``where``, with its run records."""
+    pairs = curves_with_records(folder)
+    selected = select_curve([curve for curve, _ in pairs], where, folder)
+    return next(pair for pair in pairs if pair[0] is selected)
 
 
-def sweeps(paths: Sequence[Path]) -> list[Sweep]:
-    """Return the sweeps of collectives that doctor kept in these files."""
-    return [_sweep(path) for path in paths]
+def read_sweeps(paths: Sequence[Path]) -> list[Sweep]:
+    """Read the collective sweeps that ``scalewise doctor --collectives`` wrote."""
+    return [_read_sweep_file(path) for path in paths]
 
 
-def _sweep(path: Path) -> Sweep:
-    made = "make one with `scalewise doctor --collectives`"
+def _read_sweep_file(path: Path) -> Sweep:
+    hint = "make one with `scalewise doctor --collectives`"
     try:
         return read_sweep(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as why:
-        raise RecordError(f"cannot read {path}: {why.strerror}", hint=made) from why
-    except SpecError as why:
-        raise SpecError(f"{path}: {why}", hint=why.hint) from why
-    except ValueError as why:
-        raise SpecError(f"{path} is no sweep of collectives: {why}", hint=made) from why
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror}", hint=hint) from error
+    except SpecError as error:
+        raise SpecError(f"{path}: {error}", hint=error.hint) from error
+    except ValueError as error:
+        raise SpecError(f"{path} is no sweep of collectives: {error}", hint=hint) from error
 
 
-def recorded(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord]]]:
-    """Return a study's curves from the runs that can be read, each with its records."""
-    return [(curve, records) for curve, records, _ in _sampled(folder)]
+def curves_with_records(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord]]]:
+    """Return a study's curves from the runs that can be read, each with its run records."""
+    return [(curve, records) for curve, records, _ in _load_study(folder)]
 
 
-def _sampled(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], NodeSamples]]:
-    """Return the same with what the samplers saw: that is read once, for energy and for causes."""
+def _load_study(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], NodeSamples]]:
+    """Return a study's curves with run records and node samples.
+
+    Node samples are large: they are read once here, for energy and for explanations.
+    """
     if folder.is_file():
-        table = folder.suffix == ".csv"
-        told = "holds results alone, and they do not tell where the time went"
-        raise SpecError(
-            f"{folder} {told if table else 'is no folder of a study'}",
-            hint="give the folder that `scalewise run` printed",
+        problem = (
+            "holds results only, without the records that explain them"
+            if folder.suffix == ".csv"
+            else "is not a study folder"
         )
-    study, records, warnings = _readable(folder)
-    seen = sampled(records)
-    found: list[tuple[ScalingCurve, list[RunRecord], NodeSamples]] = []
-    for curve in scaling_curves(study, records, seen):
-        runs = [each for each in records if repr(study.where(each.spec)) == repr(curve.where)]
-        faults = tuple(guard.sentence for guard in correctness_faults(runs))
-        warned = (*warnings, *curve.warnings)
-        found.append((replace(curve, warnings=warned, not_correct=faults), runs, seen))
-    return found
+        raise SpecError(f"{folder} {problem}", hint="give the folder that `scalewise run` printed")
+    study, records, warnings = _read_records(folder)
+    node_samples = sampled(records)
+    loaded: list[tuple[ScalingCurve, list[RunRecord], NodeSamples]] = []
+    for curve in scaling_curves(study, records, node_samples):
+        # As text, because 1 == True == 1.0 would mix curves.
+        of_curve = [
+            record for record in records if repr(study.where(record.spec)) == repr(curve.where)
+        ]
+        faults = tuple(guard.sentence for guard in correctness_faults(of_curve))
+        curve = replace(curve, warnings=(*warnings, *curve.warnings), not_correct=faults)
+        loaded.append((curve, of_curve, node_samples))
+    return loaded
 
 
 def explanations(folder: Path, *, price: Rate | float | str | None = None) -> list[Explanation]:
-    """Return where the time of each of a study's curves went, from all that was recorded."""
+    """Return where the time of each of a study's curves went."""
     return [
         explain(
             curve,
-            runs,
+            records,
             price=price,
-            traces=traces(runs),
-            nodes=seen,
-            attempts=made_at(runs),
+            traces=traces_by_folder(records),
+            nodes=node_samples,
+            attempts=attempts_by_folder(records),
         )
-        for curve, runs, seen in _sampled(folder)
+        for curve, records, node_samples in _load_study(folder)
     ]
 
 
 def receipt(
     folder: Path,
-    found: Sequence[Explanation] | None = None,
+    explained: Sequence[Explanation] | None = None,
     *,
     price: Rate | float | str | None = None,
 ) -> Receipt:
-    """Return what a whole study has bought: its curves, and beside them what led to nothing.
+    """Return the device-hours a study has used: useful, lost by cause, and on failed runs.
 
-    ``found`` are its explanations, where they are known already.
+    Pass ``explained``, the study's explanations, if they were computed already.
     """
-    if found is not None:
-        parts = [each.receipt for curve in found for each in curve.points if each.receipt]
+    run_ids = {run.id for run in read_study(folder).runs()}
+    if explained is not None:
+        parts = [
+            point.receipt
+            for explanation in explained
+            for point in explanation.points
+            if point.receipt
+        ]
+    elif any(finished(folder / run_id) for run_id in run_ids):
+        parts = [
+            part
+            for curve, records in curves_with_records(folder)
+            for part in receipts(curve, records, attempts_by_folder(records))
+        ]
     else:
-        parts = [part for curve, runs in _there(folder) for part in _receipts(curve, runs)]
-    asked = {run.id for run in read_study(folder).runs()}
-    homes = [path.parent for path in folder.glob("*/job.json")]
-    failed = [home for home in homes if home.name in asked and not finished(home)]
-    others = [home for home in homes if home.name not in asked]
-    beside = [wasted_receipt("failed", attempts(home)) for home in failed]
-    beside += [wasted_receipt("not asked", attempts(home)) for home in others]
+        parts = []
+    for run_folder in (path.parent for path in folder.glob("*/job.json")):
+        if run_folder.name not in run_ids:
+            parts.append(wasted_receipt("not asked", attempts(run_folder)))
+        elif not finished(run_folder):
+            parts.append(wasted_receipt("failed", attempts(run_folder)))
     idle = sum(stay.idle for stay in stays(folder))
-    known = sum_receipts(
-        [*parts, *beside, Receipt(bought=idle, lost={"idle": idle} if idle else {})]
-    )
-    # A finished run that cannot be read was paid for all the same.
-    unread = bought(folder) - known.bought
-    if unread > 1e-9 * known.bought:
-        known = sum_receipts([known, Receipt(bought=unread, lost={"unexplained": unread})])
-    return known.priced(None if price is None else price_of(price))
+    parts.append(Receipt(bought=idle, lost={"idle": idle} if idle else {}))
+    summed = sum_receipts(parts)
+    # A finished run that cannot be read was paid for as well.
+    unexplained = bought(folder) - summed.bought
+    if unexplained > 1e-9 * summed.bought:
+        summed = sum_receipts(
+            [summed, Receipt(bought=unexplained, lost={"unexplained": unexplained})]
+        )
+    return summed.priced(None if price is None else price_of(price))
 
 
-def _there(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord]]]:
-    """Return a study's curves, none where no run has finished."""
-    runs = read_study(folder).runs()
-    return recorded(folder) if any(finished(folder / run.id) for run in runs) else []
-
-
-def _receipts(curve: ScalingCurve, runs: Sequence[RunRecord]) -> list[Receipt]:
-    return receipts(curve, runs, made_at(runs))
-
-
-def made_at(records: Sequence[RunRecord]) -> dict[Path, tuple[Attempt, ...]]:
-    """Return every attempt that was made at these runs, by folder."""
+def attempts_by_folder(records: Sequence[RunRecord]) -> dict[Path, tuple[Attempt, ...]]:
+    """Return every attempt at these runs, by run folder."""
     return {record.folder: attempts(record.folder) for record in records}
 
 
-def traces(records: Sequence[RunRecord]) -> dict[Path, tuple[Trace, ...]]:
-    """Return the traces of those runs that were asked for some, by folder."""
+def traces_by_folder(records: Sequence[RunRecord]) -> dict[Path, tuple[Trace, ...]]:
+    """Return the profiler traces of the traced runs among these, by run folder."""
     return {
-        each.folder: read_traces(each.folder, len(each.ranks))
-        for each in records
-        if each.spec.trace
+        record.folder: read_traces(record.folder, len(record.ranks))
+        for record in records
+        if record.spec.trace
     }
 
 
-def _idle(folder: Path) -> str:
-    """Say what sat idle in an allocation that was larger than most of its runs."""
-    there = stays(folder)
-    bought, idle = sum(stay.bought for stay in there), sum(stay.idle for stay in there)
-    if not idle:
-        return ""
-    return (
-        f"all runs shared an allocation of {max(stay.of for stay in there)} devices: of "
-        f"{bought:.2f} device-hours {idle:.2f} ({idle / bought:.0%}) sat idle beside smaller runs"
-    )
-
-
-def _readable(folder: Path) -> tuple[StudySpec, list[RunRecord], list[str]]:
-    """Return a study, its runs that can be read, and what is left out."""
+def _read_records(folder: Path) -> tuple[StudySpec, list[RunRecord], list[str]]:
+    """Return a study, the records of its runs that can be read, and warnings about all of them."""
     study = read_study(folder)
     runs = study.runs()
-    there = [run for run in runs if finished(folder / run.id)]
-    records, broken = [], []
-    for run in there:
+    finished_runs = [run for run in runs if finished(folder / run.id)]
+    records, problems = [], []
+    for run in finished_runs:
         try:
             records.append(read_run(folder / run.id, run))
         except NewerSchema:
             raise
         except RecordError as problem:
-            broken.append(problem)
-    if broken and not records:
-        raise broken[0]
-    told = [f"left out: {problem} ({problem.hint})" for problem in broken]
-    if idle := _idle(folder):
-        told.append(idle)
-    if records and len(there) < len(runs):
-        told.append(f"{len(runs) - len(there)} of {len(runs)} runs are not finished")
-    causes = [(run, failure(folder / run.id)) for run in runs if run.program and run not in there]
-    told += [
-        f"{record.spec.topology}: watching stopped before the end: {why}"
-        for record in records
-        if (why := next((r.find("unwatched") for r in record.ranks if r.find("unwatched")), None))
+            problems.append(problem)
+    if problems and not records:
+        raise problems[0]
+    warnings = [f"left out: {problem} ({problem.hint})" for problem in problems]
+    warnings += _idle_warning(folder)
+    if records and len(finished_runs) < len(runs):
+        warnings.append(f"{len(runs) - len(finished_runs)} of {len(runs)} runs are not finished")
+    warnings += _watch_warnings(records)
+    warnings += _sample_count_warnings(records)
+    warnings += [
+        f"{run.topology}: {cause}"
+        for run in runs
+        if run.program and run not in finished_runs and (cause := failure(folder / run.id))
     ]
-    told += [
-        f"{record.spec.topology}: there is no trace: {why}"
-        for record in records
-        if (why := next((r.find("untraced") for r in record.ranks if r.find("untraced")), None))
-    ]
-    told += [
+    return study, records, warnings
+
+
+def _idle_warning(folder: Path) -> Iterator[str]:
+    """Warn about device-hours that were idle because runs shared a larger allocation."""
+    shared = stays(folder)
+    hours, idle = sum(stay.bought for stay in shared), sum(stay.idle for stay in shared)
+    if idle:
+        yield (
+            f"all runs shared an allocation of {max(stay.of for stay in shared)} devices: "
+            f"{idle:.2f} of {hours:.2f} device-hours ({idle / hours:.0%}) were idle beside "
+            "smaller runs"
+        )
+
+
+def _watch_warnings(records: Sequence[RunRecord]) -> list[str]:
+    """Warn about runs that were watched or traced in part, or whose ranks trained alone."""
+    warnings = []
+    for event, text in (
+        ("unwatched", "watching stopped before the end"),
+        ("untraced", "no trace was recorded"),
+    ):
+        for record in records:
+            reasons = (rank.find(event) for rank in record.ranks)
+            if reason := next(filter(None, reasons), None):
+                warnings.append(f"{record.spec.topology}: {text}: {reason}")
+    return warnings + [
         f"{record.spec.topology}: {replicas.ALONE}"
         for record in records
-        if replicas.alone([rank.find("facts") or {} for rank in record.ranks])
+        if replicas.alone(_rank_facts(record))
     ]
-    told += _shared(records)
-    seen = [_facts(record) for record in records if not record.spec.samples_per_step]
-    if any(facts.get("sequence_first") for facts in seen):
-        told.append(
-            "the model takes the sequence first, so its input's first side may not be the batch: "
-            "say --samples-per-step"
-        )
-    if any(facts.get("adds_calls") for facts in seen):
-        told.append(
-            "no loader gives batches and models are called several times for one backward: each "
-            "call counted as samples of its own; if they are parts of one, say --samples-per-step"
-        )
-    if any(_facts(record).get("by_hand") for record in records):
-        told.append(
-            "the program updates its weights by hand: its steps are taken from how they change"
-        )
-    told += [f"{run.topology}: {cause}" for run, cause in causes if cause]
-    return study, records, told
 
 
-def _shared(records: Sequence[RunRecord]) -> list[str]:
-    """Say where ranks share samples, or may do so."""
-    told = []
-    for record in records:
-        if record.spec.samples_per_step:
-            continue
-        facts = [rank.find("facts") or {} for rank in record.ranks]
+def _sample_count_warnings(records: Sequence[RunRecord]) -> list[str]:
+    """Warn where the samples or the steps of a watched program were inferred and may be wrong."""
+    inferred = [record for record in records if not record.spec.samples_per_step]
+    sharing = []
+    for record in inferred:
+        facts = _rank_facts(record)
         if batch_sharing.unclear(facts):
-            told.append(f"{record.spec.topology}: {batch_sharing.UNCLEAR}")
+            sharing.append(f"{record.spec.topology}: {batch_sharing.UNCLEAR}")
         elif any(of > 1 for _, of in batch_sharing.parts(facts)):
-            told.append(f"{record.spec.topology}: {batch_sharing.ONCE}")
-    return list(dict.fromkeys(told))
+            sharing.append(f"{record.spec.topology}: {batch_sharing.ONCE}")
+    warnings = list(dict.fromkeys(sharing))
+    if any(_rank_facts(record)[0].get("sequence_first") for record in inferred):
+        warnings.append(
+            "the model takes the sequence first, so the first dimension of its input may not be "
+            "the batch: give --samples-per-step"
+        )
+    if any(_rank_facts(record)[0].get("adds_calls") for record in inferred):
+        warnings.append(
+            "no data loader was seen, and models are called several times per backward: each "
+            "call was counted as separate samples; if the calls share one batch, give "
+            "--samples-per-step"
+        )
+    if any(_rank_facts(record)[0].get("by_hand") for record in records):
+        warnings.append(
+            "the program updates its weights without an optimizer: steps are inferred from "
+            "weight changes"
+        )
+    return warnings
 
 
-def _facts(record: RunRecord) -> dict[str, Any]:
-    """Return what was learned of a program on its first rank."""
-    return record.ranks[0].find("facts") or {}
-
-
-def _read_csv(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as why:
-        raise RecordError(f"cannot read {path}: {why}") from why
+def _rank_facts(record: RunRecord) -> list[dict[str, Any]]:
+    """Return what was recorded about the program on each rank."""
+    return [rank.find("facts") or {} for rank in record.ranks]

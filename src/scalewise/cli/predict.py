@@ -70,7 +70,9 @@ def from_curve(  # noqa: PLR0913 - each is an option
     from scalewise.report import prediction_sections
     from scalewise.report.curve_table import not_correct
 
-    curve = results.curve(source, where=where, scaling=scaling, devices_per_node=devices_per_node)
+    curve, _ = results.curve_and_records(
+        source, where=where, scaling=scaling, devices_per_node=devices_per_node
+    )
     found = predict(curve, beyond(curve, at))
     told, beside = prediction_sections.sections(found), {}
     if like is not None:
@@ -126,13 +128,13 @@ def simulated(
     from scalewise.report.curve_table import not_correct
 
     links = exchange(
-        results.sweeps(network.collectives),
+        results.read_sweeps(network.collectives),
         inside=link(network.inside) if network.inside else None,
         between=link(network.between) if network.between else None,
         per_node=devices_per_node,
         algorithm=network.algorithm,
     )
-    curve, records = results.records(source, where)
+    curve, records = results.study_curve(source, where)
     found = simulation(
         curve,
         records,
