@@ -67,8 +67,8 @@ def train(way: dict, asked: argparse.Namespace) -> dict[str, float]:
     import torch
     import torch.distributed as dist
 
-    from scalewise.frameworks.torch.input.batches import Held
-    from scalewise.frameworks.torch.input.data_sets import Data, Finish
+    from scalewise.frameworks.torch.input.batches import TensorSamples
+    from scalewise.frameworks.torch.input.data_sets import Data, Preprocessing
     from scalewise.frameworks.torch.session import TorchSession
     from scalewise.probe import Unwatched
     from scalewise.spec import RunSpec
@@ -78,7 +78,7 @@ def train(way: dict, asked: argparse.Namespace) -> dict[str, float]:
     dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
     count = 4 * asked.batch
     pixels = torch.randint(0, 256, (count, edge, edge, 3), dtype=torch.uint8)
-    images = Held(pixels, torch.randint(0, classes, (count,)))
+    images = TensorSamples(pixels, torch.randint(0, classes, (count,)))
     spec = RunSpec.from_dict(
         {
             "topology": "1x1",
@@ -91,7 +91,7 @@ def train(way: dict, asked: argparse.Namespace) -> dict[str, float]:
             **way,
         }
     )
-    data = Data(images, images, classes, (3, edge, edge), Finish(1 / 255))
+    data = Data(images, images, classes, (3, edge, edge), Preprocessing(1 / 255))
     began = time.perf_counter()
     training = TorchSession(spec, data, device)
     if spec.compile:

@@ -22,8 +22,8 @@ from torch.nn.functional import cross_entropy
 from scalewise.frameworks.data_source import Source
 from scalewise.frameworks.sampler import Shards
 from scalewise.frameworks.torch.input.data_sets import Data, load
-from scalewise.frameworks.torch.session import TorchSession, model_of
-from scalewise.frameworks.torch.task import optimizer
+from scalewise.frameworks.torch.session import TorchSession, initial_model
+from scalewise.frameworks.torch.task import optimizer_factory
 from scalewise.spec import RunSpec
 
 STEPS = 4
@@ -178,10 +178,10 @@ def alone(
     """Train on one device, in a plain loop; return the losses and the weights."""
     spec = Cell("", {"optimizer": name, "lr": lr}).spec(model, 1)
     data = data_of(spec.data)
-    net = model_of(spec, data, torch.device("cpu"))
+    net = initial_model(spec, data, torch.device("cpu"))
     names = [each for each, _ in net.named_parameters()]
     means = [each.detach().clone() for each in net.parameters()]
-    learner = optimizer(spec)(net.parameters())
+    learner = optimizer_factory(spec)(net.parameters())
     order, losses = iter(Shards(len(data.train), spec, 0)), []
     for _ in range(STEPS):
         inputs, labels = data.train.batch(torch.from_numpy(next(order)), 0)

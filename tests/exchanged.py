@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from scalewise.frameworks.data_source import Source
 from scalewise.frameworks.torch.input.data_sets import load
-from scalewise.frameworks.torch.parallel.gradient_exchange import Exchange
+from scalewise.frameworks.torch.parallel.gradient_exchange import GradientExchange
 from scalewise.frameworks.torch.session import TorchSession
 from scalewise.probe import Unwatched
 from scalewise.spec import RunSpec
@@ -100,7 +100,7 @@ def quadratic(accumulate: int = 1, scale: float = 1.0, compression: str = "none"
     })  # fmt: skip
     torch.manual_seed(dist.get_rank())
     model = torch.nn.parallel.DistributedDataParallel(Quadratic())
-    exchange = Exchange(spec, compression)
+    exchange = GradientExchange(spec, compression)
     exchange.join(model, dist.group.WORLD)
     scale *= exchange.share
     for _ in range(300):

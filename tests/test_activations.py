@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from builders import a_run
-from scalewise.frameworks.torch.models.block_compile import recompute
+from scalewise.frameworks.torch.models.block_compile import apply_activation_checkpointing
 from scalewise.frameworks.torch.models.gpt import gpt
 from scalewise.frameworks.torch.models.resnet import resnet50
 from scalewise.frameworks.torch.task import Task
@@ -53,7 +53,9 @@ def kept(how):
     """Return the bytes that are alive when a forward is done."""
     torch.manual_seed(0)
     model = gpt(LENGTH, WORDS, width=WIDTH, depth=DEPTH, heads=HEADS)
-    recompute(model, a_run(workload="gpt", data="tokens:100x32", recompute=how))
+    apply_activation_checkpointing(
+        model, a_run(workload="gpt", data="tokens:100x32", recompute=how)
+    )
     tokens = torch.randint(WORDS, (BATCH, LENGTH))
     with Living() as living:
         _, loss = Task(model, None).forward(model, tokens, tokens)
@@ -85,7 +87,9 @@ def learned(how):
     """Return all that a residual network is after a step."""
     torch.manual_seed(0)
     model = resnet50((3, 32, 32), 10)
-    recompute(model, a_run(workload="resnet50", data="synthetic:16x32x32x3", recompute=how))
+    apply_activation_checkpointing(
+        model, a_run(workload="resnet50", data="synthetic:16x32x32x3", recompute=how)
+    )
     model(torch.randn(4, 3, 32, 32)).square().mean().backward()
     torch.optim.SGD(model.parameters(), lr=0.01).step()
     return model.state_dict()

@@ -9,7 +9,7 @@ from torch import nn
 from builders import a_run
 from ranks import start
 from scalewise.analysis.simulate import Link, Machine, Network, inputs, simulate
-from scalewise.frameworks.torch.timing.gradient_timing import FIRST, LAST, Arrivals
+from scalewise.frameworks.torch.timing.gradient_timing import FIRST_STEP, LAST_STEP, GradientTimer
 from scalewise.probe import Unwatched
 from scalewise.record.close import close
 from scalewise.record.read import read_run
@@ -43,10 +43,10 @@ class Names(list):
 @pytest.mark.parametrize("micro", [1, 2])
 def test_gradients_are_told_in_the_order_in_which_they_come(micro):
     model, laps = a_model(), Unwatched()
-    arrivals = Arrivals(a_run(), model, CPU)
+    arrivals = GradientTimer(a_run(), model, CPU)
     assert arrivals.found() is None
-    watched = [step(model, arrivals, laps, micro) is not laps for _ in range(LAST + 4)]
-    assert [at for at, yes in enumerate(watched) if yes] == [*range(FIRST, LAST + 1)]
+    watched = [step(model, arrivals, laps, micro) is not laps for _ in range(LAST_STEP + 4)]
+    assert [at for at, yes in enumerate(watched) if yes] == [*range(FIRST_STEP, LAST_STEP + 1)]
     sizes, shares = zip(*arrivals.found())
     # The last layer's comes first, the first layer's weight last or right before its bias.
     assert sizes[0] == 4 * 2560 and sorted(sizes[1:]) == [4 * 256, 4 * 64 * 256]
@@ -55,10 +55,10 @@ def test_gradients_are_told_in_the_order_in_which_they_come(micro):
 
 def test_laps_go_on_to_the_probe_and_hooks_are_taken_away():
     model, laps = a_model(), Names()
-    arrivals = Arrivals(a_run(), model, CPU)
-    for _ in range(LAST + 2):
+    arrivals = GradientTimer(a_run(), model, CPU)
+    for _ in range(LAST_STEP + 2):
         step(model, arrivals, laps)
-    assert laps == ["input", "forward", "backward", "optimizer"] * (LAST + 2)
+    assert laps == ["input", "forward", "backward", "optimizer"] * (LAST_STEP + 2)
     before = arrivals.found()
     step(model, arrivals, laps)
     assert arrivals.found() == before and not arrivals._kept
@@ -66,25 +66,25 @@ def test_laps_go_on_to_the_probe_and_hooks_are_taken_away():
 
 def test_a_gradient_that_does_not_always_come_is_left_out():
     model = a_model()
-    arrivals = Arrivals(a_run(), model, CPU)
-    for number in range(LAST + 1):
+    arrivals = GradientTimer(a_run(), model, CPU)
+    for number in range(LAST_STEP + 1):
         last = nn.Sequential(model[0], model[1])
-        step(model, arrivals, Unwatched(), part=last if number == LAST else None)
+        step(model, arrivals, Unwatched(), part=last if number == LAST_STEP else None)
     assert sorted(size for size, _ in arrivals.found()) == [4 * 256, 4 * 64 * 256]
 
 
 def test_a_run_that_is_too_short_tells_nothing():
     model = a_model()
-    arrivals = Arrivals(a_run(), model, CPU)
-    for _ in range(FIRST):
+    arrivals = GradientTimer(a_run(), model, CPU)
+    for _ in range(FIRST_STEP):
         step(model, arrivals, Unwatched())
     assert arrivals.found() is None
 
 
 def test_what_is_split_is_not_watched():
     spec = a_run(framework="torch", workload="mlp", strategy="fsdp", topology="1x2")
-    arrivals, laps = Arrivals(spec, a_model(), CPU), Unwatched()
-    assert all(arrivals.over(laps) is laps for _ in range(LAST + 4))
+    arrivals, laps = GradientTimer(spec, a_model(), CPU), Unwatched()
+    assert all(arrivals.over(laps) is laps for _ in range(LAST_STEP + 4))
     assert arrivals.found() is None
 
 
@@ -94,8 +94,8 @@ def test_an_engine_that_tells_of_no_gradient_costs_only_that(monkeypatch):
 
     monkeypatch.setattr("scalewise.frameworks.torch.timing.gradient_timing.get_gradient_edge", gone)
     model = a_model()
-    arrivals = Arrivals(a_run(), model, CPU)
-    for _ in range(LAST + 2):
+    arrivals = GradientTimer(a_run(), model, CPU)
+    for _ in range(LAST_STEP + 2):
         step(model, arrivals, Unwatched())
     assert arrivals.found() is None
 

@@ -3,14 +3,14 @@
 import torch
 from torch import nn
 
-from scalewise.frameworks.torch.checkpoint.ema import Average
+from scalewise.frameworks.torch.checkpoint.ema import EMA
 
 
 def test_weights_that_are_tied_have_one_average_under_every_name():
     model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
     model[1].weight = model[0].weight
     torch.nn.init.ones_(model[0].weight)
-    average = Average(model, 0.5)
+    average = EMA(model, 0.5)
     torch.nn.init.zeros_(model[0].weight)
     average.update()
     with average.in_place():

@@ -16,7 +16,7 @@ from ranks import start
 from scalewise.errors import RecordError, SpecError
 from scalewise.export import export
 from scalewise.frameworks.torch import Torch
-from scalewise.frameworks.torch.checkpoint.checkpoint_files import serial_weights, shapes_in
+from scalewise.frameworks.torch.checkpoint.checkpoint_files import serial_weights, tensor_metadata
 from scalewise.record import checkpoints
 from scalewise.record.write import write_json
 from scalewise.spec import RunSpec
@@ -164,7 +164,7 @@ def test_weights_that_are_tied_are_saved_once_and_go_on_elsewhere(tmp_path):
     train(a_training(**tied, strategy="fsdp", epochs=1), tmp_path / "two")
     found = weights(tmp_path / "two")
     assert [name for name in found if found[name].shape[0] == 36] == ["tokens.weight"]
-    shapes = shapes_in(checkpoints.find(tmp_path / "two"))
+    shapes = tensor_metadata(checkpoints.find(tmp_path / "two"))
     assert "model.tokens.weight" in shapes and "optimizer.tokens.weight.exp_avg" in shapes
     assert not [name for name in shapes if "head" in name]
     one = a_training(**tied, topology="1x1", epochs=1, resume=str(tmp_path / "two"))

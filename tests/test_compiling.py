@@ -12,7 +12,11 @@ from torch._dynamo.utils import counters
 from builders import a_run
 from scalewise.frameworks.data_source import Source
 from scalewise.frameworks.torch.input.data_sets import load
-from scalewise.frameworks.torch.models.block_compile import CHOSEN_ANEW, compile_model, recompute
+from scalewise.frameworks.torch.models.block_compile import (
+    NO_MULTI_KERNEL_CACHE,
+    apply_activation_checkpointing,
+    compile_model,
+)
 from scalewise.frameworks.torch.models.gpt import gpt
 from scalewise.frameworks.torch.models.mlp import mlp
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
@@ -78,10 +82,10 @@ def test_a_batch_that_is_compiled_on_teaches_nothing():
 @pytest.mark.parametrize(("model", "shape", "anew"), [(mlp, GREY, None), (vit_ti16, COLOUR, "1")])
 def test_norms_that_are_made_in_two_ways_are_chosen_anew(model, shape, anew, monkeypatch):
     """Whether that is enough, the second run of a wide model in test_gpu shows."""
-    monkeypatch.setenv(CHOSEN_ANEW, "")  # So that it is as before when this is over.
-    monkeypatch.delenv(CHOSEN_ANEW)
+    monkeypatch.setenv(NO_MULTI_KERNEL_CACHE, "")  # So that it is as before when this is over.
+    monkeypatch.delenv(NO_MULTI_KERNEL_CACHE)
     compile_model(model(shape, 10), a_run(compile=True))
-    assert os.environ.get(CHOSEN_ANEW) == anew
+    assert os.environ.get(NO_MULTI_KERNEL_CACHE) == anew
 
 
 @pytest.mark.parametrize(
@@ -97,5 +101,7 @@ def test_each_kind_of_block_is_compiled_once(model, shape, kinds):
 def test_blocks_that_keep_less_are_compiled_all_the_same(how):
     torch.manual_seed(0)
     model = gpt(32, 64, width=32, depth=2, heads=2)
-    recompute(model, a_run(workload="gpt", data="tokens:100x32", recompute=how))
+    apply_activation_checkpointing(
+        model, a_run(workload="gpt", data="tokens:100x32", recompute=how)
+    )
     assert compiled(model, torch.randint(64, (2, 32)), how="blocks") == 1

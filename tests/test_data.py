@@ -15,7 +15,7 @@ from scalewise.frameworks.data import idx
 from scalewise.frameworks.data_source import Source
 from scalewise.frameworks.in_memory_data import read
 from scalewise.frameworks.sampler import Shards
-from scalewise.frameworks.torch.input.data_sets import Finish, load, multiplied
+from scalewise.frameworks.torch.input.data_sets import Preprocessing, load, resize_by_matmul
 
 RULES = ["drop", "pad", "short"]
 
@@ -148,7 +148,7 @@ def test_the_digits_are_those_of_scikit_learn_wherever_it_keeps_them(monkeypatch
 def test_images_become_the_numbers_that_were_asked_for(edge):
     """On a host; an accelerator does the same in one pass, from bytes on."""
     images, here = torch.randint(0, 256, (3, 8, 8, 3), dtype=torch.uint8), torch.device("cpu")
-    finish = Finish(1 / 255, ((0.4, 0.5, 0.6), (0.1, 0.2, 0.3)), edge)
+    finish = Preprocessing(1 / 255, ((0.4, 0.5, 0.6), (0.1, 0.2, 0.3)), edge)
     finished = finish.on(here)(images)
     expected = images.permute(0, 3, 1, 2) / 255
     if edge:
@@ -168,7 +168,7 @@ def test_images_are_resized_by_products_as_by_interpolation(channels, shape, edg
     expected = nn.functional.interpolate(
         images, (edge, edge), mode="bilinear", antialias=edge < max(shape)
     )
-    found = multiplied(images, edge, torch.float32)
+    found = resize_by_matmul(images, edge, torch.float32)
     assert found.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(found, expected)
 

@@ -16,7 +16,7 @@ from scalewise import datasets
 from scalewise.analysis.measure import summary
 from scalewise.errors import NotEnoughData, RecordError, SpecError
 from scalewise.frameworks.data.synthetic import picture
-from scalewise.frameworks.torch.input.batches import IGNORED
+from scalewise.frameworks.torch.input.batches import IGNORED_LABEL
 from scalewise.frameworks.torch.task import Task
 from scalewise.record.read import RankRecord
 from scalewise.record.skipped_files import sentence
@@ -109,10 +109,10 @@ def test_a_validation_without_a_whole_image_says_nothing(trained):
 
 def test_the_mean_is_over_the_samples_that_count():
     logits = torch.randn(6, 4, requires_grad=True)
-    labels = torch.tensor([1, IGNORED, 3, 0, IGNORED, 2])
+    labels = torch.tensor([1, IGNORED_LABEL, 3, 0, IGNORED_LABEL, 2])
     careful, plain = Task(None, None, skips=True), Task(None, None)
     torch.testing.assert_close(careful.loss(logits, labels), plain.loss(logits, labels))
-    nothing = careful.loss(logits, torch.full((6,), IGNORED))
+    nothing = careful.loss(logits, torch.full((6,), IGNORED_LABEL))
     nothing.backward()
     assert nothing.item() == 0.0 and not logits.grad.any()
 

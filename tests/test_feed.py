@@ -12,7 +12,7 @@ from scalewise.frameworks.data.make_data import Recipe, made
 from scalewise.frameworks.data_source import Source
 from scalewise.frameworks.sampler import Shards, checks, steps_of
 from scalewise.frameworks.torch.input.data_sets import load
-from scalewise.frameworks.torch.input.loader import Feed, Order, Pass
+from scalewise.frameworks.torch.input.loader import BatchLoader, Pass, PassSampler
 
 CPU = torch.device("cpu")
 DATA = load(Source.of("synthetic:50x4x4"))
@@ -24,8 +24,8 @@ def a_feed(data=DATA, **said):
     shards = Shards(len(data.train), spec, 0)
     total = steps_of(spec, len(data.train)) * (spec.epochs or 1)
     _, batches = checks(len(data.validation), spec.batch, 0, spec.replicas)
-    order = Order(shards, batches, spec, total)
-    feed = Feed(data, order, spec, CPU)
+    order = PassSampler(shards, batches, spec, total)
+    feed = BatchLoader(data, order, spec, CPU)
     began = []
     start = feed.start
     feed.start = lambda first: (began.append(first), start(first))[1]

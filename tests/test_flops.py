@@ -16,7 +16,7 @@ from scalewise.frameworks.torch.models.gpt import gpt
 from scalewise.frameworks.torch.models.mlp import HIDDEN, mlp
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
 from scalewise.frameworks.torch.models.vit import vit
-from scalewise.frameworks.torch.timing.flops import count, operations
+from scalewise.frameworks.torch.timing.flops import count_flops, flops_per_sample
 from scalewise.record.write import write_json
 
 
@@ -41,7 +41,7 @@ def test_vit_h14_takes_what_a_hand_counts():
     by_hand = 3 * (blocks(width, depth, tokens) + head) + 2 * patches
     model = on_meta(vit, shape, 1000, patch=patch, width=width, depth=depth, heads=16)
     assert by_hand == 999_358_279_680
-    assert count(model, shape, batch=2) == by_hand
+    assert count_flops(model, shape, batch=2) == by_hand
 
 
 def test_a_gpt_of_1_3_billion_takes_what_a_hand_counts():
@@ -52,20 +52,22 @@ def test_a_gpt_of_1_3_billion_takes_what_a_hand_counts():
     published = 72 * depth * length * width**2  # Narayanan et al., arXiv:2104.04473, B = 1.
     published *= 1 + length / (6 * width) + vocabulary / (12 * width * depth)
     assert by_hand == pytest.approx(published)
-    assert count(model, length, batch=1) == by_hand
+    assert count_flops(model, length, batch=1) == by_hand
 
 
 @pytest.mark.parametrize("batch", [1, 32])
 def test_dense_layers_count_exactly_whatever_the_batch(batch):
     pairs = list(pairwise([784, *HIDDEN, 10]))
     by_hand = sum(6 * a * b for a, b in pairs) - 2 * 784 * HIDDEN[0]
-    assert count(on_meta(mlp, (1, 28, 28), 10), (1, 28, 28), batch) == by_hand
+    assert count_flops(on_meta(mlp, (1, 28, 28), 10), (1, 28, 28), batch) == by_hand
 
 
 def test_convolutions_count_exactly():
     first, second = 2 * 26 * 26 * 32 * 9 * 1, 2 * 24 * 24 * 64 * 9 * 32
     dense = 2 * (64 * 12 * 12) * 128 + 2 * 128 * 10
-    assert count(mnist_cnn((1, 28, 28), 10), (1, 28, 28), 8) == 2 * first + 3 * (second + dense)
+    assert count_flops(mnist_cnn((1, 28, 28), 10), (1, 28, 28), 8) == 2 * first + 3 * (
+        second + dense
+    )
 
 
 def test_groups_strides_and_batch_normalization_of_a_strangers_network():
@@ -74,7 +76,7 @@ def test_groups_strides_and_batch_normalization_of_a_strangers_network():
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5),
     )  # fmt: skip
     convolution, dense = 2 * 8 * 8 * 8 * 9 * 1, 2 * 8 * 5
-    assert count(model, (4, 16, 16), batch=2) == 2 * convolution + 3 * dense
+    assert count_flops(model, (4, 16, 16), batch=2) == 2 * convolution + 3 * dense
     assert model[1].num_batches_tracked == 0
 
 
@@ -98,7 +100,7 @@ def test_a_strangers_model_is_left_as_it_was():
     model = Lookup()
     before = {name: each.clone() for name, each in model.state_dict().items()}
     dense = 2 * 7 * (4 * 16**2 + 2 * 16 * 32) + 2 * (2 * 7**2 * 16)
-    assert count(model, 7, batch=3) == 3 * (dense + 2 * 7 * 16 * 50)
+    assert count_flops(model, 7, batch=3) == 3 * (dense + 2 * 7 * 16 * 50)
     assert model.cache is None and model.scale.device.type == "cpu"
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
     assert all(each.grad is None for each in model.parameters())
@@ -108,7 +110,7 @@ def test_what_is_frozen_takes_no_gradient():
     model = nn.Sequential(nn.Flatten(), nn.Linear(8, 8), nn.Linear(8, 4))
     model[1].requires_grad_(requires_grad=False)
     # The last layer's input needs no gradient either: there is nothing behind it to learn.
-    assert count(model, (2, 2, 2), batch=2) == 2 * 8 * 8 + 2 * (2 * 8 * 4)
+    assert count_flops(model, (2, 2, 2), batch=2) == 2 * 8 * 8 + 2 * (2 * 8 * 4)
 
 
 class Saving(nn.Module):
@@ -123,14 +125,14 @@ class Saving(nn.Module):
 
 
 def test_what_a_strangers_model_computes_again_counts_once():
-    assert count(Saving(), (2, 2, 2), batch=2) == 2 * (2 * 8 * 8)
+    assert count_flops(Saving(), (2, 2, 2), batch=2) == 2 * (2 * 8 * 8)
 
 
 def test_the_rule_for_backward_is_what_the_engine_does_there():
     model = on_meta(vit, (3, 32, 32), 10, depth=2)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model(torch.empty(2, 3, 32, 32, device="meta")).sum().backward()
-    assert count(model, (3, 32, 32), batch=2) == counter.get_total_flops() / 2
+    assert count_flops(model, (3, 32, 32), batch=2) == counter.get_total_flops() / 2
 
 
 class Choosy(nn.Module):
@@ -146,7 +148,7 @@ class Choosy(nn.Module):
 
 
 def test_a_model_that_needs_real_numbers_has_no_count_and_a_reason():
-    found, why = operations(Choosy(), (1, 2, 2), batch=2)
+    found, why = flops_per_sample(Choosy(), (1, 2, 2), batch=2)
     assert found is None
     assert "meta" in why and "\n" not in why
 
@@ -154,7 +156,7 @@ def test_a_model_that_needs_real_numbers_has_no_count_and_a_reason():
 def test_counting_takes_nothing_of_chance():
     model = mnist_cnn((1, 28, 28), 10)
     before = torch.get_rng_state()
-    count(model, (1, 28, 28), 4)
+    count_flops(model, (1, 28, 28), 4)
     assert torch.equal(torch.get_rng_state(), before)
 
 

@@ -11,7 +11,7 @@ import attached
 from scalewise import results
 from scalewise.api import run
 from scalewise.frameworks.data.make_data import Recipe, made
-from scalewise.frameworks.torch.input.data_sets import Finish
+from scalewise.frameworks.torch.input.data_sets import Preprocessing
 from scalewise.probe.torch.device import attention
 from scalewise.record.read import read_run
 from scalewise.spec import StudySpec
@@ -117,7 +117,7 @@ def test_images_travel_ahead_and_teach_the_same_whoever_loads_them(tmp_path):
 
 def test_bytes_become_numbers_on_a_card_as_on_a_host():
     images = torch.randint(0, 256, (3, 8, 8, 3), dtype=torch.uint8)
-    finish = Finish(1 / 255, ((0.4, 0.5, 0.6), (0.1, 0.2, 0.3)))
+    finish = Preprocessing(1 / 255, ((0.4, 0.5, 0.6), (0.1, 0.2, 0.3)))
     host, card = torch.device("cpu"), torch.device("cuda")
     there = finish.on(card, torch.bfloat16)(images.to(card))
     assert there.is_contiguous(memory_format=torch.channels_last)
@@ -127,7 +127,7 @@ def test_bytes_become_numbers_on_a_card_as_on_a_host():
 
 def test_images_are_enlarged_on_a_card_as_on_a_host():
     images = torch.randint(0, 256, (3, 8, 8, 3), dtype=torch.uint8)
-    finish = Finish(1 / 255, ((0.4, 0.5, 0.6), (0.1, 0.2, 0.3)), 32)
+    finish = Preprocessing(1 / 255, ((0.4, 0.5, 0.6), (0.1, 0.2, 0.3)), 32)
     host, card = torch.device("cpu"), torch.device("cuda")
     expected = finish.on(host)(images)
     there = finish.on(card)(images.to(card))

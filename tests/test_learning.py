@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 from builders import a_run
 from scalewise.frameworks.lr_schedule import Rates
-from scalewise.frameworks.torch.precision import Scaler
+from scalewise.frameworks.torch.precision import LossScaler
 
 
 def rates(epoch=10, total=40, **given):
@@ -50,7 +50,7 @@ def alone(tmp_path):
 @pytest.mark.usefixtures("alone")
 def test_an_overflow_is_left_out_and_the_scale_comes_down_until_it_fits():
     weight = torch.nn.Parameter(torch.ones(4))
-    scaler, done = Scaler(2.0**20), 0
+    scaler, done = LossScaler(2.0**20), 0
     for _ in range(20):
         # The gradient of a loss times the scale, in 16 bits: too large from 2**13 on.
         weight.grad = (torch.full((4,), 9.0) * scaler.scale).half().float()
@@ -65,7 +65,7 @@ def test_an_overflow_is_left_out_and_the_scale_comes_down_until_it_fits():
 @pytest.mark.usefixtures("alone")
 def test_many_good_steps_raise_the_scale():
     weight = torch.nn.Parameter(torch.ones(1))
-    scaler = Scaler(8.0)
+    scaler = LossScaler(8.0)
     for _ in range(2000):
         weight.grad = torch.ones(1)
         scaler.update(fine=scaler.unscale([weight]))

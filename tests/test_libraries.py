@@ -12,11 +12,11 @@ from scalewise.errors import PluginError, SpecError
 from scalewise.frameworks.data_source import Source
 from scalewise.frameworks.torch import Torch, workload
 from scalewise.frameworks.torch.input.data_sets import load
-from scalewise.frameworks.torch.libraries import library
-from scalewise.frameworks.torch.models.block_compile import recompute
+from scalewise.frameworks.torch.libraries import import_library
+from scalewise.frameworks.torch.models.block_compile import apply_activation_checkpointing
 from scalewise.frameworks.torch.models.parts import blocks_of
-from scalewise.frameworks.torch.session import model_of
-from scalewise.frameworks.torch.task import Task, build, optimizer
+from scalewise.frameworks.torch.session import initial_model
+from scalewise.frameworks.torch.task import Task, build_model, optimizer_factory
 
 OWN = """
 from torch import nn
@@ -97,9 +97,9 @@ def losses(spec, steps=4):
     Torch().check(spec)
     data = load(Source.of_run(spec), spec)
     here = torch.device("cpu")
-    model = model_of(spec, data, here)
-    recompute(model, spec)
-    task = Task(model, optimizer(spec))
+    model = initial_model(spec, data, here)
+    apply_activation_checkpointing(model, spec)
+    task = Task(model, optimizer_factory(spec))
     learner = task.optimizer(model.parameters())
     inputs, labels = data.train.batch(torch.arange(8), 0)
     inputs = data.finish.on(here)(inputs)
@@ -123,7 +123,7 @@ def learns(spec):
 def test_a_function_of_ones_own_makes_a_workload():
     spec = a_model("little:residual", options={"width": 24, "depth": 4}, recompute="full")
     assert learns(spec)
-    model = build(spec, (1, 8, 8), 10)
+    model = build_model(spec, (1, 8, 8), 10)
     assert [type(each).__name__ for each in blocks_of(model)] == ["Block"] * 4
     assert "layers.3.dense.0.weight" in model.state_dict(), "names stay what they are"
 
@@ -191,7 +191,7 @@ def without(values, name):
 
 @pytest.mark.usefixtures("own")
 def test_a_model_that_gives_no_logits_is_told():
-    model = build(a_model("little_models:silent"), (1, 8, 8), 10)
+    model = build_model(a_model("little_models:silent"), (1, 8, 8), 10)
     with pytest.raises(SpecError, match="gives NoneType, in which are no logits"):
         model(torch.zeros(2, 4))
 
@@ -199,7 +199,7 @@ def test_a_model_that_gives_no_logits_is_told():
 @pytest.mark.usefixtures("own")
 @pytest.mark.parametrize(("name", "given"), [("narrow", (2, 5)), ("a_map", (2, 10, 8, 8))])
 def test_a_model_whose_logits_fit_no_label_is_told_with_both_shapes(name, given):
-    model = build(a_model(f"little_models:{name}"), (1, 8, 8), 10)
+    model = build_model(a_model(f"little_models:{name}"), (1, 8, 8), 10)
     with pytest.raises(SpecError) as told:
         model(torch.zeros(2, 1, 8, 8))
     assert f"{name} gives logits of {given}, where 10 classes need (2, 10)" in str(told.value)
@@ -219,10 +219,10 @@ def test_a_package_that_is_broken_is_quoted(tmp_path, monkeypatch):
     with pytest.raises(PluginError, match="broken_zoo cannot be imported: operator does not exist"):
         workload(a_model("broken_zoo:model"))
     with pytest.raises(PluginError, match="cannot be imported: operator does not exist"):
-        library("broken_zoo")
+        import_library("broken_zoo")
     (tmp_path / "zoo_of_nms.py").write_text('raise RuntimeError("operator torchvision::nms")\n')
     with pytest.raises(PluginError) as told:
-        library("zoo_of_nms")
+        import_library("zoo_of_nms")
     assert "install the torchvision that is made for this torch" in told.value.hint
     (tmp_path / "lazy_zoo.py").write_text(
         "def model(shape, classes):\n"
@@ -232,7 +232,7 @@ def test_a_package_that_is_broken_is_quoted(tmp_path, monkeypatch):
         "        raise ModuleNotFoundError('no model') from broken\n"
     )
     with pytest.raises(PluginError, match="needs what cannot be imported: no model") as told:
-        build(a_model("lazy_zoo:model"), (1, 8, 8), 10)
+        build_model(a_model("lazy_zoo:model"), (1, 8, 8), 10)
     assert "install the torchvision that is made for this torch" in told.value.hint
 
 
@@ -283,7 +283,7 @@ def test_a_type_of_transformers_is_built_for_the_data_and_learns(name):
     spec = a_model(f"transformers:{name}", options=TINY[name], data=data, recompute="full", lr=0.1)
     assert learns(spec)
     depth = TINY[name].get("num_hidden_layers") or TINY[name]["n_layer"]
-    model = build(spec, 16 if data else (1, 8, 8), 10)
+    model = build_model(spec, 16 if data else (1, 8, 8), 10)
     assert len(blocks_of(model)) == depth
 
 
@@ -361,7 +361,7 @@ def test_image_models_of_libraries_learn(name, options):
 def test_the_blocks_of_libraries_models_are_found(name, blocks):
     spec = a_model(name)
     with torch.device("meta"):
-        model = build(spec, (1, 64, 64), 10)
+        model = build_model(spec, (1, 64, 64), 10)
         assert model(torch.zeros(2, 1, 64, 64)).shape == (2, 10)
     assert len(blocks_of(model)) == blocks
 

@@ -16,8 +16,12 @@ from torch.distributed.checkpoint.state_dict_loader import load
 
 from scalewise.errors import RecordError
 from scalewise.frameworks.__main__ import _sentence
-from scalewise.frameworks.torch.checkpoint.checkpoint_files import serial_weights, shapes_in
-from scalewise.frameworks.torch.checkpoint.safe_load import CheckpointReader, read_weights, readable
+from scalewise.frameworks.torch.checkpoint.checkpoint_files import serial_weights, tensor_metadata
+from scalewise.frameworks.torch.checkpoint.safe_load import (
+    CheckpointReader,
+    as_record_error,
+    read_weights,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 DCP = "torch.distributed.checkpoint.metadata"
@@ -102,7 +106,7 @@ def saved(value, path: Path, **options) -> bytes:
 
 def test_a_checkpoint_is_read_as_before(checkpoint):
     assert serial_weights(checkpoint)["w"].tolist() == [0, 1, 2, 3]
-    (shape,) = shapes_in(checkpoint).values()
+    (shape,) = tensor_metadata(checkpoint).values()
     assert shape.size == (4,)
     assert shape.properties.dtype == torch.float32
 
@@ -152,7 +156,7 @@ def test_an_entry_of_bytes_is_refused_where_a_tensor_belongs(checkpoint, tmp_pat
     (checkpoint / ".metadata").write_bytes(pickle.dumps(metadata))
 
     def fill() -> None:
-        with readable(checkpoint):
+        with as_record_error(checkpoint):
             state = {"model.w": torch.zeros(4)}
             load(state, storage_reader=CheckpointReader(checkpoint), no_dist=True)
 

@@ -11,7 +11,7 @@ from scalewise.errors import Broken, SpecError
 from scalewise.frameworks.data.image_folder import Listing
 from scalewise.frameworks.data.synthetic import picture
 from scalewise.frameworks.data_source import Source
-from scalewise.frameworks.torch.input.batches import IGNORED
+from scalewise.frameworks.torch.input.batches import IGNORED_LABEL
 from scalewise.frameworks.torch.input.data_sets import load
 
 Image = pytest.importorskip("PIL.Image")  # Comes with the extra `images`, and with dev.
@@ -55,7 +55,7 @@ def test_a_broken_image_does_not_count_and_is_named(folder, capfd):
     data = a_load(folder, edge=20)
     for _ in range(2):
         images, labels = data.train.batch(torch.arange(8), 0)
-        assert labels.tolist() == [0, IGNORED, 0, 0, 1, 1, 1, 1]
+        assert labels.tolist() == [0, IGNORED_LABEL, 0, 0, 1, 1, 1, 1]
         assert not images[1].any()
     told = capfd.readouterr().err
     assert told.count("class 0/1.png cannot be read: it is empty") == 1
@@ -70,7 +70,7 @@ def test_a_broken_image_ends_the_run_by_choice(folder):
 def test_a_batch_without_a_whole_image_is_blank_and_counts_for_nothing(folder):
     (folder / "train" / "class 0" / "1.png").write_bytes(b"no image")
     images, labels = a_load(folder, edge=20).train.batch(torch.tensor([1]), 0)
-    assert labels.tolist() == [IGNORED] and not images.any()
+    assert labels.tolist() == [IGNORED_LABEL] and not images.any()
 
 
 def test_one_rank_lists_and_the_others_ask_nobody(folder, monkeypatch):

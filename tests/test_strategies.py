@@ -16,8 +16,8 @@ from scalewise.errors import SpecError
 from scalewise.frameworks.part_options import options_for
 from scalewise.frameworks.torch import Torch
 from scalewise.frameworks.torch.parallel import ddp, zero1
-from scalewise.frameworks.torch.parallel.batchnorm import synchronized
-from scalewise.frameworks.torch.task import refuse_step
+from scalewise.frameworks.torch.parallel.batchnorm import convert_sync_batchnorm
+from scalewise.frameworks.torch.task import refuse_optimizer_step
 
 SCRIPT = Path(__file__).parent / "equivalence.py"
 LOSS, WEIGHTS = 2e-6, 1e-6
@@ -327,7 +327,9 @@ def test_batch_normalization_takes_all_replicas_together_where_there_are_several
     Torch().check(a_synchronized())
     accelerator, kinds = torch.device("cuda"), []
     for run in ({}, {"topology": "1x1"}, {"sync_batchnorm": False}):
-        model = synchronized(a_normalizing((1, 8, 8), 10), a_synchronized(**run), accelerator)
+        model = convert_sync_batchnorm(
+            a_normalizing((1, 8, 8), 10), a_synchronized(**run), accelerator
+        )
         kinds.append(type(model[2]))
     assert kinds == [nn.SyncBatchNorm, nn.BatchNorm1d, nn.BatchNorm1d]
     with pytest.raises(SpecError, match="bn is split"):
@@ -337,14 +339,16 @@ def test_batch_normalization_takes_all_replicas_together_where_there_are_several
 @pytest.mark.usefixtures("normalizing")
 def test_synchronized_batch_normalization_needs_accelerators():
     with pytest.raises(SpecError, match="sync_batchnorm needs accelerators"):
-        synchronized(a_normalizing((1, 8, 8), 10), a_synchronized(), torch.device("cpu"))
+        convert_sync_batchnorm(a_normalizing((1, 8, 8), 10), a_synchronized(), torch.device("cpu"))
 
 
 def test_a_step_that_the_device_does_not_have_is_refused():
     for name in ("sgd", "adam", "adamw"):
-        refuse_step(a_run(optimizer=name, optimizer_step="fused"), torch.device("cpu"))
+        refuse_optimizer_step(a_run(optimizer=name, optimizer_step="fused"), torch.device("cpu"))
         with pytest.raises(SpecError, match=f"{name} cannot do a fused step here"):
-            refuse_step(a_run(optimizer=name, optimizer_step="fused"), torch.device("meta"))
+            refuse_optimizer_step(
+                a_run(optimizer=name, optimizer_step="fused"), torch.device("meta")
+            )
 
 
 @pytest.fixture

@@ -226,9 +226,9 @@ def do_about(argument: str) -> int:
 def do_collectives(argument: str) -> int:
     """Time the exchange between the ranks that torchrun started."""
     try:
-        from scalewise.frameworks.torch.timing.collective_bench import answer
+        from scalewise.frameworks.torch.timing.collective_bench import run_bench
 
-        answer(Path(argument))
+        run_bench(Path(argument))
     except Exception as problem:
         rank, _ = rank_and_world(os.environ)
         print(f"rank {rank} failed: {_sentence(problem)}", file=sys.stderr, flush=True)

@@ -56,9 +56,9 @@ def _done(asked: dict[str, Any], tell: Any) -> dict[str, Any]:
         values["source"] = Path(values["source"]) if values["source"] else None
         return made(Recipe(**values), tell)
     if asked["do"] == "bench":
-        from scalewise.frameworks.torch.input.loader_bench import benched
+        from scalewise.frameworks.torch.input.loader_bench import bench_loader
 
-        return benched(asked, tell)
+        return bench_loader(asked, tell)
     raise SpecError(f"the verb data cannot {asked['do']!r}", hint="it can make, check and bench")
 
 

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from scalewise.errors import SpecError
 from scalewise.frameworks.deepspeed.config import config, stage_of
-from scalewise.frameworks.torch.models.block_compile import recompute
+from scalewise.frameworks.torch.models.block_compile import apply_activation_checkpointing
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.probe import Laps
 from scalewise.spec import RunSpec
@@ -28,7 +28,7 @@ UNUSED = "deepspeed_shm_comm"
 
 def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec, *, offload: str = "none") -> Parallel:
     """Hand the model over to DeepSpeed's engine; ``offload`` is where optimizer state lies."""
-    recompute(task.model, spec)
+    apply_activation_checkpointing(task.model, spec)
     engine = _engine(task, spec)
 
     def forward_backward(

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from scalewise.errors import PluginError
 from scalewise.frameworks.horovod.exchange_options import AS_HOROVOD_DOES, Settings
-from scalewise.frameworks.torch.models.block_compile import recompute
+from scalewise.frameworks.torch.models.block_compile import apply_activation_checkpointing
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.probe import Laps
 from scalewise.spec import RunSpec
@@ -30,7 +30,7 @@ def parallelize(
     task: Task, mesh: DeviceMesh, spec: RunSpec, *, settings: Settings = AS_HOROVOD_DOES
 ) -> Parallel:
     """Replicate the model; Horovod's optimizer averages the gradients of the replicas."""
-    recompute(task.model, spec)
+    apply_activation_checkpointing(task.model, spec)
     adasum = settings.adasum and mesh.size() > 1
     hvd = _joined(settings, adasum=adasum)
     hvd.broadcast_parameters(task.model.state_dict(), root_rank=0)

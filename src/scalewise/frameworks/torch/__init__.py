@@ -25,12 +25,12 @@ from scalewise.probe.rank_identity import required_rank
 from scalewise.record import checkpoints
 from scalewise.spec import RunSpec
 
-OLDEST = (2, 4)
+MIN_VERSION = (2, 4)
 """Of PyTorch's versions that we train with."""
-ANY_SIZE = {"mlp": 1, "mnist-cnn": 6}
+MIN_EDGE = {"mlp": 1, "mnist-cnn": 6}
 """Workloads that take every image from so many pixels of a side on: a plain run of them is checked
 without PyTorch."""
-PATCHES = re.compile(r"vit-[a-z]+(?P<patch>\d+)")
+PUBLISHED_VIT = re.compile(r"vit-[a-z]+(?P<patch>\d+)")
 """The published ViTs, whose names tell which images they take."""
 STARTS = ("torchrun", "srun", "mpirun")
 """What makes one process per device; the first does unless the study says otherwise."""
@@ -150,10 +150,10 @@ def _surely_fits(spec: RunSpec, source: Source) -> bool:
         return False
     if isinstance(source.shape, int):
         return False
-    if published := PATCHES.fullmatch(str(spec.workload)):
+    if published := PUBLISHED_VIT.fullmatch(str(spec.workload)):
         return not any(side % int(published["patch"]) for side in source.shape[1:])
     by_blocks = spec.recompute != "none" or spec.compile == "blocks"
-    least = ANY_SIZE.get(str(spec.workload), math.inf)
+    least = MIN_EDGE.get(str(spec.workload), math.inf)
     return min(source.shape[1:]) >= least and not by_blocks
 
 
@@ -161,9 +161,9 @@ def workload(spec: RunSpec) -> Callable[..., Any]:
     """Return what makes the run's model: built in, or lying elsewhere."""
     name = str(spec.workload)
     if plugins.lies_elsewhere(name, "torch"):
-        from scalewise.frameworks.torch.libraries import factory
+        from scalewise.frameworks.torch.libraries import model_factory
 
-        return factory(name)
+        return model_factory(name)
     made: Callable[..., Any] = plugins.load("workloads", name, framework="torch")
     return made
 
@@ -171,11 +171,13 @@ def workload(spec: RunSpec) -> Callable[..., Any]:
 def _refuse_older(spec: RunSpec, installed: str) -> None:
     """Refuse a PyTorch that we do not train with, and what a run wants of a later one."""
     mended = "pip install --upgrade torch"
-    refuse_older("PyTorch", installed, OLDEST, hint=mended)
+    refuse_older("PyTorch", installed, MIN_VERSION, hint=mended)
     wanted = {
-        'recompute = "selective"': (2, 5) if spec.recompute == "selective" else OLDEST,
-        "clip": (2, 6) if spec.clip else OLDEST,
-        f"strategy = {spec.strategy!r}": (2, 7) if spec.strategy in ("fsdp", "hsdp") else OLDEST,
+        'recompute = "selective"': (2, 5) if spec.recompute == "selective" else MIN_VERSION,
+        "clip": (2, 6) if spec.clip else MIN_VERSION,
+        f"strategy = {spec.strategy!r}": (2, 7)
+        if spec.strategy in ("fsdp", "hsdp")
+        else MIN_VERSION,
     }
     there = release(installed)
     for what, least in wanted.items():

@@ -20,22 +20,28 @@ from scalewise.frameworks.lr_schedule import Rates
 from scalewise.frameworks.part_options import options_for
 from scalewise.frameworks.sampler import Shards, checks, in_steps, steps_of
 from scalewise.frameworks.torch import workload
-from scalewise.frameworks.torch.checkpoint.ema import Average
-from scalewise.frameworks.torch.checkpoint.state_bytes import held, parameters_of
-from scalewise.frameworks.torch.checkpoint.weights import whole_weights
-from scalewise.frameworks.torch.input.batches import IGNORED
+from scalewise.frameworks.torch.checkpoint.ema import EMA
+from scalewise.frameworks.torch.checkpoint.state_bytes import optimizer_parameters, state_bytes
+from scalewise.frameworks.torch.checkpoint.weights import gather_weights
+from scalewise.frameworks.torch.input.batches import IGNORED_LABEL
 from scalewise.frameworks.torch.input.data_sets import Data, load
-from scalewise.frameworks.torch.input.loader import Feed, Order, Pass
+from scalewise.frameworks.torch.input.loader import BatchLoader, Pass, PassSampler
 from scalewise.frameworks.torch.models import compile_cache
-from scalewise.frameworks.torch.models.block_compile import TRIALS, as_it_is
-from scalewise.frameworks.torch.parallel.batchnorm import synchronized
-from scalewise.frameworks.torch.parallel.clip import clip
-from scalewise.frameworks.torch.parallel.mesh import mesh_of, place_in_model, replica
-from scalewise.frameworks.torch.precision import Scaler, precise
-from scalewise.frameworks.torch.task import Parallel, Task, build, optimizer, refuse_step
-from scalewise.frameworks.torch.timing.collective_bytes import Traffic
-from scalewise.frameworks.torch.timing.flops import operations
-from scalewise.frameworks.torch.timing.gradient_timing import Arrivals
+from scalewise.frameworks.torch.models.block_compile import GRAPH_WARMUP_STEPS, eager_mode
+from scalewise.frameworks.torch.parallel.batchnorm import convert_sync_batchnorm
+from scalewise.frameworks.torch.parallel.clip import clip_gradients
+from scalewise.frameworks.torch.parallel.mesh import build_mesh, rank_in_replica, replica_index
+from scalewise.frameworks.torch.precision import LossScaler, apply_precision
+from scalewise.frameworks.torch.task import (
+    Parallel,
+    Task,
+    build_model,
+    optimizer_factory,
+    refuse_optimizer_step,
+)
+from scalewise.frameworks.torch.timing.collective_bytes import CollectiveCounter
+from scalewise.frameworks.torch.timing.flops import flops_per_sample
+from scalewise.frameworks.torch.timing.gradient_timing import GradientTimer
 from scalewise.probe import Laps, Probe, Unwatched
 from scalewise.probe.torch import device as devices
 from scalewise.probe.torch.sync_timer import SyncTimer
@@ -46,9 +52,9 @@ from scalewise.spec import RunSpec
 if TYPE_CHECKING:  # What PyTorch needs for them takes a second to import.
     from scalewise.frameworks.torch.checkpoint.checkpoint_files import Checkpoints
 
-STACK = 1000
+LOSSES_PER_STACK = 1000
 """Losses kept one by one, on the device, before they are put together."""
-NAMED = 100
+MAX_LISTED_FILES = 100
 """Files that a rank names which it cannot read; its log has all."""
 
 
@@ -56,7 +62,7 @@ NAMED = 100
 def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TorchSession"]:
     """Set up a training, its spans told to the probe, and take it down again."""
     if spec.compile:
-        compile_cache.keep_in(probe.folder.parent)
+        compile_cache.use_study_cache(probe.folder.parent)
     device = devices.bind(spec)
     backend, why = devices.backend(spec, device)
     probe.note(device=devices.name(device), backend=backend, threads=torch.get_num_threads())
@@ -80,18 +86,18 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TorchSession"]:
         if spec.compile:
             with probe.span("compile"):
                 training.compile()
-            if graphs := compile_cache.found():
+            if graphs := compile_cache.graph_counts():
                 probe.note(compiled=graphs)
                 if rank == 0:
                     say(f"compiled       {graphs['made']} graphs anew, {graphs['found']} found")
             recorded = spec.compile == "graphs" and device.type != "cpu"
-            if recorded and rank == 0 and (slow := compile_cache.unrecorded()):
+            if recorded and rank == 0 and (slow := compile_cache.skipped_cuda_graphs()):
                 say(f"compiled       {slow} of them cannot be replayed, only started bit by bit")
         if device.type != "cpu":
             probe.use(devices.EventClock(device))
         yield training
     if lost := training.left_out():
-        probe.note(left_out={"count": len(lost), "paths": lost[:NAMED]})
+        probe.note(left_out={"count": len(lost), "paths": lost[:MAX_LISTED_FILES]})
     with probe.span("shutdown"):
         training.close()
         dist.barrier()
@@ -115,7 +121,7 @@ def _told(make: Callable[[], bytes]) -> bytes:
     return found
 
 
-def model_of(spec: RunSpec, data: Data, device: torch.device) -> nn.Module:
+def initial_model(spec: RunSpec, data: Data, device: torch.device) -> nn.Module:
     """Return the run's model, its weights as this kind of device draws them at the run's seed.
 
     Made where it is used: hundreds of millions of weights are drawn there in no time. What
@@ -123,7 +129,7 @@ def model_of(spec: RunSpec, data: Data, device: torch.device) -> nn.Module:
     """
     torch.manual_seed(spec.seed + spec.repeat)
     with device:
-        model = build(spec, data.shape, data.classes)
+        model = build_model(spec, data.shape, data.classes)
     if device.type != "cpu":
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # Not in stubs.
     return model
@@ -133,25 +139,25 @@ class TorchSession:
     """Steps on one rank."""
 
     def __init__(self, spec: RunSpec, data: Data, device: torch.device) -> None:
-        refuse_step(spec, device)
+        refuse_optimizer_step(spec, device)
         self._spec, self._data, self._device = spec, data, device
-        self._mesh = mesh = mesh_of(spec, device)
+        self._mesh = mesh = build_mesh(spec, device)
         assert spec.batch is not None
-        mine = replica(mesh)
+        mine = replica_index(mesh)
         self._shards = shards = Shards(len(data.train), spec, mine)
         steps = steps_of(spec, len(data.train))
         self._total = total = steps * (spec.epochs or 1)
         self._checked, batches = checks(len(data.validation), spec.batch, mine, spec.replicas)
-        self._feed = Feed(data, Order(shards, batches, spec, total), spec, device)
+        self._feed = BatchLoader(data, PassSampler(shards, batches, spec, total), spec, device)
         self._feed.start(Pass(0))  # While the model is built and compiled.
-        model = model_of(spec, data, device)
+        model = initial_model(spec, data, device)
         flops, uncounted = None, ""
         if dist.get_rank() == 0:
-            flops, uncounted = operations(model, data.shape, spec.batch)
-        model = precise(synchronized(model, spec, device), spec)
+            flops, uncounted = flops_per_sample(model, data.shape, spec.batch)
+        model = apply_precision(convert_sync_batchnorm(model, spec, device), spec)
         parameters = sum(each.numel() for each in model.parameters())
         strategy = plugins.load("strategies", spec.strategy, framework=spec.framework)
-        task = Task(model, optimizer(spec), data.skips)
+        task = Task(model, optimizer_factory(spec), data.skips)
         self._parallel: Parallel = strategy(task, mesh, spec, **options_for(strategy, spec))
         self._model = self._parallel.model
         self._copies = spec.replicas * spec.degrees.tensor
@@ -160,22 +166,22 @@ class TorchSession:
         self._epoch, self._step = 0, 0
         self._losses: list[Tensor] = []
         self._stacked: list[Tensor] = []
-        self._place = place_in_model(mesh)
+        self._place = rank_in_replica(mesh)
         self._sharers = spec.degrees.tensor * spec.degrees.pipeline
         self._plan = [(sum(shards.counts(n)), shards.weights(n)) for n in range(shards.steps)]
         """Samples of this replica and weights of each step of an epoch."""
         self._rates = Rates.of(spec, shards.steps, total)
         ours = not self._parallel.complete
-        self._scaler = Scaler() if spec.precision == "fp16" and ours else None
+        self._scaler = LossScaler() if spec.precision == "fp16" and ours else None
         self._clip = spec.clip if ours else None
         self._taken = 0
         self._held: dict[str, int] | None = None
-        self._average = Average(self._model, spec.ema) if spec.ema else None
+        self._average = EMA(self._model, spec.ema) if spec.ema else None
         self._checkpoints: Checkpoints | None = None
         self._damaged: list[str] = []
-        self._traffic = Traffic(spec)
+        self._traffic = CollectiveCounter(spec)
         self._waits = SyncTimer(spec, device)
-        self._arrivals = Arrivals(spec, self._model, device)
+        self._arrivals = GradientTimer(spec, self._model, device)
         self.outline = Outline(
             epochs=spec.epochs,
             steps=steps,
@@ -204,7 +210,7 @@ class TorchSession:
         labels = labels.to(self._device)
         seen = [(each, each.clone()) for each in self._model.buffers()]
         with torch.random.fork_rng():
-            for _ in range(TRIALS if self._spec.compile == "graphs" else 1):
+            for _ in range(GRAPH_WARMUP_STEPS if self._spec.compile == "graphs" else 1):
                 self._parallel.forward_backward(inputs, labels, 1.0, Unwatched(), sync=True)
                 self._parallel.optimizer.zero_grad()
         for statistics, before in seen:  # Those of batch norms.
@@ -253,7 +259,7 @@ class TorchSession:
         self._send_next(probe)
         assert total is not None
         self._losses.append(total if scale == 1.0 else total / scale)
-        if len(self._losses) == STACK:
+        if len(self._losses) == LOSSES_PER_STACK:
             self._stack()
         self._step += 1
         return self._counted(samples)
@@ -266,19 +272,19 @@ class TorchSession:
         self._taken += 1
         fine = True
         if self._scaler:
-            fine = self._scaler.unscale(parameters_of(optimizer))
+            fine = self._scaler.unscale(optimizer_parameters(optimizer))
             self._scaler.update(fine=fine)
             if not fine and dist.get_rank() == 0:
                 scale = f"the scale is now {self._scaler.scale:g}"
                 say(f"step {self._taken} is left out: its gradients overflowed; {scale}")
         if fine:
             if self._clip is not None:
-                clip(parameters_of(optimizer), self._clip, self._mesh)
+                clip_gradients(optimizer_parameters(optimizer), self._clip, self._mesh)
             optimizer.step()
             if self._average:
                 self._average.update()
         if self._held is None:
-            self._held = held(optimizer)
+            self._held = state_bytes(optimizer)
         optimizer.zero_grad()
 
     def _stack(self) -> None:
@@ -307,7 +313,7 @@ class TorchSession:
 
     def validate(self) -> Quality | None:
         """Return the quality now, each validation sample counted once."""
-        with self._to_show(), as_it_is():
+        with self._to_show(), eager_mode():
             return self._validate()
 
     def _to_show(self) -> AbstractContextManager[None]:
@@ -397,7 +403,7 @@ class TorchSession:
             **checkpoint_files.model_state(self._model),
             **checkpoint_files.optimizer_state(self._model, self._parallel.optimizer),
             **(self._average.state if self._average else {}),
-            **checkpoint_files.chance_state(self._device),
+            **checkpoint_files.rng_state(self._device),
             **mine,
         }
 
@@ -426,15 +432,17 @@ class TorchSession:
         from scalewise.frameworks.torch.checkpoint import checkpoint_files
 
         spec, there = self._spec, checkpoints.read_progress(path)
-        shapes = checkpoint_files.shapes_in(path)
+        shapes = checkpoint_files.tensor_metadata(path)
         checkpoint_files.refuse_another_model(path, self._model, shapes)
         same = there.layout == checkpoints.layout_of(spec)
         own = [name for name in shapes if same and name.startswith(self._own(""))]
         state = {
             **checkpoint_files.model_state(self._model),
-            **checkpoint_files.room_for_optimizer(self._model, self._parallel.optimizer, shapes),
+            **checkpoint_files.allocate_optimizer_state(
+                self._model, self._parallel.optimizer, shapes
+            ),
             **self._averaged(shapes),
-            **checkpoint_files.empty_for(own, shapes),
+            **checkpoint_files.empty_tensors(own, shapes),
         }
         keeper.read(path, state)
         self._taken, place = there.done(spec, len(self._plan))
@@ -446,7 +454,7 @@ class TorchSession:
         if same:
             losses = state.get(self._own("losses"))
             self._stacked = [] if losses is None else [losses.to(self._device)]
-            checkpoint_files.set_chance(state, self._device)
+            checkpoint_files.set_rng_state(state, self._device)
         return self._taken
 
     def exchanged(self) -> dict[str, Any]:
@@ -500,7 +508,7 @@ class TorchSession:
     def save(self, path: Path) -> None:
         """Write the weights once, under the serial model's own names."""
         with self._to_show(), self._parallel.gathered():
-            weights = whole_weights(self._model, self._mesh)
+            weights = gather_weights(self._model, self._mesh)
             if weights is not None:
                 draft = path.with_suffix(".part")
                 torch.save(weights, draft)
@@ -512,6 +520,6 @@ def _score(output: Tensor, labels: Tensor) -> Tensor:
     """Return how many places are right, the sum of losses, how many places count, and all."""
     right = (output.argmax(-1) == labels).sum()
     loss = cross_entropy(output.float().flatten(0, -2), labels.flatten(), reduction="sum")
-    places = (labels != IGNORED).sum()
+    places = (labels != IGNORED_LABEL).sum()
     every = torch.full_like(places, labels.numel())
     return torch.stack([each.double() for each in (right, loss, places, every)])

@@ -15,13 +15,13 @@ from scalewise import plugins
 from scalewise.errors import ScalewiseError, SpecError
 from scalewise.frameworks.part_options import options_for
 from scalewise.frameworks.torch import workload
-from scalewise.frameworks.torch.input.batches import IGNORED
-from scalewise.frameworks.torch.parallel.gradient_exchange import Exchange
+from scalewise.frameworks.torch.input.batches import IGNORED_LABEL
+from scalewise.frameworks.torch.parallel.gradient_exchange import GradientExchange
 from scalewise.probe import Laps
 from scalewise.spec import RunSpec
 
 MOMENTUM = 0.9
-REFUSALS = (TypeError, ValueError, RuntimeError, AssertionError, AttributeError, LookupError)
+BUILD_ERRORS = (TypeError, ValueError, RuntimeError, AssertionError, AttributeError, LookupError)
 """What a model may say that cannot be made as asked."""
 
 
@@ -40,8 +40,8 @@ class Task:
         logits, truth = output.float().flatten(0, -2), labels.flatten()
         if not self.skips:  # Counting takes a small step's device some time.
             return cross_entropy(logits, truth)
-        total = cross_entropy(logits, truth, ignore_index=IGNORED, reduction="sum")
-        return total / (truth != IGNORED).sum().clamp(min=1)
+        total = cross_entropy(logits, truth, ignore_index=IGNORED_LABEL, reduction="sum")
+        return total / (truth != IGNORED_LABEL).sum().clamp(min=1)
 
     def forward(self, model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the model's output and the mean loss."""
@@ -73,7 +73,7 @@ class Parallel:
     evaluate: Callable[[Tensor, Tensor], Tensor | None] | None = None
     """Returns the output for inputs with these labels, nothing on a rank that does not see it;
     where there is none, ``model`` itself does."""
-    exchange: Exchange | None = None
+    exchange: GradientExchange | None = None
     """What stands between replicas, where they exchange whole gradients."""
     complete: bool = False
     """Whether the optimizer's step also unscales and clips, as the step of an engine does."""
@@ -83,14 +83,14 @@ class Parallel:
     """Whether ranks exchange past PyTorch's collectives, where nobody counts what they send."""
 
 
-def build(spec: RunSpec, shape: tuple[int, int, int] | int, classes: int) -> nn.Module:
+def build_model(spec: RunSpec, shape: tuple[int, int, int] | int, classes: int) -> nn.Module:
     """Return the run's model for images of this shape, or for so many tokens."""
     factory = workload(spec)
     try:
         model: nn.Module = factory(shape, classes, **options_for(factory, spec))
     except ScalewiseError:
         raise
-    except (*REFUSALS, SystemExit) as bad:
+    except (*BUILD_ERRORS, SystemExit) as bad:
         words = "it calls sys.exit" if isinstance(bad, SystemExit) else " ".join(str(bad).split())
         samples = f"{shape} tokens" if isinstance(shape, int) else f"images of {shape}"
         raise SpecError(
@@ -116,7 +116,7 @@ def _way_to_look(workload: str, shape: tuple[int, int, int] | int, classes: int)
     )
 
 
-STEPS: dict[str, dict[str, bool]] = {
+OPTIMIZER_STEPS: dict[str, dict[str, bool]] = {
     "auto": {},
     "loop": {"foreach": False},
     "foreach": {"foreach": True},
@@ -124,22 +124,24 @@ STEPS: dict[str, dict[str, bool]] = {
 }
 
 
-def optimizer(spec: RunSpec) -> partial[Optimizer]:
+def optimizer_factory(spec: RunSpec) -> partial[Optimizer]:
     """Return what makes the run's optimizer of a list of parameters."""
     kinds: dict[str, Any] = {
         "sgd": partial(torch.optim.SGD, momentum=MOMENTUM),
         "adam": torch.optim.Adam,
         "adamw": torch.optim.AdamW,
     }
-    return partial(kinds[spec.optimizer], lr=spec.lr * spec.lr_factor, **STEPS[spec.optimizer_step])
+    return partial(
+        kinds[spec.optimizer], lr=spec.lr * spec.lr_factor, **OPTIMIZER_STEPS[spec.optimizer_step]
+    )
 
 
-def refuse_step(spec: RunSpec, device: torch.device) -> None:
+def refuse_optimizer_step(spec: RunSpec, device: torch.device) -> None:
     """Refuse a way to do the optimizer's step that this device does not have."""
     one = nn.Parameter(torch.zeros(1, device=device))
     one.grad = torch.zeros_like(one)
     try:
-        optimizer(spec)([one]).step()
+        optimizer_factory(spec)([one]).step()
     except RuntimeError as bad:
         raise SpecError(
             f"{spec.optimizer} cannot do a {spec.optimizer_step} step here: {bad}",

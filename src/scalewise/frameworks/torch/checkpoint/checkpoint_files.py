@@ -27,10 +27,10 @@ from torch.optim import Optimizer
 from scalewise.errors import RecordError, SpecError
 from scalewise.frameworks.torch.checkpoint.safe_load import (
     CheckpointReader,
+    as_record_error,
     first_failure,
-    readable,
 )
-from scalewise.frameworks.torch.checkpoint.weights import stages_of
+from scalewise.frameworks.torch.checkpoint.weights import local_stages
 from scalewise.record import checkpoints
 from scalewise.record.checkpoints import Progress
 
@@ -119,7 +119,7 @@ class Checkpoints:
 
     def read(self, path: Path, state: Tensors) -> None:
         """Fill tensors with what a checkpoint has of them."""
-        with readable(path):
+        with as_record_error(path):
             load(state, storage_reader=CheckpointReader(path), process_group=self._group)
 
 
@@ -148,7 +148,7 @@ def model_state(model: nn.Module) -> Tensors:
     """Return what this rank holds of a model."""
     return {
         f"model.{name}": value
-        for stage in stages_of(model)
+        for stage in local_stages(model)
         for name, value in stage.state_dict().items()
     }
 
@@ -164,7 +164,9 @@ def optimizer_state(model: nn.Module, optimizer: Optimizer) -> Tensors:
     }
 
 
-def room_for_optimizer(model: nn.Module, optimizer: Optimizer, shapes: dict[str, Any]) -> Tensors:
+def allocate_optimizer_state(
+    model: nn.Module, optimizer: Optimizer, shapes: dict[str, Any]
+) -> Tensors:
     """Make this rank's optimizer remember as much as a checkpoint does; return its tensors."""
     inner = _inner(optimizer)
     for name, parameter in _learned(model, inner):
@@ -174,7 +176,7 @@ def room_for_optimizer(model: nn.Module, optimizer: Optimizer, shapes: dict[str,
     return optimizer_state(model, optimizer)
 
 
-def shapes_in(path: Path) -> dict[str, TensorStorageMetadata]:
+def tensor_metadata(path: Path) -> dict[str, TensorStorageMetadata]:
     """Return what a checkpoint says of its tensors, by their names."""
     found = CheckpointReader(path).read_metadata().state_dict_metadata
     return {key: each for key, each in found.items() if isinstance(each, TensorStorageMetadata)}
@@ -193,7 +195,7 @@ def refuse_another_model(path: Path, model: nn.Module, shapes: dict[str, Any]) -
             )
 
 
-def chance_state(device: torch.device) -> Tensors:
+def rng_state(device: torch.device) -> Tensors:
     """Return where this rank's random numbers stand."""
     mine = f"ranks.{dist.get_rank()}.chance"
     state = {mine: torch.get_rng_state()}
@@ -202,7 +204,7 @@ def chance_state(device: torch.device) -> Tensors:
     return state
 
 
-def set_chance(state: Tensors, device: torch.device) -> None:
+def set_rng_state(state: Tensors, device: torch.device) -> None:
     """Go on with the random numbers that a checkpoint had of this rank."""
     mine = f"ranks.{dist.get_rank()}.chance"
     torch.set_rng_state(state[mine])
@@ -210,7 +212,7 @@ def set_chance(state: Tensors, device: torch.device) -> None:
         torch.cuda.set_rng_state(state[f"{mine}.cuda"], device)
 
 
-def empty_for(names: Iterable[str], shapes: dict[str, TensorStorageMetadata]) -> Tensors:
+def empty_tensors(names: Iterable[str], shapes: dict[str, TensorStorageMetadata]) -> Tensors:
     """Return tensors to be filled with those of a checkpoint."""
     return {
         name: torch.empty(shapes[name].size, dtype=shapes[name].properties.dtype)
@@ -223,10 +225,10 @@ def serial_weights(path: Path) -> Tensors:
     """Return the whole model of a checkpoint, in one process; its average, if it has one."""
     if problem := checkpoints.size_damage(path) or checkpoints.content_damage(path):
         raise RecordError(f"{path} is damaged: {problem}", hint=_hint_at_older(path))
-    shapes = shapes_in(path)
+    shapes = tensor_metadata(path)
     wanted = [name for name in shapes if name.startswith(("model.", "average."))]
-    with readable(path):
-        state = empty_for(wanted, shapes)
+    with as_record_error(path):
+        state = empty_tensors(wanted, shapes)
         load(state, storage_reader=CheckpointReader(path), no_dist=True)
     found: Tensors = {}
     for kind in ("model.", "average."):
@@ -246,7 +248,7 @@ def _learned(model: nn.Module, inner: Any) -> list[tuple[str, Tensor]]:
     mine = {id(each) for group in inner.param_groups for each in group["params"]}
     return [
         (name, each)
-        for stage in stages_of(model)
+        for stage in local_stages(model)
         for name, each in stage.named_parameters()
         if id(each) in mine
     ]

@@ -6,18 +6,18 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from scalewise.frameworks.torch.checkpoint.state_bytes import local
-from scalewise.frameworks.torch.checkpoint.weights import stages_of
+from scalewise.frameworks.torch.checkpoint.state_bytes import local_tensor
+from scalewise.frameworks.torch.checkpoint.weights import local_stages
 
 
-class Average:
+class EMA:
     """Keeps an exponential moving average of the weights that this rank holds."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self._decay = decay
         named = [
             pair
-            for stage in stages_of(model)
+            for stage in local_stages(model)
             for pair in stage.named_parameters(remove_duplicate=False)
         ]
         self._weights = list({id(each): each for _, each in named}.values())
@@ -35,8 +35,8 @@ class Average:
     def update(self) -> None:
         """Take the weights of one more step in."""
         torch._foreach_lerp_(
-            [local(each) for each in self._means],
-            [local(each.detach()) for each in self._weights],
+            [local_tensor(each) for each in self._means],
+            [local_tensor(each.detach()) for each in self._weights],
             1 - self._decay,
         )
 
@@ -52,7 +52,7 @@ class Average:
     @torch.no_grad()
     def _swap(self) -> None:
         for mean, weight in zip(self._means, self._weights):
-            mine, theirs = local(mean), local(weight.detach())
+            mine, theirs = local_tensor(mean), local_tensor(weight.detach())
             kept = theirs.clone()
             theirs.copy_(mine)
             mine.copy_(kept)

@@ -61,7 +61,7 @@ METADATA_CLASSES: dict[tuple[str, str], Any] = {
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
+def as_record_error(path: Path) -> Iterator[None]:
     """Raise whatever fails while ``path`` is read as one sentence that names it."""
     try:
         yield
@@ -85,7 +85,7 @@ def _refuse(path: Path, problem: BaseException) -> NoReturn:
     raise RecordError(f"{path} cannot be read: {describe_failure(first)}", hint=HINT) from problem
 
 
-def load_plain(file: IO[bytes]) -> Any:
+def load_tensors(file: IO[bytes]) -> Any:
     """Return the tensors and plain values of a file of ``torch.save``; refuse anything else."""
     start = file.tell()
     if file.read(len(ZIP_MAGIC)) != ZIP_MAGIC:
@@ -99,9 +99,9 @@ def load_plain(file: IO[bytes]) -> Any:
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the weights in a file, by their names."""
-    with readable(path):
+    with as_record_error(path):
         with path.open("rb") as file:
-            weights = load_plain(file)
+            weights = load_tensors(file)
         if not isinstance(weights, dict):
             raise ValueError(f"a {type(weights).__name__} is not a table of tensors")
         for name, weight in weights.items():
@@ -116,7 +116,7 @@ class CheckpointReader(FileSystemReader):
     def read_metadata(self, *_args: Any, **_options: Any) -> dcp.Metadata:
         """Return what ``.metadata`` says of the tensors."""
         path = Path(self.path) / METADATA
-        with readable(path):
+        with as_record_error(path):
             content = io.BytesIO(path.read_bytes())
             metadata = RestrictedUnpickler(content, METADATA_CLASSES).load()
             _check(metadata)
@@ -132,7 +132,7 @@ class CheckpointReader(FileSystemReader):
             items_of_file.setdefault(name, []).append(item)
         for name, items in items_of_file.items():
             path = Path(self.path) / name
-            with readable(path), path.open("rb") as file:
+            with as_record_error(path), path.open("rb") as file:
                 for item in items:
                     self._read_item(file, item, planner)
         done: Future[None] = Future()
@@ -143,7 +143,7 @@ class CheckpointReader(FileSystemReader):
         name = item.dest_index.fqn
         if item.type != LoadItemType.TENSOR:  # PyTorch would unpickle anything here.
             raise ValueError(f"{name} is not a tensor in it")
-        tensor = load_plain(self._slice_file(file, self.storage_data[item.storage_index]))
+        tensor = load_tensors(self._slice_file(file, self.storage_data[item.storage_index]))
         for axis, (start, length) in enumerate(zip(item.storage_offsets, item.lengths)):
             tensor = tensor.narrow(axis, start, length)
         target = planner.resolve_tensor(item).detach()

@@ -8,22 +8,22 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 
-def local(tensor: Tensor) -> Tensor:
+def local_tensor(tensor: Tensor) -> Tensor:
     """Return this rank's part of a tensor that may be spread over devices."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-def parameters_of(optimizer: Optimizer) -> list[Tensor]:
+def optimizer_parameters(optimizer: Optimizer) -> list[Tensor]:
     """Return all that an optimizer updates."""
     return [each for group in optimizer.param_groups for each in group["params"]]
 
 
-def held(optimizer: Optimizer) -> dict[str, int]:
+def state_bytes(optimizer: Optimizer) -> dict[str, int]:
     """Return the bytes of parameters, of their gradients, and of what the optimizer remembers."""
     if hasattr(optimizer, "held"):  # An engine's own: it knows where they lie.
         own: dict[str, int] = optimizer.held()
         return own
-    parameters = parameters_of(optimizer)
+    parameters = optimizer_parameters(optimizer)
     inner: Any = getattr(optimizer, "optim", optimizer)  # ZeRO keeps its part in another one.
     remembered = [value for each in inner.state.values() for value in each.values()]
     return {
@@ -35,4 +35,4 @@ def held(optimizer: Optimizer) -> dict[str, int]:
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
     with torch.no_grad():
-        return sum(each.numel() * each.element_size() for each in map(local, tensors))
+        return sum(each.numel() * each.element_size() for each in map(local_tensor, tensors))

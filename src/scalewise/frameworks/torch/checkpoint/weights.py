@@ -11,23 +11,23 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from scalewise.errors import PluginError
-from scalewise.frameworks.torch.parallel.mesh import place, replica, size
+from scalewise.frameworks.torch.parallel.mesh import axis_rank, axis_size, replica_index
 from scalewise.record.write import cannot_write
 
 
-def whole_weights(model: nn.Module, mesh: DeviceMesh) -> dict[str, Tensor] | None:
+def gather_weights(model: nn.Module, mesh: DeviceMesh) -> dict[str, Tensor] | None:
     """Return every weight under the serial model's own name; nothing but on rank 0."""
-    first = replica(mesh) == 0 and place(mesh, "tensor") == 0
+    first = replica_index(mesh) == 0 and axis_rank(mesh, "tensor") == 0
     mine: dict[str, Tensor] = {}
     once: dict[int, Tensor] = {}
-    for stage in stages_of(model):
+    for stage in local_stages(model):
         for name, value in stage.state_dict(keep_vars=True).items():
             if id(value) not in once:  # A library's model may have two names for one.
                 whole = _whole(value.detach())
                 once[id(value)] = whole.cpu() if first else whole.new_empty(0)
             if first:
                 mine[name] = once[id(value)]
-    if size(mesh, "pipeline") == 1:
+    if axis_size(mesh, "pipeline") == 1:
         return mine if dist.get_rank() == 0 else None
     found: list[Any] | None = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
     dist.gather_object(mine, found)
@@ -73,7 +73,7 @@ def _write(weights: dict[str, Tensor], path: Path, *, safe: bool) -> None:
     save_file(apart, path)
 
 
-def stages_of(model: nn.Module) -> Iterable[nn.Module]:
+def local_stages(model: nn.Module) -> Iterable[nn.Module]:
     """Return the parts of a model that this rank holds, each under the serial model's names."""
     return cast(Iterable[nn.Module], model) if isinstance(model, nn.ModuleList) else [model]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from scalewise.errors import Broken
 
-IGNORED = -100
+IGNORED_LABEL = -100
 """The label of a sample that does not count, as PyTorch's losses have it."""
 Batch = tuple[Tensor, Tensor]
 """Inputs and their labels."""
@@ -28,10 +28,10 @@ class Samples(Protocol):
         ...
 
 
-class Held:
+class TensorSamples:
     """Samples in memory: images and their labels, or tokens and the next ones."""
 
-    def __init__(self, inputs: Tensor, labels: Tensor, flip: "Flip | None" = None) -> None:
+    def __init__(self, inputs: Tensor, labels: Tensor, flip: "RandomFlip | None" = None) -> None:
         self.inputs, self.labels, self._flip = inputs, labels, flip
 
     def __len__(self) -> int:
@@ -43,12 +43,12 @@ class Held:
         inputs = self.inputs[there]
         return self._flip(inputs, indices, epoch) if self._flip else inputs, self.labels[there]
 
-    def to(self, device: torch.device) -> "Held":
+    def to(self, device: torch.device) -> "TensorSamples":
         """Return the same, held by a device."""
-        return Held(self.inputs.to(device), self.labels.to(device), self._flip)
+        return TensorSamples(self.inputs.to(device), self.labels.to(device), self._flip)
 
 
-class Flip:
+class RandomFlip:
     """Mirrors every other image; which, is drawn from seed, epoch and sample alone."""
 
     def __init__(self, seed: int) -> None:
@@ -65,10 +65,10 @@ class Flip:
         return torch.rand(int(indices.max()) + 1, generator=chance)[indices] < 0.5
 
 
-class Rows:
+class PackedImages:
     """Images that were decoded beforehand and lie in large files."""
 
-    def __init__(self, rows: Any, flip: Flip | None = None) -> None:
+    def __init__(self, rows: Any, flip: RandomFlip | None = None) -> None:
         self._rows, self._flip = rows, flip
         self._labels = torch.from_numpy(rows.labels).long()
 
@@ -81,7 +81,7 @@ class Rows:
         return self._flip(inputs, indices, epoch) if self._flip else inputs, self._labels[indices]
 
 
-class Pictures:
+class ImageFiles:
     """Images in files of their own, decoded as they are asked for.
 
     One that is broken is told and left out: its label says that it does not count. So it may be
@@ -96,7 +96,7 @@ class Pictures:
         *,
         refuse: bool,
         crop: Any = None,
-        flip: Flip | None = None,
+        flip: RandomFlip | None = None,
     ) -> None:
         self._listing, self._split, self._edge = listing, split, edge
         self._refuse, self._crop, self._flip = refuse, crop, flip
@@ -122,7 +122,7 @@ class Pictures:
                 if self._refuse:
                     raise
                 self._tell(index, broken)
-                rows[n], labels[n] = 0, IGNORED
+                rows[n], labels[n] = 0, IGNORED_LABEL
             if mirrored and mirrored[n]:
                 rows[n] = rows[n][:, ::-1].copy()
         return inputs, labels
@@ -139,19 +139,21 @@ class Pictures:
             print(f"left out: {broken}", file=sys.stderr, flush=True)
 
 
-class Windows:
+class TokenWindows:
     """Sequences of one length, one after the other, out of a stream of tokens."""
 
     def __init__(self, stream: Any, length: int, which: Sequence[int] | None = None) -> None:
         self._stream, self._length = stream, length
         self._which = range((len(stream) - 1) // length) if which is None else which
 
-    def apart(self, every: int) -> "tuple[Windows, Windows]":
+    def apart(self, every: int) -> "tuple[TokenWindows, TokenWindows]":
         """Return most of the sequences, and every so many-th."""
         last = len(self) - 1
         held = [n for n in self._which if n % every == every - 1 or n == last < every]
         most = sorted({*self._which} - {*held})
-        return Windows(self._stream, self._length, most), Windows(self._stream, self._length, held)
+        return TokenWindows(self._stream, self._length, most), TokenWindows(
+            self._stream, self._length, held
+        )
 
     def __len__(self) -> int:
         return len(self._which)

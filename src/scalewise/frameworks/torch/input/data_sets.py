@@ -12,25 +12,25 @@ from scalewise.frameworks.data_source import Shape, Source, refuse_crop
 from scalewise.frameworks.in_memory_data import BYTE, HELD_OUT, PHOTOS, Labelled, Look, read
 from scalewise.frameworks.torch.input.batches import (
     Batch,
-    Flip,
-    Held,
-    Pictures,
-    Rows,
+    ImageFiles,
+    PackedImages,
+    RandomFlip,
     Samples,
-    Windows,
+    TensorSamples,
+    TokenWindows,
 )
 from scalewise.spec import RunSpec
 
-REAL = ("digits", "cifar", "idx")
+REAL_KINDS = ("digits", "cifar", "idx")
 """Data sets in memory that are not made up: those lie where their name says."""
-SMALL = 2**30
+MAX_ON_DEVICE_BYTES = 2**30
 """Bytes that an accelerator has to spare for a data set. CIFAR-10's images are a sixth of that."""
-Share = Callable[[Callable[[], bytes]], bytes]
+Broadcast = Callable[[Callable[[], bytes]], bytes]
 """Has one rank find something out, and hands it to all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finish(Look):
+class Preprocessing(Look):
     """What makes of bytes the numbers that a model sees, done by PyTorch."""
 
     def on(
@@ -63,7 +63,7 @@ class Finish(Look):
             else:
                 torch.addcmul(shift, seen, gain, out=out)
             if edge and not host:
-                return multiplied(out, edge, numbers)
+                return resize_by_matmul(out, edge, numbers)
             return (_resized(out, (edge, edge)) if edge else out).to(numbers)
 
         return finish
@@ -74,7 +74,7 @@ def _resized(images: Tensor, size: tuple[int, int]) -> Tensor:
     return interpolate(images, size, mode="bilinear", antialias=shrinks)
 
 
-def multiplied(images: Tensor, edge: int, numbers: torch.dtype) -> Tensor:
+def resize_by_matmul(images: Tensor, edge: int, numbers: torch.dtype) -> Tensor:
     """Return square images of another size, channels last in memory, by two products of matrices.
 
     Accelerators are good at those. To enlarge images of three channels they take many times as
@@ -106,14 +106,14 @@ class Data:
     classes: int
     shape: Shape
     """Channels, height and width that a model sees, or the length of a sequence of tokens."""
-    finish: Finish
+    finish: Preprocessing
     on_device: bool = False
     """Whether samples lie on the device already."""
 
     @property
     def skips(self) -> bool:
         """Whether samples may turn out not to count: files of their own may be broken."""
-        return isinstance(self.train, Pictures)
+        return isinstance(self.train, ImageFiles)
 
     def blank(self, count: int) -> Batch:
         """Return a batch that teaches nothing, as it would travel."""
@@ -129,10 +129,12 @@ class Data:
 
         Then no worker makes a batch of it and none travels.
         """
-        if not (isinstance(self.train, Held) and isinstance(self.validation, Held)):
+        if not (
+            isinstance(self.train, TensorSamples) and isinstance(self.validation, TensorSamples)
+        ):
             return self
         size = self.train.inputs.nbytes + self.validation.inputs.nbytes
-        fits = source.kind in REAL and device.type != "cpu" and size <= SMALL
+        fits = source.kind in REAL_KINDS and device.type != "cpu" and size <= MAX_ON_DEVICE_BYTES
         if not (source.on_device or fits):
             return self
         train, held = self.train.to(device), self.validation.to(device)
@@ -144,7 +146,7 @@ def alone(make: Callable[[], bytes]) -> bytes:
     return make()
 
 
-def load(source: Source, spec: RunSpec | None = None, share: Share = alone) -> Data:
+def load(source: Source, spec: RunSpec | None = None, share: Broadcast = alone) -> Data:
     """Read a data set, or learn where its files are; ``share`` has one rank look for all."""
     if spec:
         refuse_crop(source, spec.augment)
@@ -154,7 +156,7 @@ def load(source: Source, spec: RunSpec | None = None, share: Share = alone) -> D
         return _language(source)
     if source.kind == "tokens":
         return _stream(source)
-    flip = Flip(spec.seed + spec.repeat) if spec and spec.augment != "none" else None
+    flip = RandomFlip(spec.seed + spec.repeat) if spec and spec.augment != "none" else None
     if source.kind == "images":
         return _pictures(source, spec, share, flip)
     if source.kind == "packed":
@@ -162,16 +164,18 @@ def load(source: Source, spec: RunSpec | None = None, share: Share = alone) -> D
     return _held(source, flip)
 
 
-def _held(source: Source, flip: Flip | None) -> Data:
+def _held(source: Source, flip: RandomFlip | None) -> Data:
     """Hold a data set in memory."""
     found = read(source)
 
-    def some(part: Labelled, flip: Flip | None) -> Held:
-        return Held(torch.from_numpy(part.images.copy()), torch.from_numpy(part.labels), flip)
+    def some(part: Labelled, flip: RandomFlip | None) -> TensorSamples:
+        return TensorSamples(
+            torch.from_numpy(part.images.copy()), torch.from_numpy(part.labels), flip
+        )
 
     train, held = some(found.train, flip), some(found.validation, None)
     look = found.look
-    finish = Finish(look.scale, look.colours, look.edge)
+    finish = Preprocessing(look.scale, look.colours, look.edge)
     return Data(train, held, found.classes, found.shape, finish)
 
 
@@ -180,15 +184,17 @@ def _edge(source: Source) -> int:
     return source.shape[1]
 
 
-def _packed(source: Source, flip: Flip | None) -> Data:
+def _packed(source: Source, flip: RandomFlip | None) -> Data:
     from scalewise.frameworks.data.packed import Packed
 
     packed = Packed.of(source.path)
-    train, held = Rows(packed.train, flip), Rows(packed.validation)
-    return Data(train, held, len(packed.classes), source.shape, Finish(BYTE, PHOTOS))
+    train, held = PackedImages(packed.train, flip), PackedImages(packed.validation)
+    return Data(train, held, len(packed.classes), source.shape, Preprocessing(BYTE, PHOTOS))
 
 
-def _pictures(source: Source, spec: RunSpec | None, share: Share, flip: Flip | None) -> Data:
+def _pictures(
+    source: Source, spec: RunSpec | None, share: Broadcast, flip: RandomFlip | None
+) -> Data:
     """List a folder once, for all ranks: a shared file system answers slowly."""
     from scalewise.frameworks.data.image_folder import Listing
     from scalewise.frameworks.data.pixels import Crop
@@ -199,9 +205,9 @@ def _pictures(source: Source, spec: RunSpec | None, share: Share, flip: Flip | N
         crop, flip = Crop(spec.seed + spec.repeat), None  # It mirrors by itself.
     refuse = spec is not None and spec.broken == "refuse"
     edge = _edge(source)
-    train = Pictures(listing, listing.train, edge, refuse=refuse, crop=crop, flip=flip)
-    held = Pictures(listing, listing.validation, edge, refuse=refuse)
-    return Data(train, held, len(listing.classes), source.shape, Finish(BYTE, PHOTOS))
+    train = ImageFiles(listing, listing.train, edge, refuse=refuse, crop=crop, flip=flip)
+    held = ImageFiles(listing, listing.validation, edge, refuse=refuse)
+    return Data(train, held, len(listing.classes), source.shape, Preprocessing(BYTE, PHOTOS))
 
 
 def _stream(source: Source) -> Data:
@@ -214,12 +220,12 @@ def _stream(source: Source) -> Data:
     words = found.vocabulary or 1 + max(
         tokens.span(each)[1] for each in (found.train, found.validation) if each is not None
     )
-    train = Windows(found.train, length)
+    train = TokenWindows(found.train, length)
     if found.validation is None:
         train, validation = train.apart(HELD_OUT + 1)
     else:
-        validation = Windows(found.validation, length)
-    return Data(train, validation, words, length, Finish())
+        validation = TokenWindows(found.validation, length)
+    return Data(train, validation, words, length, Preprocessing())
 
 
 def _language(source: Source) -> Data:
@@ -234,11 +240,11 @@ def _language(source: Source) -> Data:
     if not held.any():
         held[-1] = True
     return Data(
-        Held(sequences[~held], following[~held]),
-        Held(sequences[held], following[held]),
+        TensorSamples(sequences[~held], following[~held]),
+        TensorSamples(sequences[held], following[held]),
         words,
         length,
-        Finish(),
+        Preprocessing(),
     )
 
 

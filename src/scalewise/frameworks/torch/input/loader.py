@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from scalewise.errors import ScalewiseError
 from scalewise.frameworks.sampler import Indices, Shards
-from scalewise.frameworks.torch.input.batches import IGNORED, Batch, Pictures
+from scalewise.frameworks.torch.input.batches import IGNORED_LABEL, Batch, ImageFiles
 from scalewise.frameworks.torch.input.data_sets import Data
-from scalewise.frameworks.torch.precision import arriving_in
+from scalewise.frameworks.torch.precision import input_dtype
 from scalewise.probe.torch.device import module_of
 from scalewise.spec import RunSpec
 
@@ -41,7 +41,7 @@ class Request(NamedTuple):
     """Not a tensor: as that it would go to a worker in a file of its own."""
 
 
-class Order(Sampler[Request]):
+class PassSampler(Sampler[Request]):
     """What one rank will ask for, pass by pass, from any of them on."""
 
     def __init__(
@@ -88,21 +88,21 @@ class Order(Sampler[Request]):
                 yield Request(one.epoch, one.checks, indices)
 
 
-Answer = tuple[Tensor, Tensor, list[str]] | ScalewiseError
+LoadedBatch = tuple[Tensor, Tensor, list[str]] | ScalewiseError
 """A batch, and the files that should have been in it and cannot be read; or why there is none.
 
 That is handed over, not raised: a loader would make a traceback of it on its way from a worker.
 """
 
 
-class Answers(Dataset[Answer]):
+class BatchDataset(Dataset[LoadedBatch]):
     """The batch of a request, as it travels or as the model sees it."""
 
     def __init__(self, data: Data, *, finished: bool) -> None:
         self._data = data
         self._finish = data.finish.on(torch.device("cpu")) if finished else None
 
-    def __getitem__(self, request: Request) -> Answer:
+    def __getitem__(self, request: Request) -> LoadedBatch:
         samples = self._data.validation if request.checks else self._data.train
         indices = torch.from_numpy(request.indices)
         try:
@@ -110,21 +110,21 @@ class Answers(Dataset[Answer]):
         except ScalewiseError as problem:
             return problem
         lost: list[str] = []
-        if isinstance(samples, Pictures):
-            lost = [samples.path(n) for n in indices[labels == IGNORED].tolist()]
+        if isinstance(samples, ImageFiles):
+            lost = [samples.path(n) for n in indices[labels == IGNORED_LABEL].tolist()]
         return (self._finish(inputs) if self._finish else inputs), labels, lost
 
 
-class Feed:
+class BatchLoader:
     """The batches of one rank. Whoever asks in the usual order never waits for a new beginning."""
 
-    def __init__(self, data: Data, order: Order, spec: RunSpec, device: torch.device) -> None:
+    def __init__(self, data: Data, order: PassSampler, spec: RunSpec, device: torch.device) -> None:
         self._order, self._device = order, device
-        self.finish = data.finish.on(device, arriving_in(spec, device))
+        self.finish = data.finish.on(device, input_dtype(spec, device))
         """Makes of a batch on the device what a model sees."""
         travels = device.type == "cuda" and not data.on_device
-        self._loader: DataLoader[Answer] = DataLoader(
-            Answers(data, finished=device.type == "cpu"),
+        self._loader: DataLoader[LoadedBatch] = DataLoader(
+            BatchDataset(data, finished=device.type == "cpu"),
             batch_size=None,
             sampler=order,
             num_workers=0 if data.on_device else spec.workers,
@@ -132,7 +132,7 @@ class Feed:
             generator=torch.Generator(),  # The training's own chance is not drawn from.
         )
         self._batches: Iterator[Batch] = iter(())
-        self._travels: Travels | None = None
+        self._travels: DevicePrefetcher | None = None
         self._passes: Iterator[Pass] = iter(())
         self._next: Pass | None = None
         self._left = 0
@@ -151,7 +151,9 @@ class Feed:
         self._losses.clear()
         self._batches = _sifted(iter(self._loader), self._losses, self.broken)
         if self._device.type != "cpu":
-            self._batches = self._travels = Travels(self._batches, self.finish, self._device)
+            self._batches = self._travels = DevicePrefetcher(
+                self._batches, self.finish, self._device
+            )
 
     def go_on(self, here: Pass, steps: int) -> None:
         """Have so many more steps come, from here on."""
@@ -181,7 +183,9 @@ class Feed:
         return self._travels is not None and self._travels.depart()
 
 
-def _sifted(answers: Iterable[Answer], losses: deque[int], broken: set[str]) -> Iterator[Batch]:
+def _sifted(
+    answers: Iterable[LoadedBatch], losses: deque[int], broken: set[str]
+) -> Iterator[Batch]:
     """Pass batches on, and keep what is said of files that cannot be read.
 
     It knows nobody's feed: a feed that is let go must let go of its workers.
@@ -195,7 +199,7 @@ def _sifted(answers: Iterable[Answer], losses: deque[int], broken: set[str]) -> 
         yield inputs, labels
 
 
-class Travels:
+class DevicePrefetcher:
     """Batches that travel to an accelerator while it computes, one ahead of its need."""
 
     def __init__(

@@ -10,15 +10,15 @@ from scalewise.errors import SpecError
 from scalewise.frameworks.data_source import Source
 from scalewise.frameworks.sampler import Shards
 from scalewise.frameworks.torch.input.data_sets import Data, load
-from scalewise.frameworks.torch.input.loader import Feed, Order, Pass
+from scalewise.frameworks.torch.input.loader import BatchLoader, Pass, PassSampler
 from scalewise.probe.torch import device as devices
 from scalewise.spec import RunSpec
 
-LONG = 10**6
+MANY_EPOCHS = 10**6
 """Epochs: more than anyone waits for."""
 
 
-def benched(asked: Mapping[str, Any], tell: Callable[[int, int], None]) -> dict[str, Any]:
+def bench_loader(asked: Mapping[str, Any], tell: Callable[[int, int], None]) -> dict[str, Any]:
     """Load as a training on this machine's device would; return each batch's seconds and samples.
 
     The first one of each number of workers is told apart: it is their start.
@@ -53,7 +53,12 @@ def benched(asked: Mapping[str, Any], tell: Callable[[int, int], None]) -> dict[
 def _spec(asked: Mapping[str, Any], workers: int) -> RunSpec:
     said = {key: asked[key] for key in ("data", "batch", "edge", "length", "augment")}
     # Only what the loader looks at matters.
-    rest = {"topology": "1x1", "workload": "none", "epochs": LONG, "validate_every": LONG}
+    rest = {
+        "topology": "1x1",
+        "workload": "none",
+        "epochs": MANY_EPOCHS,
+        "validate_every": MANY_EPOCHS,
+    }
     return RunSpec.from_dict({**said, **rest, "workers": workers})
 
 
@@ -66,7 +71,9 @@ def _timed(
     """
     shards = Shards(len(data.train), spec, 0)
     began = last = time.perf_counter()
-    feed = Feed(data, Order(shards, [], spec, shards.steps * LONG), spec, device)
+    feed = BatchLoader(
+        data, PassSampler(shards, [], spec, shards.steps * MANY_EPOCHS), spec, device
+    )
     seconds: list[float] = []
     read: list[int] = []
     epoch, left = 0, 0

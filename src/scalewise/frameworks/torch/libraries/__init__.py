@@ -17,10 +17,10 @@ from scalewise.errors import PluginError, SpecError
 from scalewise.validate import nearest
 
 Factory = Callable[..., nn.Module]
-WANTED = "a function that takes (shape, classes, **options) and returns a torch.nn.Module"
+EXPECTED_FACTORY = "a function that takes (shape, classes, **options) and returns a torch.nn.Module"
 
 
-def factory(workload: str) -> Factory:
+def model_factory(workload: str) -> Factory:
     """Return what makes the model of this name; refuse a name that leads nowhere."""
     where, _, name = workload.partition(":")
     known = plugins.corner("libraries", "torch")
@@ -42,7 +42,7 @@ def factory(workload: str) -> Factory:
     @wraps(made)
     def adapted(shape: tuple[int, int, int] | int, classes: int, **options: Any) -> nn.Module:
         try:
-            return giving_logits(made(shape, classes, **options), workload, classes)
+            return return_logits(made(shape, classes, **options), workload, classes)
         except ImportError as missing:
             raise PluginError(
                 f"workload {workload!r} needs what cannot be imported: {missing}",
@@ -76,7 +76,7 @@ def _own(workload: str, known: list[str]) -> Factory:
     except AttributeError as missing:
         raise PluginError(
             f"workload {workload!r}: {where} has no {name!r}",
-            hint=nearest(name, dir(module)) or f"name {WANTED}",
+            hint=nearest(name, dir(module)) or f"name {EXPECTED_FACTORY}",
         ) from missing
     except (Exception, SystemExit) as broken:
         words = "it calls sys.exit" if isinstance(broken, SystemExit) else broken
@@ -87,12 +87,12 @@ def _own(workload: str, known: list[str]) -> Factory:
     if not callable(module):
         raise PluginError(
             f"workload {workload!r} is no function, but {type(module).__name__}: {module!r:.60}",
-            hint=f"name {WANTED}",
+            hint=f"name {EXPECTED_FACTORY}",
         )
     return module
 
 
-def library(name: str) -> Any:
+def import_library(name: str) -> Any:
     """Import a library, or say what is missing."""
     try:
         return import_module(name)
@@ -122,7 +122,7 @@ def _made_for_torch(name: str) -> str:
     return f"install the {name} that is made for this torch: its version, and its kind of device"
 
 
-def unknown(where: str, name: str, known: list[str], usual: str) -> PluginError:
+def unknown_model(where: str, name: str, known: list[str], usual: str) -> PluginError:
     """Return the answer to a name that a library does not have; a ``usual`` one is an example."""
     return PluginError(
         f"{where} has no model {name!r}; it has {len(known):,}",
@@ -137,7 +137,7 @@ def image(shape: tuple[int, int, int] | int) -> tuple[int, int, int]:
     return shape
 
 
-def giving_logits(model: nn.Module, workload: str, classes: int) -> nn.Module:
+def return_logits(model: nn.Module, workload: str, classes: int) -> nn.Module:
     """Have a model give its logits alone, whatever they come in; its parts keep their names.
 
     One for each class, of each image or of each position of a sequence.
@@ -145,12 +145,12 @@ def giving_logits(model: nn.Module, workload: str, classes: int) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise SpecError(
             f"workload {workload!r} makes {type(model).__name__}, not a torch.nn.Module",
-            hint=f"name {WANTED}",
+            hint=f"name {EXPECTED_FACTORY}",
         )
     if not any(each.requires_grad for each in model.parameters()):
         raise SpecError(
             f"workload {workload!r} makes {type(model).__name__}, which has no parameters to learn",
-            hint=f"name {WANTED}",
+            hint=f"name {EXPECTED_FACTORY}",
         )
 
     def logits(module: nn.Module, inputs: Any, output: Any) -> Tensor:

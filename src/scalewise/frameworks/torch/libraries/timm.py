@@ -4,14 +4,14 @@ from typing import Any
 
 from torch import nn
 
-from scalewise.frameworks.torch.libraries import Factory, image, library, unknown
+from scalewise.frameworks.torch.libraries import Factory, image, import_library, unknown_model
 
 
 def model(name: str) -> Factory:
     """Return what makes timm's model of this name."""
-    timm = library("timm")
+    timm = import_library("timm")
     if not timm.is_model(name):
-        raise unknown("timm", name, timm.list_models(), "resnet50")
+        raise unknown_model("timm", name, timm.list_models(), "resnet50")
 
     def build(shape: tuple[int, int, int], classes: int, **options: Any) -> nn.Module:
         channels, *edges = image(shape)

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from scalewise.frameworks.torch.libraries import Factory, image, library, unknown
+from scalewise.frameworks.torch.libraries import Factory, image, import_library, unknown_model
 
 COLOURS = 3
 """What all of them take."""
@@ -14,10 +14,10 @@ SIDE_EXITS = ("googlenet", "inception_v3")
 
 def model(name: str) -> Factory:
     """Return what makes torchvision's model of this name."""
-    models = library("torchvision").models
+    models = import_library("torchvision").models
     known = models.list_models(module=models)
     if name not in known:
-        raise unknown("torchvision", name, known, "resnet50")
+        raise unknown_model("torchvision", name, known, "resnet50")
 
     def build(shape: tuple[int, int, int], classes: int, **options: Any) -> nn.Module:
         channels, height, width = image(shape)

@@ -9,13 +9,13 @@ from typing import Any
 from torch import nn
 
 from scalewise.errors import PluginError
-from scalewise.frameworks.torch.libraries import Factory, library, unknown
+from scalewise.frameworks.torch.libraries import Factory, import_library, unknown_model
 from scalewise.validate import nearest
 
 
 def model(name: str) -> Factory:
     """Return what makes a model of this type, or of this config.json or its folder."""
-    transformers = library("transformers")
+    transformers = import_library("transformers")
     config = _config(transformers, name)
 
     def build(shape: tuple[int, int, int] | int, classes: int, **options: Any) -> nn.Module:
@@ -52,7 +52,7 @@ def _config(transformers: Any, name: str) -> Any:
                 hint="give a config.json, or a folder with one",
             ) from bad
     if name not in known:
-        raise unknown("transformers", name, known, "gpt2, or transformers:vit for images")
+        raise unknown_model("transformers", name, known, "gpt2, or transformers:vit for images")
     return transformers.AutoConfig.for_model(name)
 
 

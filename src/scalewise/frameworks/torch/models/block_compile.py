@@ -18,7 +18,7 @@ Context = AbstractContextManager[Any]
 Pair = tuple[Context, Context]
 Contexts = Callable[[], Pair]
 """What a forward is done in, and what it is done in again."""
-SAVED = {
+SAVED_OPERATORS = {
     torch.ops.aten.mm.default,
     torch.ops.aten.addmm.default,
     torch.ops.aten._scaled_dot_product_flash_attention.default,
@@ -26,20 +26,20 @@ SAVED = {
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
 }
 """What costs much to compute again: products of matrices, and attention."""
-WIDE: dict[str, Any] = {"triton.multi_kernel": 1}
+MULTI_KERNEL_OPTIONS: dict[str, Any] = {"triton.multi_kernel": 1}
 """Has the compiler make sums over the last axis in two ways and keep the faster. By itself it reads
 rows of more than 1,024 numbers twice."""
-CHOSEN_ANEW = "TORCHINDUCTOR_DISABLE_MULTI_KERNEL_CACHE"
+NO_MULTI_KERNEL_CACHE = "TORCHINDUCTOR_DISABLE_MULTI_KERNEL_CACHE"
 """Has every process find the faster one itself. To look an earlier choice up, the compiler asks
 kernels for what those lack that come out of its cache (a lock, in PyTorch 2.11 to 2.13)."""
-RECORDED: dict[str, Any] = {"triton.cudagraphs": True}
+CUDA_GRAPH_OPTIONS: dict[str, Any] = {"triton.cudagraphs": True}
 """Has all kernels of a forward, and of a backward, recorded, and started as one from then on."""
-TRIALS = 3
+GRAPH_WARMUP_STEPS = 3
 """How often a batch must go through a model until its kernels are replayed: the first compiles,
 the second is recorded."""
 
 
-def recompute(model: nn.Module, spec: RunSpec) -> None:
+def apply_activation_checkpointing(model: nn.Module, spec: RunSpec) -> None:
     """Have blocks keep less for backward, which then computes it again."""
     if spec.recompute == "none":
         return
@@ -73,7 +73,7 @@ def _selective() -> Contexts:
     )
 
     def policy(context: Any, operator: Any, *words: Any, **named: Any) -> CheckpointPolicy:
-        save = operator in SAVED
+        save = operator in SAVED_OPERATORS
         return CheckpointPolicy.MUST_SAVE if save else CheckpointPolicy.PREFER_RECOMPUTE
 
     return partial(create_selective_checkpoint_contexts, policy)
@@ -116,8 +116,11 @@ def compile_model(model: nn.Module, spec: RunSpec) -> None:
         # Sums over images, those of batch norms, only get slower by it.
         normed = any(isinstance(part, nn.LayerNorm) for part in each.modules())
         if normed:
-            os.environ[CHOSEN_ANEW] = "1"
-        options = {**(WIDE if normed else {}), **(RECORDED if spec.compile == "graphs" else {})}
+            os.environ[NO_MULTI_KERNEL_CACHE] = "1"
+        options = {
+            **(MULTI_KERNEL_OPTIONS if normed else {}),
+            **(CUDA_GRAPH_OPTIONS if spec.compile == "graphs" else {}),
+        }
         made = torch.compile(each.forward, dynamic=False, options=options or None)
         setattr(each, "forward", made)
 
@@ -130,7 +133,7 @@ def _make_room(kinds: int) -> None:
     setattr(config, name, max(getattr(config, name), kinds))
 
 
-def as_it_is() -> AbstractContextManager[None]:
+def eager_mode() -> AbstractContextManager[None]:
     """Run what was compiled as it was written: to compile it again, for a validation that does
     without gradients, takes longer than most validations do.
 

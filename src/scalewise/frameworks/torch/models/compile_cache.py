@@ -5,27 +5,27 @@ from pathlib import Path
 from typing import Any
 
 VARIABLES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
-FOLDER = ".compiled"
+CACHE_FOLDER = ".compiled"
 
 
-def keep_in(study: Path) -> None:
+def use_study_cache(study: Path) -> None:
     """Have the compiler keep what it makes in a study's folder.
 
     Elsewhere it would be gone with a job's own temporary folder. Whoever sets the
     compiler's own variables is obeyed.
     """
     for name, folder in VARIABLES.items():
-        os.environ.setdefault(name, str((study / FOLDER / folder).absolute()))
+        os.environ.setdefault(name, str((study / CACHE_FOLDER / folder).absolute()))
 
 
-def unrecorded() -> int:
+def skipped_cuda_graphs() -> int:
     """Return how many graphs could not be recorded, and are started kernel by kernel."""
     from torch._dynamo.utils import counters
 
     return int(counters["inductor"]["cudagraph_skips"])
 
 
-def found() -> dict[str, int] | None:
+def graph_counts() -> dict[str, int] | None:
     """Return how many graphs were there already and how many were compiled anew.
 
     Nothing where this version of PyTorch does not count them.

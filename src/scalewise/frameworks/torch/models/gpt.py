@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from scalewise.frameworks.torch.models.parts import Parts
-from scalewise.frameworks.torch.models.transformer import SPREAD, Size, transformer
+from scalewise.frameworks.torch.models.transformer import INITIAL_STD, Size, transformer
 
 
 class Tied(nn.Module):
@@ -62,11 +62,11 @@ def _begin(model: Parts) -> Parts:
     for name, layer in model.named_modules():
         if isinstance(layer, nn.Linear):
             row = name.partition(".")[2] in model.seams.rows
-            nn.init.trunc_normal_(layer.weight, std=SPREAD / added if row else SPREAD)
+            nn.init.trunc_normal_(layer.weight, std=INITIAL_STD / added if row else INITIAL_STD)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
         elif isinstance(layer, nn.Embedding):
-            nn.init.normal_(layer.weight, std=SPREAD)
+            nn.init.normal_(layer.weight, std=INITIAL_STD)
     return model
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from scalewise.frameworks.torch.models.parts import Parts, Seams, of_image
+from scalewise.frameworks.torch.models.parts import Parts, Seams, image_shape
 
 HIDDEN = (8192, 4096, 2048, 1024, 512, 256, 128, 64)
 
@@ -19,7 +19,7 @@ class Grey(nn.Module):
 
 def mlp(shape: tuple[int, int, int], classes: int, *, hidden: Sequence[int] = HIDDEN) -> Parts:
     """Dense layers that halve from 8192 units to 64: much to send, little to compute."""
-    _, height, width = of_image(shape)
+    _, height, width = image_shape(shape)
     widths = [height * width, *hidden]
     layers = [nn.Sequential(nn.Linear(*each), nn.ReLU()) for each in pairwise(widths)]
     pairs = [nn.Sequential(*layers[n : n + 2]) for n in range(0, len(layers), 2)]

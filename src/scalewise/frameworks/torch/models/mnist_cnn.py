@@ -2,12 +2,12 @@
 
 from torch import nn
 
-from scalewise.frameworks.torch.models.parts import of_image
+from scalewise.frameworks.torch.models.parts import image_shape
 
 
 def mnist_cnn(shape: tuple[int, int, int], classes: int, *, dropout: float = 0.25) -> nn.Module:
     """Two convolutions, a pool and two dense layers; 1.2 M parameters on 28x28."""
-    channels, height, width = of_image(shape)
+    channels, height, width = image_shape(shape)
     if min(height, width) < 6:
         raise ValueError("nothing is left of images below 6 x 6 after two convolutions and a pool")
     flat = 64 * ((height - 4) // 2) * ((width - 4) // 2)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import nn
 
 
-def of_image(shape: tuple[int, int, int] | int) -> tuple[int, int, int]:
+def image_shape(shape: tuple[int, int, int] | int) -> tuple[int, int, int]:
     """Return an image's channels, height and width; refuse tokens, of which there is a number."""
     if isinstance(shape, int):
         raise ValueError('it learns from images, for example data = "synthetic:1000x224x224"')

@@ -9,9 +9,9 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from scalewise.frameworks.torch.models.parts import Parts, of_image
+from scalewise.frameworks.torch.models.parts import Parts, image_shape
 
-WIDER = 4
+EXPANSION = 4
 """How much more channels a bottleneck gives than it works on."""
 
 
@@ -20,7 +20,7 @@ class Bottleneck(nn.Module):
 
     def __init__(self, channels: int, narrow: int, stride: int) -> None:
         super().__init__()
-        wide = WIDER * narrow
+        wide = EXPANSION * narrow
         self.narrow = _convolved(channels, narrow, 1)
         self.look = _convolved(narrow, narrow, 3, stride)
         self.widen = _convolved(narrow, wide, 1)
@@ -40,7 +40,7 @@ class Preactivated(nn.Module):
 
     def __init__(self, channels: int, narrow: int, stride: int, *, first: bool) -> None:
         super().__init__()
-        wide = WIDER * narrow
+        wide = EXPANSION * narrow
         self.before = _activated(channels)
         self.narrow = nn.Sequential(nn.Conv2d(channels, narrow, 1, bias=False), _activated(narrow))
         self.look = nn.Sequential(
@@ -63,7 +63,7 @@ class Preactivated(nn.Module):
 
 def resnet50(shape: tuple[int, int, int], classes: int) -> Parts:
     """ResNet-50, version 1.5: 25.6 M parameters with 1000 classes."""
-    channels, _, _ = of_image(shape)
+    channels, _, _ = image_shape(shape)
     stem = nn.Sequential(
         nn.Conv2d(channels, 64, 7, 2, padding=3, bias=False),
         nn.BatchNorm2d(64),
@@ -76,7 +76,7 @@ def resnet50(shape: tuple[int, int, int], classes: int) -> Parts:
         for place in range(depth):
             stride = 2 if place == 0 and narrow > 64 else 1
             blocks.append(Bottleneck(channels, narrow, stride))
-            channels = WIDER * narrow
+            channels = EXPANSION * narrow
     model = _network(stem, blocks, {}, channels, classes)
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d):
@@ -86,7 +86,7 @@ def resnet50(shape: tuple[int, int, int], classes: int) -> Parts:
 
 def _second(depths: Sequence[int], shape: tuple[int, int, int], classes: int) -> Parts:
     """A ResNet of the second form, with as many bottlenecks of each width as ``depths`` says."""
-    channels, _, _ = of_image(shape)
+    channels, _, _ = image_shape(shape)
     stem = nn.Sequential(nn.Conv2d(channels, 64, 7, 2, padding=3), nn.MaxPool2d(3, 2, padding=1))
     blocks: list[nn.Module] = []
     channels = 64
@@ -94,7 +94,7 @@ def _second(depths: Sequence[int], shape: tuple[int, int, int], classes: int) ->
         for place in range(depth):
             stride = 2 if place == depth - 1 and narrow < 512 else 1
             blocks.append(Preactivated(channels, narrow, stride, first=place == 0))
-            channels = WIDER * narrow
+            channels = EXPANSION * narrow
     model = _network(stem, blocks, {"after": _activated(channels)}, channels, classes)
     for layer in model.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):

@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from scalewise.frameworks.torch.models.parts import Parts, Seams
 
-SPREAD = 0.02
+INITIAL_STD = 0.02
 """Of the weights that published transformers begin with."""
 
 
@@ -72,7 +72,7 @@ class Positions(nn.Module):
     def __init__(self, length: int, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(length, width))
-        nn.init.trunc_normal_(self.weight, std=SPREAD)
+        nn.init.trunc_normal_(self.weight, std=INITIAL_STD)
 
     def forward(self, x: Tensor) -> Tensor:
         mine = self.weight[: x.shape[1]]

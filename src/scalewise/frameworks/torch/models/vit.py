@@ -6,7 +6,7 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from scalewise.frameworks.torch.models.parts import Parts, blocks_of, of_image
+from scalewise.frameworks.torch.models.parts import Parts, blocks_of, image_shape
 from scalewise.frameworks.torch.models.transformer import Size, transformer
 
 
@@ -63,7 +63,7 @@ def vit(
     With ``class_token`` it is the published one (Dosovitskiy et al., arXiv:2010.11929): the
     classifier sees a position of its own. It begins with weights as torchvision draws them.
     """
-    channels, height, across = of_image(shape)
+    channels, height, across = image_shape(shape)
     if height % patch or across % patch:
         raise ValueError(f"patches of {patch} do not fit an image of {height}x{across}")
     size, length = Size(width, depth, heads), (height // patch) * (across // patch)

@@ -7,13 +7,16 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
-from scalewise.frameworks.torch.models.block_compile import compile_model, recompute
-from scalewise.frameworks.torch.parallel.mesh import size
-from scalewise.frameworks.torch.parallel.step import whole_step
+from scalewise.frameworks.torch.models.block_compile import (
+    apply_activation_checkpointing,
+    compile_model,
+)
+from scalewise.frameworks.torch.parallel.mesh import axis_size
+from scalewise.frameworks.torch.parallel.step import single_stage_step
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.spec import RunSpec
 
-Learn = Callable[[Task, Iterable[Tensor]], Optimizer]
+OptimizerFactory = Callable[[Task, Iterable[Tensor]], Optimizer]
 """Makes the optimizer of a task's parameters."""
 
 
@@ -22,7 +25,7 @@ def assemble(
     mesh: DeviceMesh,
     spec: RunSpec,
     share: Callable[[nn.Module], nn.Module],
-    learn: Learn | None = None,
+    learn: OptimizerFactory | None = None,
 ) -> Parallel:
     """Return the task made parallel.
 
@@ -31,26 +34,26 @@ def assemble(
     PyTorch needs to split a model takes a second to import.
     """
     parts = [task.model]
-    if size(mesh, "pipeline") > 1:
-        from scalewise.frameworks.torch.parallel.pipeline import pipelined, stages
+    if axis_size(mesh, "pipeline") > 1:
+        from scalewise.frameworks.torch.parallel.pipeline import build_stages, pipeline_steps
 
-        parts = stages(task.model, mesh, spec)
+        parts = build_stages(task.model, mesh, spec)
     for part in parts:
-        if size(mesh, "tensor") > 1:
-            from scalewise.frameworks.torch.parallel.tensor import split
+        if axis_size(mesh, "tensor") > 1:
+            from scalewise.frameworks.torch.parallel.tensor import split_blocks
 
-            split(part, mesh["tensor"])
-        recompute(part, spec)
+            split_blocks(part, mesh["tensor"])
+        apply_activation_checkpointing(part, spec)
         compile_model(part, spec)
     shared = [share(part) for part in parts]
     parameters = [each for part in parts for each in part.parameters()]
-    optimizer = (learn or learner)(task, parameters)
-    if size(mesh, "pipeline") > 1:
-        return pipelined(task, parts, shared, optimizer, mesh["pipeline"], spec)
-    return Parallel(parts[0], optimizer, whole_step(task, shared[0]))
+    optimizer = (learn or build_optimizer)(task, parameters)
+    if axis_size(mesh, "pipeline") > 1:
+        return pipeline_steps(task, parts, shared, optimizer, mesh["pipeline"], spec)
+    return Parallel(parts[0], optimizer, single_stage_step(task, shared[0]))
 
 
-def learner(task: Task, parameters: Iterable[Tensor]) -> Optimizer:
+def build_optimizer(task: Task, parameters: Iterable[Tensor]) -> Optimizer:
     """Return the run's optimizer; tensors of one layout go together, others cannot."""
     groups: dict[Any, list[Tensor]] = {}
     for each in parameters:

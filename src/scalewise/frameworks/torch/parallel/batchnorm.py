@@ -8,15 +8,15 @@ from torch import nn
 from scalewise.errors import SpecError
 from scalewise.spec import RunSpec
 
-KINDS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+BATCHNORM_CLASSES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-def normalizes(model: nn.Module) -> bool:
+def has_batchnorm(model: nn.Module) -> bool:
     """Say whether a model has batch normalization."""
-    return any(isinstance(each, KINDS) for each in model.modules())
+    return any(isinstance(each, BATCHNORM_CLASSES) for each in model.modules())
 
 
-def synchronized(model: nn.Module, spec: RunSpec, device: torch.device) -> nn.Module:
+def convert_sync_batchnorm(model: nn.Module, spec: RunSpec, device: torch.device) -> nn.Module:
     """Return a model as the run asks: every rank is a replica, and all normalize together."""
     if not spec.sync_batchnorm:
         return model

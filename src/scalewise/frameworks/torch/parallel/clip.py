@@ -7,10 +7,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from scalewise.frameworks.torch.parallel.mesh import size
+from scalewise.frameworks.torch.parallel.mesh import axis_size
 
 
-def clip(parameters: Iterable[Tensor], most: float, mesh: DeviceMesh) -> Tensor:
+def clip_gradients(parameters: Iterable[Tensor], most: float, mesh: DeviceMesh) -> Tensor:
     """Scale gradients down to a norm of ``most`` at the largest; return the norm they had."""
     from torch.nn.utils import clip_grads_with_norm_, get_total_norm  # From version 2.6 on.
 
@@ -24,7 +24,7 @@ def clip(parameters: Iterable[Tensor], most: float, mesh: DeviceMesh) -> Tensor:
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         squares.append(norm.square())
     total = torch.stack(squares).sum()
-    if size(mesh, "pipeline") > 1:
+    if axis_size(mesh, "pipeline") > 1:
         dist.all_reduce(total, group=mesh.get_group("pipeline"))
     norm = total.sqrt()
     for group in groups.values():

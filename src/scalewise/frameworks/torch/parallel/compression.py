@@ -23,19 +23,19 @@ def _sum(group: dist.ProcessGroup, bucket: GradBucket) -> Future[Tensor]:
     return summed
 
 
-PLAIN: dict[str, Any] = {
+HOOKS: dict[str, Any] = {
     "none": _sum,
     "fp16": fp16_compress_hook,
     "bf16": bf16_compress_hook,
 }
-KINDS = (*PLAIN, "powersgd")
-WHOLE_STEPS = 5
+KINDS = (*HOOKS, "powersgd")
+POWERSGD_START_STEP = 5
 """Steps that PowerSGD exchanges as they are before it begins; DDP needs two for its buckets."""
-NEVER_ZERO = 1e-8
+POWERSGD_EPSILON = 1e-8
 """Added to a column's length, or one of zeros would become none of numbers."""
 
 
-def check(kind: str) -> None:
+def check_compression(kind: str) -> None:
     """Refuse a compression that there is not, here."""
     choice("compression", kind, KINDS)
     if kind == "powersgd" and find_spec("numpy") is None:
@@ -53,7 +53,7 @@ class Compressor:
         self.sent = 0
         self.share = 1 / group.size() if kind == "none" else 1.0
         self._half = kind in ("fp16", "bf16")
-        self._hook, self._state = PLAIN.get(kind), None
+        self._hook, self._state = HOOKS.get(kind), None
         if kind == "powersgd":
             self._hook, self._state = _powersgd(rank, group)
         # PowerSGD exchanges more as soon as something has come back. Only NCCL has the
@@ -83,13 +83,13 @@ def _powersgd(rank: int, group: dist.ProcessGroup) -> tuple[Any, Any]:
     state: Any = powersgd.PowerSGDState(
         group,
         matrix_approximation_rank=rank,
-        start_powerSGD_iter=WHOLE_STEPS,
-        orthogonalization_epsilon=NEVER_ZERO,
+        start_powerSGD_iter=POWERSGD_START_STEP,
+        orthogonalization_epsilon=POWERSGD_EPSILON,
     )
     return powersgd.powerSGD_hook, state
 
 
-def words(kind: str, rank: int) -> str:
+def compression_label(kind: str, rank: int) -> str:
     """Return what a compression is called.
 
     >>> words("powersgd", 2), words("fp16", 1)

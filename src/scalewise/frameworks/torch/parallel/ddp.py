@@ -12,15 +12,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 from scalewise.errors import SpecError
 from scalewise.frameworks.torch.parallel import compression
-from scalewise.frameworks.torch.parallel.assemble import Learn, assemble
-from scalewise.frameworks.torch.parallel.fsdp import sharded
-from scalewise.frameworks.torch.parallel.gradient_exchange import Exchange
-from scalewise.frameworks.torch.parallel.mesh import size
+from scalewise.frameworks.torch.parallel.assemble import OptimizerFactory, assemble
+from scalewise.frameworks.torch.parallel.fsdp import shard_model
+from scalewise.frameworks.torch.parallel.gradient_exchange import GradientExchange
+from scalewise.frameworks.torch.parallel.mesh import axis_size
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.spec import RunSpec
 from scalewise.validate import positive, typed, whole
 
-BUCKET_MB = 25.0
+DEFAULT_BUCKET_MB = 25.0
 """What DDP itself takes for a bucket."""
 
 
@@ -47,7 +47,7 @@ class Buckets:
                 positive(name, getattr(self, name), example=10)
         for name in ("bucket_view", "static_graph"):
             typed(name, getattr(self, name), bool, "true or false")
-        compression.check(self.compression)
+        compression.check_compression(self.compression)
         whole("powersgd_rank", self.powersgd_rank, least=1)
         known = signature(DistributedDataParallel).parameters
         if self.first_bucket_mb and "bucket_cap_mb_list" not in known:
@@ -60,7 +60,9 @@ class Buckets:
         """Return a replica that exchanges its gradients with the others while backward goes on."""
         given: dict[str, Any] = {"bucket_cap_mb": self.bucket_mb}
         if self.first_bucket_mb:
-            given = {"bucket_cap_mb_list": [self.first_bucket_mb, self.bucket_mb or BUCKET_MB]}
+            given = {
+                "bucket_cap_mb_list": [self.first_bucket_mb, self.bucket_mb or DEFAULT_BUCKET_MB]
+            }
         return Replica(
             model,
             process_group=group,
@@ -70,7 +72,7 @@ class Buckets:
         )
 
 
-AS_DDP_DOES = Buckets()
+DEFAULT_BUCKETS = Buckets()
 
 
 class Replica(DistributedDataParallel):
@@ -95,25 +97,29 @@ class Replica(DistributedDataParallel):
 
 
 def parallelize(
-    task: Task, mesh: DeviceMesh, spec: RunSpec, *, buckets: Buckets = AS_DDP_DOES
+    task: Task, mesh: DeviceMesh, spec: RunSpec, *, buckets: Buckets = DEFAULT_BUCKETS
 ) -> Parallel:
     """Replicate the model and overlap the gradient all-reduce with backward."""
-    return replicas(task, mesh, spec, buckets)
+    return replicate(task, mesh, spec, buckets)
 
 
-def replicas(
-    task: Task, mesh: DeviceMesh, spec: RunSpec, buckets: Buckets, learn: Learn | None = None
+def replicate(
+    task: Task,
+    mesh: DeviceMesh,
+    spec: RunSpec,
+    buckets: Buckets,
+    learn: OptimizerFactory | None = None,
 ) -> Parallel:
     """Return the task on replicas that exchange gradients; ``learn`` makes their optimizer."""
-    exchange = Exchange(spec, buckets.compression, buckets.powersgd_rank)
+    exchange = GradientExchange(spec, buckets.compression, buckets.powersgd_rank)
 
     def replicated(model: nn.Module) -> nn.Module:
-        if size(mesh, "replicate") == 1:
+        if axis_size(mesh, "replicate") == 1:
             # One replica has nobody to talk to: wrapped, the baseline would be slower
             # and every other scale would look better than it is.
             return model
-        if size(mesh, "tensor") > 1:
-            return sharded(model, mesh)  # Over one device each: what is split, DDP cannot hold.
+        if axis_size(mesh, "tensor") > 1:
+            return shard_model(model, mesh)  # Over one device each: what is split, DDP cannot hold.
         wrapped = buckets.wrap(model, mesh.get_group("replicate"))
         exchange.join(wrapped, mesh.get_group("replicate"))
         return wrapped

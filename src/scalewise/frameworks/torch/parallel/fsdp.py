@@ -12,19 +12,19 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from scalewise.frameworks.torch.models.parts import blocks_of
 from scalewise.frameworks.torch.parallel.assemble import assemble
-from scalewise.frameworks.torch.parallel.mesh import data_axes, size
+from scalewise.frameworks.torch.parallel.mesh import axis_size, data_axes
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.spec import RunSpec
 
 
 def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec, *, reshard: bool = True) -> Parallel:
     """Share the model out; without ``reshard`` a step keeps what it has gathered (ZeRO-2)."""
-    return assemble(task, mesh, spec, lambda part: sharded(part, mesh, reshard=reshard))
+    return assemble(task, mesh, spec, lambda part: shard_model(part, mesh, reshard=reshard))
 
 
-def sharded(model: nn.Module, mesh: DeviceMesh, *, reshard: bool = True) -> nn.Module:
+def shard_model(model: nn.Module, mesh: DeviceMesh, *, reshard: bool = True) -> nn.Module:
     """Return a model, or a stage of it, of which this rank keeps its share."""
-    if size(mesh, "replicate") * size(mesh, "shard") == 1:
+    if axis_size(mesh, "replicate") * axis_size(mesh, "shard") == 1:
         return model
     fully_shard = _fully_shard()
     axes = data_axes(mesh)

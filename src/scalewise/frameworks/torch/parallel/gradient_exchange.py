@@ -15,16 +15,16 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from scalewise.frameworks.gradient_noise import Noise
-from scalewise.frameworks.torch.parallel.compression import Compressor, words
+from scalewise.frameworks.torch.parallel.compression import Compressor, compression_label
 from scalewise.spec import RunSpec
 
-FIRST_LOOK, LOOK_EVERY = 10, 50
+FIRST_COMPARED_STEP, COMPARE_EVERY_STEPS = 10, 50
 """The steps at which compressed gradients are compared with exact ones: one exchange more."""
-KEPT = 100
+MAX_BUFFERED_NORMS = 100
 """Lengths of gradients that stay on the device before ranks put them together."""
 
 
-class Exchange:
+class GradientExchange:
     """Sits between the replicas of a model, or of its stages on this rank, and looks."""
 
     def __init__(self, spec: RunSpec, compression: str = "none", rank: int = 1) -> None:
@@ -34,7 +34,7 @@ class Exchange:
         """What every loss is to be multiplied by."""
         self._step = 0
         self._looking = self._noisy = False
-        self._looks: list[Look] = []
+        self._looks: list[BucketComparison] = []
         self._sent, self._whole = 0, 0
         self._errors: list[Tensor] = []
         self._lengths: list[Tensor] = []
@@ -52,7 +52,7 @@ class Exchange:
     def _average(self, compressor: Compressor, bucket: GradBucket) -> Future[Tensor]:
         if self._looking:
             compared = compressor.group if self._kind != "none" else None
-            self._looks.append(Look(bucket.buffer(), compared))
+            self._looks.append(BucketComparison(bucket.buffer(), compared))
         return compressor.exchange(bucket)
 
     def begin(self, *, whole: bool = True) -> None:
@@ -62,7 +62,7 @@ class Exchange:
         """
         self._step += 1
         self._noisy = whole and self._every > 0 and self._step % self._every == 0
-        turn = self._step == FIRST_LOOK or self._step % LOOK_EVERY == 0
+        turn = self._step == FIRST_COMPARED_STEP or self._step % COMPARE_EVERY_STEPS == 0
         chosen = self._noisy or (turn and self._kind != "none")
         self._looking = chosen and bool(self._compressors)
         if self._looking:
@@ -82,7 +82,7 @@ class Exchange:
             lengths = torch.stack([local, average * self.share**2])
             self._lengths.append(lengths.double() / scale**2)
         self._looks = []
-        if len(self._lengths) == KEPT:
+        if len(self._lengths) == MAX_BUFFERED_NORMS:
             self._settle()
 
     def _given(self) -> int:
@@ -108,7 +108,7 @@ class Exchange:
         errors = torch.stack(self._errors)
         fine = errors[torch.isfinite(errors)]
         return {
-            "kind": words(self._kind, self._rank),
+            "kind": compression_label(self._kind, self._rank),
             "sent": self._sent // len(self._errors),
             "whole": self._whole // len(self._errors),
             "error": fine.mean().item() if len(fine) else None,
@@ -125,7 +125,7 @@ class Exchange:
         return self._noise.scale()
 
 
-class Look:
+class BucketComparison:
     """One bucket before its exchange, to be compared with what it holds afterwards."""
 
     def __init__(self, gradients: Tensor, group: dist.ProcessGroup | None) -> None:

@@ -10,7 +10,7 @@ AXES = ("pipeline", "replicate", "shard", "tensor")
 """The innermost last: neighbours, which are in one node, share a layer."""
 
 
-def mesh_of(spec: RunSpec, device: torch.device) -> DeviceMesh:
+def build_mesh(spec: RunSpec, device: torch.device) -> DeviceMesh:
     """Return all devices of the run, along the axes that it uses.
 
     An axis of length one would cost every rank a group of its own.
@@ -30,28 +30,28 @@ def mesh_of(spec: RunSpec, device: torch.device) -> DeviceMesh:
     return init_device_mesh(device.type, lengths, mesh_dim_names=tuple(used))
 
 
-def size(mesh: DeviceMesh, axis: str) -> int:
+def axis_size(mesh: DeviceMesh, axis: str) -> int:
     """Return the length of an axis; one that is not used has length one."""
     return mesh[axis].size() if axis in (mesh.mesh_dim_names or ()) else 1
 
 
-def place(mesh: DeviceMesh, axis: str) -> int:
+def axis_rank(mesh: DeviceMesh, axis: str) -> int:
     """Return where this rank stands along an axis."""
     return mesh.get_local_rank(axis) if axis in (mesh.mesh_dim_names or ()) else 0
 
 
-def replica(mesh: DeviceMesh) -> int:
+def replica_index(mesh: DeviceMesh) -> int:
     """Return which data-parallel replica this rank belongs to: those see the same samples."""
-    return place(mesh, "replicate") * size(mesh, "shard") + place(mesh, "shard")
+    return axis_rank(mesh, "replicate") * axis_size(mesh, "shard") + axis_rank(mesh, "shard")
 
 
-def place_in_model(mesh: DeviceMesh) -> int:
+def rank_in_replica(mesh: DeviceMesh) -> int:
     """Return which of the devices this rank is that hold one replica's layers together."""
-    return place(mesh, "pipeline") * size(mesh, "tensor") + place(mesh, "tensor")
+    return axis_rank(mesh, "pipeline") * axis_size(mesh, "tensor") + axis_rank(mesh, "tensor")
 
 
 def data_axes(mesh: DeviceMesh) -> DeviceMesh:
     """Return the axes over which gradients are averaged."""
-    if size(mesh, "replicate") == 1:
+    if axis_size(mesh, "replicate") == 1:
         return mesh["shard"]
     return mesh["replicate", "shard"] if "shard" in (mesh.mesh_dim_names or ()) else mesh

@@ -15,8 +15,8 @@ from torch.distributed.pipelining import (
 from torch.optim import Optimizer
 
 from scalewise.frameworks.torch.models.parts import Parts
-from scalewise.frameworks.torch.parallel.mesh import place, size
-from scalewise.frameworks.torch.precision import precise
+from scalewise.frameworks.torch.parallel.mesh import axis_rank, axis_size
+from scalewise.frameworks.torch.precision import apply_precision
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.probe import Laps
 from scalewise.probe.torch.sync_timer import DdpSyncTimer
@@ -29,16 +29,16 @@ SCHEDULES = {
 }
 
 
-def stages(model: nn.Module, mesh: DeviceMesh, spec: RunSpec) -> list[nn.Module]:
+def build_stages(model: nn.Module, mesh: DeviceMesh, spec: RunSpec) -> list[nn.Module]:
     """Return the stages of this rank, in their order."""
-    devices = size(mesh, "pipeline")
+    devices = axis_size(mesh, "pipeline")
     assert isinstance(model, Parts)
     count = devices * spec.rounds
-    mine = range(place(mesh, "pipeline"), count, devices)
-    return [precise(model.stage(number, count), spec) for number in mine]
+    mine = range(axis_rank(mesh, "pipeline"), count, devices)
+    return [apply_precision(model.stage(number, count), spec) for number in mine]
 
 
-def pipelined(
+def pipeline_steps(
     task: Task,
     parts: Sequence[nn.Module],
     wrapped: Sequence[nn.Module],

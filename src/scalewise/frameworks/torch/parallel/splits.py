@@ -10,9 +10,9 @@ from scalewise import plugins
 from scalewise.errors import SpecError
 from scalewise.frameworks.data_source import Shape, Source
 from scalewise.frameworks.torch.models.parts import Parts, blocks_of, seams_of
-from scalewise.frameworks.torch.parallel.batchnorm import normalizes
+from scalewise.frameworks.torch.parallel.batchnorm import has_batchnorm
 from scalewise.frameworks.torch.parallel.ddp import Buckets
-from scalewise.frameworks.torch.task import build
+from scalewise.frameworks.torch.task import build_model
 from scalewise.spec import RunSpec
 
 
@@ -35,13 +35,13 @@ def refuse_impossible(spec: RunSpec) -> None:
     by_blocks = {"recompute": spec.recompute != "none", "compile": spec.compile == "blocks"}
     shape = Source.of_run(spec).shape
     model = _outline(spec, shape)
-    if spec.sync_batchnorm and not (whole and normalizes(model)):
+    if spec.sync_batchnorm and not (whole and has_batchnorm(model)):
         lacks = "has no batch normalization" if whole else "is split"
         raise SpecError(
             f"{spec.workload} {lacks}, and sync_batchnorm = true is for whole models that have it",
             hint="leave sync_batchnorm out",
         )
-    if spec.recompute == "selective" and spec.compile and normalizes(model):
+    if spec.recompute == "selective" and spec.compile and has_batchnorm(model):
         raise SpecError(
             f"{spec.workload} has batch normalization, whose statistics a compiled step with "
             'recompute = "selective" would take twice',
@@ -59,7 +59,7 @@ def refuse_impossible(spec: RunSpec) -> None:
     if split.pipeline > 1:
         _refuse_old_pipeline()
         _refuse_pipeline(model, spec)
-    if isinstance(model, Parts) and normalizes(model):
+    if isinstance(model, Parts) and has_batchnorm(model):
         _refuse_lonely(model, spec, shape)
 
 
@@ -67,11 +67,11 @@ def _outline(spec: RunSpec, shape: Shape) -> nn.Module:
     """Return the run's model without its weights; with them, where a library's needs numbers."""
     try:
         with torch.device("meta"):
-            return build(spec, shape, 10)
+            return build_model(spec, shape, 10)
     except SpecError:
         if not plugins.lies_elsewhere(str(spec.workload), "torch"):
             raise
-    return build(spec, shape, 10)
+    return build_model(spec, shape, 10)
 
 
 def _refuse_lonely(model: Parts, spec: RunSpec, shape: Shape) -> None:

@@ -12,7 +12,7 @@ from scalewise.probe import Laps, Unwatched
 from scalewise.probe.torch.last_gradient import LastGradient
 
 
-class Waiting:
+class BackwardSync:
     """Splits a backward where its computing ends and it only waits for the others' gradients."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -33,15 +33,15 @@ class Waiting:
         return began
 
 
-def whole_step(task: Task, model: nn.Module) -> ForwardBackward:
+def single_stage_step(task: Task, model: nn.Module) -> ForwardBackward:
     """Return forward and backward of a model that this rank calls as if it were alone."""
-    waiting = Waiting(model)
+    waiting = BackwardSync(model)
 
     def forward_backward(
         inputs: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
     ) -> Tensor:
         if not sync:
-            with unsynced(model):
+            with no_sync(model):
                 return forward_backward(inputs, labels, weight, probe, sync=True)
         _, loss = task.forward(model, inputs, labels)
         if weight != 1.0:
@@ -55,7 +55,7 @@ def whole_step(task: Task, model: nn.Module) -> ForwardBackward:
     return forward_backward
 
 
-def unsynced(model: Any) -> AbstractContextManager[None]:
+def no_sync(model: Any) -> AbstractContextManager[None]:
     """Let gradients pile up without being exchanged."""
     if isinstance(model, DistributedDataParallel):
         return model.no_sync()

@@ -25,7 +25,7 @@ except ImportError:  # Up to version 2.4 they lie elsewhere.
     from torch.distributed._tensor import Replicate, Shard  # type: ignore[attr-defined]  # Old.
 
 
-def split(model: nn.Module, mesh: DeviceMesh) -> None:
+def split_blocks(model: nn.Module, mesh: DeviceMesh) -> None:
     """Split the layers of every block over a group of devices, in place."""
     seams, blocks = seams_of(model), blocks_of(model)
     if seams.length is not None and seams.length % mesh.size():

@@ -8,21 +8,21 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.optim import Optimizer
 
-from scalewise.frameworks.torch.parallel.assemble import learner
-from scalewise.frameworks.torch.parallel.ddp import AS_DDP_DOES, Buckets, replicas
-from scalewise.frameworks.torch.parallel.mesh import size
+from scalewise.frameworks.torch.parallel.assemble import build_optimizer
+from scalewise.frameworks.torch.parallel.ddp import DEFAULT_BUCKETS, Buckets, replicate
+from scalewise.frameworks.torch.parallel.mesh import axis_size
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.spec import RunSpec
 
 
 def parallelize(
-    task: Task, mesh: DeviceMesh, spec: RunSpec, *, buckets: Buckets = AS_DDP_DOES
+    task: Task, mesh: DeviceMesh, spec: RunSpec, *, buckets: Buckets = DEFAULT_BUCKETS
 ) -> Parallel:
     """Replicate the model; each replica updates its part, and tells the others."""
 
     def learn(task: Task, parameters: Iterable[Tensor]) -> Optimizer:
-        if size(mesh, "replicate") == 1:
-            return learner(task, parameters)
+        if axis_size(mesh, "replicate") == 1:
+            return build_optimizer(task, parameters)
         return ZeroRedundancyOptimizer(
             parameters,
             cast(type[Optimizer], task.optimizer.func),
@@ -30,4 +30,4 @@ def parallelize(
             **task.optimizer.keywords,
         )
 
-    return replicas(task, mesh, spec, buckets, learn)
+    return replicate(task, mesh, spec, buckets, learn)

@@ -24,13 +24,13 @@ from scalewise.record.write import write_json
 BACKENDS = {"cuda": "nccl", "xpu": "xccl"}
 REPEATS = 5
 """The least and the largest of five hold the true median in 94 % of cases."""
-SLOW = 2.0
+MAX_COLLECTIVE_SECONDS = 2.0
 """Seconds of one collective after which larger ones are not tried."""
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 """Seconds after which the engine gives up waiting for another rank."""
 
 
-def answer(file: Path) -> None:
+def run_bench(file: Path) -> None:
     """Time collectives with the other ranks; rank 0 leaves the answer in ``file``.
 
     Before that, ``file`` may say what is wanted: ``{"ask": {"operations": [...],
@@ -40,7 +40,7 @@ def answer(file: Path) -> None:
         raise SpecError("one rank exchanges nothing", hint="start at least two with torchrun")
     ask = _ask(file)
     device, backend = _place()
-    patience = timedelta(seconds=ask.get("patience", PATIENCE))
+    patience = timedelta(seconds=ask.get("patience", TIMEOUT_SECONDS))
     dist.init_process_group(backend, timeout=patience)
     sizes = ask.get("sizes") or _sizes(64 * 2**20 if backend == "gloo" else 2**30)
     rows: list[dict[str, Any]] = []
@@ -86,7 +86,11 @@ def _rows(operation: str, sizes: Sequence[int], device: torch.device) -> Iterato
     """Time one operation, from small to large, until it gets slow."""
     world = dist.get_world_size()
     for size in sizes:
-        count = max(1, size // 4 // world) * world if operation in SPLIT else max(1, size // 4)
+        count = (
+            max(1, size // 4 // world) * world
+            if operation in SPLIT_OPERATIONS
+            else max(1, size // 4)
+        )
         act = OPERATIONS[operation](torch.zeros(count, device=device))
         inner = 20 if size <= 2**16 else 4 if size <= 2**20 else 1
         seconds, processor = _seconds(act, device, inner=inner)
@@ -104,7 +108,7 @@ def _rows(operation: str, sizes: Sequence[int], device: torch.device) -> Iterato
             "algorithm_bandwidth": 4 * count / middle,
             "bus_bandwidth": 4 * count / middle * bus_factor(operation, world),
         }
-        if middle > SLOW:
+        if middle > MAX_COLLECTIVE_SECONDS:
             return
 
 
@@ -156,7 +160,7 @@ OPERATIONS: Mapping[str, Callable[[Tensor], Callable[[], Any]]] = {
     "reduce-scatter": _reduce_scatter,
     "broadcast": _broadcast,
 }
-SPLIT = ("all-gather", "reduce-scatter")
+SPLIT_OPERATIONS = ("all-gather", "reduce-scatter")
 """Operations whose buffer has an equal part for every rank."""
 
 

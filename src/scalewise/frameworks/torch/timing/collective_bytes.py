@@ -21,9 +21,9 @@ from torch import Tensor
 
 from scalewise.spec import RunSpec
 
-COUNTED = 2
+COUNTED_STEP = 2
 """The index of the step that is counted: the first ones also arrange what later ones do."""
-SPACES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")
+NAMESPACES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")
 KINDS = {
     "allreduce": "all-reduce",
     "allgather": "all-gather",
@@ -33,11 +33,11 @@ KINDS = {
     "sharddimalltoall": "all-to-all",
     "send": "point-to-point",
 }
-SILENT = ("recv", "wait", "wrap", "barrier", "monitoredbarrier")
+IGNORED_OPERATORS = ("recv", "wait", "wrap", "barrier", "monitoredbarrier")
 """Calls in which nothing is sent, or whose sender has counted it."""
 
 
-class Traffic:
+class CollectiveCounter:
     """Counts what one step of a session exchanges."""
 
     def __init__(self, spec: RunSpec) -> None:
@@ -49,7 +49,7 @@ class Traffic:
         """The step that was counted, and for each kind its calls, its payload and what was sent."""
 
     def __enter__(self) -> None:
-        if self._taken == COUNTED and not self._alone:
+        if self._taken == COUNTED_STEP and not self._alone:
             self._looking = self._look()
 
     def __exit__(
@@ -79,7 +79,7 @@ class Traffic:
 
     def _keep(self, tally: "Tally") -> None:
         if tally.known:
-            self.found = {"step": COUNTED, "exchanged": tally.kinds}
+            self.found = {"step": COUNTED_STEP, "exchanged": tally.kinds}
 
 
 class Tally:
@@ -94,7 +94,7 @@ class Tally:
         """Take one call of an operator; one that is not understood makes all unknown."""
         space, _, name = operator._schema.name.partition("::")
         plain = name.replace("_", "")
-        if space not in SPACES or plain.startswith(SILENT):
+        if space not in NAMESPACES or plain.startswith(IGNORED_OPERATORS):
             return
         kind = next((KINDS[each] for each in KINDS if plain.startswith(each)), None)
         try:
@@ -109,10 +109,10 @@ class Tally:
         one = self.kinds.setdefault(kind, {"calls": 0, "bytes": 0, "sent": 0})
         one["calls"] += 1
         one["bytes"] += whole
-        one["sent"] += sent(kind, whole, ranks)
+        one["sent"] += sent_bytes(kind, whole, ranks)
 
 
-def sent(kind: str, whole: int, ranks: int) -> int:
+def sent_bytes(kind: str, whole: int, ranks: int) -> int:
     """Return the bytes that each of so many ranks sends, by the usual count.
 
     >>> sent("all-reduce", 100, 4), sent("all-gather", 100, 4), sent("point-to-point", 100, 4)

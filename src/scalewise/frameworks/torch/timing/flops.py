@@ -21,7 +21,7 @@ AFTER_ADDEND = (aten.addmm, aten.baddbmm)
 """Products whose first argument is only added."""
 
 
-def operations(
+def flops_per_sample(
     model: nn.Module, shape: tuple[int, int, int] | int, batch: int
 ) -> tuple[int | None, str]:
     """Return the operations of one sample, or nothing and why they cannot be counted.
@@ -29,13 +29,13 @@ def operations(
     Whatever a workload does that needs real numbers, its training goes on without a count.
     """
     try:
-        return count(model, shape, batch), ""
+        return count_flops(model, shape, batch), ""
     except Exception as bad:
         told = str(bad).partition("\n")[0].strip()
         return None, f"{type(bad).__name__}: {told}" if told else type(bad).__name__
 
 
-def count(model: nn.Module, shape: tuple[int, int, int] | int, batch: int) -> int:
+def count_flops(model: nn.Module, shape: tuple[int, int, int] | int, batch: int) -> int:
     """Return the operations that a sample of a batch takes, forward and backward.
 
     Counted in a whole batch, as some models (batch normalization) take no single sample.
@@ -44,13 +44,13 @@ def count(model: nn.Module, shape: tuple[int, int, int] | int, batch: int) -> in
     sides = (batch, shape) if isinstance(shape, int) else (batch, *shape)
     kind = torch.long if isinstance(shape, int) else torch.float32
     inputs = torch.empty(sides, dtype=kind, device="meta")
-    counter = Counter()
+    counter = FlopCounter()
     with sdpa_kernel(SDPBackend.MATH), counter:  # Attention as its plain products.
         twin(inputs)
     return round(counter.total / batch)
 
 
-class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's.
+class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's.
     """Adds up the operations of every product that is asked for, and of its backward."""
 
     def __init__(self) -> None:

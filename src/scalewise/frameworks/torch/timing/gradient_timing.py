@@ -16,11 +16,11 @@ from scalewise.probe import Clock, HostClock, Laps, Unwatched
 from scalewise.probe.torch.device import EventClock
 from scalewise.spec import RunSpec
 
-FIRST, LAST = 4, 8
+FIRST_STEP, LAST_STEP = 4, 8
 """The indices of the steps that are watched: after the one whose traffic is counted."""
 
 
-class Arrivals:
+class GradientTimer:
     """Takes the laps of the steps that are watched, and notes each gradient between them."""
 
     def __init__(self, spec: RunSpec, model: nn.Module, device: torch.device) -> None:
@@ -40,11 +40,11 @@ class Arrivals:
     def over(self, laps: Laps) -> Laps:
         """Return who takes the laps of the step that begins: ``laps``, unless it is watched."""
         self._step += 1
-        if not self._wanted or not FIRST <= self._step <= LAST + 1:
+        if not self._wanted or not FIRST_STEP <= self._step <= LAST_STEP + 1:
             return laps
-        if self._step == FIRST:
+        if self._step == FIRST_STEP:
             self._watch()
-        if self._step > LAST:
+        if self._step > LAST_STEP:
             self._leave()
             return laps
         self._laps = laps
