@@ -5,15 +5,16 @@
 
 Few numbers, and each by a plain rule:
 
-usual, own, leaving   least absolute deviations of the loss per doubling that follows
-                      any prefix of a curve, on the loss per doubling of that prefix
-priors                five rounds of expectation and maximization over whole curves;
-                      two imagined curves hold each term at where it started
-widen                 what the machines' interval is multiplied with to hold 9 of 10;
-                      one for all kinds, so that one family alone does not decide it
+typical_loss, own_weight, leave_node_loss
+                  least absolute deviations of the loss per doubling that follows any prefix
+                  of a curve, on the loss per doubling of that prefix
+priors            five rounds of expectation and maximization over whole curves; two
+                  imagined curves hold each term at its start
+interval_factor   factor on the interval of the machine models so that it covers 90 %; one
+                  for all kinds, so that one family alone does not decide it
 
-Noise, drift and the trust in the first view are set by hand, from a coarse grid;
-results hardly depend on them. ``prediction.py`` learns all this anew without each family in turn.
+Noise, drift and trend_weight are set by hand, from a coarse grid; results hardly depend on
+them. ``prediction.py`` learns all parameters again without each family in turn.
 """
 
 import argparse
@@ -25,10 +26,10 @@ from dataclasses import asdict, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from scalewise.analysis.predict.empirical_prior import habit
+from scalewise.analysis.predict.empirical_prior import expected_trend
 from scalewise.analysis.predict.forecast import forecast
-from scalewise.analysis.predict.learned import FILE, Learned, Prior
-from scalewise.analysis.predict.posterior import TERMS, drawn, weigh
+from scalewise.analysis.predict.learned import LEARNED_FILE, Learned, Prior
+from scalewise.analysis.predict.posterior import TERMS, draw_machines, weigh_machines
 from scalewise.analysis.predict.published_curves import as_series
 from scalewise.analysis.predict.series import KINDS, Floats, Kind, Series
 from scalewise.catalog.curves import published
@@ -57,7 +58,7 @@ START = {
 }  # fmt: skip
 NOISE = {"weak": 0.015, "other": 0.03}
 DRIFT = 1.5
-TRUST = {"weak": 1 / 2, "other": 1 / 3}
+TREND_WEIGHT = {"weak": 1 / 2, "other": 1 / 3}
 
 
 def hidden(points: Series, protocol: str) -> Shown | None:
@@ -89,30 +90,30 @@ def learn(curves: Sequence[Series]) -> dict[Kind, Learned]:
     by_kind = {kind: [each for each in curves if each.kind == kind] for kind in KINDS}
     found = {kind: _learn(kind, of_kind) for kind, of_kind in by_kind.items()}
     widen = _widen([(found[kind], of_kind) for kind, of_kind in by_kind.items()])
-    return {kind: replace(known, widen=widen) for kind, known in found.items()}
+    return {kind: replace(known, interval_factor=widen) for kind, known in found.items()}
 
 
 def _learn(kind: Kind, curves: Sequence[Series]) -> Learned:
     usual, own, leaving = _loss_per_doubling(kind, curves)
     return Learned(
-        usual=usual, own=own, leaving=leaving, priors=_priors(kind, curves),
-        noise=NOISE[kind], drift=DRIFT, trust=TRUST[kind], widen=1.0,
+        typical_loss=usual, own_weight=own, leave_node_loss=leaving, priors=_priors(kind, curves),
+        noise=NOISE[kind], drift=DRIFT, trend_weight=TREND_WEIGHT[kind], interval_factor=1.0,
     )  # fmt: skip
 
 
 def _loss_per_doubling(kind: Kind, curves: Sequence[Series]) -> tuple[float, float, float]:
-    """Return usual, own and leaving; the last is learned under weak scaling alone."""
+    """Return typical_loss, own_weight, leave_node_loss; the last from weak scaling alone."""
     rows, losses = [], []
     blank = Learned(0, 0, 0, {}, 0, 0, 0, 0)
     for points in curves:
         count = len(points.devices)
         for shown in range(2, count):
-            prefix = points.only(np.arange(count) < shown)
+            prefix = points.select(np.arange(count) < shown)
             for place in range(shown, min(shown + PREFIXES_SEE, count)):
                 at = points.devices[place : place + 1]
                 grown = math.log2(at[0] / prefix.last)
                 gone = float(prefix.leaves_node(at)[0]) if kind == "weak" else 0.0
-                rows.append([1.0, habit(prefix, blank).seen, gone / grown])
+                rows.append([1.0, expected_trend(prefix, blank).measured_loss, gone / grown])
                 losses.append(math.log(points.cost[place] / prefix.cost[-1]) / grown)
     found = _least_absolute(np.array(rows), np.array(losses))
     return float(found[0]), float(found[1]), float(found[2])
@@ -135,13 +136,15 @@ def _priors(kind: Kind, curves: Sequence[Series]) -> dict[str, Prior]:
     known = Learned(0, 0, 0, {}, NOISE[kind], DRIFT, 0, 0)
     seen = [points for points in curves if len(points.devices) >= 3]
     for _ in range(ROUNDS):
-        machines = drawn(priors, count=DRAWS)
+        machines = draw_machines(priors, count=DRAWS)
         there = machines != 0
         sizes = np.where(there, machines, 1.0)
         sizes = np.column_stack([np.log(sizes[:, :-1]), machines[:, -1]]) * there
         moments = np.zeros((3, len(TERMS)))
         for points in seen:
-            weights, _, _ = weigh(points, points.devices[-1:], machines, known.noise, known.drift)
+            weights, _, _ = weigh_machines(
+                points, points.devices[-1:], machines, known.noise, known.drift
+            )
             moments += weights @ there, weights @ sizes, weights @ sizes**2
         for column, name in enumerate(TERMS):
             priors[name] = _updated(start[name], len(seen), *moments[:, column])
@@ -154,7 +157,7 @@ def _updated(start: Prior, curves: int, count: float, total: float, squares: flo
     around = squares - 2 * middle * total + middle**2 * count
     imagined = IMAGINED * (start.spread**2 + (start.middle - middle) ** 2)
     return Prior(
-        chance=float((count + IMAGINED * start.chance) / (curves + IMAGINED)),
+        probability=float((count + IMAGINED * start.probability) / (curves + IMAGINED)),
         middle=float(middle),
         spread=math.sqrt((around + imagined) / (count + IMAGINED)),
     )
@@ -175,10 +178,10 @@ def _widen(learned: Sequence[tuple[Learned, Sequence[Series]]]) -> float:
 def missed(known: Learned, points: Series, shown: Shown) -> Floats:
     """Return what the machines' interval must be multiplied with to hold the hidden points."""
     truth = np.log(points.cost[~shown])
-    made = forecast(points.only(shown), points.devices[~shown], known, draws=DRAWS)
+    made = forecast(points.select(shown), points.devices[~shown], known, draws=DRAWS)
     half = np.where(truth > made.middle, made.high - made.middle, made.middle - made.low)
-    beyond = np.maximum((truth - made.middle) ** 2 - made.apart**2, 0)
-    return np.asarray(np.sqrt(beyond / (half**2 - made.apart**2)))
+    beyond = np.maximum((truth - made.middle) ** 2 - made.disagreement**2, 0)
+    return np.asarray(np.sqrt(beyond / (half**2 - made.disagreement**2)))
 
 
 def rounded(known: Learned) -> dict[str, object]:
@@ -209,7 +212,7 @@ def main() -> None:
     text = json.dumps(told, indent=1) + "\n"
     print(text, end="")
     if asked.write:
-        FILE.write_text(text, encoding="utf-8")
+        LEARNED_FILE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from learn import as_series, hidden, learn
 from scalewise import plugins
 from scalewise.analysis.predict.forecast import forecast
 from scalewise.analysis.predict.learned import Learned
-from scalewise.analysis.predict.next_measurement import worth
+from scalewise.analysis.predict.next_measurement import best_next_measurement
 from scalewise.analysis.predict.series import Kind, Series
 from scalewise.catalog.curves import published
 from scalewise.errors import NotEnoughData
@@ -77,7 +77,7 @@ def by_default(
         if shown is None:
             continue
         at = points.devices[~shown]
-        made = forecast(points.only(shown), at, known[family][points.kind], seed=seed)
+        made = forecast(points.select(shown), at, known[family][points.kind], seed=seed)
         rows = zip(at, np.log(points.cost[~shown]), made.middle, made.low, made.high)
         sign = 1.0 if points.metric == "time" else -1.0
         found += [Told(family, number, *map(float, row), sign) for row in rows]
@@ -93,7 +93,7 @@ def by_law(curves: list[Curve], name: str, protocol: str) -> list[Told]:
         if shown is None:
             continue
         try:
-            made = fit(points.only(shown)).cost(points.devices[~shown])
+            made = fit(points.select(shown)).cost(points.devices[~shown])
         except NotEnoughData:
             continue
         sign = 1.0 if points.metric == "time" else -1.0
@@ -157,7 +157,7 @@ def two_nodes(curves: list[Curve], known: dict[str, dict[Kind, Learned]]) -> lis
             continue
         one_node, target = hidden(points, "node"), float(points.devices[-1])
         assert one_node is not None
-        made = worth(points.only(one_node), target, known[family][points.kind])
+        made = best_next_measurement(points.select(one_node), target, known[family][points.kind])
         assert made is not None
         then = next(t for t in after if (t.curve, t.devices) == (number, target))
         now = before[number, target]

@@ -244,7 +244,7 @@ def test_a_study_and_a_table_are_predicted(done, published, scalewise, tmp_path)
     code, out, _ = scalewise("predict", published, *words, "--scaling", "weak", "--json")
     told = json.loads(out)
     assert [point["devices"] for point in told["points"]] == [8, 16]
-    assert told["next"]["says"].startswith("A two-node run tells most: measure 8 devices (2 nodes)")
+    assert told["next"]["says"].startswith("Measure 8 devices (2 nodes) next, the first across")
 
 
 def test_a_study_and_a_table_are_advised_on(done, published, scalewise):

@@ -14,10 +14,11 @@ from builders import a_study
 from scalewise import plugins
 from scalewise.analysis.measure import curve_from_numbers, scaling_curves
 from scalewise.analysis.predict import forecast, outliers, predict
-from scalewise.analysis.predict.learned import learned
-from scalewise.analysis.predict.next_measurement import worth
-from scalewise.analysis.predict.posterior import chances, drawn
-from scalewise.analysis.predict.series import need, of_curve, series
+from scalewise.analysis.predict.learned import load_learned
+from scalewise.analysis.predict.next_measurement import best_next_measurement
+from scalewise.analysis.predict.posterior import draw_machines, quasi_random_points
+from scalewise.analysis.predict.prediction_text import next_measurement
+from scalewise.analysis.predict.series import curve_series, make_series, require_points
 from scalewise.catalog.curves import FOLDER, published
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.frameworks.fake import Law
@@ -47,7 +48,7 @@ LAWS = [
 
 
 def fit(name, values, metric="throughput", counts=N, **more):
-    return plugins.load("laws", name)(series(counts, values, metric, **more))
+    return plugins.load("laws", name)(make_series(counts, values, metric, **more))
 
 
 def found(law):
@@ -166,16 +167,16 @@ def test_the_row_of_tiny_224_that_no_law_explains_is_flagged(more):
         more.get("throughput", {}).items(), times=TINY["time"].items(), scaling="weak"
     )
     told = predict(curve, at=[64])
-    assert [(each.devices, each.metric) for each in told.odd] == [(32, "time")]
-    assert told.odd[0].expected == pytest.approx(401, abs=3)
+    assert [(each.devices, each.metric) for each in told.outliers] == [(32, "time")]
+    assert told.outliers[0].expected == pytest.approx(401, abs=3)
     assert "32 devices: 310 s is not explained by the other rows" in told.warnings[0]
 
 
 def test_rows_that_follow_their_law_are_not_flagged():
     curve = curve_from_numbers(MICRO["throughput"].items(), times=MICRO["time"].items())
-    assert predict(curve, at=[64]).odd == ()
-    clean = series(N, 300 + 2000 / N, "time")
-    assert outliers.odd(clean) == []
+    assert predict(curve, at=[64]).outliers == ()
+    clean = make_series(N, 300 + 2000 / N, "time")
+    assert outliers.find_outliers(clean) == []
 
 
 def test_one_node_asks_for_two_and_says_what_it_cannot_know():
@@ -184,29 +185,29 @@ def test_one_node_asks_for_two_and_says_what_it_cannot_know():
     assert "data from one node cannot show the network" in inside.at(64).reach
     assert (inside.next.devices, inside.next.nodes) == (16, 2)
     assert inside.next.shrinks < 0.7
-    assert str(inside.next) == inside.sentences[-1]
-    assert "A two-node run tells most: measure 16 devices (2 nodes) next, and" in str(inside)
+    assert next_measurement(inside.next) == inside.sentences[-1]
+    assert "Measure 16 devices (2 nodes) next, the first across nodes: the" in str(inside)
     across = a_prediction([64], scaling="weak", devices_per_node=4)
     assert "network" not in across.at(64).reach
     assert across.next.devices in (16, 32)
 
 
 def test_without_devices_per_node_the_reach_says_so():
-    assert "devices per node are not known" in a_prediction().at(16).reach
+    assert "devices per node are unknown" in a_prediction().at(16).reach
 
 
 def test_a_measurement_that_comes_as_expected_shrinks_the_interval_as_announced():
-    points = series([1, 2, 4, 8], [240, 464, 892, 1668], "throughput", "weak", 8)
-    told = worth(points, 64)
+    points = make_series([1, 2, 4, 8], [240, 464, 892, 1668], "throughput", "weak", 8)
+    told = best_next_measurement(points, 64)
     target = np.array([64.0])
     cost = np.exp(forecast.forecast(points, np.array([16.0])).middle[0])
-    then = forecast.forecast(points.plus(16, cost), target)
+    then = forecast.forecast(points.with_point(16, cost), target)
     assert told.width == pytest.approx(forecast.forecast(points, target).width[0], rel=0.1)
     assert then.width[0] / told.width == pytest.approx(told.shrinks, rel=0.3)
 
 
 def test_equal_curves_have_equal_answers_and_seeds_hardly_matter():
-    points, at = series(N, 100 * N**0.9, "throughput", "weak", 8), np.array([64.0])
+    points, at = make_series(N, 100 * N**0.9, "throughput", "weak", 8), np.array([64.0])
     first = forecast.forecast(points, at)
     assert forecast.forecast(points, at).middle[0] == first.middle[0]
     for seed in (1, 2, 3):
@@ -217,12 +218,14 @@ def test_equal_curves_have_equal_answers_and_seeds_hardly_matter():
 
 def test_the_sentences_carry_the_arithmetic():
     told = a_prediction(scaling="weak", devices_per_node=4)
-    assert told.sentences[0].startswith("Curves like this lose 2.9 % per doubling: 1.7 % that is")
+    assert told.sentences[0].startswith(
+        "Expected per-device throughput after each doubling: 97.1 % (logarithmic loss 2.9 % = 1.7 %"
+    )
     value = told.at(16).throughput.value
     assert f"16 devices: 1,668 × 2 × {value / 3336:.3f} = {value:,.0f} samples/s" in "".join(
         told.sentences
     )
-    assert told.law.startswith("X(N) = 1,668 N/8 · habit^0.50 machines^0.50, habit = 0.971^log2")
+    assert told.law.startswith("X(N) = 1,668 N/8 · trend^0.50 models^0.50, trend = 0.971^log2")
 
 
 def test_every_law_stands_beside_the_prediction():
@@ -270,7 +273,7 @@ def covered(studies, counts=(1, 2, 4, 8, 16, 32), at=(64, 128)):
         machine = Law(ring=ring, network=network, latency=latency)
         rates = fake_throughput(machine, [*counts, *at])
         rates = rates * np.exp(noise * chance.normal(size=len(rates)))
-        points = series(counts, rates[: len(counts)], "throughput", "weak", 8)
+        points = make_series(counts, rates[: len(counts)], "throughput", "weak", 8)
         made = forecast.forecast(points, np.array(at, float), draws=2048)
         truth = np.log(np.array(at) / rates[len(counts) :])
         inside += list((made.low <= truth) & (truth <= made.high))
@@ -341,26 +344,26 @@ def test_one_point_is_not_enough():
 
 
 def test_what_was_not_asked_for_is_not_there():
-    with pytest.raises(SpecError, match="64 devices were not asked for; there are: 16, 32"):
+    with pytest.raises(SpecError, match="no prediction for 64 devices; there are: 16, 32"):
         a_prediction().at(64)
 
 
 def test_a_series_knows_its_metric_and_its_nodes():
-    points = series([4, 8, 12], [1.0, 2.0, 3.0], "time", None, 8)
+    points = make_series([4, 8, 12], [1.0, 2.0, 3.0], "time", None, 8)
     assert list(points.cost) == [4, 16, 36]
     assert list(points.values) == [1, 2, 3]
     assert list(points.nodes(points.devices)) == [1, 1, 2]
-    assert of_curve(curve_from_numbers([(1, 1.0)]), "time") is None
+    assert curve_series(curve_from_numbers([(1, 1.0)]), "time") is None
     with pytest.raises(NotEnoughData):
-        need(points, 4, "this")
+        require_points(points, 4, "this")
 
 
 def test_the_draws_fill_the_cube_evenly():
-    drawn_points = chances(0, 4096)
+    drawn_points = quasi_random_points(0, 4096)
     assert drawn_points.mean(axis=0) == pytest.approx(0.5, abs=0.01)
     assert np.corrcoef(drawn_points.T) == pytest.approx(np.eye(drawn_points.shape[1]), abs=0.06)
-    machines = drawn(learned()["weak"].priors)
-    chance = [prior.chance for prior in learned()["weak"].priors.values()]
+    machines = draw_machines(load_learned()["weak"].priors)
+    chance = [prior.probability for prior in load_learned()["weak"].priors.values()]
     assert (machines != 0).mean(axis=0) == pytest.approx(chance, abs=0.01)
 
 
@@ -417,7 +420,7 @@ def benchmark(monkeypatch):
     import prediction as scores
 
     curves = [(each.family, scores.as_series(each)) for each in published() if not each.suspect]
-    return scores, curves, {family: learned() for family, _ in curves}
+    return scores, curves, {family: load_learned() for family, _ in curves}
 
 
 def test_published_curves_are_predicted_as_claimed(benchmark):
@@ -437,8 +440,10 @@ def test_one_point_on_two_nodes_gives_what_was_announced(benchmark):
 def test_what_ships_is_what_is_learned(benchmark):
     scores, curves, _ = benchmark
     for kind, known in scores.learn([points for _, points in curves]).items():
-        assert learned()[kind].widen == pytest.approx(known.widen, rel=0.01)
-        assert learned()[kind].usual == pytest.approx(known.usual, rel=0.01)
-        assert learned()[kind].priors["ring"].chance == pytest.approx(
-            known.priors["ring"].chance, rel=0.01
+        assert load_learned()[kind].interval_factor == pytest.approx(
+            known.interval_factor, rel=0.01
+        )
+        assert load_learned()[kind].typical_loss == pytest.approx(known.typical_loss, rel=0.01)
+        assert load_learned()[kind].priors["ring"].probability == pytest.approx(
+            known.priors["ring"].probability, rel=0.01
         )

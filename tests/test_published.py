@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 from scalewise.analysis.measure import curve_from_numbers
 from scalewise.analysis.predict import predict
-from scalewise.analysis.predict.published_curves import efficiency, others
+from scalewise.analysis.predict.published_curves import compare_published, efficiency
 from scalewise.catalog.curves import published
 from scalewise.catalog.search import like
 from scalewise.errors import SpecError
@@ -51,7 +51,7 @@ def a_published(slug, *points, scaling="weak", metric="throughput"):
 
 def test_others_are_followed_beyond_the_same_growth():
     curve = curve_from_numbers([(1, 100.0), (2, 200.0), (4, 400.0)], scaling="weak")
-    found = others(
+    found = compare_published(
         predict(curve, at=[8, 16]),
         [
             a_published("half", (2, 100.0), (8, 400.0), (16, 400.0)),
@@ -61,10 +61,10 @@ def test_others_are_followed_beyond_the_same_growth():
             a_published("times", (1, 10.0), (4, 20.0), (8, 30.0), metric="time"),
         ],
     )
-    told = [(each.curve.slug, each.first, each.last, each.kept) for each in found.followed]
+    told = [(each.curve.slug, each.first, each.last, each.retained) for each in found.continuations]
     assert told == [("half", 8, 16, 0.5), ("all", 8, 32, 1.0)]
-    assert found.growth == 4 and found.looked == 5
-    assert found.kept == (0.5, 0.75, 1.0)
+    assert found.growth == 4 and found.curve_count == 5
+    assert found.retained == (0.5, 0.75, 1.0)
     assert found.at(16) == pytest.approx((400.0, 400 * 1.5**2, 1600.0))
     assert found.predicted == pytest.approx(
         (predict(curve, at=[16]).at(16).throughput.value / 1600) ** 0.5
@@ -74,15 +74,15 @@ def test_others_are_followed_beyond_the_same_growth():
 def test_times_follow_as_times():
     curve = curve_from_numbers(times=[(1, 100.0), (2, 50.0)])
     known = [a_published("a", (1, 9.0), (2, 8.0), (4, 8.0), metric="time", scaling=None)]
-    found = others(predict(curve, at=[4]), known)
-    assert found.kept == (0.5, 0.5, 0.5)
+    found = compare_published(predict(curve, at=[4]), known)
+    assert found.retained == (0.5, 0.5, 0.5)
     assert found.at(4) == pytest.approx((50.0, 50.0, 50.0))
 
 
 def test_nobody_to_follow_is_said():
     curve = curve_from_numbers([(1, 100.0), (2**20, 200.0)])
     made = predict(curve, at=[2**21])
-    found = others(made, like("resnet50"))
-    assert found.kept is None and found.at(2**21) is None and not found.followed
+    found = compare_published(made, like("resnet50"))
+    assert found.retained is None and found.at(2**21) is None and not found.continuations
     section = report.beside("resnet50", made, found)
     assert section.lines[0].startswith("0 of ") and section.tables == ()

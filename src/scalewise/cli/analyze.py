@@ -217,7 +217,7 @@ def advise(  # noqa: PLR0913 - each is an option
     from scalewise import results
     from scalewise.analysis.advise import Conditions, Purpose
     from scalewise.analysis.advise import advise as choose
-    from scalewise.analysis.predict import beyond
+    from scalewise.analysis.predict import parse_larger_counts
     from scalewise.report import advice
     from scalewise.report.curve_table import not_correct
 
@@ -235,7 +235,7 @@ def advise(  # noqa: PLR0913 - each is an option
         restart=restart,
         records=records,
     )
-    more = beyond(curve, at) if at is not None else ()
+    more = parse_larger_counts(curve, at) if at is not None else ()
     found = choose(
         curve,
         purpose,

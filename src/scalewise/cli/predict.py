@@ -66,21 +66,21 @@ def from_curve(  # noqa: PLR0913 - each is an option
 ) -> None:
     """Predict from what was measured, and show it; published curves stand beside it."""
     from scalewise import results
-    from scalewise.analysis.predict import beyond, predict
+    from scalewise.analysis.predict import parse_larger_counts, predict
     from scalewise.report import prediction_sections
     from scalewise.report.curve_table import not_correct
 
     curve, _ = results.curve_and_records(
         source, where=where, scaling=scaling, devices_per_node=devices_per_node
     )
-    found = predict(curve, beyond(curve, at))
+    found = predict(curve, parse_larger_counts(curve, at))
     told, beside = prediction_sections.sections(found), {}
     if like is not None:
-        from scalewise.analysis.predict.published_curves import others
+        from scalewise.analysis.predict.published_curves import compare_published
         from scalewise.catalog.search import like as alike
         from scalewise.report import published
 
-        went_on = others(found, alike(like))
+        went_on = compare_published(found, alike(like))
         told.append(published.beside(like, found, went_on))
         beside["like"] = {"words": like, **published.beside_plain(found, went_on)}
     if output:
@@ -97,12 +97,12 @@ def from_curve(  # noqa: PLR0913 - each is an option
 
 def published_alone(like: str, at: str | None, *, as_json: bool) -> None:
     """Show the published curves that are like some words."""
-    from scalewise.analysis.predict import counts
+    from scalewise.analysis.predict import parse_counts
     from scalewise.catalog.search import like as alike
     from scalewise.report import published
 
     curves = alike(like)
-    asked = sorted(set(counts(at))) if at is not None else []
+    asked = sorted(set(parse_counts(at))) if at is not None else []
     for count in asked:
         whole("a number of devices", count, least=1)
     if as_json:
@@ -122,7 +122,7 @@ def simulated(
 ) -> None:
     """Simulate from the smallest run of a folder, and show it."""
     from scalewise import results
-    from scalewise.analysis.predict import counts
+    from scalewise.analysis.predict import parse_counts
     from scalewise.analysis.simulate import exchange, link, simulation, size
     from scalewise.report import simulation_sections as shown
     from scalewise.report.curve_table import not_correct
@@ -138,7 +138,7 @@ def simulated(
     found = simulation(
         curve,
         records,
-        counts(at),
+        parse_counts(at),
         links,
         per_node=devices_per_node,
         gradients=size(network.gradients) if network.gradients else None,

@@ -10,13 +10,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator, StrMethodFormatter
 
 from scalewise.analysis.measure import Estimate, Point
-from scalewise.analysis.predict import Ahead, Prediction
+from scalewise.analysis.predict import PredictedPoint, Prediction
 from scalewise.errors import SpecError
 from scalewise.record.write import write_bytes
 from scalewise.report.escape import escape_plot
 from scalewise.report.plot import COLORS, STYLE, as_svg
 
-Value = Callable[[Point | Ahead], Estimate | None]
+Value = Callable[[Point | PredictedPoint], Estimate | None]
 METRICS: dict[str, tuple[Value, str]] = {
     "Throughput": (lambda p: p.throughput, "{unit} per second"),
     "Complete time": (lambda p: p.time, "seconds, complete job"),

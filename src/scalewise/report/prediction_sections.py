@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalewise.analysis.measure import Estimate
-from scalewise.analysis.predict import Ahead, Prediction
+from scalewise.analysis.predict import PredictedPoint, Prediction
+from scalewise.analysis.predict.prediction_text import next_measurement
 from scalewise.report.curve_table import (
     Section,
     Table,
@@ -70,7 +71,7 @@ def _measured(found: Prediction) -> list[_Row]:
     ]
 
 
-def _ahead(point: Ahead) -> _Row:
+def _ahead(point: PredictedPoint) -> _Row:
     told = point.reach.partition(";")[0]
     return _Row(point.devices, point.nodes, point.throughput, point.time, told)
 
@@ -117,9 +118,10 @@ def as_json(found: Prediction, **beside: Any) -> str:
         "law": found.law,
         "sentences": list(found.sentences),
         "points": [_point(point) for point in found.points],
-        "next": ahead and {**plain(ahead), "shrinks": ahead.shrinks, "says": str(ahead)},
+        "next": ahead
+        and {**plain(ahead), "shrinks": ahead.shrinks, "says": next_measurement(ahead)},
         "laws": _fits(found),
-        "odd": plain(found.odd),
+        "odd": plain(found.outliers),
         "warnings": list(found.warnings),
         "not_correct": list(found.curve.not_correct),
         **beside,
@@ -127,7 +129,7 @@ def as_json(found: Prediction, **beside: Any) -> str:
     return json.dumps(told, indent=1)
 
 
-def _point(point: Ahead) -> dict[str, Any]:
+def _point(point: PredictedPoint) -> dict[str, Any]:
     names = ("devices", "nodes", "throughput", "time", "reach")
     return {name: plain(getattr(point, name)) for name in names}
 

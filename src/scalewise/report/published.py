@@ -6,7 +6,7 @@ from typing import Any
 
 from scalewise.analysis.number_format import format_count
 from scalewise.analysis.predict import Prediction
-from scalewise.analysis.predict.published_curves import Others, efficiency
+from scalewise.analysis.predict.published_curves import PublishedComparison, efficiency
 from scalewise.catalog.curves import PublishedCurve
 from scalewise.report.curve_table import NONE, Section, Table, number, percent
 from scalewise.report.formats import SCHEMA
@@ -69,17 +69,18 @@ def _suspects(curves: Sequence[PublishedCurve]) -> tuple[str, ...]:
     )
 
 
-def beside(words: str, found: Prediction, others: Others) -> Section:
+def beside(words: str, found: Prediction, others: PublishedComparison) -> Section:
     """Return how curves like some words went on, next to what is predicted."""
     last = format_count(others.last, "device")
     lines = [
-        f"{len(others.followed)} of {format_count(others.looked, 'published curve')} like "
+        f"{len(others.continuations)} of {format_count(others.curve_count, 'published curve')} "
+        "like "
         f"{words!r} "
         f"have the same metric and scaling and go on beyond {others.growth:g} × their smallest "
         "count, which is as far as this curve was measured",
     ]
-    if others.kept:
-        low, middle, high = others.kept
+    if others.retained:
+        low, middle, high = others.retained
         lines.append(
             f"Of each doubling they kept {percent(middle)} at the median, {percent(low)} to "
             f"{percent(high)}; predicted here beyond {last}: {percent(others.predicted)}"
@@ -90,7 +91,7 @@ def beside(words: str, found: Prediction, others: Others) -> Section:
     return Section(f"{found.curve.name}, and curves like {words}", tuple(lines), shown, ())
 
 
-def _if_so(found: Prediction, others: Others) -> Table:
+def _if_so(found: Prediction, others: PublishedComparison) -> Table:
     by_time = others.metric == "time"
     rows = []
     for point in found.points:
@@ -106,14 +107,14 @@ def _if_so(found: Prediction, others: Others) -> Table:
     )
 
 
-def _followed(others: Others) -> Table:
+def _followed(others: PublishedComparison) -> Table:
     return Table(
         "How they went on",
         ("curve", "hardware", "from", "to", "kept of each doubling"),
         tuple(
             (each.curve.slug, str(each.curve.facts["hardware"]), f"{each.first:,}",
-             f"{each.last:,}", percent(each.kept))
-            for each in others.followed
+             f"{each.last:,}", percent(each.retained))
+            for each in others.continuations
         ),
     )  # fmt: skip
 
@@ -141,14 +142,14 @@ def _plain(curve: PublishedCurve) -> dict[str, Any]:
     }
 
 
-def beside_plain(found: Prediction, others: Others) -> dict[str, Any]:
+def beside_plain(found: Prediction, others: PublishedComparison) -> dict[str, Any]:
     """Return how they went on as JSON can hold it."""
     names = ("least", "median", "most")
     values = ((point.devices, others.at(point.devices)) for point in found.points)
     return {
         "growth": others.growth,
         "metric": others.metric,
-        "kept": dict(zip(names, others.kept)) if others.kept else None,
+        "kept": dict(zip(names, others.retained)) if others.retained else None,
         "predicted": others.predicted,
         "values": {
             str(count): dict(zip(("worst", "median", "best"), gone))
@@ -156,7 +157,7 @@ def beside_plain(found: Prediction, others: Others) -> dict[str, Any]:
             if gone and count > others.last
         },
         "followed": [
-            {"curve": each.curve.slug, "from": each.first, "to": each.last, "kept": each.kept}
-            for each in others.followed
+            {"curve": each.curve.slug, "from": each.first, "to": each.last, "kept": each.retained}
+            for each in others.continuations
         ],
     }

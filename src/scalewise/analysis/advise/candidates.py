@@ -8,8 +8,8 @@ from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.cost.energy_use import Power, widened
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.measure import Estimate
-from scalewise.analysis.predict import Ahead, Prediction
-from scalewise.analysis.predict.series import of_curve
+from scalewise.analysis.predict import PredictedPoint, Prediction
+from scalewise.analysis.predict.series import curve_series
 from scalewise.errors import SpecError
 
 
@@ -22,7 +22,7 @@ def scales_of(
     whole_nodes: bool,
 ) -> list[Scale]:
     """Return every scale that can be weighed; by time, or by throughput where times say nothing."""
-    alike = of_curve(found.curve, "time") is not None  # Times of unlike work say nothing.
+    alike = curve_series(found.curve, "time") is not None  # Times of unlike work say nothing.
     by_time = alike and all(point.time for point in found.points)
     points = {point.devices: point for point in reversed(found.curve.points)}
     per_node = found.curve.devices_per_node
@@ -32,7 +32,7 @@ def scales_of(
             hint="--devices-per-node 4, or devices_per_node=4 in Python",
         )
 
-    def scale(ahead: Ahead) -> Scale | None:
+    def scale(ahead: PredictedPoint) -> Scale | None:
         seen = points.get(ahead.devices)
         nodes = seen.nodes if seen else ahead.nodes
         charged = nodes * per_node if whole_nodes and nodes and per_node else ahead.devices
@@ -80,7 +80,7 @@ def _energy(measured: Scale, held: Estimate, power: Power) -> Estimate:
     return widened(held.through(lambda seconds: own.value * seconds / time.value), off)
 
 
-def _efficiency(ahead: Ahead, found: Prediction) -> Estimate | None:
+def _efficiency(ahead: PredictedPoint, found: Prediction) -> Estimate | None:
     """Return the efficiency against the baseline: by throughput, or by time if that is all."""
     base = found.curve.baseline
     growth = ahead.devices / base.devices

@@ -30,6 +30,7 @@ from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.analysis.measure.estimate import student_t_quantile
 from scalewise.analysis.number_format import format_count
 from scalewise.analysis.predict import Prediction, predict
+from scalewise.analysis.predict.prediction_text import next_measurement
 from scalewise.errors import NotEnoughData, SpecError
 
 AHEAD = 2
@@ -123,7 +124,7 @@ class Advice:
         if self.rate and self.rate.name:
             told.append(f"A price of {self.rate}.")
         if self.prediction.next and not self.closest.measured:
-            told.append(str(self.prediction.next))
+            told.append(next_measurement(self.prediction.next))
         return tuple(told)
 
     @property

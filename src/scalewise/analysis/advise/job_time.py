@@ -18,8 +18,8 @@ import numpy as np
 
 from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.analysis.predict import Prediction
-from scalewise.analysis.predict.complete_time import Life, life, work_at
-from scalewise.analysis.predict.laws import nonnegative
+from scalewise.analysis.predict.complete_time import CompleteTime, predict_complete_time, samples_at
+from scalewise.analysis.predict.laws import nonnegative_least_squares
 from scalewise.analysis.predict.series import Floats
 from scalewise.errors import NotEnoughData
 from scalewise.record.spans import UNEXPLAINED, recurring
@@ -59,7 +59,7 @@ def job(found: Prediction) -> Job:
     """Return the job behind a prediction, from its records or from its law."""
     counts = [point.devices for point in found.points]
     at = np.array(counts, float)
-    spans = life(found.curve, at)
+    spans = predict_complete_time(found.curve, at)
     seen = {point.devices: point.throughput for point in found.points if point.throughput}
     if spans:
         starts = _once(spans, at)
@@ -67,7 +67,7 @@ def job(found: Prediction) -> Job:
         rates = {
             count: _slowed(rate, between) for (count, rate), between in zip(seen.items(), again)
         }
-        samples = work_at(found.curve.points, at[:1])
+        samples = samples_at(found.curve.points, at[:1])
         return Job(
             starts=dict(zip(counts, starts)),
             rates=rates,
@@ -103,15 +103,15 @@ def _rate(training: Estimate, samples: float) -> Estimate:
     return training.through(lambda seconds: samples / seconds)
 
 
-def _once(spans: Life, at: Floats) -> list[float]:
-    parts = [part.seconds(at) for part in spans.parts if part.name in START]
+def _once(spans: CompleteTime, at: Floats) -> list[float]:
+    parts = [part.seconds(at) for part in spans.span_laws if part.name in START]
     return [float(each) for each in np.sum(parts, axis=0)] if parts else [0.0] * len(at)
 
 
-def _again(spans: Life, curve: ScalingCurve, at: Floats) -> list[float]:
+def _again(spans: CompleteTime, curve: ScalingCurve, at: Floats) -> list[float]:
     """Return the seconds per sample that come on top of the steps."""
-    parts = [part.seconds(at) for part in spans.parts if part.name in AGAIN]
-    samples = work_at(curve.points, at)
+    parts = [part.seconds(at) for part in spans.span_laws if part.name in AGAIN]
+    samples = samples_at(curve.points, at)
     if not parts or samples is None:
         return [0.0] * len(at)
     return [float(each) for each in np.sum(parts, axis=0) / samples]
@@ -132,7 +132,7 @@ def _of_times(found: Prediction, counts: list[int]) -> Job:
             f"by {law.formula} no part of the job is shared by its devices",
             hint="add a column throughput",
         )
-    samples = work_at(found.curve.points, np.array(counts, float))
+    samples = samples_at(found.curve.points, np.array(counts, float))
     totals = [1.0] * len(counts) if samples is None else [float(each) for each in samples]
     rates = {}
     for point, total in zip(found.points, totals):
@@ -161,7 +161,8 @@ def _law(curve: ScalingCurve) -> tuple[float, float, float] | None:
     devices, rates, times = np.array(known).T
     terms = [np.ones_like(times), 1 / rates, np.log2(devices)]
     count = 3 if len(known) >= GROWS else 2
-    fixed, work, growing = (*map(float, nonnegative(np.stack(terms[:count], axis=1), times)), 0.0)[
-        :3
-    ]
+    fixed, work, growing = (
+        *map(float, nonnegative_least_squares(np.stack(terms[:count], axis=1), times)),
+        0.0,
+    )[:3]
     return fixed, work, growing

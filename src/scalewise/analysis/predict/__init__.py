@@ -1,19 +1,25 @@
-"""What more devices would give: laws, a default that is better than any of them, honest bands.
+"""Predict throughput and time on more devices, with a 90 % interval and the laws beside it.
 
-series      what laws are fitted to: the cost of a unit of work
-doubling    the first view: what is usually lost with each doubling
-machines    the second view: all machines that could have made these points
-forecast    the default: both views, averaged, with a calibrated band
-learned     what the default knows beforehand, from published curves
-laws/       Amdahl, Gustafson, Gunther and others, each a part that prints as its formula
-life        the complete time, part by part
-worth       the measurement worth making next
-odd         measured rows that the others do not explain
-words       what a prediction says
-others      how published curves went on, beside a prediction
-prediction  the whole answer
+series            what laws are fitted to: the cost of a unit of work against devices
+empirical_prior   first estimate: the loss per doubling that is typical of published curves
+posterior         second estimate: many machine models, weighted by how well they fit
+forecast          the default: both estimates averaged, with a calibrated interval
+learned           parameters of the default, learned from published curves
+laws/             Amdahl, Gustafson, Gunther and others: one plugin each, prints as its formula
+complete_time     the complete time of a job, span by span
+next_measurement  the most informative next measurement
+outliers          measured rows that the other rows do not explain
+published_curves  how published curves continued beyond the same growth
+prediction        all of it as one value
+prediction_text   the sentences of a prediction
 """
 
-from scalewise.analysis.predict.prediction import Ahead, Prediction, beyond, counts, predict
+from scalewise.analysis.predict.prediction import (
+    PredictedPoint,
+    Prediction,
+    parse_counts,
+    parse_larger_counts,
+    predict,
+)
 
-__all__ = ["Ahead", "Prediction", "beyond", "counts", "predict"]
+__all__ = ["PredictedPoint", "Prediction", "parse_counts", "parse_larger_counts", "predict"]

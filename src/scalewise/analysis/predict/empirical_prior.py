@@ -1,10 +1,10 @@
-"""The first of two views: what curves like this one usually lose with each doubling.
+"""First of two estimates: the trend, a loss per doubling that is typical of published curves.
 
-    log cost(N) = log cost(last) + (usual + own · seen) · log2(N / last) + leaving
+    log cost(N) = log cost(last) + (typical + weight · measured) · log2(N / last) + leave_node
 
-``seen`` is the loss per doubling from the first to the last measurement. It is
-shrunk towards what is usual, because few points say little; ``leaving`` is added
-where N leaves the only node that was measured.
+``measured`` is the loss per doubling from the first to the last measurement. It is
+shrunk towards the typical loss, because a slope from few points is uncertain;
+``leave_node`` is added where N leaves the only node that was measured.
 """
 
 import math
@@ -17,27 +17,27 @@ from scalewise.analysis.predict.series import Floats, Series
 
 
 @dataclass(frozen=True, slots=True)
-class Habit:
+class Trend:
     """The loss per doubling that is expected of one curve, as a logarithm of cost."""
 
-    seen: float
-    usual: float
-    own: float
-    leaving: float
+    measured_loss: float
+    typical_loss: float
+    own_weight: float
+    leave_node_loss: float
 
     @property
     def loss(self) -> float:
-        return self.usual + self.own * self.seen
+        return self.typical_loss + self.own_weight * self.measured_loss
 
     def log_cost(self, points: Series, at: Floats) -> Floats:
-        """Return the logarithm of the cost at these counts; below the last point it is flat."""
-        beyond = np.maximum(np.log2(at / points.last), 0)
-        gone = np.where(points.leaves_node(at), self.leaving, 0.0)
-        return math.log(points.cost[-1]) + self.loss * beyond + gone
+        """Return the logarithm of the cost at these counts; constant below the last point."""
+        doublings = np.maximum(np.log2(at / points.last), 0)
+        leave_node = np.where(points.leaves_node(at), self.leave_node_loss, 0.0)
+        return math.log(points.cost[-1]) + self.loss * doublings + leave_node
 
 
-def habit(points: Series, known: Learned) -> Habit:
-    """Return what to expect of a curve of at least two points."""
-    grown = math.log2(points.last / points.devices[0])
-    seen = math.log(points.cost[-1] / points.cost[0]) / grown
-    return Habit(seen, known.usual, known.own, known.leaving)
+def expected_trend(points: Series, learned: Learned) -> Trend:
+    """Return the trend of a curve with at least two points."""
+    doublings = math.log2(points.last / points.devices[0])
+    measured = math.log(points.cost[-1] / points.cost[0]) / doublings
+    return Trend(measured, learned.typical_loss, learned.own_weight, learned.leave_node_loss)

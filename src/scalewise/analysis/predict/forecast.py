@@ -1,67 +1,81 @@
-"""The default predictor: two unlike views of a curve, averaged, with a calibrated band.
+"""The default predictor: two different estimates, averaged, with a calibrated interval.
 
-Neither the loss that is usual per doubling nor the machines that explain the
-measurements is better everywhere, and they err differently: their mean, on the
-logarithmic scale, errs less than either. The band is the machines' own 90 %
-interval, moved to that mean, times what it took to hold nine of ten on published
-curves; and it is wider where the two views disagree.
+Neither the trend (the typical loss per doubling) nor the machine models that fit
+the measurements are better everywhere, and their errors differ: the mean on the
+logarithmic scale errs less than either. The interval is the machine models' 90 %
+interval, moved to that mean, times the factor that made it cover 90 % of published
+points; it is wider where the two estimates disagree.
 """
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scalewise.analysis.predict.empirical_prior import Habit, habit
-from scalewise.analysis.predict.learned import Learned, learned
-from scalewise.analysis.predict.posterior import DRAWS, outlook
-from scalewise.analysis.predict.series import Floats, Series, need
+from scalewise.analysis.measure import Estimate
+from scalewise.analysis.predict.empirical_prior import Trend, expected_trend
+from scalewise.analysis.predict.learned import Learned, load_learned
+from scalewise.analysis.predict.posterior import DRAWS, sample_posterior
+from scalewise.analysis.predict.series import Floats, Series, require_points
 
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """Logarithms of cost at each count that was asked for, and the views behind them."""
+    """Logarithms of cost at each count of ``at``, and the two estimates behind them."""
 
+    points: Series
+    """The measurements."""
     at: Floats
     middle: Floats
     low: Floats
     high: Floats
-    habit: Habit
-    by_habit: Floats
+    trend: Trend
+    by_trend: Floats
     by_machines: Floats
-    trust: float
+    trend_weight: float
 
     @property
-    def apart(self) -> Floats:
-        """Half of how far the views disagree."""
-        return np.asarray(np.abs(self.by_habit - self.by_machines) / 2)
+    def disagreement(self) -> Floats:
+        """Half of the difference between the two estimates."""
+        return np.asarray(np.abs(self.by_trend - self.by_machines) / 2)
 
     @property
     def width(self) -> Floats:
-        """How wide each interval is, as a logarithm."""
+        """Width of each interval, as a logarithm."""
         return self.high - self.low
+
+    def estimate(self, index: int) -> Estimate:
+        """Return the throughput or time at one of the counts, with its interval."""
+        at = self.at[index : index + 1]
+        log_costs = [self.low[index], self.middle[index], self.high[index]]
+        values = [float(self.points.to_metric(at, np.exp([log]))[0]) for log in log_costs]
+        low, value, high = sorted(values)
+        return Estimate(value, low, high, len(self.points.devices))
 
 
 def forecast(
     points: Series,
     at: Floats,
-    known: Learned | None = None,
+    learned: Learned | None = None,
     *,
     seed: int = 0,
     draws: int = DRAWS,
 ) -> Forecast:
-    """Return what to expect at these counts, from two measured points or more."""
-    need(points, 2, "a prediction")
-    known = known or learned()[points.kind]
-    expected = habit(points, known)
-    low, middle, high = outlook(points, at, known, seed, draws).quantiles((0.05, 0.5, 0.95))
-    by_habit = np.where(at > points.last, expected.log_cost(points, at), middle)
-    mean = known.trust * by_habit + (1 - known.trust) * middle
-    made = Forecast(
-        at=at, middle=mean, low=mean, high=mean, habit=expected,
-        by_habit=by_habit, by_machines=middle, trust=known.trust,
+    """Return the expected cost at these counts, from at least two measured points."""
+    require_points(points, 2, "a prediction")
+    learned = learned or load_learned()[points.kind]
+    trend = expected_trend(points, learned)
+    posterior = sample_posterior(points, at, learned, seed, draws)
+    low, middle, high = posterior.quantiles((0.05, 0.5, 0.95))
+    # The trend says only what follows the last point; up to it the machine models decide.
+    by_trend = np.where(at > points.last, trend.log_cost(points, at), middle)
+    mean = learned.trend_weight * by_trend + (1 - learned.trend_weight) * middle
+    centered = Forecast(
+        points=points, at=at, middle=mean, low=mean, high=mean, trend=trend,
+        by_trend=by_trend, by_machines=middle, trend_weight=learned.trend_weight,
     )  # fmt: skip
+    factor = learned.interval_factor
     return replace(
-        made,
-        low=mean - np.hypot(known.widen * (middle - low), made.apart),
-        high=mean + np.hypot(known.widen * (high - middle), made.apart),
+        centered,
+        low=mean - np.hypot(factor * (middle - low), centered.disagreement),
+        high=mean + np.hypot(factor * (high - middle), centered.disagreement),
     )

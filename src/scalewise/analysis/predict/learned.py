@@ -1,6 +1,6 @@
-"""What was learned from published curves; ``benchmarks/learn.py`` learns it again.
+"""Parameters of the default predictor, learned from published curves.
 
-The numbers are in ``learned.json``, with how they came about.
+The numbers are in ``learned.json``; ``benchmarks/learn.py --write`` learns them again.
 """
 
 import json
@@ -12,51 +12,52 @@ from typing import Any
 
 from scalewise.analysis.predict.series import KINDS, Kind
 
-FILE = Path(__file__).with_name("learned.json")
+LEARNED_FILE = Path(__file__).with_name("learned.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """A term that is there with probability ``chance``; then around ``middle``, so far spread.
+    """Prior of one term of a machine model: present with ``probability``, then log-normal.
 
-    Middle and spread are of the logarithm, but for the power, which may be negative.
+    ``middle`` and ``spread`` are of the logarithm, except for the term ``power``, which
+    may be negative and is normal.
     """
 
-    chance: float
+    probability: float
     middle: float
     spread: float
 
 
 @dataclass(frozen=True)
 class Learned:
-    """All that the default predictor knows of one kind of curve before seeing any of it."""
+    """What the default predictor knows of one kind of curve before seeing its points."""
 
-    usual: float
+    typical_loss: float
     """Loss per doubling that any curve has, as a logarithm of cost."""
-    own: float
-    """The share of its own loss per doubling so far that a curve goes on losing, on top."""
-    leaving: float
-    """Loss where devices leave the node for the first time."""
+    own_weight: float
+    """Share of the curve's own measured loss per doubling that is added to it."""
+    leave_node_loss: float
+    """Loss where devices leave the node for the first time, as a logarithm of cost."""
     priors: Mapping[str, Prior]
-    """Of each term of the machine's law."""
+    """By term of the machine model."""
     noise: float
-    """How far measurements lie from their law, in logarithms."""
+    """Scale of measurement errors, in logarithms."""
     drift: float
-    """How much of that adds up with each doubling, as a share of its square."""
-    trust: float
-    """The weight of the loss per doubling; the rest is the machines'."""
-    widen: float
-    """What the machines' interval is multiplied with, so that nine of ten are held."""
+    """Share of the error's variance that accumulates with each doubling."""
+    trend_weight: float
+    """Weight of the trend (loss per doubling); the machine models have 1 minus this."""
+    interval_factor: float
+    """Factor on the interval of the machine models, so that 90 % of points lie inside."""
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> "Learned":
+    def from_dict(cls, data: Mapping[str, Any]) -> "Learned":
         """Read one kind of ``learned.json``."""
         priors = {name: Prior(**prior) for name, prior in data["priors"].items()}
         return cls(**{**data, "priors": priors})
 
 
 @cache
-def learned() -> dict[Kind, Learned]:
-    """Return what ships with scalewise."""
-    data = json.loads(FILE.read_text(encoding="utf-8"))
-    return {kind: Learned.of(data[kind]) for kind in KINDS}
+def load_learned() -> dict[Kind, Learned]:
+    """Return the parameters that ship with scalewise."""
+    data = json.loads(LEARNED_FILE.read_text(encoding="utf-8"))
+    return {kind: Learned.from_dict(data[kind]) for kind in KINDS}

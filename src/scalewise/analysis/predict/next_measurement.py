@@ -1,7 +1,7 @@
-"""The measurement worth making next: where it is, and how much surer it would make us.
+"""The most informative next measurement, and how much it would narrow the interval.
 
-Every candidate is played through: suppose it gives what is expected, or somewhat
-more, or somewhat less; predict again with it; see how wide the interval is then.
+Every candidate is tried: assume that it gives what is expected, or somewhat more, or
+somewhat less; predict again with that point; compare the widths of the interval.
 """
 
 import math
@@ -14,84 +14,80 @@ from scalewise.analysis.predict.learned import Learned
 from scalewise.analysis.predict.series import Series
 
 OUTCOMES = (-0.6, 0.0, 0.6)
-"""What a measurement may give, in half-widths of its interval: one standard deviation off."""
+"""Assumed results of a measurement, in half-widths of its interval: ± one standard deviation."""
 DRAWS = 4096
-"""Playing through needs fewer machines than the prediction itself."""
-STEPS = 2
-"""How many doublings beyond the last point are weighed against each other."""
+"""Fewer draws than for the prediction itself are enough here."""
+MAX_DOUBLINGS = 2
+"""Candidates reach so many doublings beyond the last point."""
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
-    """One more measurement, and what it would do to the interval of one prediction."""
+class NextMeasurement:
+    """One more measurement, and its effect on the interval of one prediction."""
 
     devices: int
     nodes: int | None
     target: int
-    """The number of devices whose prediction it makes surer."""
+    """The number of devices whose prediction it improves."""
     metric: str
     """What is predicted there: throughput or time."""
     width: float
-    """How wide that interval is now: the logarithm of high / low."""
+    """Current width of that interval: the logarithm of high / low."""
     expected: float
-    """How wide it would be then."""
+    """Expected width after the measurement."""
     unseen: bool = False
-    """Whether the prediction needs a network that no measurement has seen."""
+    """Whether the prediction needs a network that was not measured."""
 
     @property
     def shrinks(self) -> float:
-        """The expected width as a share of the width now."""
+        """The expected width as a share of the current width."""
         return self.expected / self.width
 
-    def __str__(self) -> str:
-        where = f"{self.devices} devices"
-        if self.nodes:
-            where += f" ({self.nodes} node{'s' if self.nodes > 1 else ''})"
-        first = "A two-node run tells most: measure" if self.unseen else "Measure"
-        return (
-            f"{first} {where} next, and the interval of the {self.metric} on {self.target} "
-            f"devices shrinks to about {100 * self.shrinks:.0f} % of its width."
-        )
 
+def best_next_measurement(
+    points: Series, target: float, learned: Learned | None = None
+) -> NextMeasurement | None:
+    """Return the most informative measurement for a prediction beyond the last point.
 
-def worth(points: Series, target: float, known: Learned | None = None) -> Worth | None:
-    """Return the most informative next measurement for a prediction beyond the last point.
-
-    Where only one node was measured and the target is not in it, that is two
-    nodes; else the one of the next doublings that gains most per device.
+    That is two nodes, where only one node was measured and the target needs more; else
+    the one of the next doublings that narrows the interval most per device. None where
+    the target is not beyond the last point.
     """
     if target <= points.last:
         return None
-    now = forecast(points, np.array([target]), known, draws=DRAWS)
-    counts = _candidates(points, target)
-    found = [_played(points, count, target, now, known) for count in counts]
-    return min(found, key=lambda each: math.log(each.shrinks) / each.devices)
+    current = forecast(points, np.array([target]), learned, draws=DRAWS)
+    candidates = [
+        _evaluate(points, count, target, current, learned)
+        for count in _candidate_counts(points, target)
+    ]
+    return min(candidates, key=lambda candidate: math.log(candidate.shrinks) / candidate.devices)
 
 
-def _candidates(points: Series, target: float) -> list[float]:
+def _candidate_counts(points: Series, target: float) -> list[float]:
     if points.per_node and points.leaves_node(np.array([target]))[0]:
         return [min(2.0 * points.per_node, target)]
-    doublings = [points.last * 2.0**step for step in range(1, STEPS + 1)]
+    doublings = [points.last * 2.0**step for step in range(1, MAX_DOUBLINGS + 1)]
     return [count for count in doublings if count < target] or [target]
 
 
-def _played(
-    points: Series, count: float, target: float, now: Forecast, known: Learned | None
-) -> Worth:
+def _evaluate(
+    points: Series, count: float, target: float, current: Forecast, learned: Learned | None
+) -> NextMeasurement:
+    """Return one candidate with the mean width over its assumed outcomes."""
     at = np.array([target])
-    there = forecast(points, np.array([count]), known, draws=DRAWS)
+    candidate = forecast(points, np.array([count]), learned, draws=DRAWS)
     widths = []
     for outcome in OUTCOMES:
-        side = there.high - there.middle if outcome > 0 else there.middle - there.low
-        supposed = points.plus(count, float(np.exp(there.middle + outcome * side)[0]))
-        widths.append(float(forecast(supposed, at, known, draws=DRAWS).width[0]))
-    nodes = int(points.nodes(np.array([count]))[0]) if points.per_node else None
-    return Worth(
+        above, below = candidate.high - candidate.middle, candidate.middle - candidate.low
+        half = above if outcome > 0 else below
+        assumed = points.with_point(count, float(np.exp(candidate.middle + outcome * half)[0]))
+        widths.append(float(forecast(assumed, at, learned, draws=DRAWS).width[0]))
+    return NextMeasurement(
         devices=int(count),
-        nodes=nodes,
+        nodes=int(points.nodes(np.array([count]))[0]) if points.per_node else None,
         target=int(target),
         metric=points.metric,
-        width=float(now.width[0]),
+        width=float(current.width[0]),
         expected=float(np.mean(widths)),
         unseen=bool(points.leaves_node(at)[0]),
     )

@@ -1,79 +1,76 @@
-"""Measured rows that their own law does not explain.
+"""Measured rows that the other rows do not explain.
 
-Each point is predicted from all the others; one that lies far off, and far
-beyond what the others are off, is named. The worst one goes first, and the rest
-are then judged without it.
+Each point is predicted from all other points; one that is far off, compared with the
+errors of the others, is an outlier. The worst is removed first, and the remaining
+points are then judged without it.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from scalewise.analysis.predict.forecast import forecast
-from scalewise.analysis.predict.laws import Fit, complete
+from scalewise.analysis.predict.laws import complete
 from scalewise.analysis.predict.series import Series
 
 DRAWS = 2048
-FEWEST = 5
-"""Points below which nobody can tell which one is odd."""
-FAR = 0.15
-"""What is less far off, in logarithms, is not worth a word."""
-BEYOND = 5.0
-"""How many times further off than the others a time has to be."""
-OUTSIDE = 2.0
-"""How many half-widths off a throughput has to be."""
+MIN_POINTS = 5
+"""With fewer points it is not decidable which one is the outlier."""
+MIN_ERROR = 0.15
+"""Smallest error of an outlier, as a logarithm."""
+TIME_ERROR_RATIO = 5.0
+"""A time is an outlier if its error exceeds this multiple of the others' mean error."""
+THROUGHPUT_HALF_WIDTHS = 2.0
+"""A throughput is an outlier if it is this many half-widths of its interval off."""
 
 
 @dataclass(frozen=True, slots=True)
-class Odd:
-    """A point, what was measured there, and what the others let expect."""
+class Outlier:
+    """A point, its measured value, and the value expected from the other points."""
 
     devices: int
     metric: str
     measured: float
     expected: float
     law: str = ""
-    """The formula it does not follow; for a throughput, all machines that explain the others."""
+    """The formula fitted to the other points; empty for a throughput (machine models)."""
 
 
-def odd(points: Series) -> list[Odd]:
-    """Return the points that the others do not explain."""
-    return list(_odd(points))
+def find_outliers(points: Series) -> list[Outlier]:
+    """Return the points that the others do not explain, the worst first."""
+    judge = _judge_time if points.metric == "time" else _judge_throughput
+    outliers: list[Outlier] = []
+    while len(points.devices) >= MIN_POINTS:
+        indices = np.arange(len(points.devices))
+        judged = [
+            judge(points.select(indices != index), points.select(indices == index))
+            for index in indices
+        ]
+        score, worst = max(judged, key=lambda pair: pair[0])
+        if score <= 1:
+            break
+        outliers.append(worst)
+        points = points.select(points.devices != worst.devices)
+    return outliers
 
 
-def _odd(points: Series) -> Iterator[Odd]:
-    places = np.arange(len(points.devices))
-    while len(places) >= FEWEST:
-        judge = _of_time if points.metric == "time" else _of_throughput
-        off, found = max(
-            (judge(points.only(places != place), points.only(places == place)) for place in places),
-            key=lambda judged: judged[0],
-        )
-        if off <= 1:
-            return
-        yield found
-        kept = points.devices != found.devices
-        points, places = points.only(kept), places[:-1]
+def _judge_time(others: Series, point: Series) -> tuple[float, Outlier]:
+    """Compare a time with fixed, shared and growing parts fitted to the others.
 
-
-def _of_time(others: Series, one: Series) -> tuple[float, Odd]:
-    """Judge a time by fixed, shared and growing parts fitted to the others."""
+    The first value is the error over the largest that is accepted.
+    """
     fit = complete.fit(others)
-    error = abs(float(np.log(one.cost / fit.cost(one.devices))[0]))
-    return error / max(FAR, BEYOND * fit.error), _told(fit, one)
+    devices = int(point.devices[0])
+    error = abs(float(np.log(point.cost / fit.cost(point.devices))[0]))
+    outlier = Outlier(devices, "time", float(point.values[0]), fit.value(devices), fit.formula)
+    return error / max(MIN_ERROR, TIME_ERROR_RATIO * fit.error), outlier
 
 
-def _told(fit: Fit, one: Series) -> Odd:
-    devices = int(one.devices[0])
-    return Odd(devices, "time", float(one.values[0]), fit.value(devices), fit.formula)
-
-
-def _of_throughput(others: Series, one: Series) -> tuple[float, Odd]:
-    """Judge a throughput by the machines that explain the others."""
-    made = forecast(others, one.devices, draws=DRAWS)
-    error = float(np.log(one.cost)[0] - made.middle[0])
+def _judge_throughput(others: Series, point: Series) -> tuple[float, Outlier]:
+    """Compare a throughput with the forecast from the others, likewise."""
+    made = forecast(others, point.devices, draws=DRAWS)
+    error = float(np.log(point.cost)[0] - made.middle[0])
     half = (made.high - made.middle if error > 0 else made.middle - made.low)[0]
-    expected = float(one.back(one.devices, np.exp(made.middle))[0])
-    found = Odd(int(one.devices[0]), "throughput", float(one.values[0]), expected)
-    return min(abs(error) / FAR, abs(error) / (OUTSIDE * half)), found
+    expected = float(point.to_metric(point.devices, np.exp(made.middle))[0])
+    outlier = Outlier(int(point.devices[0]), "throughput", float(point.values[0]), expected)
+    return abs(error) / max(MIN_ERROR, THROUGHPUT_HALF_WIDTHS * half), outlier

@@ -1,18 +1,18 @@
-"""The second view: all machines that could have made these measurements.
+"""Second of two estimates: the posterior over machine models, given the measurements.
 
     cost(N) ∝ (1 + ring (m−1)/m + host (m−1)/d + network (k−1)/k + flat [k>1] (N−1)/N
                  + latency log2 N + growth N/last) · N^power
 
 with d devices per node, m = min(N, d) of them in one node, and k nodes: a ring
 inside the node, contention for its host, a ring across nodes (or a flat one
-through all devices, as slow as the network as soon as it leaves the node),
-latency, and what grows with every device. Thousands of machines are drawn from the priors, each
-term there or not; every one counts as much as it explains the measurements.
-Its errors are Student's t, and a part of them drifts: it adds up with each
-doubling, so that the last point counts most for what lies beyond.
+through all devices, limited by the network as soon as it leaves the node),
+latency, and overhead that grows with every device. Thousands of machines are drawn
+from the priors, each term present or absent; each is weighted by how well it
+explains the measurements. Errors are Student's t, and a part of them drifts: it
+accumulates with each doubling, so the last point counts most for what lies beyond.
 
-The draws are fixed (a low-discrepancy sequence), so equal curves have equal
-answers; a seed shifts them all, to see whether an answer depends on them.
+The draws are fixed (a low-discrepancy sequence), so equal curves give equal
+answers; a seed shifts all of them, to test whether an answer depends on them.
 """
 
 from collections.abc import Mapping
@@ -27,26 +27,30 @@ from scalewise.analysis.predict.series import Floats, Series
 
 TERMS = ("ring", "host", "network", "flat", "latency", "growth", "power")
 DRAWS = 16384
-FREEDOM = 2.0
-"""How well the size of the errors is known beforehand, in measurements."""
+PRIOR_FREEDOM = 2.0
+"""Degrees of freedom of the prior on the error's size."""
 
 
 @dataclass(frozen=True, eq=False)
-class Outlook:
+class Posterior:
     """Weighted draws of the logarithm of cost, one column per count."""
 
     weights: Floats
     samples: Floats
 
     def quantiles(self, shares: tuple[float, ...]) -> Floats:
-        """Return these quantiles of every count, one row each."""
-        columns = [_weighted(column, self.weights, shares) for column in self.samples.T]
+        """Return the weighted quantiles of every count, one row per share."""
+        columns = []
+        for samples in self.samples.T:
+            order = np.argsort(samples)
+            weights = self.weights[order]
+            columns.append(np.interp(shares, np.cumsum(weights) - weights / 2, samples[order]))
         return np.stack(columns, axis=1)
 
 
 @cache
-def chances(seed: int = 0, count: int = DRAWS) -> Floats:
-    """Return points that fill the unit cube evenly: two per term, one for the error.
+def quasi_random_points(seed: int = 0, count: int = DRAWS) -> Floats:
+    """Return points that fill the unit cube evenly: two columns per term, one for the error.
 
     Multiples of the powers of the root of x^(d+1) = x + 1, the golden ratio of d
     dimensions.
@@ -60,29 +64,29 @@ def chances(seed: int = 0, count: int = DRAWS) -> Floats:
     return np.clip((shift + steps) % 1, 1e-6, 1 - 1e-6)
 
 
-def drawn(priors: Mapping[str, Prior], seed: int = 0, count: int = DRAWS) -> Floats:
-    """Return machines, one per row, with a column for each term; 0 where it is not there."""
-    uniform = chances(seed, count)
+def draw_machines(priors: Mapping[str, Prior], seed: int = 0, count: int = DRAWS) -> Floats:
+    """Return machine models, one per row, with a column for each term; 0 where it is absent."""
+    uniform = quasi_random_points(seed, count)
     machines = np.zeros((count, len(TERMS)))
     for column, name in enumerate(TERMS):
         prior = priors[name]
-        there = uniform[:, 2 * column] < prior.chance
+        present = uniform[:, 2 * column] < prior.probability
         size = prior.middle + prior.spread * ndtri(uniform[:, 2 * column + 1])
-        machines[:, column] = np.where(there, size if name == "power" else np.exp(size), 0.0)
+        machines[:, column] = np.where(present, size if name == "power" else np.exp(size), 0.0)
     return machines
 
 
 def log_shape(machines: Floats, points: Series, at: Floats) -> Floats:
-    """Return the logarithm of every machine's cost at these counts, but for a constant."""
-    inside, nodes = points.inside(at), points.nodes(at)
-    host = (inside - 1) / points.per_node if points.per_node else np.zeros_like(at)
-    ring, network = (inside - 1) / inside, (nodes - 1) / nodes
+    """Return the logarithm of every machine's cost at these counts, up to a constant."""
+    in_node, nodes = points.devices_in_node(at), points.nodes(at)
+    host = (in_node - 1) / points.per_node if points.per_node else np.zeros_like(at)
+    ring, network = (in_node - 1) / in_node, (nodes - 1) / nodes
     flat = (nodes > 1) * (at - 1) / at
     terms = np.stack([ring, host, network, flat, np.log2(at), at / points.last])
     return np.asarray(np.log1p(machines[:, :-1] @ terms) + machines[:, -1:] * np.log(at))
 
 
-def weigh(
+def weigh_machines(
     points: Series, at: Floats, machines: Floats, noise: float, drift: float
 ) -> tuple[Floats, Floats, Floats]:
     """Return the machines' weights, and the middles and scales of their log costs ``at``.
@@ -90,39 +94,37 @@ def weigh(
     The constant of proportionality and the size of the errors are integrated out:
     a Gaussian of unknown variance gives Student's t.
     """
-    far, ahead = np.log2(points.devices / points.devices[0]), np.log2(at / points.devices[0])
-    count = len(far)
-    inverse = np.linalg.inv(np.eye(count) + drift * np.minimum.outer(far, far))
-    ones = inverse.sum(axis=1)
-    rest = np.log(points.cost) - log_shape(machines, points, points.devices)
-    level = rest @ ones / ones.sum()
-    rest = rest - level[:, None]
-    errors = FREEDOM * noise**2 + ((rest @ inverse) * rest).sum(axis=1)
-    freedom = FREEDOM + count - 1
-    told = -0.5 * freedom * np.log(errors)
-    weights = np.exp(told - told.max())
-    shared = drift * np.minimum.outer(np.maximum(ahead, 0), far)
-    middles = log_shape(machines, points, at) + level[:, None] + rest @ inverse @ shared.T
-    spread = (
-        1 + drift * np.maximum(ahead, 0)
-        - ((shared @ inverse) * shared).sum(axis=1)
-        + (1 - shared @ ones) ** 2 / ones.sum()
+    measured_doublings = np.log2(points.devices / points.devices[0])
+    doublings = np.maximum(np.log2(at / points.devices[0]), 0)
+    count = len(measured_doublings)
+    drift_covariance = drift * np.minimum.outer(measured_doublings, measured_doublings)
+    precision = np.linalg.inv(np.eye(count) + drift_covariance)
+    row_sums = precision.sum(axis=1)
+    residuals = np.log(points.cost) - log_shape(machines, points, points.devices)
+    level = residuals @ row_sums / row_sums.sum()
+    residuals = residuals - level[:, None]
+    errors = PRIOR_FREEDOM * noise**2 + ((residuals @ precision) * residuals).sum(axis=1)
+    freedom = PRIOR_FREEDOM + count - 1
+    log_weights = -0.5 * freedom * np.log(errors)
+    weights = np.exp(log_weights - log_weights.max())
+    covariance = drift * np.minimum.outer(doublings, measured_doublings)
+    middles = log_shape(machines, points, at) + level[:, None]
+    middles = middles + residuals @ precision @ covariance.T
+    variance = (
+        1 + drift * doublings
+        - ((covariance @ precision) * covariance).sum(axis=1)
+        + (1 - covariance @ row_sums) ** 2 / row_sums.sum()
     )  # fmt: skip
-    scales = np.sqrt(errors / freedom)[:, None] * np.sqrt(np.maximum(spread, 0))
+    scales = np.sqrt(errors / freedom)[:, None] * np.sqrt(np.maximum(variance, 0))
     return weights / weights.sum(), middles, scales
 
 
-def outlook(
-    points: Series, at: Floats, known: Learned, seed: int = 0, count: int = DRAWS
-) -> Outlook:
-    """Return what the machines that explain these points say of other counts."""
-    machines = drawn(known.priors, seed, count)
-    weights, middles, scales = weigh(points, at, machines, known.noise, known.drift)
-    error = stdtrit(FREEDOM + len(points.devices) - 1, chances(seed, count)[:, -1:])
-    return Outlook(weights, middles + scales * error)
-
-
-def _weighted(values: Floats, weights: Floats, shares: tuple[float, ...]) -> Floats:
-    order = np.argsort(values)
-    sorted_weights = weights[order]
-    return np.interp(shares, np.cumsum(sorted_weights) - sorted_weights / 2, values[order])
+def sample_posterior(
+    points: Series, at: Floats, learned: Learned, seed: int = 0, count: int = DRAWS
+) -> Posterior:
+    """Return weighted samples of the log cost at other counts, given the measured points."""
+    machines = draw_machines(learned.priors, seed, count)
+    weights, middles, scales = weigh_machines(points, at, machines, learned.noise, learned.drift)
+    freedom = PRIOR_FREEDOM + len(points.devices) - 1
+    error = stdtrit(freedom, quasi_random_points(seed, count)[:, -1:])
+    return Posterior(weights, middles + scales * error)

@@ -1,32 +1,33 @@
-"""A prediction: estimates at larger counts, why, how far they reach, what to measure next."""
+"""A prediction: estimates at larger counts, the laws beside them, what to measure next."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from scalewise import plugins
 from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.analysis.predict import prediction_text
-from scalewise.analysis.predict.complete_time import life
+from scalewise.analysis.predict.complete_time import CompleteTime, predict_complete_time
 from scalewise.analysis.predict.forecast import Forecast, forecast
 from scalewise.analysis.predict.laws import Fit
-from scalewise.analysis.predict.next_measurement import Worth, worth
-from scalewise.analysis.predict.outliers import Odd, odd
-from scalewise.analysis.predict.series import Series, need, of_curve
+from scalewise.analysis.predict.next_measurement import NextMeasurement, best_next_measurement
+from scalewise.analysis.predict.outliers import Outlier, find_outliers
+from scalewise.analysis.predict.series import Metric, Series, curve_series, require_points
 from scalewise.errors import NotEnoughData, SpecError
 
-MOST = 2**31 - 1
-DIGITS = 100
-"""No number of devices is longer, and Python reads none of some thousand digits."""
-SIMULATE = "--simulate --devices-per-node 8 --link-inside 200GB/s,5us --link-between 25GB/s,20us"
-"""How one run alone is asked, its links as an example."""
+MAX_DEVICES = 2**31 - 1
+MAX_COUNT_DIGITS = 100
+"""Longer numbers are refused before int(), which fails beyond some thousand digits."""
+SIMULATE_EXAMPLE = (
+    "--simulate --devices-per-node 8 --link-inside 200GB/s,5us --link-between 25GB/s,20us"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ahead:
-    """What is expected on one number of devices."""
+class PredictedPoint:
+    """Expected throughput and time on one number of devices."""
 
     devices: int
     nodes: int | None = None
@@ -38,37 +39,52 @@ class Ahead:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What more devices would give; every interval is meant to hold nine of ten."""
+    """Expected throughput and time on more devices; all intervals are 90 %."""
 
     curve: ScalingCurve
-    points: tuple[Ahead, ...]
-    law: str
-    """The rule behind the estimates, in one line."""
-    sentences: tuple[str, ...]
-    """How they came about, to be checked by hand; then what to measure next."""
+    points: tuple[PredictedPoint, ...]
     laws: tuple[Fit, ...]
-    """The laws of the textbooks, fitted to the same points; of each metric, the closest first."""
-    next: Worth | None
-    """The measurement that would make the farthest prediction surest."""
-    odd: tuple[Odd, ...] = ()
+    """Textbook laws fitted to the same points; for each metric, the closest first."""
+    next: NextMeasurement | None
+    """The measurement that would narrow the interval of the largest count most."""
+    outliers: tuple[Outlier, ...] = ()
     """Measured rows that the others do not explain."""
+    main: Series = field(repr=False)
+    """The measurements behind it: throughput, or time where that is all there is."""
+    forecasts: tuple[Forecast, ...] = field(repr=False)
+    """The default predictor's results; without that of time where ``complete_time`` has it."""
+    complete_time: CompleteTime | None = field(repr=False)
+    """The complete time, span by span, where it was recorded."""
 
-    def at(self, devices: int) -> Ahead:
-        """Return what was predicted for this many devices."""
+    def at(self, devices: int) -> PredictedPoint:
+        """Return the prediction for this many devices."""
         for point in self.points:
             if point.devices == devices:
                 return point
-        asked = ", ".join(str(point.devices) for point in self.points)
+        counts = ", ".join(str(point.devices) for point in self.points)
         raise SpecError(
-            f"{devices} devices were not asked for; there are: {asked}",
+            f"no prediction for {devices} devices; there are: {counts}",
             hint=f"predict(curve, at=[{devices}])",
         )
 
     @property
+    def law(self) -> str:
+        """The formula behind the estimates, in one line."""
+        return prediction_text.law(self.forecasts, self.complete_time)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The arithmetic, to be checked by hand; then what to measure next."""
+        return prediction_text.sentences(
+            self.forecasts, self.main, self.points[-1].devices, self.next, self.curve.unit
+        )
+
+    @property
     def warnings(self) -> tuple[str, ...]:
-        """What to beware of."""
-        told = [prediction_text.unexplained(each, self.curve.unit) for each in self.odd]
-        return (*self.curve.warnings, *told)
+        """Warnings of the curve, and one per outlier."""
+        unit = self.curve.unit
+        texts = [prediction_text.outlier(outlier, unit) for outlier in self.outliers]
+        return (*self.curve.warnings, *texts)
 
     @property
     def not_correct(self) -> tuple[str, ...]:
@@ -80,58 +96,35 @@ class Prediction:
 
 
 def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
-    """Return what to expect of a curve on these numbers of devices."""
-    _refuse_kinds(curve)
-    counts = _counts(curve, at)
-    wanted = np.array(counts, float)
-    rates, times = of_curve(curve, "throughput"), of_curve(curve, "time")
-    usable = [each for each in (rates, times) if each and len(each.devices) > 1]
-    main = usable[0] if usable else rates or times
-    assert main is not None  # A curve has a point, and a point has a number.
-    _refuse_one(curve, main)
-    whole = life(curve, wanted)
-    made = {each.metric: forecast(each, wanted) for each in usable}
-    ahead = worth(main, max(counts))
-    measured = {point.devices: point for point in reversed(curve.points)}
-
-    def point(place: int, count: int) -> Ahead:
-        seen = measured.get(count)
-        time = whole.times[place] if whole else _estimate(times, made.get("time"), place)
-        rate = _estimate(rates, made.get("throughput"), place)
-        return Ahead(
-            devices=count,
-            nodes=int(main.nodes(wanted)[place]) if main.per_node else None,
-            throughput=_held(rate, seen.throughput) if seen else rate,
-            time=_held(time, seen.time) if seen else time,
-            reach=prediction_text.reach(main, count),
-        )
-
-    told = [each for each in usable if each.metric == "throughput" or not whole]
-    blind = prediction_text.unseen(main, max(counts))
+    """Predict throughput and time of a curve on these numbers of devices."""
+    _refuse_mixed_devices(curve)
+    counts = _checked_counts(curve, at)
+    measured = [curve_series(curve, "throughput"), curve_series(curve, "time")]
+    main = _main_series(curve, measured)
+    usable = [points for points in measured if points and len(points.devices) > 1]
+    targets = np.array(counts, float)
+    complete_time = predict_complete_time(curve, targets)
+    forecasts = {points.metric: forecast(points, targets) for points in usable}
+    points = [
+        _predicted_point(curve, main, count, index, forecasts, complete_time)
+        for index, count in enumerate(counts)
+    ]
+    if complete_time:
+        forecasts.pop("time", None)
     return Prediction(
         curve=curve,
-        points=tuple(point(place, count) for place, count in enumerate(counts)),
-        law="; ".join(
-            [prediction_text.formula(each, made[each.metric]) for each in told]
-            + [str(whole)] * bool(whole)
-        ),
-        sentences=(
-            *(
-                line
-                for each in told
-                for line in prediction_text.choice(each, made[each.metric], curve.unit)
-            ),
-            *([f"{blind[0].upper()}{blind[1:]}."] if blind else []),
-            *([str(ahead)] if ahead else []),
-        ),
-        laws=tuple(fit for each in usable for fit in _laws(each)),
-        next=ahead,
-        odd=tuple(found for each in told for found in odd(each)),
+        points=tuple(points),
+        laws=tuple(fit for series in usable for fit in _fit_laws(series)),
+        next=best_next_measurement(main, max(counts)),
+        outliers=tuple(row for made in forecasts.values() for row in find_outliers(made.points)),
+        main=main,
+        forecasts=tuple(forecasts.values()),
+        complete_time=complete_time,
     )
 
 
-def _refuse_kinds(curve: ScalingCurve) -> None:
-    """Refuse points on several kinds of device: what they differ in is no law of their number."""
+def _refuse_mixed_devices(curve: ScalingCurve) -> None:
+    """Refuse points on several device models: no law of their number explains the difference."""
     kinds = list(dict.fromkeys(point.device_name for point in curve.points if point.device_name))
     if len(kinds) > 1:
         raise NotEnoughData(
@@ -140,87 +133,114 @@ def _refuse_kinds(curve: ScalingCurve) -> None:
         )
 
 
-def _refuse_one(curve: ScalingCurve, points: Series) -> None:
-    """Refuse a single count; where it was recorded, name the way that needs no more."""
+def _main_series(curve: ScalingCurve, measured: Sequence[Series | None]) -> Series:
+    """Return throughput, or time, whichever first has two counts; refuse a single count.
+
+    Where the single run was recorded, the hint says how to simulate from it.
+    """
+    available = [points for points in measured if points]
+    # A curve has a point, and a point has a throughput or a time.
+    main = next((points for points in available if len(points.devices) > 1), available[0])
     try:
-        need(points, 2, "a prediction")
-    except NotEnoughData as one:
+        require_points(main, 2, "a prediction")
+    except NotEnoughData as error:
         if curve.baseline.steps:
-            one.hint += f"; or simulate from this run: {SIMULATE}"
+            error.hint += f"; or simulate from this run: {SIMULATE_EXAMPLE}"
         raise
+    return main
 
 
-def beyond(curve: ScalingCurve, text: str) -> list[int]:
-    """Read ``16,32,64``: counts from the largest measurement on."""
+def _predicted_point(
+    curve: ScalingCurve,
+    main: Series,
+    count: int,
+    index: int,
+    forecasts: Mapping[Metric, Forecast],
+    complete_time: CompleteTime | None,
+) -> PredictedPoint:
+    """Return one count; a measured one keeps its values."""
+    throughput = forecasts["throughput"].estimate(index) if "throughput" in forecasts else None
+    time = forecasts["time"].estimate(index) if "time" in forecasts else None
+    if complete_time:
+        time = complete_time.times[index]
+    for point in curve.points:
+        if point.devices == count:
+            throughput = _keep_measured(throughput, point.throughput)
+            time = _keep_measured(time, point.time)
+            break
+    return PredictedPoint(
+        devices=count,
+        nodes=int(main.nodes(np.array([float(count)]))[0]) if main.per_node else None,
+        throughput=throughput,
+        time=time,
+        reach=prediction_text.reach(main, count),
+    )
+
+
+def _keep_measured(predicted: Estimate | None, measured: Estimate | None) -> Estimate | None:
+    """Return the measured value, with an interval that contains measurement and prediction."""
+    if predicted is None or measured is None:
+        return predicted
+    values = (predicted.low, predicted.high, measured.value, measured.low, measured.high)
+    ends = [value for value in values if value]
+    return Estimate(measured.value, min(ends), max(ends), predicted.count)
+
+
+def _fit_laws(points: Series) -> Sequence[Fit]:
+    """Return every law that can be fitted to these points, the closest first."""
+    fits = []
+    for name in plugins.available("laws"):
+        try:
+            fits.append(plugins.load("laws", name)(points))
+        except NotEnoughData:
+            continue
+    return sorted(fits, key=lambda fit: fit.error)
+
+
+def parse_larger_counts(curve: ScalingCurve, text: str) -> list[int]:
+    """Parse ``16,32,64``; refuse counts below the largest measurement."""
     largest = max(point.devices for point in curve.points)
-    asked = counts(text, largest)
-    for count in asked:
+    counts = parse_counts(text, largest)
+    for count in counts:
         if count < largest:
             raise SpecError(
                 f"--at {count} is below the {largest} devices that were measured",
                 hint=f"for example --at {2 * largest}; `scalewise measure` shows the others",
             )
-    return asked
+    return counts
 
 
-def counts(text: str, largest: int = 8) -> list[int]:
-    """Read ``16,32,64``: whole numbers, not yet held against what was measured."""
+def parse_counts(text: str, largest: int = 8) -> list[int]:
+    """Parse ``16,32,64``; ``largest`` is the measured count that the hint's example doubles."""
     hint = f"for example --at {2 * largest},{4 * largest}"
-    asked = []
-    for word in text.split(","):
-        if not word.strip().isdecimal() or not word.isascii() or len(word) > DIGITS:
+    counts = []
+    for part in text.split(","):
+        if not part.strip().isdecimal() or not part.isascii() or len(part) > MAX_COUNT_DIGITS:
             raise SpecError(f"--at takes whole numbers of devices, got {text!r}", hint=hint)
-        asked.append(int(word))
-    return asked
+        counts.append(int(part))
+    return counts
 
 
-def _counts(curve: ScalingCurve, at: Iterable[int]) -> list[int]:
-    """Return the counts, each once and in order; refuse those that are no prediction."""
-    asked = list(at)
+def _checked_counts(curve: ScalingCurve, at: Iterable[int]) -> list[int]:
+    """Return the counts sorted and without repeats; refuse those that cannot be predicted."""
+    counts = list(at)
     measured = [point.devices for point in curve.points]
-    example = f"for example --at {2 * max(measured)}, or at=[{2 * max(measured)}] in Python"
-    if not asked:
-        raise SpecError("no number of devices was asked for", hint=example)
-    for count in asked:
+    largest = max(measured)
+    example = f"for example --at {2 * largest}, or at=[{2 * largest}] in Python"
+    if not counts:
+        raise SpecError("no number of devices to predict", hint=example)
+    for count in counts:
         number = isinstance(count, (int, float, np.number)) and not isinstance(count, bool)
         if not number or not math.isfinite(count) or count != int(count):
             raise SpecError(f"a number of devices must be whole, got {count!r}", hint=example)
-        if not 1 <= count <= MOST:
+        if not 1 <= count <= MAX_DEVICES:
             raise SpecError(
-                f"a number of devices must be from 1 to {MOST:,}, got {count!r}", hint=example
+                f"a number of devices must be from 1 to {MAX_DEVICES:,}, got {count!r}",
+                hint=example,
             )
-        if count < max(measured) and count not in measured:
+        if count < largest and count not in measured:
             raise SpecError(
-                f"{count} devices are fewer than the {max(measured)} that were measured",
-                hint=f"ask for more than {max(measured)}, or measure it",
+                f"{count} devices are fewer than the {largest} that were measured",
+                hint=f"ask for more than {largest}, or measure it",
             )
-    return sorted({int(count) for count in asked})
-
-
-def _estimate(points: Series | None, made: Forecast | None, place: int) -> Estimate | None:
-    """Return a forecast of one count as throughput or time."""
-    if points is None or made is None:
-        return None
-    at = made.at[place : place + 1]
-    ends = [made.low[place], made.middle[place], made.high[place]]
-    low, value, high = sorted(float(points.back(at, np.exp([end]))[0]) for end in ends)
-    return Estimate(value, low, high, len(points.devices))
-
-
-def _held(told: Estimate | None, seen: Estimate | None) -> Estimate | None:
-    """Return the measurement where there is one, within an interval that holds both."""
-    if told is None or seen is None:
-        return told
-    ends = [each for each in (told.low, told.high, seen.value, seen.low, seen.high) if each]
-    return Estimate(seen.value, min(ends), max(ends), told.count)
-
-
-def _laws(points: Series) -> Sequence[Fit]:
-    """Return every law that can be fitted to these points, the closest first."""
-    found = []
-    for name in plugins.available("laws"):
-        try:
-            found.append(plugins.load("laws", name)(points))
-        except NotEnoughData:
-            continue
-    return sorted(found, key=lambda fit: fit.error)
+    return sorted({int(count) for count in counts})

@@ -1,113 +1,141 @@
-"""What a prediction says, in sentences that a person can check."""
+"""The sentences of a prediction, with the arithmetic that a reader can check."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from scalewise.analysis.number_format import format_count, format_number
+from scalewise.analysis.predict.complete_time import CompleteTime
 from scalewise.analysis.predict.forecast import Forecast
-from scalewise.analysis.predict.outliers import Odd
+from scalewise.analysis.predict.next_measurement import NextMeasurement
+from scalewise.analysis.predict.outliers import Outlier
 from scalewise.analysis.predict.series import Series
 
 
-def formula(points: Series, made: Forecast) -> str:
-    """Return the rule of the default, as a formula."""
+def law(forecasts: Sequence[Forecast], complete_time: CompleteTime | None) -> str:
+    """Return the formulas of the default predictor and of the complete time."""
+    formulas = [_formula(made) for made in forecasts]
+    return "; ".join([*formulas, str(complete_time)] if complete_time else formulas)
+
+
+def _formula(made: Forecast) -> str:
+    points, weight = made.points, made.trend_weight
     last = f"{points.last:.0f}"
-    habit = f"habit = {math.exp(-made.habit.loss):.3f}^log2(N/{last})"
-    both = f"habit^{made.trust:.2f} machines^{1 - made.trust:.2f}"
+    trend = f"trend = {math.exp(-made.trend.loss):.3f}^log2(N/{last})"
+    mean = f"trend^{weight:.2f} models^{1 - weight:.2f}"
     value = format_number(float(points.values[-1]))
     if points.metric == "throughput":
-        return f"X(N) = {value} N/{last} · {both}, {habit}"
-    return f"T(N) = {value} {last}/N / ({both}), {habit}"
+        return f"X(N) = {value} N/{last} · {mean}, {trend}"
+    return f"T(N) = {value} {last}/N / ({mean}), {trend}"
 
 
-def choice(points: Series, made: Forecast, unit: str) -> list[str]:
-    """Say how the prediction came about: the two views, then the arithmetic of each count."""
-    return [_by_habit(points, made), _by_machines(points), *_arithmetic(points, made, unit)]
+def sentences(
+    forecasts: Sequence[Forecast],
+    main: Series,
+    largest: int,
+    following: NextMeasurement | None,
+    unit: str,
+) -> tuple[str, ...]:
+    """Return how the prediction was computed, its limits, and what to measure next."""
+    lines = []
+    for made in forecasts:
+        lines += [_trend(made), _models(made.points), *_arithmetic(made, unit)]
+    if missing := _not_measured(main, largest):
+        lines.append(f"{missing[0].upper()}{missing[1:]}.")
+    if following:
+        lines.append(next_measurement(following))
+    return tuple(lines)
 
 
-def _by_habit(points: Series, made: Forecast) -> str:
-    habit = made.habit
-    those = "Curves like this" if points.metric == "throughput" else "Times like these"
-    told = (
-        f"{those} lose {share(habit.loss)} per doubling: {share(habit.usual)} that is "
-        f"usual + {habit.own:.2f} × the {share(habit.seen)} lost per doubling so far"
+def _trend(made: Forecast) -> str:
+    trend, by_rate = made.trend, made.points.metric == "throughput"
+    what = "per-device throughput" if by_rate else "parallel efficiency"
+    text = (
+        f"Expected {what} after each doubling: {100 * math.exp(-trend.loss):.1f} % "
+        f"(logarithmic loss {_percent(trend.loss)} = {_percent(trend.typical_loss)} typical + "
+        f"{trend.own_weight:.2f} × {_percent(trend.measured_loss)} measured)"
     )
-    if habit.leaving and points.leaves_node(made.at).any():
-        told += f", and {share(habit.leaving)} when they leave the node"
-    return f"{told} (in logarithms: {math.exp(-habit.loss):.3f} is kept)."
+    if trend.leave_node_loss and made.points.leaves_node(made.at).any():
+        text += f"; leaving the node costs another {_percent(trend.leave_node_loss)}"
+    return f"{text}."
 
 
-def _by_machines(points: Series) -> str:
-    what = f"{len(points.devices)} {points.metric}s"
+def _models(points: Series) -> str:
     return (
-        f"Machines that explain the {what} (compute, rings in and across nodes, latency, growth) "
-        "are averaged by how well they do."
+        "The trend is averaged with machine models (compute, rings inside and between nodes, "
+        "latency, growth), weighted by how well they explain the "
+        f"{format_count(len(points.devices), f'measured {points.metric}')}."
     )
 
 
-def _arithmetic(points: Series, made: Forecast, unit: str) -> list[str]:
-    """Return a line per count: last value × growth × what is kept = prediction."""
-    last, faster = float(points.values[-1]), points.metric == "throughput"
-    per = _per(points.metric, unit)
-    told = []
-    for place, count in enumerate(made.at):
+def _arithmetic(made: Forecast, unit: str) -> list[str]:
+    """Return a line per count: last value × growth × efficiency = prediction."""
+    points, weight = made.points, made.trend_weight
+    last, by_rate = float(points.values[-1]), points.metric == "throughput"
+    lines = []
+    for index, count in enumerate(made.at):
         if count <= points.last:
             continue
-        grown = count / points.last
-        keeps = [
-            math.exp(math.log(points.cost[-1]) - float(view[place]))
-            for view in (made.middle, made.by_habit, made.by_machines)
-        ]
-        value = last * grown * keeps[0] if faster else last / grown / keeps[0]
-        sign = f"× {grown:g} ×" if faster else f"/ {grown:g} /"
-        told.append(
-            f"{count:.0f} devices: {format_number(last)} {sign} {keeps[0]:.3f} = "
-            f"{format_number(value)} {per}; "
-            f"{keeps[0]:.3f} is {keeps[1]:.3f} by the loss per doubling (weight {made.trust:.2f}) "
-            f"and {keeps[2]:.3f} by the machines (weight {1 - made.trust:.2f})."
+        growth = count / points.last
+        mean, trend, models = (
+            math.exp(math.log(points.cost[-1]) - float(estimate[index]))
+            for estimate in (made.middle, made.by_trend, made.by_machines)
         )
-    return told
+        value = last * growth * mean if by_rate else last / growth / mean
+        operation = f"× {growth:g} ×" if by_rate else f"/ {growth:g} /"
+        lines.append(
+            f"{count:.0f} devices: {format_number(last)} {operation} {mean:.3f} = "
+            f"{format_number(value)} {_unit(points.metric, unit)}; {mean:.3f} combines {trend:.3f} "
+            f"by the trend (weight {weight:.2f}) and {models:.3f} by the machine models "
+            f"(weight {1 - weight:.2f})."
+        )
+    return lines
 
 
 def reach(points: Series, devices: float) -> str:
-    """Say how far beyond the measurements a count is, and what they cannot show."""
+    """Return how far beyond the measurements a count is, and what they cannot show."""
     if devices in points.devices:
         return "measured"
-    told = f"{devices / points.last:.3g} × the largest measurement"
-    blind = unseen(points, devices)
-    return f"{told}; {blind}" if blind else told
+    text = f"{devices / points.last:.3g} × the largest measurement"
+    missing = _not_measured(points, devices)
+    return f"{text}; {missing}" if missing else text
 
 
-def unseen(points: Series, devices: float) -> str:
-    """Say what the measurements cannot show of this many devices, if anything."""
+def _not_measured(points: Series, devices: float) -> str:
+    """Return what the measurements cannot show about this many devices; may be empty."""
     if points.leaves_node(np.array([devices]))[0]:
         return "data from one node cannot show the network between nodes, a two-node run can"
     if points.per_node is None and devices > points.last:
-        return "devices per node are not known, so neither is where the network begins"
+        return "devices per node are unknown, so the network between nodes is not modelled"
     return ""
 
 
-def unexplained(found: Odd, unit: str) -> str:
-    """Say which row is odd, and by what law."""
-    per = _per(found.metric, unit)
-    expected = f"{format_number(found.expected)} {per}"
-    why = f"by {found.law}, {expected} is expected" if found.law else f"they say {expected}"
+def next_measurement(following: NextMeasurement) -> str:
+    """Return which measurement to make next, and its expected effect."""
+    nodes = f" ({format_count(following.nodes, 'node')})" if following.nodes else ""
+    purpose = ", the first across nodes" if following.unseen else ""
     return (
-        f"{format_count(found.devices)}: {format_number(found.measured)} {per} is not explained by "
-        "the other "
-        f"rows: {why}"
+        f"Measure {following.devices} devices{nodes} next{purpose}: the interval of the "
+        f"{following.metric} on {following.target} devices would shrink to about "
+        f"{100 * following.shrinks:.0f} % of its width."
     )
 
 
-def _per(metric: str, unit: str) -> str:
+def outlier(row: Outlier, unit: str) -> str:
+    """Return which row does not fit, and what the other rows predict there."""
+    per = _unit(row.metric, unit)
+    return (
+        f"{format_count(row.devices)}: {format_number(row.measured)} {per} is not explained by "
+        f"the other rows: {row.law or 'they'} predict{'s' if row.law else ''} "
+        f"{format_number(row.expected)} {per}"
+    )
+
+
+def _unit(metric: str, unit: str) -> str:
     return "s" if metric == "time" else f"{unit}/s"
 
 
-def share(log: float) -> str:
-    """Return a loss in percent, as a logarithm: so that parts add up to their sum.
-
-    >>> share(0.0), share(0.05)
-    ('0.0 %', '5.0 %')
-    """
-    return f"{100 * log:.1f} %"
+def _percent(loss: float) -> str:
+    """Return a logarithmic loss as percent: such losses add up."""
+    return f"{100 * loss:.1f} %"

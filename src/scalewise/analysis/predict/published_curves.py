@@ -1,7 +1,7 @@
-"""How published curves went on beyond the scale that another has reached so far.
+"""How published curves continued beyond the growth that a predicted curve has reached.
 
-Teaching material beside a prediction, and no part of it: what a prediction knows of
-all published curves it has learned already.
+Material to learn from, shown beside a prediction and not part of it: the default
+predictor has already learned from all published curves.
 """
 
 import math
@@ -9,79 +9,81 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from scalewise.analysis.measure import ScalingCurve
 from scalewise.analysis.predict.prediction import Prediction
-from scalewise.analysis.predict.series import Metric, Series, of_curve, series
+from scalewise.analysis.predict.series import Metric, Series, make_series
 from scalewise.catalog.curves import PublishedCurve
 
 
 @dataclass(frozen=True)
-class Followed:
-    """What a published curve kept of each doubling, from one count to its largest."""
+class Continuation:
+    """How efficiently a published curve doubled, from one count to its largest."""
 
     curve: PublishedCurve
     first: int
     last: int
-    kept: float
-    """Of a doubling of devices, as a share: 1 is twice the throughput, or half the time."""
+    retained: float
+    """Efficiency of a doubling, as a share: 1 is twice the throughput, or half the time."""
 
 
 @dataclass(frozen=True)
-class Others:
-    """How some curves went on, and how one is predicted to."""
+class PublishedComparison:
+    """How some published curves continued, and how one curve is predicted to."""
 
     growth: float
-    """The scale that the predicted curve has reached: its largest count over its smallest."""
-    looked: int
-    """Curves that were looked at."""
-    followed: tuple[Followed, ...]
-    """Those that go on beyond that scale, the worst first."""
+    """The largest count of the predicted curve over its smallest."""
+    curve_count: int
+    """Published curves that were searched."""
+    continuations: tuple[Continuation, ...]
+    """Those that reach beyond that growth, the worst first."""
     last: int
-    """The largest count that was measured of the predicted curve."""
+    """The largest measured count of the predicted curve."""
     value: float
-    """What was measured there."""
+    """The measured value there."""
     metric: Metric
     predicted: float | None
-    """What the prediction keeps of each doubling, up to its farthest count."""
+    """Predicted efficiency of a doubling, up to the largest predicted count."""
 
     @property
-    def kept(self) -> tuple[float, float, float] | None:
-        """The least, the median and the most of what they kept per doubling."""
-        shares = [each.kept for each in self.followed]
+    def retained(self) -> tuple[float, float, float] | None:
+        """Smallest, median and largest efficiency of a doubling."""
+        shares = [continuation.retained for continuation in self.continuations]
         return (min(shares), median(shares), max(shares)) if shares else None
 
     def at(self, devices: int) -> tuple[float, float, float] | None:
-        """Return what this many would do if it went on as they did: worst, median, best."""
-        if self.kept is None:
+        """Return the value at ``devices`` if it continued as they did: worst, median, best."""
+        if self.retained is None:
             return None
-        grown = _doublings(self.last, devices)
-        times = [2**grown * share**grown for share in self.kept]
+        doublings = math.log2(devices / self.last)
+        factors = [2**doublings * share**doublings for share in self.retained]
         if self.metric == "time":
-            times = [1 / each for each in times]
-        worst, middle, best = (self.value * each for each in times)
+            factors = [1 / factor for factor in factors]
+        worst, middle, best = (self.value * factor for factor in factors)
         return worst, middle, best
 
 
-def others(found: Prediction, curves: Sequence[PublishedCurve]) -> Others:
-    """Return how these went on beyond the growth that was measured of a predicted curve."""
-    points = _main(found.curve)
+def compare_published(
+    prediction: Prediction, curves: Sequence[PublishedCurve]
+) -> PublishedComparison:
+    """Return how comparable curves continued beyond the growth of the predicted curve."""
+    points = prediction.main
     growth = float(points.last / points.devices[0])
-    known = [_followed(each, growth) for each in curves if _alike(each, points)]
-    return Others(
+    comparable = [curve for curve in curves if _is_comparable(curve, points)]
+    continuations = filter(None, (_continuation(curve, growth) for curve in comparable))
+    return PublishedComparison(
         growth=growth,
-        looked=len(curves),
-        followed=tuple(sorted((each for each in known if each), key=lambda each: each.kept)),
+        curve_count=len(curves),
+        continuations=tuple(sorted(continuations, key=lambda continued: continued.retained)),
         last=int(points.last),
         value=float(points.values[-1]),
         metric=points.metric,
-        predicted=_predicted(found, points),
+        predicted=_predicted_retained(prediction),
     )
 
 
-def _alike(curve: PublishedCurve, points: Series) -> bool:
-    """Say whether a curve has the same metric and, as far as both tell, the same scaling."""
-    rules = {curve.scaling, points.scaling} - {None}
-    return curve.metric == points.metric and len(rules) < 2 and not curve.suspect
+def _is_comparable(curve: PublishedCurve, points: Series) -> bool:
+    """Return whether a curve has the same metric and no other scaling, as far as known."""
+    scalings = {curve.scaling, points.scaling} - {None}
+    return curve.metric == points.metric and len(scalings) < 2 and not curve.suspect
 
 
 def efficiency(curve: PublishedCurve) -> dict[int, float]:
@@ -92,42 +94,31 @@ def efficiency(curve: PublishedCurve) -> dict[int, float]:
 
 
 def as_series(curve: PublishedCurve) -> Series:
-    """Return a published curve as predictions see one."""
+    """Convert a published curve to a series of costs."""
     counts, values = zip(*curve.points)
     metric: Metric = "time" if curve.metric == "time" else "throughput"
-    return series(counts, values, metric, curve.scaling, curve.devices_per_node)
+    return make_series(counts, values, metric, curve.scaling, curve.devices_per_node)
 
 
-def _doublings(fewer: float, more: float) -> float:
-    return math.log2(more / fewer)
-
-
-def _main(curve: ScalingCurve) -> Series:
-    """Return what a curve is predicted by: its throughput, or its time."""
-    metrics: tuple[Metric, ...] = ("throughput", "time")
-    found = [of_curve(curve, metric) for metric in metrics]
-    return next(each for each in found if each and len(each.devices) > 1)
-
-
-def _followed(curve: PublishedCurve, growth: float) -> Followed | None:
+def _continuation(curve: PublishedCurve, growth: float) -> Continuation | None:
+    """Follow a curve from the first count that has grown as much; None if it ends before."""
     shares = efficiency(curve)
     smallest, largest = min(shares), max(shares)
-    reached = [count for count in shares if smallest * growth <= count < largest]
-    if not reached:
+    first = next((count for count in shares if smallest * growth <= count < largest), None)
+    if first is None:
         return None
-    doublings = _doublings(reached[0], largest)
-    return Followed(
-        curve, reached[0], largest, (shares[largest] / shares[reached[0]]) ** (1 / doublings)
-    )
+    doublings = math.log2(largest / first)
+    retained = (shares[largest] / shares[first]) ** (1 / doublings)
+    return Continuation(curve, first, largest, retained)
 
 
-def _predicted(found: Prediction, points: Series) -> float | None:
-    """Return what is kept per doubling, from the last measurement to the farthest prediction."""
-    far = found.points[-1]
-    told = far.throughput if points.metric == "throughput" else far.time
-    if told is None or far.devices <= points.last:
+def _predicted_retained(prediction: Prediction) -> float | None:
+    """Return the predicted efficiency of a doubling beyond the last measurement."""
+    points, target = prediction.main, prediction.points[-1]
+    estimate = target.throughput if points.metric == "throughput" else target.time
+    if estimate is None or target.devices <= points.last:
         return None
-    doublings = _doublings(points.last, far.devices)
-    gained = told.value / float(points.values[-1])
-    gained = gained if points.metric == "throughput" else 1 / gained
-    return float((gained / 2**doublings) ** (1 / doublings))
+    doublings = math.log2(target.devices / points.last)
+    speedup = estimate.value / float(points.values[-1])
+    speedup = speedup if points.metric == "throughput" else 1 / speedup
+    return float((speedup / 2**doublings) ** (1 / doublings))

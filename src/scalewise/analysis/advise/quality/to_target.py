@@ -20,7 +20,7 @@ from scalewise.analysis.advise.scale import AtTarget, Scale
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.number_format import format_number
 from scalewise.analysis.predict import Prediction
-from scalewise.analysis.predict.complete_time import LEAST
+from scalewise.analysis.predict.complete_time import MIN_START_SPREAD
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.record.read import RunRecord
 
@@ -165,7 +165,7 @@ def to_target(
 
 def _started(training: Estimate, start: float) -> Estimate:
     """Return the whole time; no two starts are alike, so they widen its interval too."""
-    whole, varies = training.value + start, LEAST * start
+    whole, varies = training.value + start, MIN_START_SPREAD * start
     low, high = training.low or training.value, training.high or training.value
     return Estimate(
         whole,

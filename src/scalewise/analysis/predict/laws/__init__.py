@@ -1,8 +1,8 @@
-"""The laws of the textbooks, and ours, one file each: each fits itself and prints as its formula.
+"""Scaling laws, one file each: every law fits itself to a series and prints as its formula.
 
-They are parts (``scalewise.laws``), found by name as a stranger's are: a function
+Laws are plugins (entry points ``scalewise.laws``), the built-in ones too: a function
 from a :class:`~scalewise.analysis.predict.series.Series` to a :class:`Fit`.
-None of them makes the prediction alone; they are shown beside it.
+None of them makes the default prediction; they are shown beside it.
 """
 
 import itertools
@@ -17,15 +17,17 @@ from scalewise.analysis.measure.estimate import student_t_quantile
 from scalewise.analysis.number_format import format_number
 from scalewise.analysis.predict.series import Floats, Series
 
-Solve = Callable[[Series], Mapping[str, float]]
-"""Finds the parameters of a law."""
-Cost = Callable[[Mapping[str, float], Floats], Floats]
-"""Gives the cost that a law with these parameters has at these counts."""
+Parameters = Mapping[str, float]
+"""Values of a law's parameters, by the names that its formula uses."""
+Solve = Callable[[Series], Parameters]
+"""Finds the parameters of a law from measured points."""
+Cost = Callable[[Parameters, Floats], Floats]
+"""Gives the cost of a law with these parameters at these device counts."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A law that was fitted: its formula, its parameters, and how far it was measured."""
+    """A fitted law: its formula, its parameters with intervals, and the points behind it."""
 
     law: str
     formula: str
@@ -39,74 +41,77 @@ class Fit:
     def value(self, devices: float) -> float:
         """Return the throughput or the time that the law gives."""
         at = np.array([float(devices)])
-        return float(self.points.back(at, self.cost(at))[0])
+        return float(self.points.to_metric(at, self.cost(at))[0])
 
     @property
     def error(self) -> float:
-        """The mean error at the points it was fitted to, as a share."""
+        """The mean error at the fitted points, as a share."""
         ratio = self.cost(self.points.devices) / self.points.cost
         return float(np.abs(np.log(ratio)).mean())
 
     def reach(self, devices: float) -> float:
-        """Return how many times beyond the largest measurement this many devices are."""
+        """Return ``devices`` as a multiple of the largest measurement."""
         return devices / self.points.last
 
 
-def fitted(law: str, points: Series, solve: Solve, cost: Cost, formula: str) -> Fit:
-    """Return the law with its parameters, and their names in ``formula`` filled in.
+def fit_law(law: str, points: Series, solve: Solve, cost: Cost, formula: str) -> Fit:
+    """Return the fitted law; ``formula`` has its parameters' names in braces.
 
     Intervals are from leaving out one point at a time (the jackknife); there are
-    none where no point can be spared.
+    none where there are no more points than parameters.
     """
-    found = dict(solve(points))
-    spare = len(points.devices) - len(found)
-    without: list[Mapping[str, float]] = []
+    solution = dict(solve(points))
+    spare = len(points.devices) - len(solution)
+    jackknife: list[Parameters] = []
     if spare > 0:
-        places = np.arange(len(points.devices))
-        without = [solve(points.only(places != place)) for place in places]
+        indices = np.arange(len(points.devices))
+        jackknife = [solve(points.select(indices != index)) for index in indices]
     parameters = {
-        name: _with_interval(value, [each[name] for each in without], spare)
-        for name, value in found.items()
+        name: _with_interval(value, [replicate[name] for replicate in jackknife], spare)
+        for name, value in solution.items()
     }
-    least = 1e-3 * points.cost.min()  # A term that falls must not reach 0.
+    min_cost = 1e-3 * points.cost.min()  # A falling term must not reach 0.
     return Fit(
         law=law,
-        formula=formula.format(**{name: format_number(value) for name, value in found.items()}),
+        formula=formula.format(**{name: format_number(value) for name, value in solution.items()}),
         parameters=parameters,
         points=points,
-        cost=lambda at: np.maximum(cost(found, at), least),
+        cost=lambda at: np.maximum(cost(solution, at), min_cost),
     )
 
 
-def _with_interval(value: float, others: Sequence[float], freedom: int) -> Estimate:
-    if not others:
+def _with_interval(value: float, replicates: Sequence[float], freedom: int) -> Estimate:
+    """Return a parameter with its jackknife interval."""
+    if not replicates:
         return Estimate(value)
-    count = len(others)
-    error = math.sqrt((count - 1) / count * np.square(np.array(others) - np.mean(others)).sum())
-    half = student_t_quantile(freedom) * error
+    count = len(replicates)
+    deviations = np.array(replicates) - np.mean(replicates)
+    half = student_t_quantile(freedom) * math.sqrt(
+        (count - 1) / count * np.square(deviations).sum()
+    )
     return Estimate(value, value - half, value + half, count)
 
 
-def face(points: Series) -> tuple[str, str]:
-    """Return how a formula begins: throughput, or time, and the cost in terms of it."""
-    return ("X(N)", "N/X(N)") if points.metric == "throughput" else ("T(N)", "N·T(N)")
+def cost_symbol(points: Series) -> str:
+    """Return the left side of a formula for the cost, in terms of the measured metric."""
+    return "N/X(N)" if points.metric == "throughput" else "N·T(N)"
 
 
-def nonnegative(terms: Floats, wanted: Floats) -> Floats:
-    """Return coefficients from 0 up with the least relative squares.
+def nonnegative_least_squares(columns: Floats, target: Floats) -> Floats:
+    """Return coefficients ≥ 0 with the smallest sum of squared relative errors.
 
-    There are few terms, so every choice of them is tried.
+    There are few columns, so every subset of them is tried.
     """
-    count = terms.shape[1]
-    best, least = np.zeros(count), math.inf
+    count = columns.shape[1]
+    best, best_error = np.zeros(count), math.inf
     for size in range(1, count + 1):
-        for chosen in map(list, itertools.combinations(range(count), size)):
-            rows = terms[:, chosen] / wanted[:, None]
-            found = np.linalg.lstsq(rows, np.ones(len(wanted)), rcond=None)[0]
-            if (found < 0).any():
+        for subset in map(list, itertools.combinations(range(count), size)):
+            relative = columns[:, subset] / target[:, None]
+            solution = np.linalg.lstsq(relative, np.ones(len(target)), rcond=None)[0]
+            if (solution < 0).any():
                 continue
-            missed = float(np.square(terms[:, chosen] @ found / wanted - 1).sum())
-            if missed < least * (1 - 1e-9) - 1e-24:
-                best, least = np.zeros(count), missed
-                best[chosen] = found
+            error = float(np.square(columns[:, subset] @ solution / target - 1).sum())
+            if error < best_error * (1 - 1e-9) - 1e-24:
+                best, best_error = np.zeros(count), error
+                best[subset] = solution
     return best

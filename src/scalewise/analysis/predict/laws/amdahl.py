@@ -5,30 +5,28 @@
 so the speedup never exceeds 1 / serial.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 
-from scalewise.analysis.predict.laws import Fit, fitted, nonnegative
-from scalewise.analysis.predict.series import Floats, Series, need
+from scalewise.analysis.predict.laws import Fit, Parameters, fit_law, nonnegative_least_squares
+from scalewise.analysis.predict.series import Floats, Series, require_points
 
 
 def fit(points: Series) -> Fit:
     """Return Amdahl's law by least squares of N · T, which is a line in N."""
-    need(points, 2, "Amdahl's law")
-    formula = "T(N) = {once} ({serial} + (1 − {serial})/N)"
-    if points.metric == "throughput":
-        formula = "X(N) = {once} / ({serial} + (1 − {serial})/N)"
+    require_points(points, 2, "Amdahl's law")
     by_rate = points.metric == "throughput"
+    formula = "T(N) = {once} ({serial} + (1 − {serial})/N)"
+    if by_rate:
+        formula = "X(N) = {once} / ({serial} + (1 − {serial})/N)"
 
-    def solve(some: Series) -> dict[str, float]:
-        fixed = np.stack([np.ones_like(some.devices), some.devices], axis=1)
-        work, serial = nonnegative(fixed, some.cost)
-        once = work + serial
+    def solve(sample: Series) -> dict[str, float]:
+        columns = np.stack([np.ones_like(sample.devices), sample.devices], axis=1)
+        parallel, serial = nonnegative_least_squares(columns, sample.cost)
+        once = parallel + serial
         return {"once": float(1 / once if by_rate else once), "serial": float(serial / once)}
 
-    def cost(found: Mapping[str, float], at: Floats) -> Floats:
-        once = 1 / found["once"] if by_rate else found["once"]
-        return once * (found["serial"] * at + 1 - found["serial"])
+    def cost(parameters: Parameters, at: Floats) -> Floats:
+        once = 1 / parameters["once"] if by_rate else parameters["once"]
+        return once * (parameters["serial"] * at + 1 - parameters["serial"])
 
-    return fitted("amdahl", points, solve, cost, formula)
+    return fit_law("amdahl", points, solve, cost, formula)

@@ -1,4 +1,4 @@
-"""Our own law of data-parallel training: compute, and a hierarchical all-reduce.
+"""The communication law of data-parallel training: compute and a hierarchical all-reduce.
 
     cost(N) = compute + ring 2(m−1)/m + network 2(k−1)/k + latency log2 N
 
@@ -8,71 +8,79 @@ scaling a step keeps its exchange while its compute shrinks, so all but compute 
 multiplied by N.
 """
 
-from collections.abc import Mapping
 from itertools import combinations
 
 import numpy as np
 
-from scalewise.analysis.predict.laws import Fit, face, fitted, nonnegative
-from scalewise.analysis.predict.series import Floats, Series, need
+from scalewise.analysis.predict.laws import (
+    Fit,
+    Parameters,
+    cost_symbol,
+    fit_law,
+    nonnegative_least_squares,
+)
+from scalewise.analysis.predict.series import Floats, Series, require_points
 
 TERMS = ("compute", "ring", "network", "latency")
-SPARE = 2
+SPARE_POINTS = 2
+"""Points beyond the number of terms from which all visible terms are fitted."""
 
 
 def fit(points: Series) -> Fit:
     """Return the law with the terms that these points can tell apart."""
-    need(points, 2, "the law of communication")
-    chosen = _chosen(points)
+    require_points(points, 2, "the law of communication")
+    chosen = _choose_terms(points)
 
-    def solve(some: Series) -> dict[str, float]:
-        found = nonnegative(terms(points, some.devices)[:, list(chosen)], some.cost)
-        return dict(zip((TERMS[place] for place in chosen), map(float, found)))
+    def solve(sample: Series) -> dict[str, float]:
+        columns = terms(points, sample.devices)[:, list(chosen)]
+        sizes = nonnegative_least_squares(columns, sample.cost)
+        return dict(zip((TERMS[term] for term in chosen), map(float, sizes)))
 
-    def cost(found: Mapping[str, float], at: Floats) -> Floats:
-        sizes = np.array([found.get(name, 0.0) for name in TERMS])
+    def cost(parameters: Parameters, at: Floats) -> Floats:
+        sizes = np.array([parameters.get(name, 0.0) for name in TERMS])
         return np.asarray(terms(points, at) @ sizes)
 
-    return fitted("communication", points, solve, cost, _formula(points, chosen))
+    return fit_law("communication", points, solve, cost, _formula(points, chosen))
 
 
 def terms(points: Series, at: Floats) -> Floats:
-    """Return what each term is multiplied with, a column each."""
-    inside, nodes = points.inside(at), points.nodes(at)
-    exchange = np.stack([2 * (inside - 1) / inside, 2 * (nodes - 1) / nodes, np.log2(at)], axis=1)
+    """Return the factor of each term at these counts, one column per term."""
+    in_node, nodes = points.devices_in_node(at), points.nodes(at)
+    exchange = np.stack([2 * (in_node - 1) / in_node, 2 * (nodes - 1) / nodes, np.log2(at)], axis=1)
     if points.scaling == "strong":
         exchange = exchange * at[:, None]
     return np.column_stack([np.ones_like(at), exchange])
 
 
-def _chosen(points: Series) -> tuple[int, ...]:
-    """Return the terms that these points can tell apart.
+def _choose_terms(points: Series) -> tuple[int, ...]:
+    """Return the indices of the terms that these points can tell apart.
 
-    All that they show at all, where there are two points to spare; of fewer
-    points, the terms with the least leave-one-out error.
+    All visible terms, where there are two points to spare; with fewer points, the
+    terms with the smallest leave-one-out error.
     """
-    columns, places = terms(points, points.devices), np.arange(len(points.devices))
-    shown = tuple(place for place in range(len(TERMS)) if columns[:, place].any())
-    if len(places) >= len(shown) + SPARE:
-        return shown
-    best, least = shown[:1], np.inf
-    for size in range(min(len(shown), len(places) - 1)):
-        for others in combinations(shown[1:], size):
-            chosen = (shown[0], *others)
-            error = _left_out(columns[:, chosen], points.cost)
-            if error < 0.9 * least:  # A term more has to earn it.
-                best, least = chosen, error
+    columns, count = terms(points, points.devices), len(points.devices)
+    visible = tuple(term for term in range(len(TERMS)) if columns[:, term].any())
+    if count >= len(visible) + SPARE_POINTS:
+        return visible
+    best, best_error = visible[:1], np.inf
+    for size in range(min(len(visible), count - 1)):
+        for exchange_terms in combinations(visible[1:], size):
+            chosen = (visible[0], *exchange_terms)
+            error = _leave_one_out_error(columns[:, chosen], points.cost)
+            if error < 0.9 * best_error:  # An additional term must improve the fit clearly.
+                best, best_error = chosen, error
     return best
 
 
-def _left_out(columns: Floats, cost: Floats) -> float:
-    """Return the mean square error of each point, as a share, predicted from the others."""
-    places = np.arange(len(cost))
-    told = [
-        columns[place] @ nonnegative(columns[places != place], cost[places != place])
-        for place in places
+def _leave_one_out_error(columns: Floats, cost: Floats) -> float:
+    """Return the mean square relative error of each point, predicted from the other points."""
+    indices = np.arange(len(cost))
+    predicted = [
+        columns[index]
+        @ nonnegative_least_squares(columns[indices != index], cost[indices != index])
+        for index in indices
     ]
-    return float(np.square(np.array(told) / cost - 1).mean())
+    return float(np.square(np.array(predicted) / cost - 1).mean())
 
 
 def _formula(points: Series, chosen: tuple[int, ...]) -> str:
@@ -81,10 +89,10 @@ def _formula(points: Series, chosen: tuple[int, ...]) -> str:
         "compute": "{compute}", "ring": f"{{ring}} {times}2(m−1)/m",
         "network": f"{{network}} {times}2(k−1)/k", "latency": f"{{latency}} {times}log2 N",
     }  # fmt: skip
-    told = " + ".join(written[TERMS[place]] for place in chosen)
-    where = []
-    if 1 in chosen:
-        where.append(f"m = min(N, {points.per_node})" if points.per_node else "m = N")
-    if 2 in chosen:
-        where.append(f"k = ⌈N/{points.per_node}⌉")
-    return ", ".join([f"{face(points)[1]} = {told}", *where])
+    total = " + ".join(written[TERMS[term]] for term in chosen)
+    definitions = []
+    if TERMS.index("ring") in chosen:
+        definitions.append(f"m = min(N, {points.per_node})" if points.per_node else "m = N")
+    if TERMS.index("network") in chosen:
+        definitions.append(f"k = ⌈N/{points.per_node}⌉")
+    return ", ".join([f"{cost_symbol(points)} = {total}", *definitions])

@@ -2,16 +2,14 @@
 
     cost(N) = fixed + factor · N^i · log2(N)^j
 
-over a table of exponents; the term that predicts each point best from the others
-wins, and a constant where none does better.
+over a table of exponents: the term with the smallest leave-one-out error, or a
+constant where no term is better.
 """
-
-from collections.abc import Mapping
 
 import numpy as np
 
-from scalewise.analysis.predict.laws import Fit, face, fitted
-from scalewise.analysis.predict.series import Floats, Series, need
+from scalewise.analysis.predict.laws import Fit, Parameters, cost_symbol, fit_law
+from scalewise.analysis.predict.series import Floats, Series, require_points
 
 EXPONENTS = (
     (0, 1), (0, 2), *((power, log) for power in (1/4, 1/3, 1/2, 2/3, 3/4, 1, 3/2, 2, 5/2)
@@ -19,65 +17,65 @@ EXPONENTS = (
     (4/5, 0), (5/4, 0), (5/4, 1), (4/3, 0), (4/3, 1), (5/3, 0), (7/4, 0), (9/4, 0), (7/3, 0),
     (8/3, 0), (11/4, 0), (3, 0), (3, 1),
 )  # fmt: skip
-LEAST = 5e-4
-"""A term that makes up less of every value is no term."""
+MIN_TERM_SHARE = 5e-4
+"""A term below this share of every value is ignored."""
 
 
 def fit(points: Series) -> Fit:
     """Return the best of the forms by leave-one-out error."""
-    need(points, 3, "a search of the normal form")
-    power, log = _best(points)
-    left = face(points)[1]
+    require_points(points, 3, "a search of the normal form")
+    power, log = _best_exponents(points)
 
     def term(at: Floats) -> Floats:
         return np.asarray(at**power * np.log2(at) ** log)
 
-    def solve(some: Series) -> dict[str, float]:
+    def solve(sample: Series) -> dict[str, float]:
         if not (power or log):
-            return {"fixed": float(1 / np.mean(1 / some.cost))}
-        fixed, factor = _line(term(some.devices), some.cost)
+            return {"fixed": float(1 / np.mean(1 / sample.cost))}
+        fixed, factor = _fit_line(term(sample.devices), sample.cost)
         return {"fixed": fixed, "factor": factor}
 
-    def cost(found: Mapping[str, float], at: Floats) -> Floats:
-        told = found["fixed"] + found.get("factor", 0.0) * term(at)
-        return np.asarray(
-            np.maximum(told, 1e-3 * points.cost.min())
-        )  # A falling term must not reach 0.
+    def cost(parameters: Parameters, at: Floats) -> Floats:
+        values = parameters["fixed"] + parameters.get("factor", 0.0) * term(at)
+        # A falling term must not reach 0.
+        return np.asarray(np.maximum(values, 1e-3 * points.cost.min()))
 
-    return fitted("pmnf", points, solve, cost, f"{left} = {_written(power, log)}")
+    return fit_law("pmnf", points, solve, cost, f"{cost_symbol(points)} = {_formula(power, log)}")
 
 
-def _written(power: float, log: int) -> str:
+def _formula(power: float, log: int) -> str:
     if not (power or log):
         return "{fixed}"
     parts = [f"N^{power:.3g}"] * bool(power) + [f"log2(N)^{log}".removesuffix("^1")] * bool(log)
     return "{fixed} + {factor} " + " ".join(parts).replace("N^1 ", "N ").removesuffix("^1")
 
 
-def _best(points: Series) -> tuple[float, int]:
-    """Return the exponents with the least leave-one-out error, or (0, 0) for a constant."""
+def _best_exponents(points: Series) -> tuple[float, int]:
+    """Return the exponents with the smallest leave-one-out error, or (0, 0) for a constant."""
     n, cost = points.devices, points.cost
     count = len(n)
-    alone = (cost.sum() - cost) / (count - 1)
-    best, least = (0.0, 0), _smape(alone, cost)
+    constant = (cost.sum() - cost) / (count - 1)
+    best, best_error = (0.0, 0), _smape(constant, cost)
     for power, log in EXPONENTS:
         values = n**power * np.log2(n) ** log
         rows = np.stack([np.ones(count), values], axis=1)
-        lever = np.einsum("ij,ji->i", rows, np.linalg.pinv(rows))
-        if np.ptp(values) == 0 or (lever > 1 - 1e-9).any():
+        leverage = np.einsum("ij,ji->i", rows, np.linalg.pinv(rows))
+        if np.ptp(values) == 0 or (leverage > 1 - 1e-9).any():
             continue
-        fixed, factor = _line(values, cost)
-        told = fixed + factor * values
-        error = _smape(cost - (cost - told) / (1 - lever), cost)
-        if error < least and (np.abs(factor * values) / cost).max() >= LEAST:
-            best, least = (power, log), error
+        fixed, factor = _fit_line(values, cost)
+        # Residual over (1 − leverage) is the leave-one-out residual of a linear fit.
+        predicted = cost - (cost - (fixed + factor * values)) / (1 - leverage)
+        error = _smape(predicted, cost)
+        if error < best_error and (np.abs(factor * values) / cost).max() >= MIN_TERM_SHARE:
+            best, best_error = (power, log), error
     return best
 
 
-def _line(values: Floats, cost: Floats) -> tuple[float, float]:
+def _fit_line(values: Floats, cost: Floats) -> tuple[float, float]:
     factor, fixed = np.polyfit(values, cost, 1)
     return float(fixed), float(factor)
 
 
-def _smape(told: Floats, cost: Floats) -> float:
-    return float(np.mean(2 * np.abs(told - cost) / (np.abs(told) + np.abs(cost))))
+def _smape(predicted: Floats, cost: Floats) -> float:
+    """Return the symmetric mean absolute percentage error."""
+    return float(np.mean(2 * np.abs(predicted - cost) / (np.abs(predicted) + np.abs(cost))))
