@@ -29,9 +29,9 @@ import torch
 from PIL import Image
 
 from scalewise.frameworks.data.image_folder import Listing
-from scalewise.frameworks.data.make_data import Recipe, made
+from scalewise.frameworks.data.make_data import Recipe, make_data_set
 from scalewise.frameworks.data.packed import Packed
-from scalewise.frameworks.data.pixels import decoded
+from scalewise.frameworks.data.pixels import decode_image
 
 BATCH, EDGE = 64, 224
 CLAIMS = {"files": 1.5, "packed": 3.0}
@@ -73,14 +73,16 @@ def prepared(
             path = home / "files" / split / "one" / f"{n:05d}.jpg"
             Image.fromarray(scene(size, n % SCENES)).save(path, quality=90)
     listing = Listing.of(home / "files")
-    made(Recipe(home / "packed", EDGE, source=home / "files", packed=True), lambda *_: None, 1)
+    make_data_set(
+        Recipe(home / "packed", EDGE, source=home / "files", packed=True), lambda *_: None, 1
+    )
     rows = Packed.of(home / "packed").train
     paths = [listing.path(listing.train, n) for n in range(images)]
     batch = np.empty((BATCH, EDGE, EDGE, 3), np.uint8)
 
     def files(indices: list[int]) -> object:
         for row, n in zip(batch, indices):
-            decoded(paths[n], EDGE, out=row)
+            decode_image(paths[n], EDGE, out=row)
         return torch.from_numpy(batch)
 
     return {

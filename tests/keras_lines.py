@@ -35,7 +35,7 @@ if __name__ == "__main__":
 
     shards = Shards(len(data.train), alone, 0)
     images, checks = (
-        loader.finish(data.look, each.images) for each in (data.train, data.validation)
+        loader.finish(data.transform, each.images) for each in (data.train, data.validation)
     )
 
     def batches():

@@ -118,7 +118,7 @@ def test_weighted_gradients_are_the_mean_over_the_global_batch(size, accumulate)
 
 
 def test_fewer_samples_than_replicas_are_refused():
-    with pytest.raises(SpecError, match="3 samples do not reach for 4 replicas"):
+    with pytest.raises(SpecError, match="3 samples are too few for 4 replicas"):
         shards(3, 4)
 
 
@@ -155,7 +155,7 @@ def test_images_become_the_numbers_that_were_asked_for(edge):
         expected = nn.functional.interpolate(
             expected, (edge, edge), mode="bilinear", antialias=edge < 8
         )
-    mean, spread = torch.tensor(finish.colours)[:, :, None, None]
+    mean, spread = torch.tensor(finish.mean_std)[:, :, None, None]
     torch.testing.assert_close(finished, (expected - mean) / spread)
     assert torch.equal(finish.on(here, torch.bfloat16)(images), finished.to(torch.bfloat16))
 
@@ -221,7 +221,7 @@ def test_a_broken_mnist_file_is_named(tmp_path, spoil):
     write_idx(tmp_path)
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(spoil(path.read_bytes()))
-    with pytest.raises(SpecError, match="train-images-idx3-ubyte is not a whole"):
+    with pytest.raises(SpecError, match="train-images-idx3-ubyte is not a complete"):
         load(Source.of(str(tmp_path)))
 
 
@@ -236,7 +236,7 @@ def test_images_without_labels_are_refused(tmp_path):
     [
         ("nowhere", "no data nowhere"),
         ("synthetic:0", "synthetic:0"),
-        ("tokens:16x16x99999999999", "at most 10,000,000 words"),
+        ("tokens:16x16x99999999999", "vocabulary of at most 10,000,000"),
         ("synthetic:", "synthetic:"),
         ("synthetic:10x3", "synthetic:10x3"),
     ],
@@ -257,4 +257,4 @@ def test_digits_without_scikit_learn_name_the_extra(monkeypatch):
     monkeypatch.setattr(source, "find_spec", lambda name: None)
     with pytest.raises(PluginError) as missing:
         Source.of("digits")
-    assert "pip install scikit-learn beside the engine" in missing.value.hint
+    assert "pip install scikit-learn beside the framework" in missing.value.hint

@@ -15,7 +15,7 @@ from ranks import start
 from scalewise import datasets
 from scalewise.analysis.measure import summary
 from scalewise.errors import NotEnoughData, RecordError, SpecError
-from scalewise.frameworks.data.synthetic import picture
+from scalewise.frameworks.data.make_data import synthetic_image
 from scalewise.frameworks.torch.input.batches import IGNORED_LABEL
 from scalewise.frameworks.torch.task import Task
 from scalewise.record.read import RankRecord
@@ -37,7 +37,7 @@ def a_set(home, *, train=(), val=()):
             for n in range(count):
                 name = f"{label}-{n}"
                 path = place / f"{part} {name}.png"
-                Image.fromarray(picture(0, label, n, 8)).save(path)
+                Image.fromarray(synthetic_image(0, label, n, 8)).save(path)
                 if name in broken or broken == "all":
                     path.write_bytes(path.read_bytes()[:40])
     return str(home)

@@ -10,9 +10,9 @@ import pytest
 
 from pictures import image_folder, picture
 from scalewise.errors import SpecError
-from scalewise.frameworks.data.check_data import checked
+from scalewise.frameworks.data.check_data import check_data_set
 from scalewise.frameworks.data.image_folder import Listing
-from scalewise.frameworks.data.pixels import decoded
+from scalewise.frameworks.data.pixels import decode_image
 
 
 def empty_files(folder, names):
@@ -70,7 +70,9 @@ def test_spaces_and_names_that_are_no_text_survive(tmp_path):
     odd = os.fsdecode(b"\xff\xfe.jpg")
     shutil.copy(root / "train/b/b_0.jpg", root / "train/b" / odd)
     listing = Listing.from_bytes(Listing.of(root).to_bytes())
-    assert [decoded(listing.path(listing.train, n), 8).shape for n in range(3)] == [(8, 8, 3)] * 3
+    assert [decode_image(listing.path(listing.train, n), 8).shape for n in range(3)] == [
+        (8, 8, 3)
+    ] * 3
     assert listing.train.name(2) == f"train/b/{odd}"
 
 
@@ -215,8 +217,8 @@ def test_an_image_that_is_annotated_twice_is_refused(tmp_path):
 
 def test_an_image_without_an_annotation_is_noted(tmp_path):
     picture(tiny_imagenet(tmp_path) / "val" / "images" / "val_2.JPEG")
-    notes = checked(tmp_path, print, 1)["notes"]
-    assert "images of no class, which are not read: val/images/val_2.JPEG (1)" in notes
+    notes = check_data_set(tmp_path, print, 1)["notes"]
+    assert "images outside of class folders, which are not read: val/images/val_2.JPEG (1)" in notes
 
 
 def test_annotations_that_are_missing_are_asked_about(tmp_path):

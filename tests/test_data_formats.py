@@ -21,18 +21,18 @@ from pictures import image_folder
 from scalewise.errors import Broken, NewerSchema, ScalewiseError, SpecError
 from scalewise.frameworks import in_memory_data
 from scalewise.frameworks.data import cifar, idx, kinds, tokens
-from scalewise.frameworks.data.check_data import checked
+from scalewise.frameworks.data.check_data import check_data_set
 from scalewise.frameworks.data.image_folder import Listing
-from scalewise.frameworks.data.make_data import Recipe, made
+from scalewise.frameworks.data.make_data import Recipe, make_data_set
 from scalewise.frameworks.data.packed import Layout, Packed
-from scalewise.frameworks.data.pixels import decoded
+from scalewise.frameworks.data.pixels import decode_image
 from scalewise.frameworks.data_source import Source
 
 
 @pytest.fixture
 def packed(tmp_path):
     image_folder(tmp_path / "files", train=4)
-    made(Recipe(tmp_path / "packed", 16, source=tmp_path / "files", packed=True), print, 1)
+    make_data_set(Recipe(tmp_path / "packed", 16, source=tmp_path / "files", packed=True), print, 1)
     return tmp_path / "packed"
 
 
@@ -43,7 +43,7 @@ def test_packed_images_are_those_of_the_folder_in_its_order(packed):
         assert len(rows) == len(split)
         assert rows.labels.tolist() == split.labels.tolist()
         order = list(range(len(split)))[::-1]
-        files = [decoded(listing.path(split, n), 16) for n in order]
+        files = [decode_image(listing.path(split, n), 16) for n in order]
         assert (rows.read(order) == np.stack(files)).all()
 
 
@@ -60,18 +60,21 @@ def test_rows_are_read_into_a_batch_by_any_process(packed):
 def test_large_sets_lie_in_several_files_of_whole_blocks():
     layout = Layout(224, 20_000, "train")
     sizes = [size for _, size in layout.files]
-    assert len(sizes) == 3 and sum(sizes) == 20_000 * layout.row
-    assert layout.each % layout.block == 0
-    assert layout.place(layout.each) == ("train-00001.bin", 0)
+    assert len(sizes) == 3 and sum(sizes) == 20_000 * layout.row_bytes
+    assert layout.file_images % layout.block_images == 0
+    assert layout.locate(layout.file_images) == ("train-00001.bin", 0)
     for block in layout.blocks:
-        assert layout.place(block.start)[0] == layout.place(block.stop - 1)[0]
+        assert layout.locate(block.start)[0] == layout.locate(block.stop - 1)[0]
 
 
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
         (lambda root: os.truncate(root / "train-00000.bin", 1000), "it has 1,000 bytes instead"),
-        (lambda root: (root / "train-00000.bin").unlink(), "train-00000.bin is not whole: No such"),
+        (
+            lambda root: (root / "train-00000.bin").unlink(),
+            "train-00000.bin is not complete: No such",
+        ),
         (lambda root: (root / "index.json").write_text("{"), "index.json is damaged: Expecting"),
         (
             lambda root: changed(root / "index.json", train={}),
@@ -124,7 +127,7 @@ def test_a_damaged_index_is_always_called_so(packed, place, value):
     assert raised.value.path == str(path) and "data make" in raised.value.hint
     with pytest.raises(Broken, match="is damaged"):
         Source.of(str(packed))
-    (problem,) = checked(packed, print, 1)["problems"]
+    (problem,) = check_data_set(packed, print, 1)["problems"]
     assert "is damaged" in problem["problem"] and problem["path"] == str(path)
 
 
@@ -300,7 +303,7 @@ def test_bytes_of_a_batch_are_not_taken_for_pointers(tmp_path):
 def test_a_batch_that_is_hostile_or_broken_is_refused_by_name(tmp_path, content, words):
     for name in ("test_batch", *(f"data_batch_{n}" for n in range(1, 6))):
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(Broken, match=f"data_batch_1 is not a whole CIFAR batch: .*({words})"):
+    with pytest.raises(Broken, match=f"data_batch_1 is not a complete CIFAR batch: .*({words})"):
         cifar.read(tmp_path)
     assert not Path("/tmp/scalewise-was-here").exists()
 
@@ -318,7 +321,7 @@ def test_a_batch_that_is_missing_is_named(tmp_path, name):
     for read in (cifar.read, lambda path: Source.of(str(path))):
         with pytest.raises(SpecError, match=f"has no {name}, a part of CIFAR-10"):
             read(tmp_path)
-    assert f"has no {name}" in checked(tmp_path, print, 1)["problems"][0]["problem"]
+    assert f"has no {name}" in check_data_set(tmp_path, print, 1)["problems"][0]["problem"]
 
 
 @pytest.mark.parametrize("empty", ["data_batch_1 to data_batch_5", "test_batch"])
@@ -328,7 +331,7 @@ def test_batches_without_an_image_are_refused_before_any_rank_starts(tmp_path, e
     for read in (cifar.read, lambda path: Source.of(str(path))):
         with pytest.raises(SpecError, match=f"has no image in {empty}"):
             read(tmp_path)
-    assert f"no image in {empty}" in checked(tmp_path, print, 1)["problems"][0]["problem"]
+    assert f"no image in {empty}" in check_data_set(tmp_path, print, 1)["problems"][0]["problem"]
 
 
 def idx_files(root, count=6, *, packed=False, height=5, held=None):
@@ -347,7 +350,7 @@ def idx_files(root, count=6, *, packed=False, height=5, held=None):
 @pytest.mark.parametrize("zipped", [False, True])
 def test_idx_files_are_read_plain_and_gzipped(tmp_path, zipped):
     images = idx_files(tmp_path, packed=zipped)
-    found, labels = idx.pair(tmp_path, "validation")
+    found, labels = idx.read_split(tmp_path, "validation")
     assert (found == images).all()
     assert labels.tolist() == [0, 1, 2, 0, 1, 2]
     assert kinds.kind_of(tmp_path) == "idx"
@@ -357,26 +360,26 @@ def test_idx_files_are_read_plain_and_gzipped(tmp_path, zipped):
 def test_a_broken_idx_file_is_refused(tmp_path, content):
     idx_files(tmp_path)
     (tmp_path / idx.FILES["train images"]).write_bytes(content)
-    with pytest.raises(SpecError, match="train-images-idx3-ubyte is not a whole MNIST idx file"):
-        idx.pair(tmp_path, "train")
+    with pytest.raises(SpecError, match="train-images-idx3-ubyte is not a complete MNIST idx file"):
+        idx.read_split(tmp_path, "train")
 
 
 def test_missing_and_unequal_idx_files_are_refused(tmp_path):
     idx_files(tmp_path)
     (tmp_path / idx.FILES["train labels"]).write_bytes(struct.pack(">2I", 0x0801, 1) + b"\0")
     with pytest.raises(SpecError, match="6 train images and 1 labels"):
-        idx.pair(tmp_path, "train")
+        idx.read_split(tmp_path, "train")
     (tmp_path / idx.FILES["train labels"]).unlink()
     with pytest.raises(SpecError, match="has no train labels: train-labels-idx1-ubyte"):
-        idx.pair(tmp_path, "train")
+        idx.read_split(tmp_path, "train")
 
 
 @pytest.mark.parametrize(
     ("name", "head", "words"),
     [
-        ("train images", (0x0804, 6, 5, 4), "not a whole MNIST idx file: magic number 0x804"),
-        ("validation labels", (0x0803, 6), "not a whole MNIST idx file: magic number 0x803"),
-        ("train images", (0x0803, 6, 0, 4), "not a whole MNIST idx file: images of 4x0"),
+        ("train images", (0x0804, 6, 5, 4), "not a complete MNIST idx file: magic number 0x804"),
+        ("validation labels", (0x0803, 6), "not a complete MNIST idx file: magic number 0x803"),
+        ("train images", (0x0803, 6, 0, 4), "not a complete MNIST idx file: images of 4x0"),
         ("train labels", (0x0801, 0), "6 train images and 0 labels"),
         ("validation images", (0x0803, 5, 5, 4), "5 validation images and 6 labels"),
     ],
@@ -387,33 +390,33 @@ def test_the_head_of_an_idx_file_is_looked_at_before_any_rank_starts(tmp_path, n
     path.write_bytes(struct.pack(f">{len(head)}I", *head) + path.read_bytes()[4 * len(head) :])
     with pytest.raises(SpecError, match=words):
         Source.of(str(tmp_path))
-    assert checked(tmp_path, print, 1)["problems"]
+    assert check_data_set(tmp_path, print, 1)["problems"]
 
 
 def test_idx_files_without_an_image_are_refused(tmp_path):
     idx_files(tmp_path, count=0)
     with pytest.raises(SpecError, match="0 train images and 0 labels"):
         Source.of(str(tmp_path))
-    assert "0 train images" in checked(tmp_path, print, 1)["problems"][0]["problem"]
+    assert "0 train images" in check_data_set(tmp_path, print, 1)["problems"][0]["problem"]
 
 
 def test_idx_images_keep_their_height_and_width_unless_a_run_gives_an_edge(tmp_path):
     idx_files(tmp_path)
     source = Source.of(str(tmp_path))
-    assert source.shape == (1, 5, 4) and in_memory_data.read(source).look.edge is None
-    assert in_memory_data.read(Source.of(str(tmp_path), edge=5)).look.edge == 5
-    assert checked(tmp_path, print, 1)["sizes"] == {"4x5": 12}
+    assert source.shape == (1, 5, 4) and in_memory_data.read(source).transform.edge is None
+    assert in_memory_data.read(Source.of(str(tmp_path), edge=5)).transform.edge == 5
+    assert check_data_set(tmp_path, print, 1)["sizes"] == {"4x5": 12}
 
 
 def test_idx_images_of_two_sizes_are_noted_and_brought_to_one(tmp_path):
     idx_files(tmp_path, height=4, held=7)
-    assert in_memory_data.read(Source.of(str(tmp_path))).look.edge == 4
-    found = checked(tmp_path, print, 1)
+    assert in_memory_data.read(Source.of(str(tmp_path))).transform.edge == 4
+    found = check_data_set(tmp_path, print, 1)
     assert found["sizes"] == {"4x4": 6, "4x7": 6} and found["problems"] == []
-    note = "images have two sizes, train 4x4 and validation 4x7: a run brings them to one"
+    note = "images have two sizes, train 4x4 and validation 4x7: a run resizes them to one"
     assert found["notes"] == [note]
     idx_files(tmp_path, height=5, held=7)
-    with pytest.raises(SpecError, match="images of 4x5 and others to validate on, of 4x7") as said:
+    with pytest.raises(SpecError, match="images of 4x5 and validation images of 4x7") as said:
         Source.of(str(tmp_path))
     assert "edge = 5" in said.value.hint
     assert Source.of(str(tmp_path), edge=6).shape == (1, 6, 6)
@@ -423,14 +426,14 @@ def test_classes_that_nobody_learns_are_told(tmp_path):
     idx_files(tmp_path)
     path = tmp_path / idx.FILES["train labels"]
     path.write_bytes(path.read_bytes()[:-6] + bytes([0, 0, 0, 1, 1, 4]))
-    found = checked(tmp_path, print, 1)
+    found = check_data_set(tmp_path, print, 1)
     assert [each["problem"] for each in found["problems"]] == [
         "class 2 is in validation and not in train"
     ]
     assert "classes without an image: 3 (1)" in found["notes"]
     for name in ("test_batch", *(f"data_batch_{n}" for n in range(1, 6))):
         cifar_batch(tmp_path / "cifar" / name, range(10) if name == "test_batch" else range(9))
-    (problem,) = checked(tmp_path / "cifar", print, 1)["problems"]
+    (problem,) = check_data_set(tmp_path / "cifar", print, 1)["problems"]
     assert problem["problem"] == "class 9 is in validation and not in train"
     names = {b"label_names": [b"thing"] * 10}
     (tmp_path / "cifar" / "batches.meta").write_bytes(pickle.dumps(names))
@@ -446,7 +449,7 @@ def test_tokens_are_mapped_and_not_loaded(tmp_path):
     assert isinstance(there.train, np.memmap)
     assert there.train.tolist() == [5, 60_000, 7]
     assert there.validation.tolist() == [5, 60_000]
-    assert (there.vocabulary, tokens.span(there.train)) == (None, (5, 60_000))
+    assert (there.vocabulary, tokens.token_range(there.train)) == (None, (5, 60_000))
     assert kinds.kind_of(tmp_path) == kinds.kind_of(tmp_path / "val.bin") == "tokens"
 
 
@@ -463,7 +466,7 @@ def test_an_array_with_an_odd_header_is_refused_in_one_sentence(header, tmp_path
     path = tmp_path / "train.npy"
     path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
     with pytest.raises(Broken, match="cannot be read as tokens: ") as told:
-        tokens.stream(path)
+        tokens.open_stream(path)
     assert "allow_pickle" not in str(told.value) and "\n" not in str(told.value)
 
 
@@ -474,7 +477,7 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(name, tmp_path, monke
 
     monkeypatch.setattr(Path, "read_bytes", closed)
     with pytest.raises(ScalewiseError, match=r"cannot read .*: Permission denied") as told:
-        idx.array(tmp_path / "a", 1) if name == "idx" else cifar._unpickled(tmp_path / "a")
+        idx.read_array(tmp_path / "a", 1) if name == "idx" else cifar._unpickle(tmp_path / "a")
     assert "who may read it" in told.value.hint
 
 
@@ -521,9 +524,9 @@ def test_files_that_hold_no_tokens_are_refused(tmp_path, name, values, words):
 
 def test_tokens_below_0_and_folders_without_tokens_are_refused(tmp_path):
     with pytest.raises(SpecError, match="below 0"):
-        tokens.span(np.array([-1, 2]))
+        tokens.token_range(np.array([-1, 2]))
     with pytest.raises(SpecError, match=r"1,099,511,627,776, more than any vocabulary has"):
-        tokens.span(np.array([0, 2**40]))
+        tokens.token_range(np.array([0, 2**40]))
     with pytest.raises(SpecError, match="there are no tokens in"):
         tokens.read(tmp_path)
 
@@ -533,12 +536,14 @@ def test_the_file_that_is_too_short_for_a_sequence_is_named_before_anything_star
         np.arange(1, count + 1, dtype=np.uint16).tofile(tmp_path / name)
     with pytest.raises(SpecError, match=r"val\.bin has 10 tokens, too few for sequences of 64"):
         Source.of(str(tmp_path))
-    notes = checked(tmp_path, print, 1)["notes"]
+    notes = check_data_set(tmp_path, print, 1)["notes"]
     assert notes[:2] == [
         "train: uint16, tokens from 1 to 5000",
         "validation: uint16, tokens from 1 to 10",
     ]
-    assert notes[2].endswith("val.bin has 10 tokens, too few for sequences of 64, the usual length")
+    assert notes[2].endswith(
+        "val.bin has 10 tokens, too few for sequences of 64, the default length"
+    )
 
 
 @pytest.mark.parametrize("beside", ["index.json", "train.bin", "data_batch_1"])
@@ -558,8 +563,11 @@ def test_what_is_no_data_set_is_refused_with_what_would_be(tmp_path):
 def test_a_token_below_0_is_named_with_its_file(tmp_path):
     np.save(tmp_path / "t.npy", np.array([3, -2, 5]))
     with pytest.raises(SpecError, match=r"/t\.npy has a token -2, below 0"):
-        tokens.span(tokens.stream(tmp_path / "t.npy"))
-    assert "t.npy has a token" in checked(tmp_path / "t.npy", print, 1)["problems"][0]["problem"]
+        tokens.token_range(tokens.open_stream(tmp_path / "t.npy"))
+    assert (
+        "t.npy has a token"
+        in check_data_set(tmp_path / "t.npy", print, 1)["problems"][0]["problem"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,12 @@ from scalewise import datasets
 from scalewise.cli import main
 from scalewise.errors import Broken, LaunchError, RecordError, SpecError
 from scalewise.frameworks.data import make_data as making
-from scalewise.frameworks.data.check_data import checked
+from scalewise.frameworks.data.check_data import check_data_set
 from scalewise.frameworks.data.image_folder import Listing
-from scalewise.frameworks.data.make_data import Recipe, made, planned
+from scalewise.frameworks.data.make_data import Recipe, make_data_set, plan_images
 from scalewise.frameworks.data.packed import Packed
-from scalewise.frameworks.data.pixels import decoded
-from scalewise.frameworks.data.process_pool import spread
+from scalewise.frameworks.data.pixels import decode_image
+from scalewise.frameworks.data.process_pool import map_unordered
 from test_data_folder import tiny_imagenet
 from test_data_formats import cifar_batch, idx_files
 
@@ -35,11 +35,11 @@ def quiet(done, total):
 
 
 def check(folder):
-    return checked(folder, quiet, processes=1)
+    return check_data_set(folder, quiet, processes=1)
 
 
 def make(to, edge=16, **values):
-    return made(Recipe(to, edge, **values), quiet, processes=1)
+    return make_data_set(Recipe(to, edge, **values), quiet, processes=1)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_made_up_images_can_be_learnt(tmp_path):
     listing = Listing.of(tmp_path / "a")
 
     def images(split):
-        return np.stack([decoded(listing.path(split, n), 32) for n in range(len(split))])
+        return np.stack([decode_image(listing.path(split, n), 32) for n in range(len(split))])
 
     train = images(listing.train).astype(float)
     means = np.stack([train[listing.train.labels == n].mean(axis=0) for n in range(6)])
@@ -106,7 +106,7 @@ def test_tiny_imagenet_becomes_a_folder_of_one_size(tmp_path):
 
 @pytest.mark.parametrize(("like", "train", "held"), [("tiny-224", 500, 50), ("micro-224", 60, 6)])
 def test_a_likeness_is_as_large_as_what_it_is_like(tmp_path, like, train, held):
-    plan = planned(Recipe(tmp_path, like=like))
+    plan = plan_images(Recipe(tmp_path, like=like))
     assert len(plan.classes) == 200
     assert len(plan.splits["train"]) == 200 * train
     assert len(plan.splits["validation"]) == 200 * held
@@ -124,7 +124,7 @@ def test_a_part_of_a_folder_is_drawn_by_the_seed(tmp_path):
     assert listing.classes == ("a", "b")
     assert listing.train.labels.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
     plans = [
-        planned(Recipe(tmp_path, source=tmp_path / "all", images=8, seed=seed))
+        plan_images(Recipe(tmp_path, source=tmp_path / "all", images=8, seed=seed))
         for seed in (1, 1, 2)
     ]
     assert plans[0] == plans[1] != plans[2]
@@ -162,7 +162,7 @@ def test_no_image_is_written_over_another(tmp_path, files):
 def test_a_set_that_nobody_could_train_on_is_not_made(tmp_path, how):
     image_folder(tmp_path / "all", ("a", "b", "c"), train=5)
     values = {**how, "source": tmp_path / how["source"]} if how else {"classes": 3}
-    with pytest.raises(SpecError, match="2 images do not reach for 3 classes") as refused:
+    with pytest.raises(SpecError, match="2 images are too few for 3 classes") as refused:
         make(tmp_path / "few", images=2, **values)
     assert "--images 3" in refused.value.hint
     assert not (tmp_path / "few").exists()
@@ -172,7 +172,7 @@ def test_a_set_that_nobody_could_train_on_is_not_made(tmp_path, how):
 def test_classes_without_a_validation_image_are_not_taken_alone(tmp_path):
     image_folder(tmp_path / "all", ("a", "b"))
     shutil.rmtree(tmp_path / "all/val/a")
-    with pytest.raises(SpecError, match="no image validates the first class of"):
+    with pytest.raises(SpecError, match="no validation image in the first class of"):
         make(tmp_path / "few", source=tmp_path / "all", classes=1)
     assert make(tmp_path / "few", source=tmp_path / "all")["validation"] == 2
 
@@ -183,9 +183,9 @@ def test_what_a_set_is_made_of_is_there_and_a_folder_of_images(tmp_path):
     cifar_batch(tmp_path / "cifar" / "data_batch_1", [1])
     (tmp_path / "text.txt").write_text("words")
     for name, words in {
-        "packed": "packed is packed images, and a set is made of a folder of images",
-        "cifar": "cifar is CIFAR's batches, and a set is made of a folder of images",
-        "text.txt": "text.txt is tokens, and a set is made of a folder of images",
+        "packed": "packed is packed images, and only a folder of images can be converted",
+        "cifar": "cifar is CIFAR's batches, and only a folder of images can be converted",
+        "text.txt": "text.txt is tokens, and only a folder of images can be converted",
         "image": "there is no data in .*/image$",
     }.items():
         with pytest.raises(SpecError, match=words) as refused:
@@ -203,12 +203,12 @@ def test_a_jpeg_of_the_right_size_is_copied_byte_by_byte(tmp_path):
 
 def test_several_processes_make_and_check_what_one_does(tmp_path):
     recipe = Recipe(tmp_path / "one", 16, images=200, classes=4)
-    made(recipe, quiet, processes=1)
+    make_data_set(recipe, quiet, processes=1)
     told = []
     parallel = Recipe(tmp_path / "two", 16, images=200, classes=4)
-    made(parallel, lambda *far: told.append(far), processes=2)
+    make_data_set(parallel, lambda *far: told.append(far), processes=2)
     assert told[-1] == (220, 220)
-    assert checked(tmp_path / "two", quiet, 2)["counts"] == check(tmp_path / "one")["counts"]
+    assert check_data_set(tmp_path / "two", quiet, 2)["counts"] == check(tmp_path / "one")["counts"]
     name = "train/class-0003/000049.jpg"
     assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
@@ -224,10 +224,12 @@ def test_a_broken_image_ends_it_by_name_and_leaves_nothing(tmp_path, packed):
 
 def test_nothing_is_written_over(tmp_path):
     (tmp_path / "a").mkdir()
-    with pytest.raises(SpecError, match="a is there already"):
+    with pytest.raises(SpecError, match="a exists already"):
         make(tmp_path / "a", images=4, classes=2)
     (tmp_path / "b c.draft").mkdir()
-    with pytest.raises(SpecError, match=r"b c\.draft is there: another process makes it") as told:
+    with pytest.raises(
+        SpecError, match=r"b c\.draft exists: another process is writing it"
+    ) as told:
         make(tmp_path / "b c", images=4, classes=2)
     assert told.value.hint.endswith(f"rm -r '{tmp_path / 'b c.draft'}'")
     assert (tmp_path / "b c.draft").is_dir()
@@ -236,8 +238,8 @@ def test_nothing_is_written_over(tmp_path):
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({}, "nothing to make it of"),
-        ({"images": 5}, "nothing to make it of"),
+        ({}, "no source and no size for the data set"),
+        ({"images": 5}, "no source and no size for the data set"),
         ({"source": "nowhere"}, "there is no data in .*/nowhere"),
         ({"source": "all", "classes": 3}, "all has 2 classes, not 3"),
     ],
@@ -299,8 +301,8 @@ def test_check_names_broken_files_and_notes_what_is_odd(odd):
     assert found["counts"]["train"] == {"ant": 6, "bee": 3, "cat": 3}
     assert found["notes"] == [
         "classes without a validation image: cat (1)",
-        "there are 2 sizes of images: each is cut to a square",
-        "images that are not RGB, and are read as such: 3",
+        "images have 2 sizes: each is cut to a square",
+        "images that are not RGB, and are converted to it: 3",
     ]
 
 
@@ -344,7 +346,7 @@ def test_check_says_which_of_two_validation_folders_is_read(tmp_path):
     root = image_folder(tmp_path / "a", ("ant", "bee"))
     (root / "validation" / "ant").mkdir(parents=True)
     (root / "validation" / "notes.txt").write_text("x")
-    assert check(root)["notes"] == ["val is read to validate, and validation is not"]
+    assert check(root)["notes"] == ["val is used for validation, validation is ignored"]
 
 
 def test_check_notes_what_is_not_read_and_a_single_class(tmp_path):
@@ -356,9 +358,9 @@ def test_check_notes_what_is_not_read_and_a_single_class(tmp_path):
         (root / name).write_text("x")
     found = check(root)
     assert found["problems"] == [] and found["counts"]["train"] == {"ant": 3}
-    assert found["notes"][0] == "there is 1 class: a model has nothing to tell apart"
+    assert found["notes"][0] == "there is only 1 class: nothing can be learned"
     assert found["notes"][1] == (
-        "images of no class, which are not read: train/stray.jpg, val/other.png (2)"
+        "images outside of class folders, which are not read: train/stray.jpg, val/other.png (2)"
     )
     told = found["notes"][2].removeprefix("files that are not read, by their ending: ")
     assert sorted(told.split(", ")) == [".bmp (1)", ".db (1)", ".txt (1)", "none (1)"]
@@ -387,7 +389,7 @@ def test_check_knows_the_other_kinds(tmp_path):
     cifar_batch(tmp_path / "cifar" / "test_batch", [3])
     assert check(tmp_path / "cifar")["counts"]["validation"]["3"] == 1
     (tmp_path / "cifar" / "data_batch_4").write_bytes(b"x")
-    assert "data_batch_4 is not a whole" in check(tmp_path / "cifar")["problems"][0]["problem"]
+    assert "data_batch_4 is not a complete" in check(tmp_path / "cifar")["problems"][0]["problem"]
     np.array([1, 9], np.uint16).tofile(tmp_path / "t.bin")
     found = check(tmp_path / "t.bin")
     assert found["counts"] == {"train": {"tokens": 2}}
@@ -407,7 +409,7 @@ def test_the_command_makes_and_checks(scalewise):
     os.truncate("p/train-00000.bin", 3)
     code, out, err = scalewise("data", "check", "p")
     assert code == 1 and "error" not in err
-    assert "problem: p/train-00000.bin is not whole: it has 3 bytes instead of 1,536" in out
+    assert "problem: p/train-00000.bin is not complete: it has 3 bytes instead of 1,536" in out
 
 
 def test_the_command_times_a_loader(scalewise):
@@ -429,16 +431,16 @@ def test_the_command_times_a_loader(scalewise):
     [
         (["make", "a", "--like", "nano-224"], "--like must be one of micro-224, tiny-224"),
         (["make", "a", "--images", "0", "--classes", "2"], "--images must be a whole number"),
-        (["make", "a", "--images", "2", "--classes", "3"], "2 images do not reach for 3 classes"),
+        (["make", "a", "--images", "2", "--classes", "3"], "2 images are too few for 3 classes"),
         (["make", "a", "--like", "tiny-224", "--edge", "5000"], "from 1 to 4,096"),
-        (["make", "a", "--like", "tiny-224", "--images", "100"], "100 images do not reach for 200"),
+        (["make", "a", "--like", "tiny-224", "--images", "100"], "100 images are too few for 200"),
         (
             ["make", "a", "--images", "2000000000", "--classes", "2"],
-            "a made-up set has at most 10,000,000 images",
+            "a synthetic set has at most 10,000,000 images",
         ),
         (["make", "a", "--from", "nowhere"], "nowhere"),
         (["make", "", "--images", "4", "--classes", "2"], "the folder to make needs a name"),
-        (["make", "a"], "there is nothing to make it of"),
+        (["make", "a"], "no source and no size for the data set"),
         (["check", "nowhere"], "there is no data in nowhere"),
         (["bench", "nowhere"], "there is no data nowhere"),
         (["bench", "digits", "--workers", "1,many"], "--workers must be whole numbers"),
@@ -509,12 +511,12 @@ def _halved(number):
 
 
 def test_what_a_process_raises_is_raised_and_one_that_dies_is_said():
-    assert sorted(spread(_halved, [2, 8, 16], 2)) == [(0, 1.0), (1, 4.0), (2, 8.0)]
+    assert sorted(map_unordered(_halved, [2, 8, 16], 2)) == [(0, 1.0), (1, 4.0), (2, 8.0)]
     with pytest.raises(SpecError, match="three") as raised:
-        list(spread(_halved, [2, 3], 2))
+        list(map_unordered(_halved, [2, 3], 2))
     assert raised.value.hint == "take two"
-    with pytest.raises(LaunchError, match="was ended from outside"):
-        list(spread(_halved, [2, 4], 2))
+    with pytest.raises(LaunchError, match="was killed"):
+        list(map_unordered(_halved, [2, 4], 2))
 
 
 def test_many_problems_are_cut_and_all_are_in_the_json():

@@ -12,7 +12,7 @@ from PIL import Image
 from pictures import photograph, picture, scene
 from scalewise.errors import Broken, ScalewiseError
 from scalewise.frameworks.data import pixels
-from scalewise.frameworks.data.pixels import Crop, decoded
+from scalewise.frameworks.data.pixels import Crop, decode_image
 
 
 def jpeg(width, height, seed=0, quality=90):
@@ -34,14 +34,14 @@ def in_full(content, edge):
 @pytest.mark.parametrize("size", [(32, 32), (20, 20), (45, 33), (40, 60)])
 def test_an_image_that_is_hardly_shrunk_is_exactly_what_full_decoding_gives(size):
     content = jpeg(*size)
-    assert (decoded(content, 32) == in_full(content, 32)).all()
+    assert (decode_image(content, 32) == in_full(content, 32)).all()
 
 
 def test_the_middle_is_that_of_resizing_the_whole_and_cutting_it(tmp_path):
     path = picture(tmp_path / "a.png", 96, 64)
     small = Image.open(path).resize((48, 32), Image.Resampling.BILINEAR)
     wanted = np.asarray(small.crop((8, 0, 40, 32))).astype(int)
-    assert np.abs(decoded(path, 32) - wanted).max() <= 1
+    assert np.abs(decode_image(path, 32) - wanted).max() <= 1
 
 
 @pytest.mark.parametrize("size", [(500, 375), (224, 300), (335, 224), (452, 470)])
@@ -49,7 +49,7 @@ def test_the_middle_is_that_of_resizing_the_whole_and_cutting_it(tmp_path):
 def test_a_shrunk_jpeg_is_within_the_stated_tolerance(size, quality):
     file = io.BytesIO()
     Image.fromarray(photograph(*size)).save(file, "JPEG", quality=quality)
-    off = np.abs(decoded(file.getvalue(), 112) - in_full(file.getvalue(), 112))
+    off = np.abs(decode_image(file.getvalue(), 112) - in_full(file.getvalue(), 112))
     assert off.any()
     assert off.mean() <= 2
     assert np.percentile(off, 99) <= 8
@@ -57,12 +57,12 @@ def test_a_shrunk_jpeg_is_within_the_stated_tolerance(size, quality):
 
 def test_an_image_of_the_right_size_is_returned_untouched():
     whole = np.asarray(Image.open(io.BytesIO(jpeg(32, 32))))
-    assert (decoded(jpeg(32, 32), 32) == whole).all()
+    assert (decode_image(jpeg(32, 32), 32) == whole).all()
 
 
 def test_pixels_are_written_where_they_are_wanted():
     batch = np.zeros((3, 32, 32, 3), np.uint8)
-    assert decoded(jpeg(40, 40), 32, out=batch[1]).base is batch
+    assert decode_image(jpeg(40, 40), 32, out=batch[1]).base is batch
     assert batch[1].any()
     assert not batch[0].any() and not batch[2].any()
 
@@ -70,7 +70,7 @@ def test_pixels_are_written_where_they_are_wanted():
 @pytest.mark.parametrize("wrong", [np.zeros((8, 9, 3), np.uint8), np.zeros((8, 8, 3))])
 def test_a_place_that_does_not_fit_is_not_blamed_on_the_file(wrong):
     with pytest.raises(ValueError, match="cannot take an image of edge 8") as raised:
-        decoded(jpeg(8, 8), 8, out=wrong)
+        decode_image(jpeg(8, 8), 8, out=wrong)
     assert not isinstance(raised.value, ScalewiseError)
 
 
@@ -85,7 +85,7 @@ MODES = {
     ("name", "mode"), [(name, mode) for name, modes in MODES.items() for mode in modes]
 )
 def test_every_mode_comes_out_as_rgb(tmp_path, name, mode):
-    found = decoded(picture(tmp_path / name, 32, 32, mode=mode), 32)
+    found = decode_image(picture(tmp_path / name, 32, 32, mode=mode), 32)
     assert found.shape == (32, 32, 3)
     assert found.dtype == np.uint8
     wanted = np.asarray(Image.fromarray(scene(32, 32)).convert(mode).convert("RGB"))
@@ -95,19 +95,19 @@ def test_every_mode_comes_out_as_rgb(tmp_path, name, mode):
 def test_a_png_with_another_name_is_known_by_its_bytes(tmp_path):
     picture(tmp_path / "a.png", 32, 32)
     (tmp_path / "a.png").rename(tmp_path / "a.jpg")
-    assert (decoded(tmp_path / "a.jpg", 32) == scene(32, 32)).all()
+    assert (decode_image(tmp_path / "a.jpg", 32) == scene(32, 32)).all()
 
 
 def test_a_format_that_is_not_listed_is_read_all_the_same(tmp_path):
     picture(tmp_path / "a.bmp", 32, 32, mode="RGB")
-    assert (decoded(tmp_path / "a.bmp", 32) == scene(32, 32)).all()
+    assert (decode_image(tmp_path / "a.bmp", 32) == scene(32, 32)).all()
 
 
 def test_transparent_pixels_lie_on_white(tmp_path):
     clear = np.zeros((8, 8, 4), np.uint8)
     clear[:4, :, 3] = 255
     Image.fromarray(clear).save(tmp_path / "a.png")
-    found = decoded(tmp_path / "a.png", 8)
+    found = decode_image(tmp_path / "a.png", 8)
     assert (found[:4] == 0).all()
     assert (found[4:] == 255).all()
 
@@ -116,7 +116,7 @@ def test_transparent_pixels_of_sixteen_bits_lie_on_white_too(tmp_path):
     deep = np.full((8, 8), 40_000, np.uint16)
     deep[4:] = 300
     Image.fromarray(deep).save(tmp_path / "a.png", transparency=300)
-    found = decoded(tmp_path / "a.png", 8)
+    found = decode_image(tmp_path / "a.png", 8)
     assert (found[:4] == 40_000 >> 8).all()
     assert (found[4:] == 255).all()
 
@@ -124,13 +124,13 @@ def test_transparent_pixels_of_sixteen_bits_lie_on_white_too(tmp_path):
 def test_a_program_is_no_image(tmp_path):
     Image.fromarray(scene(8, 8)).save(tmp_path / "a.eps")
     with pytest.raises(Broken, match="it is not an image"):
-        decoded(tmp_path / "a.eps", 8)
+        decode_image(tmp_path / "a.eps", 8)
 
 
 def test_sixteen_bits_become_the_upper_eight(tmp_path):
     deep = (np.arange(64, dtype=np.uint16) * 1000).reshape(8, 8)
     Image.fromarray(deep).save(tmp_path / "a.png")
-    assert (decoded(tmp_path / "a.png", 8)[:, :, 0] == deep >> 8).all()
+    assert (decode_image(tmp_path / "a.png", 8)[:, :, 0] == deep >> 8).all()
 
 
 def test_the_orientation_that_a_camera_noted_is_ignored():
@@ -139,7 +139,7 @@ def test_the_orientation_that_a_camera_noted_is_ignored():
     exif[0x0112] = 6
     Image.fromarray(scene(32, 32)).save(plain, "JPEG")
     Image.fromarray(scene(32, 32)).save(turned, "JPEG", exif=exif)
-    assert (decoded(turned.getvalue(), 32) == decoded(plain.getvalue(), 32)).all()
+    assert (decode_image(turned.getvalue(), 32) == decode_image(plain.getvalue(), 32)).all()
 
 
 BAD = {
@@ -157,20 +157,20 @@ def test_a_broken_file_is_one_error_with_its_path(tmp_path, content):
     path = tmp_path / "bad one.jpg"
     path.write_bytes(content)
     with pytest.raises(Broken, match=r"bad one\.jpg cannot be read: \w") as raised:
-        decoded(path, 32)
+        decode_image(path, 32)
     assert raised.value.path == str(path)
     assert isinstance(raised.value, ScalewiseError) and raised.value.hint
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr(pixels, "LARGEST", 1000)
+    monkeypatch.setattr(pixels, "MAX_PIXELS", 1000)
     with pytest.raises(Broken, match="40 × 30 pixels, as decompression bombs have"):
-        decoded(picture(tmp_path / "a.png"), 8)
+        decode_image(picture(tmp_path / "a.png"), 8)
 
 
 def test_a_missing_file_is_broken_too(tmp_path):
     with pytest.raises(Broken, match="No such file"):
-        decoded(tmp_path / "a.jpg", 8)
+        decode_image(tmp_path / "a.jpg", 8)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "linked pipe", "socket", "folder", "device"])
@@ -189,14 +189,14 @@ def test_what_is_no_file_is_broken_and_nobody_waits_for_it(tmp_path, monkeypatch
     elif kind == "socket":
         with socket.socket(socket.AF_UNIX) as bound:
             bound.bind(str(path))
-    for look in (lambda: decoded(path, 8), lambda: pixels.head(path, whole=True)):
+    for look in (lambda: decode_image(path, 8), lambda: pixels.read_header(path, decode=True)):
         with pytest.raises(Broken, match=r"a\.jpg cannot be read: (it is not a file|No such dev)"):
             look()
 
 
 def test_a_name_that_is_no_text_can_be_told():
     with pytest.raises(Broken, match=r"\\xff\.jpg cannot be read") as raised:
-        decoded("no/\udcff.jpg", 8)
+        decode_image("no/\udcff.jpg", 8)
     str(raised.value).encode("ascii")
 
 
@@ -204,7 +204,7 @@ def test_a_random_crop_depends_on_seed_epoch_and_index_alone():
     content, crop = jpeg(80, 60), Crop(seed=3)
 
     def cut(epoch, index, crop=crop):
-        return decoded(content, 24, crop=crop, epoch=epoch, index=index).tobytes()
+        return decode_image(content, 24, crop=crop, epoch=epoch, index=index).tobytes()
 
     assert cut(0, 0) == cut(0, 0)
     assert len({cut(epoch, index) for epoch in range(4) for index in range(4)}) == 16
@@ -215,7 +215,7 @@ def test_a_random_crop_depends_on_seed_epoch_and_index_alone():
 def test_random_crops_lie_within_the_image_and_have_the_shares_asked_for(size):
     crop = Crop(seed=0, scale=(0.2, 0.5), ratio=(0.5, 2.0))
     for index in range(200):
-        (left, top, right, bottom), _ = crop.drawn(1, index, size)
+        (left, top, right, bottom), _ = crop.draw(1, index, size)
         assert 0 <= left < right <= size[0] and 0 <= top < bottom <= size[1]
         if size == (300, 200):
             wide, high = right - left, bottom - top
@@ -224,8 +224,8 @@ def test_random_crops_lie_within_the_image_and_have_the_shares_asked_for(size):
 
 
 def test_half_of_the_crops_are_mirrored():
-    flips = [Crop(seed=0).drawn(0, index, (50, 50))[1] for index in range(1000)]
+    flips = [Crop(seed=0).draw(0, index, (50, 50))[1] for index in range(1000)]
     assert 430 < sum(flips) < 570
     whole = Crop(seed=0, scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=1.0)
-    mirrored = decoded(jpeg(32, 32), 32, crop=whole)
-    assert (mirrored[:, ::-1] == decoded(jpeg(32, 32), 32)).all()
+    mirrored = decode_image(jpeg(32, 32), 32, crop=whole)
+    assert (mirrored[:, ::-1] == decode_image(jpeg(32, 32), 32)).all()

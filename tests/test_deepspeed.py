@@ -96,7 +96,7 @@ def test_settings_are_made_of_the_run():
         ({"options": {"offload": "disk"}}, "offload must be one of none, cpu, got 'disk'"),
         ({"options": {"ofload": "cpu"}}, "has no option 'ofload'"),
         ({"start": "node"}, "a deepspeed run takes start = .torchrun"),
-        ({"data": "synthetic:1", "topology": "1x2"}, "1 samples do not reach for 2 replicas"),
+        ({"data": "synthetic:1", "topology": "1x2"}, "1 samples are too few for 2 replicas"),
     ],
 )
 def test_what_cannot_work_is_refused_before_any_rank_starts(monkeypatch, changes, said):

@@ -8,7 +8,7 @@ import torch
 from builders import a_run
 from pictures import image_folder
 from scalewise.errors import Broken
-from scalewise.frameworks.data.make_data import Recipe, made
+from scalewise.frameworks.data.make_data import Recipe, make_data_set
 from scalewise.frameworks.data_source import Source
 from scalewise.frameworks.sampler import Shards, checks, steps_of
 from scalewise.frameworks.torch.input.data_sets import load
@@ -123,7 +123,7 @@ def test_the_chance_of_the_training_is_left_alone():
 @pytest.mark.parametrize("augment", ["none", "flip"])
 def test_packed_images_and_their_folder_give_the_same_batches(augment, tmp_path):
     image_folder(tmp_path / "files", train=4)
-    made(Recipe(tmp_path / "packed", 16, source=tmp_path / "files", packed=True), print, 1)
+    make_data_set(Recipe(tmp_path / "packed", 16, source=tmp_path / "files", packed=True), print, 1)
     batches = []
     for name in ("files", "packed"):
         said = {"data": str(tmp_path / name), "edge": 16, "augment": augment, "seed": 3}

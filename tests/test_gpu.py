@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import attached
 from scalewise import results
 from scalewise.api import run
-from scalewise.frameworks.data.make_data import Recipe, made
+from scalewise.frameworks.data.make_data import Recipe, make_data_set
 from scalewise.frameworks.torch.input.data_sets import Preprocessing
 from scalewise.probe.torch.device import attention
 from scalewise.record.read import read_run
@@ -105,7 +105,7 @@ def losses_of(record):
 
 
 def test_images_travel_ahead_and_teach_the_same_whoever_loads_them(tmp_path):
-    made(Recipe(tmp_path / "images", 64, images=256, classes=4), lambda done, total: None)
+    make_data_set(Recipe(tmp_path / "images", 64, images=256, classes=4), lambda done, total: None)
     given = {"data": str(tmp_path / "images"), "edge": 48, "augment": "crop", "batch": 32}
     alone, pool = (
         a_gpu_run(tmp_path / f"workers-{workers}", workers=workers, **given) for workers in (0, 2)

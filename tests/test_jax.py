@@ -166,7 +166,7 @@ REFUSED = [
     ({"workload": "vit", "options": {"patch": 3}}, "patches of 3 do not fit an image of 8x8"),
     ({"options": {"dropuot": 0.1}}, "has no option 'dropuot'"),
     ({"options": {"dropout": 2.0}}, "dropout is a share from 0 to 1"),
-    ({"data": "synthetic:3", "topology": "1x4"}, "3 samples do not reach for 4 replicas"),
+    ({"data": "synthetic:3", "topology": "1x4"}, "3 samples are too few for 4 replicas"),
     ({"data": "tokens:100"}, "the data are tokens"),
     ({"data": "synthetic-on-device:100"}, "the data lie there already"),
     ({"data": "synthetic:100x4x4"}, "need 6 pixels a side"),

@@ -9,7 +9,7 @@ import torch
 from builders import a_run
 from scalewise.errors import Broken, SpecError
 from scalewise.frameworks.data.image_folder import Listing
-from scalewise.frameworks.data.synthetic import picture
+from scalewise.frameworks.data.make_data import synthetic_image
 from scalewise.frameworks.data_source import Source
 from scalewise.frameworks.torch.input.batches import IGNORED_LABEL
 from scalewise.frameworks.torch.input.data_sets import load
@@ -27,7 +27,7 @@ def folder(tmp_path):
             place = home / part / f"class {label}"
             place.mkdir(parents=True)
             for n in range(count):
-                Image.fromarray(picture(0, label, n, 20)).save(place / f"{n}.png")
+                Image.fromarray(synthetic_image(0, label, n, 20)).save(place / f"{n}.png")
     return home
 
 
@@ -43,7 +43,7 @@ def test_an_image_folder_is_seen_by_its_classes(folder):
     images, labels = data.train.batch(torch.tensor([0, 7]), 0)
     assert images.shape == (2, 20, 20, 3) and images.dtype == torch.uint8
     assert labels.tolist() == [0, 1]
-    assert np.array_equal(images[1].numpy(), picture(0, 1, 3, 20))
+    assert np.array_equal(images[1].numpy(), synthetic_image(0, 1, 3, 20))
     seen = data.finish.on(CPU)(images)
     expected = (images[0, :, :, 0] / 255 - 0.485) / 0.229
     assert data.shape == (3, 20, 20) and seen.shape == (2, 3, 20, 20)
@@ -170,10 +170,10 @@ def test_a_text_holds_some_of_its_sequences_back(tmp_path):
 
 
 def test_packed_images_of_another_size_are_refused(folder, tmp_path):
-    from scalewise.frameworks.data.make_data import Recipe, made
+    from scalewise.frameworks.data.make_data import Recipe, make_data_set
 
     to = tmp_path / "packed"
-    made(Recipe(to=to, source=folder, edge=16, packed=True), lambda done, total: None)
+    make_data_set(Recipe(to=to, source=folder, edge=16, packed=True), lambda done, total: None)
     data = a_load(to)
     images, labels = data.train.batch(torch.tensor([5, 0]), 0)
     assert data.shape == (3, 16, 16) and images.shape == (2, 16, 16, 3)

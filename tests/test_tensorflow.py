@@ -197,7 +197,7 @@ def a_tf_run(**changes):
         ({"device": "xpu"}, "computes on cpu or cuda"),
         ({"data": "synthetic-on-device:64"}, "does not read"),
         ({"data": "tokens:64"}, "does not read"),
-        ({"data": "synthetic:1"}, "1 samples do not reach for 2 replicas"),
+        ({"data": "synthetic:1"}, "1 samples are too few for 2 replicas"),
         ({"data": "synthetic:64x5x5"}, "mnist-cnn needs images of 6 pixels a side"),
         ({"workload": "resnet50v2"}, "needs images of 32 pixels a side, and these have 28"),
         ({"options": {"prefetch": -1}}, "prefetch must be a whole number from 0"),

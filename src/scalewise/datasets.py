@@ -46,7 +46,7 @@ class Recipe:
         whole("--seed", self.seed, least=0)
         if self.images and self.classes and self.images < self.classes:
             raise SpecError(
-                f"{self.images} images do not reach for {self.classes} classes",
+                f"{self.images} images are too few for {self.classes} classes",
                 hint=f"give --images {self.classes} or more, or fewer --classes",
             )
         if not self.to.name:

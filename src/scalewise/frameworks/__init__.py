@@ -56,7 +56,7 @@ class Quality:
 def too_few(samples: int, replicas: int) -> SpecError:
     """Return the error for a data set that leaves a replica without a sample."""
     return SpecError(
-        f"{samples} samples do not reach for {replicas} replicas",
+        f"{samples} samples are too few for {replicas} replicas",
         hint="use more data, or fewer devices",
     )
 

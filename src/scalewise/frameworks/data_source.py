@@ -1,4 +1,4 @@
-"""Where the data comes from, and whether it is there; no engine."""
+"""Parse a run's ``data`` field, and check that the data exists; needs no framework."""
 
 import re
 from dataclasses import dataclass
@@ -11,86 +11,83 @@ from scalewise.spec import RunSpec
 from scalewise.validate import is_there, nearest, nearest_path
 
 Kind = Literal[
-    "digits", "synthetic", "made-up tokens", "packed", "cifar", "idx", "tokens", "images"
+    "digits", "synthetic", "synthetic tokens", "packed", "cifar", "idx", "tokens", "images"
 ]
 Shape = tuple[int, int, int] | int
-"""Channels, height and width of an image, or the number of tokens of a sequence."""
+"""Channels, height and width of an image, or the tokens of a sequence."""
 LENGTH = 64
-"""Tokens of one sample, unless a run says otherwise."""
+"""Default tokens per sample."""
 EDGE = 224
-"""Pixels of a side that images of any size are brought to, unless a run says otherwise."""
+"""Default edge, in pixels, to which the images of a folder are resized."""
 VOCABULARY = 36
-"""Words of a made-up language: as many as there are digits and letters."""
-MOST_WORDS = 10_000_000
-"""Ten times what any model has: each is drawn, one by one."""
+"""Default vocabulary of synthetic tokens."""
+MAX_VOCABULARY = 10_000_000
+"""For synthetic tokens; ten times that of any model. The generator draws a value per token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A data set: the embedded digits, a made-up one, or one of the formats of files."""
+    """A data set: the embedded digits, a synthetic one, or files in one of the known formats."""
 
     kind: Kind
     path: Path = Path()
     count: int = 0
-    """Samples of a made-up set."""
+    """Samples of a synthetic set."""
     shape: Shape = 0
-    """What a model sees of one sample."""
+    """The shape of one sample as the model sees it."""
     vocabulary: int = VOCABULARY
-    """Words of a made-up language."""
+    """Vocabulary of synthetic tokens."""
     on_device: bool = False
-    """Whether a made-up set lies on the device from the start, and nothing needs to travel."""
+    """Whether a synthetic set is generated on the device, so that no input is transferred."""
 
     @classmethod
     def of_run(cls, spec: RunSpec) -> "Source":
-        """Read what a run says of its data; refuse what is not there.
+        """Return the data of a run; refuse data that does not exist.
 
-        Where it names none it is the embedded digits, or made-up tokens for a
-        workload that learns from those.
+        The default is the embedded digits, or synthetic tokens for a language model.
         """
-        usual = "tokens:10000" if str(spec.workload).startswith("gpt") else "digits"
-        return cls.of(spec.data or usual, edge=spec.edge, length=spec.length)
+        default = "tokens:10000" if str(spec.workload).startswith("gpt") else "digits"
+        return cls.of(spec.data or default, edge=spec.edge, length=spec.length)
 
     @classmethod
     def of(cls, data: str, *, edge: int | None = None, length: int | None = None) -> "Source":
-        """Read a run's ``data`` field.
+        """Parse a run's ``data`` field.
 
         >>> Source.of("synthetic:1000").shape
         (1, 28, 28)
         """
         kind = data.partition(":")[0]
         if data == "digits":
-            _refuse_no_digits()
+            if find_spec("sklearn") is None:
+                raise PluginError(
+                    "the embedded digits come with scikit-learn, which is not installed",
+                    hint="pip install scikit-learn beside the framework, or give "
+                    'data = "synthetic:10000"',
+                )
             return cls("digits", shape=_square(1, 8, edge))
         if kind in ("synthetic", "synthetic-on-device"):
-            return _synthetic(data)
+            return _parse_synthetic(data)
         if kind == "tokens":
-            return _tokens(data)
-        return _files(data, edge, length)
+            return _parse_tokens(data)
+        return _find_files(data, edge, length)
 
 
 def refuse_crop(source: Source, augment: str) -> None:
-    """Refuse to cut pieces out of images that have one size: only folders have larger ones."""
+    """Refuse random crops of data other than an image folder: its images have one small size."""
     if augment == "crop" and source.kind != "images":
-        what = source.path if source.path.name else "the data"
+        name = source.path if source.path.name else "the data"
         raise SpecError(
-            f'augment = "crop" is for folders of images, and {what} is {source.kind}',
+            f'augment = "crop" is for folders of images, and {name} is {source.kind}',
             hint='write augment = "flip"',
         )
 
 
-def _square(channels: int, usual: int, edge: int | None) -> Shape:
-    return channels, edge or usual, edge or usual
+def _square(channels: int, default_edge: int, edge: int | None) -> Shape:
+    return channels, edge or default_edge, edge or default_edge
 
 
-def _refuse_no_digits() -> None:
-    if find_spec("sklearn") is None:
-        raise PluginError(
-            "the embedded digits come with scikit-learn, which is not installed",
-            hint='pip install scikit-learn beside the engine, or give data = "synthetic:10000"',
-        )
-
-
-def _files(data: str, edge: int | None, length: int | None) -> Source:
+def _find_files(data: str, edge: int | None, length: int | None) -> Source:
+    """Return the data set at a path, in the format that its files have."""
     path = Path(data).expanduser()
     if not is_there(path):
         raise SpecError(
@@ -100,7 +97,7 @@ def _files(data: str, edge: int | None, length: int | None) -> Source:
             or "give a folder of images, packed images, CIFAR's batches or MNIST's idx files, a "
             'text or token file, "digits", "synthetic:10000" or "tokens:10000"',
         )
-    from scalewise.frameworks.data import cifar, idx, tokens
+    from scalewise.frameworks.data import cifar, tokens
     from scalewise.frameworks.data.kinds import kind_of
 
     kind = kind_of(path)
@@ -113,53 +110,69 @@ def _files(data: str, edge: int | None, length: int | None) -> Source:
         cifar.refuse_empty(path)
         return Source("cifar", path, shape=_square(3, 32, edge))
     if kind == "packed":
-        from scalewise.frameworks.data.packed import Packed
+        return Source("packed", path, shape=_packed_shape(path, data, edge))
+    return Source("idx", path, shape=_idx_shape(path, data, edge))
 
-        packed = Packed.of(path)
-        if edge not in (None, packed.edge):
-            raise SpecError(
-                f"{data} is packed at {packed.edge} pixels, and this run says edge {edge}",
-                hint=f"leave edge out, or pack it again with --edge {edge}",
-            )
-        return Source("packed", path, shape=_square(3, packed.edge, None))
-    (height, width), held = idx.edges(path, "train"), idx.edges(path, "validation")
-    if edge is None and held != (height, width) and height != width:
+
+def _packed_shape(path: Path, data: str, edge: int | None) -> Shape:
+    from scalewise.frameworks.data.packed import Packed
+
+    packed = Packed.of(path)
+    if edge not in (None, packed.edge):
         raise SpecError(
-            f"{data} has training images of {width}x{height} and others to validate on, of "
-            f"{held[1]}x{held[0]}",
-            hint=f"write edge = {height}: all are brought to {height}x{height}",
+            f"{data} is packed at {packed.edge} pixels, and this run says edge {edge}",
+            hint=f"leave edge out, or pack it again with --edge {edge}",
         )
-    return Source("idx", path, shape=(1, edge or height, edge or width))
+    return _square(3, packed.edge, None)
 
 
-def _synthetic(data: str) -> Source:
-    """Read ``synthetic:SAMPLES``, with a height and a width, with a number of channels."""
-    found = re.fullmatch(r"synthetic(-on-device)?:(\d+)(?:x(\d+)x(\d+)(?:x([13]))?)?", data)
-    if not found or not all(int(part or 1) for part in found.groups()[1:]):
+def _idx_shape(path: Path, data: str, edge: int | None) -> Shape:
+    from scalewise.frameworks.data import idx
+
+    height, width = idx.image_size(path, "train")
+    validation = idx.image_size(path, "validation")
+    if edge is None and validation != (height, width) and height != width:
+        raise SpecError(
+            f"{data} has training images of {width}x{height} and validation images of "
+            f"{validation[1]}x{validation[0]}",
+            hint=f"write edge = {height}: all are resized to {height}x{height}",
+        )
+    return 1, edge or height, edge or width
+
+
+def _parse_synthetic(data: str) -> Source:
+    """Parse ``synthetic:SAMPLES``, ``…xHEIGHTxWIDTH`` and ``…xHEIGHTxWIDTHxCHANNELS``."""
+    match = re.fullmatch(r"synthetic(-on-device)?:(\d+)(?:x(\d+)x(\d+)(?:x([13]))?)?", data)
+    if not match or not all(int(part or 1) for part in match.groups()[1:]):
         raise SpecError(
             f"not a synthetic data set: {data!r}",
             hint='write "synthetic:SAMPLES", "synthetic:SAMPLESxHEIGHTxWIDTH", and x3 after that '
             "for colours",
         )
-    there, samples, height, width, channels = found.groups()
+    on_device, samples, height, width, channels = match.groups()
     shape = int(channels or 1), int(height or 28), int(width or 28)
-    return Source("synthetic", count=int(samples), shape=shape, on_device=bool(there))
+    return Source("synthetic", count=int(samples), shape=shape, on_device=bool(on_device))
 
 
-def _tokens(data: str) -> Source:
-    found = re.fullmatch(r"tokens:(\d+)(?:x(\d+)(?:x(\d+))?)?", data)
-    if not found or not all(int(part or 1) for part in found.groups()):
+def _parse_tokens(data: str) -> Source:
+    """Parse ``tokens:SAMPLES``, ``…xLENGTH`` and ``…xLENGTHxVOCABULARY``."""
+    match = re.fullmatch(r"tokens:(\d+)(?:x(\d+)(?:x(\d+))?)?", data)
+    if not match or not all(int(part or 1) for part in match.groups()):
         raise SpecError(
-            f"not a set of made-up tokens: {data!r}",
+            f"not a set of synthetic tokens: {data!r}",
             hint='write "tokens:SAMPLES", "tokens:SAMPLESxLENGTH" or '
             '"tokens:SAMPLESxLENGTHxVOCABULARY"',
         )
-    samples, length, words = (int(each) if each else None for each in found.groups())
-    if words and words > MOST_WORDS:
+    samples, length, vocabulary = (int(part) if part else None for part in match.groups())
+    if vocabulary and vocabulary > MAX_VOCABULARY:
         raise SpecError(
-            f"a made-up language has at most {MOST_WORDS:,} words, and {data!r} asks for {words:,}",
+            f"synthetic tokens have a vocabulary of at most {MAX_VOCABULARY:,}, and {data!r} asks "
+            f"for {vocabulary:,}",
             hint="GPT-2 has 50,257",
         )
     return Source(
-        "made-up tokens", count=samples or 0, shape=length or LENGTH, vocabulary=words or VOCABULARY
+        "synthetic tokens",
+        count=samples or 0,
+        shape=length or LENGTH,
+        vocabulary=vocabulary or VOCABULARY,
     )

@@ -1,14 +1,14 @@
-"""Data sets as they lie on disks, read into numpy arrays; no engine.
+"""Data sets on disk, read into numpy arrays without any framework.
 
-pixels   one image file, decoded to a square of bytes
-folder   an image folder, listed once
-packed   the same images decoded beforehand, in a few large files
-cifar, idx, tokens   the formats of CIFAR, of MNIST and of language models
-kinds    which of these a path is
-make, check   build such a set, or look at every file of one
+pixels         decode one image file to a square of bytes
+image_folder   list an image folder (train/CLASS/*.jpg)
+packed         images decoded beforehand, in a few large files
+cifar, idx, tokens   the formats of CIFAR, MNIST and language models
+kinds          which of these formats a path holds
+make_data, check_data   build a data set, or check every file of one
 
-Inputs stay bytes (uint8, height × width × channels) all the way: what a model wants
-of them is cheaper to do once per batch, on the device.
+Images stay uint8 (height × width × channels) throughout: normalization is cheaper once per
+batch, on the device.
 """
 
 import os
@@ -28,6 +28,6 @@ Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 Labels = np.ndarray[Any, np.dtype[np.int32]]
 
 
-def shown(path: "str | os.PathLike[str]") -> str:
-    """Return a path that any terminal can print: bytes that are no text are escaped."""
+def printable(path: "str | os.PathLike[str]") -> str:
+    """Return a path that any terminal can print: bytes that are not UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -1,6 +1,6 @@
-"""Look at a whole data set: every file is decoded, every checksum compared.
+"""Check a data set: decode every file, compare every checksum.
 
-*Problems* keep a set from being trained on as it should; *notes* are worth knowing.
+*Problems* keep a data set from being trained on properly; *notes* are worth knowing.
 """
 
 import os
@@ -13,251 +13,269 @@ from typing import Any
 import numpy as np
 
 from scalewise.errors import Broken, ScalewiseError, SpecError
-from scalewise.frameworks.data import Labels, cifar, idx, kinds, shown, tokens
+from scalewise.frameworks.data import Labels, cifar, idx, kinds, printable, tokens
 from scalewise.frameworks.data.image_folder import (
     ANNOTATIONS,
     ENDINGS,
     VALIDATION,
     Listing,
     Split,
-    scanned,
+    list_classes,
 )
-from scalewise.frameworks.data.process_pool import cores, spread
+from scalewise.frameworks.data.process_pool import available_cores, map_unordered
 from scalewise.frameworks.data_source import LENGTH
 
-Tell = Callable[[int, int], None]
-FEW = 5
-"""Names that a note holds."""
-PIECE = 128
-"""Files that a process looks at, at a time."""
+Progress = Callable[[int, int], None]
+"""Called with the number of samples checked so far and the total."""
+MAX_NAMES = 5
+"""Names listed in one note."""
+CHUNK_FILES = 128
+"""Files that a process checks at a time."""
+Header = tuple[str, str, tuple[int, int]]
+"""Format, mode and size of an image."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """What was found in a data set."""
+    """The result of a check; its fields are the JSON that the lab reads."""
 
     kind: str
     folder: str
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Samples of each class, by split; tokens have no classes and are counted as one."""
+    """Samples per class, by split; tokens are counted as one class."""
     sizes: dict[str, int] = field(default_factory=dict)
-    """How many images have each size, width x height."""
+    """Images per size (WIDTHxHEIGHT)."""
     modes: dict[str, int] = field(default_factory=dict)
     formats: dict[str, int] = field(default_factory=dict)
     problems: list[dict[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def problem(self, words: str, path: str = "") -> None:
-        """Keep what is wrong, and the file that it is about."""
-        self.problems.append({"path": shown(path), "problem": words})
+    def problem(self, problem: str, path: str = "") -> None:
+        """Add a problem and the file it is about."""
+        self.problems.append({"path": printable(path), "problem": problem})
 
 
-def checked(folder: Path, tell: Tell, processes: int | None = None) -> dict[str, Any]:
-    """Look at a data set of any kind; return what was found, for JSON."""
+def check_data_set(
+    folder: Path, progress: Progress, processes: int | None = None
+) -> dict[str, Any]:
+    """Check a data set of any kind; return the findings as JSON values."""
     kind = kinds.kind_of(folder)
-    found = Findings(kind, shown(folder))
-    look = {"images": _images, "packed": _packed, "cifar": _cifar, "idx": _idx, "tokens": _tokens}
+    findings = Findings(kind, printable(folder))
+    checks = {
+        "images": _check_images,
+        "packed": _check_packed,
+        "cifar": _check_cifar,
+        "idx": _check_idx,
+        "tokens": _check_tokens,
+    }
     try:
-        look[kind](folder, found, tell, processes or cores())
-    except ScalewiseError as bad:
-        found.problem(str(bad), bad.path if isinstance(bad, Broken) else "")
-    return asdict(found)
+        checks[kind](folder, findings, progress, processes or available_cores())
+    except ScalewiseError as error:
+        findings.problem(str(error), error.path if isinstance(error, Broken) else "")
+    return asdict(findings)
 
 
-def _images(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
-    listing = _listed(folder, found)
+def _check_images(folder: Path, findings: Findings, progress: Progress, processes: int) -> None:
+    listing = _list_folder(folder, findings)
     splits = {"train": listing.train, "validation": listing.validation} if listing else {}
     for name, split in splits.items():
-        found.counts[name] = _counts(listing.classes, split.labels) if listing else {}
-    paths = _paths(folder, splits)
-    heads: Counter[tuple[str, str, tuple[int, int]]] = Counter()
-    done = 0
-    pieces = [paths[start : start + PIECE] for start in range(0, len(paths), PIECE)]
+        findings.counts[name] = _class_counts(listing.classes, split.labels) if listing else {}
+    paths = _image_paths(folder, splits)
+    headers: Counter[Header] = Counter()
     broken: list[tuple[str, str]] = []
-    for _, looked in spread(_looked_at, pieces, processes):
-        heads.update(looked[0])
-        broken += looked[1]
-        done += sum(looked[0].values()) + len(looked[1])
-        tell(done, len(paths))
-    for path, words in sorted(broken):
-        found.problem(words, path)
-    found.formats = _tally((form, often) for (form, _, _), often in heads.items())
-    found.modes = _tally((mode, often) for (_, mode, _), often in heads.items())
-    found.sizes = _tally((f"{w}x{h}", often) for (_, _, (w, h)), often in heads.items())
-    if len(found.sizes) > 1:
-        found.notes.append(f"there are {len(found.sizes)} sizes of images: each is cut to a square")
-    if odd := sum(often for mode, often in found.modes.items() if mode != "RGB"):
-        found.notes.append(f"images that are not RGB, and are read as such: {odd:,}")
+    done = 0
+    chunks = [paths[start : start + CHUNK_FILES] for start in range(0, len(paths), CHUNK_FILES)]
+    for _, (chunk_headers, chunk_broken) in map_unordered(_decode_files, chunks, processes):
+        headers.update(chunk_headers)
+        broken += chunk_broken
+        done += sum(chunk_headers.values()) + len(chunk_broken)
+        progress(done, len(paths))
+    for path, problem in sorted(broken):
+        findings.problem(problem, path)
+    findings.formats = _tally((name, count) for (name, _, _), count in headers.items())
+    findings.modes = _tally((mode, count) for (_, mode, _), count in headers.items())
+    findings.sizes = _tally((f"{w}x{h}", count) for (_, _, (w, h)), count in headers.items())
+    if len(findings.sizes) > 1:
+        findings.notes.append(f"images have {len(findings.sizes)} sizes: each is cut to a square")
+    if other := sum(count for mode, count in findings.modes.items() if mode != "RGB"):
+        findings.notes.append(f"images that are not RGB, and are converted to it: {other:,}")
 
 
-def _listed(folder: Path, found: Findings) -> Listing | None:
-    """List a folder, and say everything that is wrong or odd with its classes."""
+def _list_folder(folder: Path, findings: Findings) -> Listing | None:
+    """List an image folder and report on its classes; None if it cannot be trained on."""
     root = str(folder)
     try:
-        classes, files = scanned(root, "train")
+        classes, files = list_classes(root, "train")
         empty = [name for name, names in zip(classes, files) if not names]
         for name in empty:
-            found.problem(f"class {shown(name)} has no image in train", f"{root}/train/{name}")
+            path = f"{root}/train/{name}"
+            findings.problem(f"class {printable(name)} has no image in train", path)
         if empty:
-            found.counts["train"] = {shown(n): len(names) for n, names in zip(classes, files)}
+            findings.counts["train"] = {
+                printable(name): len(names) for name, names in zip(classes, files)
+            }
             return None
         listing = Listing.of(folder)
-    except SpecError as bad:
-        found.problem(str(bad))
+    except SpecError as error:
+        findings.problem(str(error))
         return None
-    found.notes += _oddities(root, listing)
+    findings.notes += _layout_notes(root, listing)
     if listing.cut:
-        found.notes.append("there is no val folder: every fifth image of train validates")
+        findings.notes.append("there is no val folder: every fifth image of train validates")
     else:
-        held = np.bincount(listing.validation.labels, minlength=len(classes))
-        if lacking := [shown(name) for name, count in zip(classes, held) if not count]:
-            found.notes.append(f"classes without a validation image: {_few(lacking)}")
+        counts = np.bincount(listing.validation.labels, minlength=len(classes))
+        if lacking := [printable(name) for name, count in zip(classes, counts) if not count]:
+            findings.notes.append(f"classes without a validation image: {_first_names(lacking)}")
     return listing
 
 
-def _oddities(root: str, listing: Listing) -> list[str]:
-    """Say what a reader of an image folder may not expect of it."""
+def _layout_notes(root: str, listing: Listing) -> list[str]:
+    """Return notes on a single class, an unused validation folder, and files that are not read."""
     notes = []
     if len(listing.classes) == 1:
-        notes.append("there is 1 class: a model has nothing to tell apart")
+        notes.append("there is only 1 class: nothing can be learned")
+    validation = [name for name in VALIDATION if os.path.isdir(os.path.join(root, name))]
+    if len(validation) > 1:
+        notes.append(f"{validation[0]} is used for validation, {validation[1]} is ignored")
+    stray, ignored = _unread_files(root, ["train", *validation[:1]], listing)
+    if stray:
+        names = _first_names([printable(name) for name in sorted(stray)])
+        notes.append(f"images outside of class folders, which are not read: {names}")
+    if ignored:
+        most_common = ignored.most_common(MAX_NAMES)
+        counts = ", ".join(f"{printable(ending)} ({count:,})" for ending, count in most_common)
+        notes.append(f"files that are not read, by their ending: {counts}")
+    return notes
+
+
+def _unread_files(
+    root: str, parts: Sequence[str], listing: Listing
+) -> tuple[list[str], Counter[str]]:
+    """Return images that no split lists, and how many other files there are of each ending."""
+    listed = {listing.validation.name(n) for n in range(len(listing.validation))}
     stray: list[str] = []
-    unread: Counter[str] = Counter()
-    held = [name for name in VALIDATION if os.path.isdir(os.path.join(root, name))]
-    if len(held) > 1:
-        notes.append(f"{held[0]} is read to validate, and {held[1]} is not")
-    validating = {listing.validation.name(n) for n in range(len(listing.validation))}
-    for part in ("train", *held[:1]):
-        for here, folders, names in os.walk(os.path.join(root, part)):
+    endings: Counter[str] = Counter()
+    for part in parts:
+        for path, folders, names in os.walk(os.path.join(root, part)):
             folders[:] = [name for name in folders if not name.startswith(".")]
-            below = os.path.relpath(here, root)
+            folder = os.path.relpath(path, root)
             for name in names:
                 ending = os.path.splitext(name)[1].lower()
                 if name.startswith(".") or name == ANNOTATIONS:
                     continue
                 if ending not in ENDINGS:
-                    unread[ending or "none"] += 1
-                elif below == part or (part != "train" and f"{below}/{name}" not in validating):
-                    stray.append(f"{below}/{name}")
-    if stray:
-        few = _few([shown(name) for name in sorted(stray)])
-        notes.append(f"images of no class, which are not read: {few}")
-    if unread:
-        often = ", ".join(f"{shown(end)} ({count:,})" for end, count in unread.most_common(FEW))
-        notes.append(f"files that are not read, by their ending: {often}")
-    return notes
+                    endings[ending or "none"] += 1
+                elif folder == part or (part != "train" and f"{folder}/{name}" not in listed):
+                    stray.append(f"{folder}/{name}")
+    return stray, endings
 
 
-def _few(names: Sequence[str]) -> str:
-    """Name the first, and count all."""
-    return ", ".join(names[:FEW]) + (" …" if len(names) > FEW else "") + f" ({len(names)})"
+def _first_names(names: Sequence[str]) -> str:
+    """Return the first names and the count of all."""
+    return (
+        ", ".join(names[:MAX_NAMES]) + (" …" if len(names) > MAX_NAMES else "") + f" ({len(names)})"
+    )
 
 
-def _unshown(found: Findings) -> None:
-    """Say which classes of labelled rows nobody learns, and which have no image at all."""
-    train, held = found.counts["train"], found.counts["validation"]
-    for name in (name for name, count in train.items() if not count and held[name]):
-        found.problem(f"class {name} is in validation and not in train")
-    if empty := [name for name, count in train.items() if not count and not held[name]]:
-        found.notes.append(f"classes without an image: {_few(empty)}")
+def _check_classes(findings: Findings) -> None:
+    """Report classes that are only in the validation split, or in none."""
+    train, validation = findings.counts["train"], findings.counts["validation"]
+    for name in (name for name, count in train.items() if not count and validation[name]):
+        findings.problem(f"class {name} is in validation and not in train")
+    if empty := [name for name, count in train.items() if not count and not validation[name]]:
+        findings.notes.append(f"classes without an image: {_first_names(empty)}")
 
 
-def _paths(folder: Path, splits: Mapping[str, Split]) -> list[str]:
-    """Return every image file, also of a folder that cannot be trained on."""
+def _image_paths(folder: Path, splits: Mapping[str, Split]) -> list[str]:
+    """Return every image file, also of a folder that cannot be trained on (empty ``splits``)."""
     names = [split.name(n) for split in splits.values() for n in range(len(split))]
-    if not splits:
-        for part in ("train", "val", "validation"):
-            if (folder / part).is_dir():
-                names += _names(str(folder), part)
+    for part in ("train", "val", "validation") if not splits else ():
+        if (folder / part).is_dir():
+            try:
+                _, files = list_classes(str(folder), part)
+            except SpecError:  # Already reported by _list_folder.
+                continue
+            names += [name for class_files in files for name in class_files]
     return [f"{folder}/{name}" for name in names]
 
 
-def _names(root: str, part: str) -> list[str]:
-    try:
-        return [name for names in scanned(root, part)[1] for name in names]
-    except SpecError:  # It was said already.
-        return []
+def _decode_files(paths: Sequence[str]) -> tuple[Counter[Header], list[tuple[str, str]]]:
+    """Decode files; return how often each header occurs, and (path, problem) of broken files."""
+    from scalewise.frameworks.data.pixels import read_header
 
-
-def _looked_at(
-    paths: Sequence[str],
-) -> tuple[Counter[tuple[str, str, tuple[int, int]]], list[tuple[str, str]]]:
-    """Decode files whole; return how many are of which kind, and those that are broken."""
-    from scalewise.frameworks.data.pixels import head
-
-    heads: Counter[tuple[str, str, tuple[int, int]]] = Counter()
+    headers: Counter[Header] = Counter()
     broken = []
     for path in paths:
         try:
-            found = head(path, whole=True)
-            heads[found.format, found.mode, found.size] += 1
-        except Broken as bad:
-            broken.append((path, str(bad)))
-    return heads, broken
+            header = read_header(path, decode=True)
+            headers[header.format, header.mode, header.size] += 1
+        except Broken as error:
+            broken.append((path, str(error)))
+    return headers, broken
 
 
-def _packed(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
+def _check_packed(folder: Path, findings: Findings, progress: Progress, processes: int) -> None:
     from scalewise.frameworks.data.packed import Packed
 
-    there = Packed.of(folder)
-    total = len(there.train) + len(there.validation)
-    found.sizes = {f"{there.edge}x{there.edge}": total}
+    packed = Packed.of(folder)
+    total = len(packed.train) + len(packed.validation)
+    findings.sizes = {f"{packed.edge}x{packed.edge}": total}
     done = 0
-    for name, rows in there.splits:
-        found.counts[name] = _counts(there.classes, rows.labels)
+    for name, rows in packed.splits.items():
+        findings.counts[name] = _class_counts(packed.classes, rows.labels)
         blocks = rows.layout.blocks
-        for number, words in spread(rows.damaged, range(len(blocks)), processes):
-            if words:
-                file, _ = rows.layout.place(blocks[number].start)
-                found.problem(words, f"{folder}/{file}")
+        for number, problem in map_unordered(rows.check_block, range(len(blocks)), processes):
+            if problem:
+                file, _ = rows.layout.locate(blocks[number].start)
+                findings.problem(problem, f"{folder}/{file}")
             done += len(blocks[number])
-            tell(done, total)
+            progress(done, total)
 
 
-def _cifar(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
-    there = cifar.read(folder)
-    found.counts["train"] = _counts(there.classes, there.train_labels)
-    found.counts["validation"] = _counts(there.classes, there.validation_labels)
-    found.sizes = {"32x32": sum(sum(each.values()) for each in found.counts.values())}
-    _unshown(found)
+def _check_cifar(folder: Path, findings: Findings, progress: Progress, processes: int) -> None:
+    images = cifar.read(folder)
+    findings.counts["train"] = _class_counts(images.classes, images.train_labels)
+    findings.counts["validation"] = _class_counts(images.classes, images.validation_labels)
+    findings.sizes = {"32x32": sum(sum(counts.values()) for counts in findings.counts.values())}
+    _check_classes(findings)
 
 
-def _idx(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
-    pairs = {which: idx.pair(folder, which) for which in ("train", "validation")}
-    most = max(int(labels.max()) for _, labels in pairs.values())
-    for which, (_, labels) in pairs.items():
-        found.counts[which] = _counts([str(n) for n in range(most + 1)], labels.astype(np.int32))
-    _unshown(found)
-    shapes = {which: images.shape for which, (images, _) in pairs.items()}
-    found.sizes = _tally((f"{width}x{high}", count) for count, high, width in shapes.values())
-    if len(found.sizes) > 1:
-        sizes = " and ".join(f"{which} {shape[2]}x{shape[1]}" for which, shape in shapes.items())
-        found.notes.append(f"images have two sizes, {sizes}: a run brings them to one")
+def _check_idx(folder: Path, findings: Findings, progress: Progress, processes: int) -> None:
+    splits = {name: idx.read_split(folder, name) for name in ("train", "validation")}
+    classes = [str(n) for n in range(max(int(labels.max()) for _, labels in splits.values()) + 1)]
+    for name, (_, labels) in splits.items():
+        findings.counts[name] = _class_counts(classes, labels.astype(np.int32))
+    _check_classes(findings)
+    shapes = {name: images.shape for name, (images, _) in splits.items()}
+    findings.sizes = _tally((f"{w}x{h}", count) for count, h, w in shapes.values())
+    if len(findings.sizes) > 1:
+        sizes = " and ".join(f"{name} {shape[2]}x{shape[1]}" for name, shape in shapes.items())
+        findings.notes.append(f"images have two sizes, {sizes}: a run resizes them to one")
 
 
-def _tokens(folder: Path, found: Findings, tell: Tell, processes: int) -> None:
-    there = tokens.read(folder)
-    streams = {"train": there.train, "validation": there.validation}
-    for name, stream in streams.items():
+def _check_tokens(folder: Path, findings: Findings, progress: Progress, processes: int) -> None:
+    files = tokens.read(folder)
+    for name, stream in {"train": files.train, "validation": files.validation}.items():
         if stream is not None:
-            found.counts[name] = {"tokens": len(stream)}
-            least, most = tokens.span(stream)
-            found.notes.append(f"{name}: {stream.dtype.name}, tokens from {least} to {most}")
+            findings.counts[name] = {"tokens": len(stream)}
+            low, high = tokens.token_range(stream)
+            findings.notes.append(f"{name}: {stream.dtype.name}, tokens from {low} to {high}")
     try:
         tokens.refuse_short(folder, LENGTH)
-    except SpecError as short:
-        found.notes.append(f"{short}, the usual length")
+    except SpecError as error:
+        findings.notes.append(f"{error}, the default length")
 
 
-def _counts(classes: Sequence[str], labels: Labels) -> dict[str, int]:
-    often = np.bincount(labels, minlength=len(classes))
-    if len(often) > len(classes):
-        raise SpecError(f"a label is {len(often) - 1}, and there are {len(classes)} classes")
-    return {shown(name): int(count) for name, count in zip(classes, often)}
+def _class_counts(classes: Sequence[str], labels: Labels) -> dict[str, int]:
+    counts = np.bincount(labels, minlength=len(classes))
+    if len(counts) > len(classes):
+        raise SpecError(f"a label is {len(counts) - 1}, and there are {len(classes)} classes")
+    return {printable(name): int(count) for name, count in zip(classes, counts)}
 
 
-def _tally(often: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Add up, most frequent first."""
-    found: Counter[str] = Counter()
-    for name, count in often:
-        found[name] += count
-    return dict(found.most_common())
+def _tally(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Add the counts of equal names; most frequent first."""
+    total: Counter[str] = Counter()
+    for name, count in counts:
+        total[name] += count
+    return dict(total.most_common())

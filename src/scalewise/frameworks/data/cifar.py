@@ -1,7 +1,6 @@
 """CIFAR-10 and CIFAR-100 as their authors publish them: Python pickles of bytes.
 
-A pickle may call anything; these are read by one that lets arrays and plain values
-through and nothing else.
+A pickle can call any function; the unpickler here only allows arrays and plain values.
 """
 
 import io
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from scalewise.errors import Broken, SpecError
-from scalewise.frameworks.data import Labels, Pixels, shown
+from scalewise.frameworks.data import Labels, Pixels, printable
 from scalewise.frameworks.pickles import RestrictedUnpickler, describe_failure, one_line
 from scalewise.validate import MAY
 
@@ -23,14 +22,14 @@ EDGE = 32
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The files of one of the two sets, and the words in them."""
+    """File names of CIFAR-10 or CIFAR-100, and the keys in their pickles."""
 
     folder: str
     train: tuple[str, ...]
     validation: tuple[str, ...]
-    about: str
-    labels: str
-    names: str
+    meta: str
+    labels_key: str
+    names_key: str
     classes: int
 
 
@@ -56,140 +55,144 @@ class Images:
     classes: tuple[str, ...]
 
 
-def found(folder: Path) -> tuple[Path, Version] | None:
-    """Return where the files of a CIFAR lie, in the folder or one below, and which it is."""
+def find_batches(folder: Path) -> tuple[Path, Version] | None:
+    """Return the folder with CIFAR's files (this one or its usual subfolder) and the version."""
     for version in VERSIONS:
-        for place in (folder, folder / version.folder):
+        for root in (folder, folder / version.folder):
             names = (*version.train, *version.validation)
-            # One with a name of its own is enough; train and test are names of many things.
-            enough = len(names) if version.train == ("train",) else 1
-            if sum((place / name).is_file() for name in names) >= enough:
-                return place, version
+            # One of CIFAR-10's names is enough; "train" and "test" are not specific to CIFAR-100.
+            required = len(names) if version.train == ("train",) else 1
+            if sum((root / name).is_file() for name in names) >= required:
+                return root, version
     return None
 
 
 def refuse_empty(folder: Path) -> None:
     """Refuse batches too small for a single image, without reading them."""
-    place, version = _there(folder)
-    for which in (version.train, version.validation):
-        files = [place / name for name in which]
+    root, version = _require_batches(folder)
+    for names in (version.train, version.validation):
+        files = [root / name for name in names]
         if sum(file.stat().st_size for file in files if file.is_file()) < 3 * EDGE * EDGE:
-            raise _no_images(place, which)
+            raise _no_images(root, names)
 
 
-def _there(folder: Path) -> tuple[Path, Version]:
-    there = found(folder)
-    if there is None:
+def _require_batches(folder: Path) -> tuple[Path, Version]:
+    batches = find_batches(folder)
+    if batches is None:
         raise SpecError(
-            f"{shown(folder)} has no CIFAR batches",
+            f"{printable(folder)} has no CIFAR batches",
             hint="it should hold data_batch_1 … data_batch_5 and test_batch, or train and test",
         )
-    place, version = there
+    root, version = batches
     for name in (*version.train, *version.validation):
-        if not (place / name).is_file():
+        if not (root / name).is_file():
             raise SpecError(
-                f"{shown(place)} has no {name}, a part of CIFAR-{version.classes}",
+                f"{printable(root)} has no {name}, a part of CIFAR-{version.classes}",
                 hint="download it again, or unpack it again",
             )
-    return there
+    return batches
 
 
-def _no_images(place: Path, files: tuple[str, ...]) -> SpecError:
+def _no_images(root: Path, files: tuple[str, ...]) -> SpecError:
     names = files[0] if len(files) == 1 else f"{files[0]} to {files[-1]}"
-    return SpecError(f"{shown(place)} has no image in {names}", hint="download it again")
+    return SpecError(f"{printable(root)} has no image in {names}", hint="download it again")
 
 
 def read(folder: Path) -> Images:
-    """Read a CIFAR into memory."""
-    place, version = _there(folder)
-    train = [_batch(place / name, version) for name in version.train]
-    held = [_batch(place / name, version) for name in version.validation]
-    for files, batches in ((version.train, train), (version.validation, held)):
+    """Read CIFAR-10 or CIFAR-100 into memory."""
+    root, version = _require_batches(folder)
+    train = [_read_batch(root / name, version) for name in version.train]
+    validation = [_read_batch(root / name, version) for name in version.validation]
+    for files, batches in ((version.train, train), (version.validation, validation)):
         if not any(len(labels) for _, labels in batches):
-            raise _no_images(place, files)
+            raise _no_images(root, files)
     return Images(
         np.concatenate([pixels for pixels, _ in train]),
         np.concatenate([labels for _, labels in train]),
-        np.concatenate([pixels for pixels, _ in held]),
-        np.concatenate([labels for _, labels in held]),
-        _names(place, version),
+        np.concatenate([pixels for pixels, _ in validation]),
+        np.concatenate([labels for _, labels in validation]),
+        _read_class_names(root, version),
     )
 
 
-def _batch(path: Path, version: Version) -> tuple[Pixels, Labels]:
-    """Return a file's images, as height × width × channels, and their labels."""
-    values = _unpickled(path)
+def _read_batch(path: Path, version: Version) -> tuple[Pixels, Labels]:
+    """Return a file's images, as count × height × width × channels, and their labels."""
+    values = _unpickle(path)
     try:
-        rows, numbers = values["data"], values[version.labels]
+        rows, numbers = values["data"], values[version.labels_key]
         if not isinstance(rows, np.ndarray):
             raise ValueError(f"its data is a {type(rows).__name__}, not an array")
-        # Lists inside of lists could be far larger than their file.
+        # Nested lists in a pickle can be far larger than their file.
         if not isinstance(numbers, np.ndarray) and {*map(type, numbers)} - {int}:
-            raise ValueError(f"its {version.labels} are not whole numbers")
+            raise ValueError(f"its {version.labels_key} are not whole numbers")
         labels = np.asarray(numbers, dtype=np.int32)
         if rows.dtype != np.uint8 or rows.shape != (len(labels), 3 * EDGE * EDGE):
             raise ValueError(f"{rows.dtype} of {rows.shape} for {len(labels)} labels")
         if len(labels) and not 0 <= labels.min() <= labels.max() < version.classes:
             raise ValueError(f"labels from {labels.min()} to {labels.max()}")
     except KeyError as missing:
-        raise _not_whole(path, f"it has no {missing}") from missing
-    except (TypeError, ValueError, OverflowError) as bad:
-        raise _not_whole(path, f"{bad}") from bad
+        raise _broken_batch(path, f"it has no {missing}") from missing
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _broken_batch(path, f"{error}") from error
     planes = rows.reshape(-1, 3, EDGE, EDGE)
     return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels
 
 
-def _names(place: Path, version: Version) -> tuple[str, ...]:
-    """Return the names of the classes, or their numbers where nobody names them."""
-    if not (place / version.about).is_file():
+def _read_class_names(root: Path, version: Version) -> tuple[str, ...]:
+    """Return the names of the classes, or their numbers where the meta file is missing."""
+    path = root / version.meta
+    if not path.is_file():
         return tuple(str(n) for n in range(version.classes))
-    names = _unpickled(place / version.about).get(version.names)
+    names = _unpickle(path).get(version.names_key)
     if not isinstance(names, list) or {*map(type, names)} - {str, bytes}:
         names = []
     if not len(names) == len({*names}) == version.classes:
-        raise _not_whole(place / version.about, f"it has no {version.classes} {version.names}")
-    return tuple(each.decode("latin1") if isinstance(each, bytes) else str(each) for each in names)
+        raise _broken_batch(path, f"it has no {version.classes} {version.names_key}")
+    return tuple(map(_as_text, names))
 
 
-def _unpickled(path: Path) -> dict[str, Any]:
-    """Return the table in a file, its keys as text, whichever Python wrote it."""
+def _as_text(value: Any) -> str:
+    """Return text as Python 3 has it: Python 2 pickled it as bytes."""
+    return value.decode("latin1") if isinstance(value, bytes) else str(value)
+
+
+def _unpickle(path: Path) -> dict[str, Any]:
+    """Return the dictionary in a file, with text keys whether Python 2 or 3 wrote it."""
     try:
         content = path.read_bytes()
-    except OSError as why:
-        words = f"cannot read {shown(path)}: {why.strerror or why}"
-        raise Broken(words, hint=MAY, path=str(path)) from why
+    except OSError as error:
+        problem = f"cannot read {printable(path)}: {error.strerror or error}"
+        raise Broken(problem, hint=MAY, path=str(path)) from error
     try:
         values = RestrictedUnpickler(io.BytesIO(content), ALLOWED, encoding="bytes").load()
         if not isinstance(values, dict):
             raise ValueError(f"a {type(values).__name__} is not a table")
         if {*map(type, values)} - {str, bytes}:
             raise ValueError("it has keys that are no text")
-    except Exception as bad:  # A pickle fails in any way that its bytes choose.
-        raise _not_whole(path, f"no pickle of one ({describe_failure(bad)})") from bad
+    except Exception as error:  # A damaged pickle can raise any exception.
+        raise _broken_batch(path, f"no pickle of one ({describe_failure(error)})") from error
     return {
-        key.decode("latin1") if isinstance(key, bytes) else str(key): (
-            each.values if isinstance(each, _Array) else each
-        )
-        for key, each in values.items()
+        _as_text(key): value.values if isinstance(value, _Array) else value
+        for key, value in values.items()
     }
 
 
-def _not_whole(path: Path, words: str) -> Broken:
+def _broken_batch(path: Path, problem: str) -> Broken:
     return Broken(
-        f"{shown(path)} is not a whole CIFAR batch: {words}",
+        f"{printable(path)} is not a complete CIFAR batch: {problem}",
         hint="download it again",
         path=str(path),
     )
 
 
 class _ArrayType:
-    """The dtype of an array in a pickle: numbers and truth values alone.
+    """The dtype of an array in a pickle: numbers and booleans only.
 
-    numpy's own would believe what a pickle says of it, and take bytes of the file for pointers.
+    np.dtype would accept an object dtype from the pickle, and treat bytes of the file as pointers.
     """
 
     def __init__(self, code: str | bytes, *_: Any) -> None:
-        text = code.decode("latin1") if isinstance(code, bytes) else str(code)
+        text = _as_text(code)
         if not re.fullmatch(r"[<>|=]?[biuf][1248]", text):
             raise pickle.UnpicklingError(f"an array of {one_line(text)!r} is not allowed in it")
         self.numpy = np.dtype(text)
@@ -200,36 +203,36 @@ class _ArrayType:
 
 
 class _Array:
-    """An array in a pickle, filled by its state."""
+    """An array in a pickle; ``__setstate__`` fills it."""
 
     values: Any = None
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        _, shape, kind, by_column, content = state
-        self.values = _frombuffer(content, kind, shape, "F" if by_column else "C").values
+        _, shape, dtype, column_major, content = state
+        self.values = _frombuffer(content, dtype, shape, "F" if column_major else "C").values
 
 
 def _reconstruct(*_: Any) -> _Array:
-    """Make an array to be filled, as pickles do up to their fourth protocol."""
+    """Return an empty array, which pickle protocols up to 4 fill through ``__setstate__``."""
     return _Array()
 
 
-def _frombuffer(content: bytes, kind: _ArrayType, shape: tuple[int, ...], order: Any) -> _Array:
-    """Make an array of bytes, as pickles of Python 3 do since their fifth protocol."""
+def _frombuffer(content: bytes, dtype: _ArrayType, shape: tuple[int, ...], order: Any) -> _Array:
+    """Return an array from its bytes, as pickle protocol 5 stores it."""
     array = _Array()
-    array.values = np.frombuffer(content, kind.numpy).reshape(shape, order=order)
+    array.values = np.frombuffer(content, dtype.numpy).reshape(shape, order=order)
     return array
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """Turn text into bytes, as pickles of Python 3 do for the oldest protocols."""
+    """Return the bytes that Python 3 stores as text in pickle protocols up to 2."""
     if encoding != "latin1":
         raise pickle.UnpicklingError(f"the encoding {encoding} is not allowed")
     return text.encode("latin1")
 
 
 def _no_bytes() -> bytes:
-    """Return what old protocols call ``bytes()`` for: none at all."""
+    """Return what ``bytes()`` returns: old protocols store empty bytes as this call."""
     return b""
 
 

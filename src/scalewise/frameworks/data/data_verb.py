@@ -1,4 +1,4 @@
-"""The worker's verb ``data``: what the lab asks for, and how far it is, line by line."""
+"""The worker's verb ``data``: answers one request of the lab with lines of JSON on stdout."""
 
 import json
 import os
@@ -12,70 +12,70 @@ from typing import Any
 
 from scalewise.errors import ScalewiseError, SpecError
 
-EVERY = 0.2
-"""Seconds between two lines about how far it is."""
-ASKER = "SCALEWISE_ASKER"
-"""The process that wants the answer: without it nobody does."""
-TIDY = 300.0
-"""Seconds in which what is half-made is removed, once nobody wants it: a busy disk takes long."""
+PROGRESS_SECONDS = 0.2
+"""Time between two progress lines."""
+PARENT_VARIABLE = "SCALEWISE_ASKER"
+"""Environment variable with the process id of the lab, which waits for the answer."""
+CLEANUP_SECONDS = 300.0
+"""Time to remove an unfinished data set after the lab has ended; a busy disk is slow."""
 
 
-def answer(asked: dict[str, Any]) -> int:
-    """Do what is asked; the last line on stdout is the answer, those before say how far it is."""
-    signal.signal(signal.SIGTERM, _leave)  # So that what is half-made is removed.
-    if asker := os.environ.get(ASKER):
-        Thread(target=_outlive_not, args=(int(asker),), daemon=True).start()
-    said = 0.0
+def answer(request: dict[str, Any]) -> int:
+    """Print progress lines, then the answer as the last line; return the exit code."""
+    signal.signal(signal.SIGTERM, _exit)  # SystemExit, so that an unfinished data set is removed.
+    if parent := os.environ.get(PARENT_VARIABLE):
+        Thread(target=_exit_with_parent, args=(int(parent),), daemon=True).start()
+    last_line = 0.0
 
-    def tell(done: int, total: int) -> None:
-        nonlocal said
-        if done == total or time.monotonic() - said > EVERY:
-            said = time.monotonic()
+    def progress(done: int, total: int) -> None:
+        nonlocal last_line
+        if done == total or time.monotonic() - last_line > PROGRESS_SECONDS:
+            last_line = time.monotonic()
             try:
-                _say({"done": done, "total": total})
-            except BrokenPipeError:  # Nobody listens any more.
-                _leave(signal.SIGTERM)
+                _print_line({"done": done, "total": total})
+            except BrokenPipeError:  # The lab has closed its end.
+                _exit(signal.SIGTERM)
 
     try:
-        _say({"answer": _done(asked, tell)})
+        _print_line({"answer": _handle(request, progress)})
     except ScalewiseError as problem:
-        _say({"answer": {"problem": str(problem), "hint": problem.hint}})
+        _print_line({"answer": {"problem": str(problem), "hint": problem.hint}})
     return 0
 
 
-def _done(asked: dict[str, Any], tell: Any) -> dict[str, Any]:
-    if asked["do"] == "check":
-        from scalewise.frameworks.data.check_data import checked
+def _handle(request: dict[str, Any], progress: Any) -> dict[str, Any]:
+    if request["do"] == "check":
+        from scalewise.frameworks.data.check_data import check_data_set
 
-        return checked(Path(asked["folder"]), tell)
-    if asked["do"] == "make":
-        from scalewise.frameworks.data.make_data import Recipe, made
+        return check_data_set(Path(request["folder"]), progress)
+    if request["do"] == "make":
+        from scalewise.frameworks.data.make_data import Recipe, make_data_set
 
-        values = {key: each for key, each in asked.items() if key != "do"}
+        values = {key: value for key, value in request.items() if key != "do"}
         values["to"] = Path(values["to"])
         values["source"] = Path(values["source"]) if values["source"] else None
-        return made(Recipe(**values), tell)
-    if asked["do"] == "bench":
+        return make_data_set(Recipe(**values), progress)
+    if request["do"] == "bench":
         from scalewise.frameworks.torch.input.loader_bench import bench_loader
 
-        return bench_loader(asked, tell)
-    raise SpecError(f"the verb data cannot {asked['do']!r}", hint="it can make, check and bench")
+        return bench_loader(request, progress)
+    raise SpecError(f"the verb data cannot {request['do']!r}", hint="it can make, check and bench")
 
 
-def _say(line: dict[str, Any]) -> None:
+def _print_line(line: dict[str, Any]) -> None:
     print(json.dumps(line), flush=True)
 
 
-def _outlive_not(asker: int) -> None:
-    """End this process when the one that asked is gone, however it went."""
-    while os.getppid() == asker:
-        time.sleep(EVERY)
+def _exit_with_parent(parent: int) -> None:
+    """End this process once its parent has ended, however that happened."""
+    while os.getppid() == parent:
+        time.sleep(PROGRESS_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(TIDY)
+    time.sleep(CLEANUP_SECONDS)
     os._exit(128 + signal.SIGTERM)
 
 
-def _leave(number: int, frame: FrameType | None = None) -> None:
-    """End, but for what is half-made: that is removed, and nobody can disturb it."""
+def _exit(number: int, frame: FrameType | None = None) -> None:
+    """Raise SystemExit; further SIGTERMs are ignored so that they cannot interrupt the cleanup."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(128 + number)

@@ -1,7 +1,7 @@
-"""An image folder, listed once: ``train/`` and ``val/``, one folder per class.
+"""List an image folder: ``train/`` and ``val/``, one folder per class.
 
-Directories are read, files are not touched: a shared file system answers one question
-per folder and none per image. One rank lists; the others receive its bytes.
+Only directories are read, never files: that is one request per folder to a shared file system,
+and none per image. One rank lists; the others receive the listing as bytes.
 """
 
 import errno
@@ -15,19 +15,19 @@ from pathlib import Path
 import numpy as np
 
 from scalewise.errors import SpecError
-from scalewise.frameworks.data import Labels, shown
+from scalewise.frameworks.data import Labels, printable
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
 VALIDATION = ("val", "validation")
-"""Where validation images lie: the first of these that is there. ``test/`` is never read."""
+"""Names of the validation folder, the first that exists is used. ``test/`` is never read."""
 ANNOTATIONS = "val_annotations.txt"
 """Tiny ImageNet keeps all validation images in one folder, and their classes in this file."""
 HELD_OUT = 5
-"""Every fifth training image validates where there is no folder for that."""
+"""Every fifth training image validates where there is no validation folder."""
 
 
 class Split:
-    """Files of one part of a data set, relative to its folder, and their labels."""
+    """The files of one split, as paths relative to the data folder, and their labels."""
 
     def __init__(self, names: bytes, labels: Labels) -> None:
         self.names, self.labels = names, labels
@@ -36,235 +36,245 @@ class Split:
 
     @classmethod
     def of(cls, names: Iterable[str], labels: Sequence[int]) -> "Split":
-        """Keep names as one string of bytes: a hundred thousand objects are slow to pass on."""
-        return cls(b"".join(os.fsencode(name) + b"\0" for name in names), _numbers(labels))
+        """Join names to one bytes object: 100,000 separate strings are slow to send to workers."""
+        joined = b"".join(os.fsencode(name) + b"\0" for name in names)
+        return cls(joined, np.asarray(labels, dtype=np.int32))
+
+    @classmethod
+    def of_classes(cls, files: Sequence[Sequence[str]]) -> "Split":
+        """Return a split of the files of each class, in the order of the classes."""
+        return cls.of(
+            (name for class_files in files for name in class_files),
+            [label for label, class_files in enumerate(files) for _ in class_files],
+        )
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def name(self, index: int) -> str:
-        """Return a file's path within the data folder."""
+        """Return a file's path relative to the data folder."""
         start, end = self._starts[index], self._starts[index + 1]
         return os.fsdecode(self.names[start : end - 1])
 
-    def some(self, indices: Sequence[int]) -> "Split":
-        """Return these files alone, in this order."""
+    def select(self, indices: Sequence[int]) -> "Split":
+        """Return a split of these files only, in this order."""
         return Split.of((self.name(n) for n in indices), [int(self.labels[n]) for n in indices])
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What an image folder holds; classes are sorted by name, as ImageFolder does."""
+    """The classes and files of an image folder; classes are sorted as torchvision sorts them."""
 
     root: str
     classes: tuple[str, ...]
     train: Split
     validation: Split
     cut: bool
-    """Whether the folder has no validation images, and training images stand in for them."""
+    """Whether the validation split is cut from the training images, for want of a val folder."""
 
     @classmethod
     def of(cls, folder: Path | str) -> "Listing":
         """List a folder; refuse one that cannot be trained on."""
         root = os.fspath(folder)
-        classes, train = scanned(root, "train")
-        for empty in (name for name, files in zip(classes, train) if not files):
+        classes, files = list_classes(root, "train")
+        for name in (name for name, class_files in zip(classes, files) if not class_files):
             raise SpecError(
-                f"class {shown(empty)} has no image in {shown(root)}/train",
+                f"class {printable(name)} has no image in {printable(root)}/train",
                 hint=f"remove the folder, or put images into it: {', '.join(ENDINGS)}",
             )
-        files = Split.of(*_flat(train))
-        held = _validation(root, classes)
-        whole = os.path.abspath(root)  # Whoever receives the list may stand elsewhere.
-        if held is not None:
-            return cls(whole, classes, files, held, cut=False)
-        if len(files) < HELD_OUT:
+        train = Split.of_classes(files)
+        validation = _list_validation(root, classes)
+        # Ranks that receive the listing may have another working directory.
+        absolute = os.path.abspath(root)
+        if validation is not None:
+            return cls(absolute, classes, train, validation, cut=False)
+        if len(train) < HELD_OUT:
             raise SpecError(
-                f"{shown(root)} has no val folder, and {len(files)} images are too few to hold "
+                f"{printable(root)} has no val folder, and {len(train)} images are too few to hold "
                 "some back",
-                hint=f"add {shown(root)}/val with the same class folders",
+                hint=f"add {printable(root)}/val with the same class folders",
             )
-        every = np.arange(len(files)) % HELD_OUT == HELD_OUT - 1
-        apart = files.some(np.flatnonzero(every).tolist())
-        return cls(whole, classes, files.some(np.flatnonzero(~every).tolist()), apart, cut=True)
+        validates = np.arange(len(train)) % HELD_OUT == HELD_OUT - 1
+        validation = train.select(np.flatnonzero(validates).tolist())
+        train = train.select(np.flatnonzero(~validates).tolist())
+        return cls(absolute, classes, train, validation, cut=True)
 
     def path(self, split: Split, index: int) -> str:
-        """Return where a file of one of the splits lies."""
+        """Return the path of a file of one of the splits."""
         return os.path.join(self.root, split.name(index))
 
     def to_bytes(self) -> bytes:
-        """Return the listing as bytes, for those who must not look themselves."""
+        """Return the listing as bytes, to be sent to the other ranks."""
         splits = (self.train, self.validation)
-        head = {
+        header = {
             "root": self.root,
             "classes": self.classes,
             "cut": self.cut,
-            "sizes": [[len(each.names), len(each)] for each in splits],
+            "sizes": [[len(split.names), len(split)] for split in splits],
         }
-        body = b"".join(each.names + each.labels.tobytes() for each in splits)
-        return json.dumps(head).encode() + b"\n" + zlib.compress(body, 1)
+        body = b"".join(split.names + split.labels.tobytes() for split in splits)
+        return json.dumps(header).encode() + b"\n" + zlib.compress(body, 1)
 
     @classmethod
     def from_bytes(cls, content: bytes) -> "Listing":
-        """Return the listing that ``to_bytes`` has put into bytes."""
-        head, _, body = content.partition(b"\n")
-        told, rest = json.loads(head), zlib.decompress(body)
+        """Return the listing that ``to_bytes`` encoded."""
+        first_line, _, compressed = content.partition(b"\n")
+        header, body = json.loads(first_line), zlib.decompress(compressed)
         splits = []
-        for names, count in told["sizes"]:
-            labels = np.frombuffer(rest, np.int32, count, offset=names)
-            splits.append(Split(rest[:names], labels))
-            rest = rest[names + labels.nbytes :]
-        return cls(told["root"], tuple(told["classes"]), splits[0], splits[1], told["cut"])
+        for names, count in header["sizes"]:
+            labels = np.frombuffer(body, np.int32, count, offset=names)
+            splits.append(Split(body[:names], labels))
+            body = body[names + labels.nbytes :]
+        return cls(header["root"], tuple(header["classes"]), splits[0], splits[1], header["cut"])
 
 
-def _numbers(labels: Sequence[int]) -> Labels:
-    return np.asarray(labels, dtype=np.int32)
-
-
-def _flat(files: Sequence[Sequence[str]]) -> tuple[list[str], list[int]]:
-    """Return all names of classes, one after another, and the number of the class of each."""
-    names = [name for each in files for name in each]
-    return names, [label for label, each in enumerate(files) for _ in each]
-
-
-def scanned(root: str, part: str) -> tuple[tuple[str, ...], list[list[str]]]:
-    """Return the classes of a part, sorted by name, and the images of each."""
+def list_classes(root: str, part: str) -> tuple[tuple[str, ...], list[list[str]]]:
+    """Return the classes of ``train`` or ``val``, sorted by name, and the images of each."""
     top = os.path.join(root, part)
     try:
-        with os.scandir(top) as found:
-            entries = [each for each in found if not each.name.startswith(".") and _folder(each)]
+        with os.scandir(top) as entries:
+            folders = [
+                entry for entry in entries if not entry.name.startswith(".") and _is_folder(entry)
+            ]
         classes = sorted(
-            each.name
-            for each in entries
-            if not (each.is_symlink() and _circular(top, each.name, (os.path.realpath(top),)))
+            entry.name
+            for entry in folders
+            if not (entry.is_symlink() and _is_circular(top, entry.name, (os.path.realpath(top),)))
         )
-    except (FileNotFoundError, NotADirectoryError) as why:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise SpecError(
-            f"{shown(root)} has no folder {part}",
+            f"{printable(root)} has no folder {part}",
             hint="an image folder has train/CLASS/*.jpg and val/CLASS/*.jpg",
-        ) from why
-    except OSError as why:
-        raise SpecError(f"cannot list {shown(top)}: {why.strerror}") from why
+        ) from error
+    except OSError as error:
+        raise SpecError(f"cannot list {printable(top)}: {error.strerror}") from error
     if not classes:
         raise SpecError(
-            f"{shown(top)} has no class folders",
+            f"{printable(top)} has no class folders",
             hint=f"put the images into one folder per class: {part}/CLASS/*.jpg",
         )
-    return tuple(classes), [_files(root, f"{part}/{name}") for name in classes]
+    return tuple(classes), [_list_images(root, f"{part}/{name}") for name in classes]
 
 
-def _validation(root: str, classes: Sequence[str]) -> Split | None:
-    """Return what validates, labelled as the training classes are; nothing if there is no folder.
+def _list_validation(root: str, classes: Sequence[str]) -> Split | None:
+    """Return the validation split with the labels of the training classes; None without a folder.
 
     A class without validation images is allowed, one without training images is not.
     """
     part = next((name for name in VALIDATION if os.path.isdir(os.path.join(root, name))), None)
     if part is None:
         return None
-    if os.path.isfile(os.path.join(root, part, ANNOTATIONS)) and _holds_any(root, f"{part}/images"):
-        return _annotated(root, part, classes)
-    own, files = scanned(root, part)
-    for name, held in zip(own, files):
-        if name not in classes and held:
-            way = "a model cannot know a class it was never shown: move it, or remove it"
+    annotated = os.path.isfile(os.path.join(root, part, ANNOTATIONS))
+    # Many users sort Tiny ImageNet's images into class folders, and leave the old folder empty.
+    if annotated and _has_entries(os.path.join(root, part, "images")):
+        return _list_annotated(root, part, classes)
+    names, files = list_classes(root, part)
+    for name, class_files in zip(names, files):
+        if name not in classes and class_files:
+            hint = "a model cannot know a class it was never shown: move it, or remove it"
             if name == "images":
-                way = f"is this Tiny ImageNet without its {ANNOTATIONS}? unpack it again"
+                hint = f"is this Tiny ImageNet without its {ANNOTATIONS}? unpack it again"
             raise SpecError(
-                f"class {shown(name)} is in {part} and not in train of {shown(root)}", hint=way
+                f"class {printable(name)} is in {part} and not in train of {printable(root)}",
+                hint=hint,
             )
-    known = dict(zip(own, files))
-    found = Split.of(*_flat([known.get(name, []) for name in classes]))
-    if not len(found):
+    files_of = dict(zip(names, files))
+    split = Split.of_classes([files_of.get(name, []) for name in classes])
+    if not len(split):
         raise SpecError(
-            f"{shown(root)}/{part} has no images",
+            f"{printable(root)}/{part} has no images",
             hint="remove the folder, and every fifth training image validates",
         )
-    return found
+    return split
 
 
-def _holds_any(root: str, top: str) -> bool:
-    """Say whether a folder is there and not empty: many sort its images by class, and leave it."""
+def _has_entries(path: str) -> bool:
     try:
-        with os.scandir(os.path.join(root, top)) as entries:
+        with os.scandir(path) as entries:
             return any(entries)
     except OSError:
         return False
 
 
-def _annotated(root: str, part: str, classes: Sequence[str]) -> Split:
+def _list_annotated(root: str, part: str, classes: Sequence[str]) -> Split:
     """Return Tiny ImageNet's validation images, sorted by class and name."""
     path = os.path.join(root, part, ANNOTATIONS)
-    numbers = {name: label for label, name in enumerate(classes)}
-    rows: dict[str, int] = {}
+    label_of_class = {name: label for label, name in enumerate(classes)}
+    labels: dict[str, int] = {}
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read().splitlines()
-    except OSError as why:
-        raise SpecError(f"cannot read {shown(path)}: {why.strerror}") from why
+    except OSError as error:
+        raise SpecError(f"cannot read {printable(path)}: {error.strerror}") from error
     for line in filter(str.strip, lines):
-        name, _, rest = line.partition("\t")
-        label = numbers.get(rest.partition("\t")[0])
+        name, class_name = (*line.split("\t", 2), "")[:2]
+        label = label_of_class.get(class_name)
         if label is None:
             raise SpecError(
-                f"{shown(path)} names a class that train does not have: {shown(line)!r}",
+                f"{printable(path)} names a class that train does not have: {printable(line)!r}",
                 hint="is it Tiny ImageNet's own file?",
             )
-        if name in rows:
-            raise SpecError(f"{shown(path)} names {shown(name)} twice", hint="unpack it again")
-        rows[name] = label
-    if not rows:
+        if name in labels:
+            raise SpecError(
+                f"{printable(path)} names {printable(name)} twice", hint="unpack it again"
+            )
+        labels[name] = label
+    if not labels:
         raise SpecError(
-            f"{shown(path)} names no image",
+            f"{printable(path)} names no image",
             hint="remove it and sort the images into class folders, or download it again",
         )
-    names = sorted(rows, key=lambda name: (rows[name], name))
-    return Split.of((f"{part}/images/{name}" for name in names), [rows[name] for name in names])
+    names = sorted(labels, key=lambda name: (labels[name], name))
+    return Split.of((f"{part}/images/{name}" for name in names), [labels[name] for name in names])
 
 
-def _files(root: str, top: str) -> list[str]:
-    """Return the images below a folder, sorted by folder and name as ImageFolder does."""
+def _list_images(root: str, top: str) -> list[str]:
+    """Return the images below a folder, sorted by folder and name as torchvision does."""
     return [
-        f"{below}/{name}" for below, names in sorted(_walk(root, top, ())) for name in sorted(names)
+        f"{folder}/{name}"
+        for folder, names in sorted(_walk(root, top, ()))
+        for name in sorted(names)
     ]
 
 
-def _walk(root: str, top: str, above: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
+def _walk(root: str, top: str, link_parents: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
     """Yield each folder with its images. Links to folders are followed, but never in a circle.
 
-    Whether an entry is a folder is known from the directory itself; only links are asked.
+    ``link_parents`` are the real paths of the folders with the links followed so far. Scandir
+    knows whether an entry is a folder; only links cost another request to the file system.
     """
-    names, inside = [], []
-    here = os.path.join(root, top)
+    names, folders = [], []
+    path = os.path.join(root, top)
     try:
-        with os.scandir(here) as entries:
+        with os.scandir(path) as entries:
             for entry in entries:
                 name = entry.name
                 if name.startswith("."):
                     continue
                 if name.lower().endswith(ENDINGS) and not entry.is_dir(follow_symlinks=False):
                     names.append(name)
-                elif _folder(entry):
-                    inside.append((name, entry.is_symlink()))
-    except OSError as why:
-        raise SpecError(f"cannot list {shown(here)}: {why.strerror}") from why
+                elif _is_folder(entry):
+                    folders.append((name, entry.is_symlink()))
+    except OSError as error:
+        raise SpecError(f"cannot list {printable(path)}: {error.strerror}") from error
     yield top, names
-    for name, linked in inside:
-        passed = (*above, os.path.realpath(here)) if linked else above
-        if not (linked and _circular(here, name, passed)):
-            yield from _walk(root, f"{top}/{name}", passed)
+    for name, is_link in folders:
+        parents = (*link_parents, os.path.realpath(path)) if is_link else link_parents
+        if not (is_link and _is_circular(path, name, parents)):
+            yield from _walk(root, f"{top}/{name}", parents)
 
 
-def _folder(entry: "os.DirEntry[str]") -> bool:
-    """Say whether an entry is a folder, or a link to one; what links to itself leads nowhere."""
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    """Return whether an entry is a folder or a link to one; a link to itself is not."""
     try:
         return entry.is_dir()
-    except OSError as why:
-        if why.errno == errno.ELOOP:
+    except OSError as error:
+        if error.errno == errno.ELOOP:
             return False
         raise
 
 
-def _circular(here: str, name: str, above: Sequence[str]) -> bool:
-    """Say whether a link leads back to a folder that lies above it, on any way taken so far."""
-    target = os.path.join(os.path.realpath(os.path.join(here, name)), "")
-    return any(os.path.join(each, "").startswith(target) for each in above)
+def _is_circular(folder: str, link: str, parents: Sequence[str]) -> bool:
+    """Return whether a link in a folder leads to one of ``parents`` or to a folder above one."""
+    target = os.path.join(os.path.realpath(os.path.join(folder, link)), "")
+    return any(os.path.join(parent, "").startswith(target) for parent in parents)

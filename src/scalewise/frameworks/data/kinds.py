@@ -1,54 +1,50 @@
-"""Which data set a path is."""
+"""Detect the format of a data set from its path."""
 
 from pathlib import Path
 from typing import Literal
 
 from scalewise.errors import SpecError
-from scalewise.frameworks.data import cifar, idx, shown, tokens
+from scalewise.frameworks.data import cifar, idx, printable, tokens
 from scalewise.validate import MAY, is_there, nearest_path
 
 Kind = Literal["packed", "cifar", "idx", "tokens", "images"]
-WORDS: dict[Kind, str] = {
+KIND_NAMES: dict[Kind, str] = {
     "packed": "packed images",
     "cifar": "CIFAR's batches",
     "idx": "MNIST's idx files",
     "tokens": "tokens",
     "images": "a folder of images",
 }
-"""What each is called."""
+"""Each kind as messages name it."""
 
 
 def kind_of(path: Path) -> Kind:
-    """Return what a path holds, from the names in it alone; refuse what is none of these.
+    """Return the kind of data set at a path, judged by file names only; refuse unknown ones.
 
-    Whoever has a folder named train has images, whatever else lies beside it.
+    A folder with a subfolder ``train`` is an image folder, whatever else it contains.
     """
     if not is_there(path):
         raise SpecError(
-            f"there is no data in {shown(path)}", hint=nearest_path(path) or "is the path right?"
+            f"there is no data in {printable(path)}",
+            hint=nearest_path(path) or "is the path right?",
         )
     try:
-        kind = _kind(path)
-    except OSError as why:
-        raise SpecError(f"cannot look into {shown(path)}: {why.strerror}", hint=MAY) from why
-    if kind is None:
+        if (path / "train").is_dir():
+            return "images"
+        if tokens.find_files(path):
+            return "tokens"
+        if (path / "index.json").is_file():
+            return "packed"
+        if cifar.find_batches(path):
+            return "cifar"
+        if any(idx.find_file(path, name) for name in idx.FILES):
+            return "idx"
+    except OSError as error:
         raise SpecError(
-            f"{shown(path)} is not a data set that scalewise knows",
-            hint="an image folder has train/CLASS/*.jpg; others are packed images, CIFAR's "
-            "batches, MNIST's idx files and token files",
-        )
-    return kind
-
-
-def _kind(path: Path) -> Kind | None:
-    if (path / "train").is_dir():
-        return "images"
-    if tokens.found(path):
-        return "tokens"
-    if (path / "index.json").is_file():
-        return "packed"
-    if cifar.found(path):
-        return "cifar"
-    if any(idx.found(path, name) for name in idx.FILES):
-        return "idx"
-    return None
+            f"cannot look into {printable(path)}: {error.strerror}", hint=MAY
+        ) from error
+    raise SpecError(
+        f"{printable(path)} is not a data set that scalewise knows",
+        hint="an image folder has train/CLASS/*.jpg; others are packed images, CIFAR's "
+        "batches, MNIST's idx files and token files",
+    )

@@ -1,7 +1,7 @@
 """Build a data set: an image folder of one size, or packed images.
 
-It grows under another name, ``TO.draft``, and takes its own when it is whole: what
-bears the name is never half of a data set.
+It is written to ``TO.draft`` and renamed to ``TO`` when it is complete, so that ``TO`` is never a
+part of a data set.
 """
 
 import json
@@ -20,58 +20,48 @@ import numpy as np
 from PIL import Image
 
 from scalewise.errors import RecordError, SpecError
-from scalewise.frameworks.data import Pixels, kinds, packed, shown
+from scalewise.frameworks.data import Pixels, kinds, packed, printable
 from scalewise.frameworks.data.image_folder import Listing, Split
-from scalewise.frameworks.data.pixels import Head, decoded, head
-from scalewise.frameworks.data.process_pool import cores, spread
-from scalewise.frameworks.data.synthetic import picture
+from scalewise.frameworks.data.pixels import Header, decode_image, read_header
+from scalewise.frameworks.data.process_pool import available_cores, map_unordered
 
-Tell = Callable[[int, int], None]
-"""Is told how many images are done, and of how many."""
+Progress = Callable[[int, int], None]
+"""Called with the number of images written so far and the total."""
 
-QUALITY = 90
-"""Of the JPEGs that are written."""
-PIECE = 64
-"""Images that a process makes at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Likeness:
-    """How large a known data set is; a tenth as many images validate."""
-
-    classes: int
-    images: int
-
-
-MOST = 10_000_000
-"""Made-up images: a hundred times Tiny ImageNet. Every one is planned before the first is made."""
-LIKE = {"tiny-224": Likeness(200, 100_000), "micro-224": Likeness(200, 12_000)}
-"""tiny-224 is Tiny ImageNet, exactly. micro-224 is a subset of it whose size is not
-published: 12,000 is what its published training times and throughputs amount to."""
+JPEG_QUALITY = 90
+CHUNK_IMAGES = 64
+"""Images that a process writes at a time."""
+PATTERN_EDGE, NOISE_EDGE = 6, 24
+"""Points along each side of a synthetic class's pattern, and of the noise over it."""
+MAX_SYNTHETIC_IMAGES = 10_000_000
+"""A hundred times Tiny ImageNet: all images are planned in memory before the first is written."""
+LIKE = {"tiny-224": (200, 100_000), "micro-224": (200, 12_000)}
+"""Classes and training images of known data sets. tiny-224 is Tiny ImageNet. micro-224 is a subset
+of it whose size is not published: 12,000 follows from its published times and throughputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What to make of what, and where."""
+    """The data set to make, and its source: an image folder, or synthetic images."""
 
     to: Path
     edge: int = 224
     like: str | None = None
     source: Path | None = None
     images: int | None = None
-    """Training images in all, evenly from the classes; a tenth as many validate."""
+    """Training images in total, evenly from the classes; a tenth as many validate."""
     classes: int | None = None
     seed: int = 0
     packed: bool = False
 
 
 Item = tuple[str, int, str]
-"""The class of an image, its number there, and its file; no file where it is made up."""
+"""An image's class, its number within the class, and its source file ("" if synthetic)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Every image of each split."""
+    """The images of each split."""
 
     classes: tuple[str, ...]
     splits: dict[str, list[Item]]
@@ -81,203 +71,217 @@ class Plan:
         return sum(map(len, self.splits.values()))
 
 
-def made(recipe: Recipe, tell: Tell, processes: int | None = None) -> dict[str, Any]:
-    """Build a data set, and return how much there is of it."""
+def make_data_set(
+    recipe: Recipe, progress: Progress, processes: int | None = None
+) -> dict[str, Any]:
+    """Build a data set; return its classes, edge and images per split."""
     if os.path.lexists(recipe.to):
-        raise SpecError(f"{shown(recipe.to)} is there already", hint="choose another folder")
-    plan = planned(recipe)
+        raise SpecError(f"{printable(recipe.to)} exists already", hint="choose another folder")
+    plan = plan_images(recipe)
     draft = recipe.to.with_name(f"{recipe.to.name}.draft")
     try:
         draft.mkdir(parents=True)
-    except FileExistsError as why:
+    except FileExistsError as error:
         raise SpecError(
-            f"{shown(draft)} is there: another process makes it, or was ended before it was whole",
-            hint=f"if nobody makes it now, remove it: rm -r {shlex.quote(shown(draft))}",
-        ) from why
-    except OSError as why:
-        raise _cannot(recipe.to, why) from why
+            f"{printable(draft)} exists: another process is writing it, or was stopped before the "
+            "end",
+            hint=f"if no process is writing it, remove it: rm -r {shlex.quote(printable(draft))}",
+        ) from error
+    except OSError as error:
+        raise _write_failed(recipe.to, error) from error
     try:
         write = _write_packed if recipe.packed else _write_folder
-        write(recipe, plan, draft, tell, processes or cores())
+        write(recipe, plan, draft, progress, processes or available_cores())
         os.rename(draft, recipe.to)
-    except BaseException as why:
+    except BaseException as error:
         with suppress(OSError):
             shutil.rmtree(draft)
-        if isinstance(why, OSError) and not isinstance(why, RecordError):
-            raise _cannot(recipe.to, why) from why
+        if isinstance(error, OSError) and not isinstance(error, RecordError):
+            raise _write_failed(recipe.to, error) from error
         raise
     counts = {name: len(items) for name, items in plan.splits.items()}
     return {"classes": len(plan.classes), "edge": recipe.edge, **counts}
 
 
-def planned(recipe: Recipe) -> Plan:
-    """Return every image that a recipe asks for."""
-    known = LIKE.get(recipe.like or "")
-    classes = recipe.classes or (known.classes if known else None)
-    images = recipe.images or (known.images if known else None)
+def plan_images(recipe: Recipe) -> Plan:
+    """Return every image that a recipe calls for."""
+    like_classes, like_images = LIKE.get(recipe.like or "", (None, None))
+    classes, images = recipe.classes or like_classes, recipe.images or like_images
     if recipe.source is not None:
-        _refuse_other_kinds(recipe.source)
-        return _chosen(Listing.of(recipe.source), classes, images, recipe.seed)
+        if (kind := kinds.kind_of(recipe.source)) != "images":
+            raise SpecError(
+                f"{printable(recipe.source)} is {kinds.KIND_NAMES[kind]}, and only a folder of "
+                "images can be converted",
+                hint="give a folder with train/CLASS/*.jpg",
+            )
+        return _plan_from_folder(Listing.of(recipe.source), classes, images, recipe.seed)
     if classes is None or images is None:
         raise SpecError(
-            "there is nothing to make it of",
+            "no source and no size for the data set",
             hint="give --from FOLDER, --like micro-224, or --images and --classes",
         )
     _refuse_few(images, classes)
-    if images > MOST:
+    if images > MAX_SYNTHETIC_IMAGES:
         raise SpecError(
-            f"a made-up set has at most {MOST:,} images, not {images:,}",
-            hint=f"--images {MOST} or fewer",
+            f"a synthetic set has at most {MAX_SYNTHETIC_IMAGES:,} images, not {images:,}",
+            hint=f"--images {MAX_SYNTHETIC_IMAGES} or fewer",
         )
     names = tuple(f"class-{n:04d}" for n in range(classes))
-    train, held = _shares(images, classes), _shares(max(1, images // 10), classes)
+    train = _even_shares(images, classes)
+    validation = _even_shares(max(1, images // 10), classes)
     splits = {
-        "train": [(names[n], k, "") for n in range(classes) for k in range(train[n])],
-        # Numbered beyond any training image: another image.
-        "validation": [(names[n], images + k, "") for n in range(classes) for k in range(held[n])],
+        "train": [(name, n, "") for name, share in zip(names, train) for n in range(share)],
+        "validation": [
+            # Numbers beyond the training images: these must be other images.
+            (name, images + n, "")
+            for name, share in zip(names, validation)
+            for n in range(share)
+        ],
     }
     return Plan(names, splits)
 
 
 def _refuse_few(images: int, classes: int) -> None:
-    """Refuse to leave a class without an image: nobody could train on that."""
+    """Refuse fewer images than classes: a class without an image cannot be trained on."""
     if images < classes:
         raise SpecError(
-            f"{images} images do not reach for {classes} classes",
+            f"{images} images are too few for {classes} classes",
             hint=f"give --images {classes} or more, or fewer --classes",
         )
 
 
-def _refuse_other_kinds(source: Path) -> None:
-    if (kind := kinds.kind_of(source)) != "images":
-        raise SpecError(
-            f"{shown(source)} is {kinds.WORDS[kind]}, and a set is made of a folder of images",
-            hint="give a folder with train/CLASS/*.jpg",
-        )
+def _even_shares(images: int, classes: int) -> list[int]:
+    """Return the images of each class; two classes differ by at most one."""
+    quotient, remainder = divmod(images, classes)
+    return [quotient + (n < remainder) for n in range(classes)]
 
 
-def _shares(images: int, classes: int) -> list[int]:
-    """Return how many images of each class there are, as evenly as can be."""
-    each, left = divmod(images, classes)
-    return [each + (n < left) for n in range(classes)]
-
-
-def _chosen(listing: Listing, classes: int | None, images: int | None, seed: int) -> Plan:
-    """Return the first classes of a listing, and images of each that the seed draws."""
+def _plan_from_folder(listing: Listing, classes: int | None, images: int | None, seed: int) -> Plan:
+    """Return the first classes of a listing, with a random choice of the images of each."""
     if classes and classes > len(listing.classes):
         raise SpecError(
-            f"{shown(listing.root)} has {len(listing.classes)} classes, not {classes}",
+            f"{printable(listing.root)} has {len(listing.classes)} classes, not {classes}",
             hint=f"--classes {len(listing.classes)} takes all",
         )
     names = listing.classes[: classes or len(listing.classes)]
     if images is not None:
         _refuse_few(images, len(names))
-    held = None if images is None else max(1, images // 10)
-    drawn = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1])
+    validation = None if images is None else max(1, images // 10)
+    train_rng, validation_rng = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1])
     plan = Plan(
         names,
         {
-            "train": _some(listing, listing.train, names, images, drawn[0]),
-            "validation": _some(listing, listing.validation, names, held, drawn[1]),
+            "train": _draw_images(listing, listing.train, names, images, train_rng),
+            "validation": _draw_images(
+                listing, listing.validation, names, validation, validation_rng
+            ),
         },
     )
     if not plan.splits["validation"]:
         first = "first class" if len(names) == 1 else f"first {len(names)} classes"
         raise SpecError(
-            f"no image validates the {first} of {shown(listing.root)}",
+            f"no validation image in the {first} of {printable(listing.root)}",
             hint="take more --classes, or put images into val",
         )
     return plan
 
 
-def _some(
+def _draw_images(
     listing: Listing,
     split: Split,
     names: Sequence[str],
     images: int | None,
-    chance: np.random.Generator,
+    rng: np.random.Generator,
 ) -> list[Item]:
-    """Return images of each class that has any, as evenly as can be; all, if no number is given."""
-    places = [np.flatnonzero(split.labels == label) for label in range(len(names))]
-    holders = [label for label, there in enumerate(places) if len(there)]
-    even = _shares(images, len(holders)) if images is not None and holders else []
-    shares = dict(zip(holders, even))
-    found = []
-    for label, (name, there) in enumerate(zip(names, places)):
-        share = shares.get(label, len(there))
-        if share < len(there):
-            there = np.sort(chance.choice(there, share, replace=False))
-        paths = [listing.path(split, int(n)) for n in there]
-        found += [(name, number, path) for number, path in enumerate(paths)]
-    return found
+    """Return images of each class that has any, in even shares; all if ``images`` is None."""
+    indices_of_class = [np.flatnonzero(split.labels == label) for label in range(len(names))]
+    filled = [label for label, indices in enumerate(indices_of_class) if len(indices)]
+    shares = {}
+    if images is not None and filled:
+        shares = dict(zip(filled, _even_shares(images, len(filled))))
+    items = []
+    for label, (name, indices) in enumerate(zip(names, indices_of_class)):
+        share = shares.get(label, len(indices))
+        if share < len(indices):
+            indices = np.sort(rng.choice(indices, share, replace=False))
+        paths = [listing.path(split, int(n)) for n in indices]
+        items += [(name, number, path) for number, path in enumerate(paths)]
+    return items
 
 
-def _write_folder(recipe: Recipe, plan: Plan, draft: Path, tell: Tell, processes: int) -> None:
+def _write_folder(
+    recipe: Recipe, plan: Plan, draft: Path, progress: Progress, processes: int
+) -> None:
     """Write train/CLASS/NAME.jpg and val/CLASS/NAME.jpg."""
-    targets = {"train": "train", "validation": "val"}
-    pieces = []
+    folders = {"train": "train", "validation": "val"}
+    chunks = []
     for split, items in plan.splits.items():
+        folder = os.path.join(draft, folders[split])
         for name in plan.classes:
-            os.makedirs(os.path.join(draft, targets[split], name))
-        named = list(zip(items, _names(items)))
-        pieces += [
-            (os.path.join(draft, targets[split]), named[start : start + PIECE])
-            for start in range(0, len(named), PIECE)
+            os.makedirs(os.path.join(folder, name))
+        named = list(zip(items, _file_names(items)))
+        chunks += [
+            (folder, named[start : start + CHUNK_IMAGES])
+            for start in range(0, len(named), CHUNK_IMAGES)
         ]
     done = 0
     labels = {name: label for label, name in enumerate(plan.classes)}
-    work = partial(_write_images, recipe.edge, recipe.seed, labels)
-    for _, count in spread(work, pieces, processes):
+    write_chunk = partial(_write_images, recipe.edge, recipe.seed, labels)
+    for _, count in map_unordered(write_chunk, chunks, processes):
         done += count
-        tell(done, plan.total)
+        progress(done, plan.total)
 
 
-def _names(items: Sequence[Item]) -> list[str]:
-    """Return a file name for each image, its own where no other of the class has it.
+def _file_names(items: Sequence[Item]) -> list[str]:
+    """Return a file name for each image: that of its source, or one with a number if it is taken.
 
-    None comes twice in a class, also where a file system takes X for x.
+    Names are unique within a class also on a file system that ignores case.
     """
     stems = [
         os.path.splitext(os.path.basename(path))[0] if path else f"{number:06d}"
         for _, number, path in items
     ]
-    often = Counter((item[0], stem.lower()) for item, stem in zip(items, stems))
-    taken = {key for key, count in often.items() if count == 1}
+    counts = Counter((item[0], stem.lower()) for item, stem in zip(items, stems))
+    used = {key for key, count in counts.items() if count == 1}
     names = []
     for (label, number, _), stem in zip(items, stems):
         name = stem
-        if often[label, stem.lower()] > 1:
+        if counts[label, stem.lower()] > 1:
             name = f"{stem}-{number}"
-            while (label, name.lower()) in taken:
+            while (label, name.lower()) in used:
                 name += "-"
-            taken.add((label, name.lower()))
+            used.add((label, name.lower()))
         names.append(f"{name}.jpg")
     return names
 
 
 def _write_images(
-    edge: int, seed: int, labels: dict[str, int], piece: tuple[str, list[tuple[Item, str]]]
+    edge: int, seed: int, labels: dict[str, int], chunk: tuple[str, list[tuple[Item, str]]]
 ) -> int:
-    """Write some images; a JPEG of the right size is copied as it is."""
-    folder, items = piece
+    """Write some images and return how many; a JPEG of the right size is copied unchanged."""
+    folder, items = chunk
     for (name, number, path), file in items:
         target = os.path.join(folder, name, file)
-        if path and head(path) == Head("JPEG", "RGB", (edge, edge)):
-            decoded(path, edge)  # Raises where it is broken.
+        if path and read_header(path) == Header("JPEG", "RGB", (edge, edge)):
+            decode_image(path, edge)  # Raises if the file is broken.
             shutil.copyfile(path, target)
             continue
-        pixels = decoded(path, edge) if path else picture(seed, labels[name], number, edge)
-        Image.fromarray(pixels).save(target, "JPEG", quality=QUALITY)
+        pixels = (
+            decode_image(path, edge) if path else synthetic_image(seed, labels[name], number, edge)
+        )
+        Image.fromarray(pixels).save(target, "JPEG", quality=JPEG_QUALITY)
     return len(items)
 
 
-def _write_packed(recipe: Recipe, plan: Plan, draft: Path, tell: Tell, processes: int) -> None:
-    """Write the rows of each split, then the index that makes them a data set."""
+def _write_packed(
+    recipe: Recipe, plan: Plan, draft: Path, progress: Progress, processes: int
+) -> None:
+    """Write the rows of each split, then the index."""
     needed = plan.total * recipe.edge * recipe.edge * 3
     free = shutil.disk_usage(draft).free
     if needed > free:
         raise RecordError(
-            f"{shown(recipe.to)} needs {needed / 2**20:,.1f} MiB, and the disk has "
+            f"{printable(recipe.to)} needs {needed / 2**20:,.1f} MiB, and the disk has "
             f"{free / 2**20:,.1f} MiB left",
             hint="free some space, or take fewer --images or a smaller --edge",
         )
@@ -290,12 +294,12 @@ def _write_packed(recipe: Recipe, plan: Plan, draft: Path, tell: Tell, processes
     for split, items in plan.splits.items():
         layout = packed.Layout(recipe.edge, len(items), split)
         checksums = [""] * len(layout.blocks)
-        pieces = [(block, items[block.start : block.stop]) for block in layout.blocks]
-        work = partial(_write_rows, draft, layout, recipe.seed, labels)
-        for number, checksum in spread(work, pieces, processes):
+        chunks = [(block, items[block.start : block.stop]) for block in layout.blocks]
+        write_chunk = partial(_write_rows, draft, layout, recipe.seed, labels)
+        for number, checksum in map_unordered(write_chunk, chunks, processes):
             checksums[number] = checksum
             done += len(layout.blocks[number])
-            tell(done, plan.total)
+            progress(done, plan.total)
         index[split] = packed.index_of(layout, [labels[item[0]] for item in items], checksums)
     (draft / packed.INDEX).write_text(json.dumps(index), encoding="utf-8")
 
@@ -305,21 +309,35 @@ def _write_rows(
     layout: packed.Layout,
     seed: int,
     labels: dict[str, int],
-    piece: tuple[range, list[Item]],
+    chunk: tuple[range, list[Item]],
 ) -> str:
-    """Decode a block of images and write it at its place; return its checksum."""
-    block, items = piece
+    """Decode and write one block of images; return its checksum."""
+    block, items = chunk
     rows: Pixels = np.empty((len(items), layout.edge, layout.edge, 3), np.uint8)
     for row, (name, number, path) in zip(rows, items):
         if path:
-            decoded(path, layout.edge, out=row)
+            decode_image(path, layout.edge, out=row)
         else:
-            row[:] = picture(seed, labels[name], number, layout.edge)
+            row[:] = synthetic_image(seed, labels[name], number, layout.edge)
     return packed.write_block(draft, layout, block, rows)
 
 
-def _cannot(to: Path, why: OSError) -> RecordError:
+def synthetic_image(seed: int, label: int, number: int, edge: int) -> Pixels:
+    """Return an RGB image: one pattern per class plus noise; equal arguments give equal images."""
+    pattern = np.random.default_rng([seed, label])
+    noise = np.random.default_rng([seed, label, number + 1])
+    mixed = 0.6 * _smooth(pattern, PATTERN_EDGE, edge) + 0.4 * _smooth(noise, NOISE_EDGE, edge)
+    return mixed.astype(np.uint8)
+
+
+def _smooth(rng: np.random.Generator, points: int, edge: int) -> Pixels:
+    """Return ``points`` × ``points`` random colours, interpolated to ``edge`` × ``edge`` pixels."""
+    colours = Image.fromarray(rng.integers(0, 256, (points, points, 3)).astype(np.uint8))
+    return np.asarray(colours.resize((edge, edge), Image.Resampling.BICUBIC))
+
+
+def _write_failed(to: Path, error: OSError) -> RecordError:
     return RecordError(
-        f"cannot write {shown(to)}: {why.strerror or why}",
-        hint="choose another folder, or free some space; nothing half-made was left",
+        f"cannot write {printable(to)}: {error.strerror or error}",
+        hint="choose another folder, or free some space; no partial data set was left behind",
     )

@@ -1,22 +1,22 @@
 """Images decoded beforehand: raw bytes of one size in a few large files.
 
-``index.json`` holds the edge, the classes and, for each split, its labels, its files
-with their sizes, and a checksum of every block of images. Rows lie in the order of the
-image folder they were made of, so the same indices are the same images, and a seed
-gives the same batches from either. A shuffled epoch reads rows of ``edge² × 3`` bytes
-(147 KiB at 224²) wherever they lie: well on local disks and in memory, slower than
-reading on where a file system answers only in large requests.
+``index.json`` holds the edge, the classes and, for each split, its labels, its files with their
+sizes, and a checksum per block of images. Rows have the order of the image folder they were made
+from, so that indices mean the same images and a seed gives the same batches from both. A
+shuffled epoch reads rows of ``edge² × 3`` bytes (147 KiB at 224²) in random order: fast on local
+disks and from the page cache, slower than sequential reads on file systems that are only fast
+with large requests.
 
-Rows are read with ``pread``. Of files in memory a row of 224² takes 27 µs of a core so,
-21 µs from a memory map that was touched before, and 34 µs from one that was not. On a
-network it is one request per row, and a file that is cut meanwhile is an error instead
-of the end of the process.
+Rows are read with ``pread``. From the page cache, a row of 224² takes 27 µs of a core, against
+21 µs from a memory map that was touched before and 34 µs from one that was not. On a network file
+system it is one request per row, and a file that is truncated meanwhile raises an error instead of
+killing the process with SIGBUS.
 """
 
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,154 +24,172 @@ from typing import Any
 import numpy as np
 
 from scalewise.errors import Broken, NewerSchema, SpecError
-from scalewise.frameworks.data import Labels, Pixels, shown
+from scalewise.frameworks.data import Labels, Pixels, printable
 
 INDEX = "index.json"
 FORMAT = "scalewise packed images"
 SCHEMA = 1
 SPLITS = ("train", "validation")
-SHARD = 2**30
-"""Bytes of a file, about."""
-BLOCK = 2**25
-"""Bytes that share a checksum, about: they are decoded, written and checked together."""
-AGAIN = "make it again: scalewise data make TO --packed --from FOLDER"
+FILE_BYTES = 2**30
+"""Approximate size of a file."""
+BLOCK_BYTES = 2**25
+"""Approximate size of a block: decoded, written and checked at once, with one checksum."""
+REMAKE_HINT = "make it again: scalewise data make TO --packed --from FOLDER"
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How rows of one size lie in files."""
+    """The order of rows of one size in files."""
 
     edge: int
     count: int
     split: str
 
     @property
-    def row(self) -> int:
+    def row_bytes(self) -> int:
         """Bytes of an image."""
         return self.edge * self.edge * 3
 
     @property
-    def block(self) -> int:
-        """Images that share a checksum."""
-        return max(1, BLOCK // self.row)
+    def block_images(self) -> int:
+        """Images per block."""
+        return max(1, BLOCK_BYTES // self.row_bytes)
 
     @property
-    def each(self) -> int:
-        """Images of a full file: whole blocks of them."""
-        return max(1, SHARD // (self.row * self.block)) * self.block
+    def file_images(self) -> int:
+        """Images per full file: a multiple of ``block_images``."""
+        return max(1, FILE_BYTES // (self.row_bytes * self.block_images)) * self.block_images
 
     @property
     def files(self) -> list[tuple[str, int]]:
-        """Names of the files, and the bytes of each."""
+        """Name and bytes of each file."""
         return [
-            (f"{self.split}-{n:05d}.bin", min(self.each, self.count - start) * self.row)
-            for n, start in enumerate(range(0, self.count, self.each))
+            (
+                f"{self.split}-{n:05d}.bin",
+                min(self.file_images, self.count - start) * self.row_bytes,
+            )
+            for n, start in enumerate(range(0, self.count, self.file_images))
         ]
 
     @property
     def blocks(self) -> list[range]:
-        """The images of each block; none reaches over two files."""
+        """The images of each block; no block spans two files."""
         return [
-            range(start, min(start + self.block, self.count))
-            for start in range(0, self.count, self.block)
+            range(start, min(start + self.block_images, self.count))
+            for start in range(0, self.count, self.block_images)
         ]
 
-    def place(self, index: int) -> tuple[str, int]:
-        """Return the file of an image and where it begins there."""
-        file, row = divmod(index, self.each)
-        return f"{self.split}-{file:05d}.bin", row * self.row
+    def locate(self, index: int) -> tuple[str, int]:
+        """Return the file of an image and its offset there, in bytes."""
+        file, row = divmod(index, self.file_images)
+        return f"{self.split}-{file:05d}.bin", row * self.row_bytes
 
 
 def checksum(rows: Pixels) -> str:
-    """Return what tells whether a block is as it was written."""
+    """Return the CRC-32 of a block."""
     return f"{zlib.crc32(rows.data.cast('B')):08x}"
 
 
 def write_block(folder: Path, layout: Layout, block: range, rows: Pixels) -> str:
-    """Write a block at its place, and return its checksum; blocks may come in any order."""
-    name, offset = layout.place(block.start)
+    """Write a block into its file and return its checksum; blocks may come in any order."""
+    name, offset = layout.locate(block.start)
     file = os.open(folder / name, os.O_WRONLY | os.O_CREAT, 0o666)
     try:
-        rest = rows.data.cast("B")
-        while rest:
-            wrote = os.pwrite(file, rest, offset)
-            rest, offset = rest[wrote:], offset + wrote
+        remaining = rows.data.cast("B")
+        while remaining:
+            written = os.pwrite(file, remaining, offset)
+            remaining, offset = remaining[written:], offset + written
     finally:
         os.close(file)
     return checksum(rows)
 
 
 def index_of(layout: Layout, labels: Sequence[int], checksums: Sequence[str]) -> dict[str, Any]:
-    """Return what the index says of a split."""
+    """Return the entry of a split in the index."""
     files = [{"name": name, "bytes": size} for name, size in layout.files]
     return {
         "labels": list(labels),
         "files": files,
-        "block": layout.block,
+        "block": layout.block_images,
         "checksums": list(checksums),
     }
 
 
 class Rows:
-    """The images of one split; files are opened when they are first read, by each process."""
+    """The images of one split; each process opens a file when it first reads from it."""
 
-    def __init__(self, folder: str, layout: Layout, labels: Labels, checks: Sequence[str]) -> None:
-        self.folder, self.layout, self.labels, self.checksums = folder, layout, labels, checks
-        self._open: dict[str, int] = {}
+    def __init__(
+        self, folder: str, layout: Layout, labels: Labels, checksums: Sequence[str]
+    ) -> None:
+        self.folder, self.layout, self.labels, self.checksums = folder, layout, labels, checksums
+        self._descriptors: dict[str, int] = {}
         self._owner = os.getpid()
 
     def __len__(self) -> int:
         return self.layout.count
 
     def read(self, indices: Sequence[int], out: Pixels | None = None) -> Pixels:
-        """Return these images, written into ``out`` (len × edge × edge × 3) where that is given."""
+        """Return these images, written into ``out`` (count × edge × edge × 3) if it is passed."""
         edge = self.layout.edge
-        found = np.empty((len(indices), edge, edge, 3), np.uint8) if out is None else out
-        for row, index in zip(found, indices):
-            name, offset = self.layout.place(int(index))
-            got = os.preadv(self._file(name), [row.data.cast("B")], offset)
-            if got != self.layout.row:
-                raise self._torn(name, f"image {index} ends after {got} bytes")
-        return found
+        images = np.empty((len(indices), edge, edge, 3), np.uint8) if out is None else out
+        for row, index in zip(images, indices):
+            name, offset = self.layout.locate(int(index))
+            size = os.preadv(self._file(name), [row.data.cast("B")], offset)
+            if size != self.layout.row_bytes:
+                raise self._broken_file(name, f"image {index} ends after {size} bytes")
+        return images
 
-    def damaged(self, block: int) -> str:
-        """Read a block; return what is wrong with it, or nothing."""
+    def check_block(self, block: int) -> str:
+        """Read a block and compare its checksum; return the problem, or an empty string."""
         images = self.layout.blocks[block]
         try:
             rows = self.read(images)
-        except (Broken, OSError) as bad:
-            return str(bad)
+        except (Broken, OSError) as error:
+            return str(error)
         if checksum(rows) == self.checksums[block]:
             return ""
-        name, _ = self.layout.place(images.start)
-        words = f"images {images.start} to {images.stop - 1} are not what was written"
-        return str(self._torn(name, words))
+        name, _ = self.layout.locate(images.start)
+        problem = f"images {images.start} to {images.stop - 1} are not what was written"
+        return str(self._broken_file(name, problem))
 
     def close(self) -> None:
-        """Let the files go."""
-        for file in self._open.values():
+        """Close the files that are open."""
+        for file in self._descriptors.values():
             os.close(file)
-        self._open.clear()
+        self._descriptors.clear()
+
+    def refuse_sizes(self) -> None:
+        """Refuse files that are missing, or not as long as the layout says."""
+        for name, size in self.layout.files:
+            try:
+                actual = os.stat(os.path.join(self.folder, name)).st_size
+            except OSError as error:
+                raise self._broken_file(name, error.strerror or str(error)) from error
+            if actual != size:
+                raise self._broken_file(name, f"it has {actual:,} bytes instead of {size:,}")
 
     def _file(self, name: str) -> int:
-        if self._owner != os.getpid():  # A forked reader opens its own, and closes only those.
-            self._open, self._owner = {}, os.getpid()
-        if name not in self._open:
+        if (
+            self._owner != os.getpid()
+        ):  # A forked process opens its own files, and closes only those.
+            self._descriptors, self._owner = {}, os.getpid()
+        if name not in self._descriptors:
             try:
-                self._open[name] = os.open(os.path.join(self.folder, name), os.O_RDONLY)
-            except OSError as why:
-                raise self._torn(name, why.strerror or str(why)) from why
-        return self._open[name]
+                self._descriptors[name] = os.open(os.path.join(self.folder, name), os.O_RDONLY)
+            except OSError as error:
+                raise self._broken_file(name, error.strerror or str(error)) from error
+        return self._descriptors[name]
 
-    def _torn(self, name: str, words: str) -> Broken:
+    def _broken_file(self, name: str, problem: str) -> Broken:
         path = os.path.join(self.folder, name)
-        return Broken(f"{shown(path)} is not whole: {words}", hint=AGAIN, path=path)
+        return Broken(f"{printable(path)} is not complete: {problem}", hint=REMAKE_HINT, path=path)
 
+    # Only these travel to a worker process: descriptors are not valid there.
     def __getstate__(self) -> tuple[Any, ...]:
         return self.folder, self.layout, self.labels, self.checksums
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.__init__(*state)  # type: ignore[misc]  # As if made anew.
+        self.__init__(*state)  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,88 +207,80 @@ class Packed:
         """Open a folder; refuse one whose files are not as long as its index says."""
         root = os.fspath(folder)
         path = Path(root, INDEX)
-        told = _index(path)
+        index = _read_index(path)
         try:
-            edge, classes = told["edge"], told["classes"]
-            if not _is_whole(edge) or edge < 1:
+            edge, classes = index["edge"], index["classes"]
+            if not _is_integer(edge) or edge < 1:
                 raise ValueError(f"edge {edge!r}")
-            if not isinstance(classes, list) or not all(isinstance(each, str) for each in classes):
+            if not _is_text_list(classes):
                 raise ValueError("its classes are no names")
-            splits = [_rows(root, edge, len(classes), name, told[name]) for name in SPLITS]
+            splits = [_open_rows(root, edge, len(classes), name, index[name]) for name in SPLITS]
         except KeyError as missing:
-            raise _damaged(path, f"it has no {missing}") from missing
-        except (TypeError, ValueError, OverflowError) as bad:
-            raise _damaged(path, str(bad)) from bad
+            raise _damaged_index(path, f"it has no {missing}") from missing
+        except (TypeError, ValueError, OverflowError) as error:
+            raise _damaged_index(path, str(error)) from error
         return cls(root, edge, tuple(classes), *splits)
 
     @property
-    def splits(self) -> Iterator[tuple[str, Rows]]:
-        """Yield each split by its name."""
-        yield "train", self.train
-        yield "validation", self.validation
+    def splits(self) -> dict[str, Rows]:
+        """The splits by name."""
+        return {"train": self.train, "validation": self.validation}
 
 
-def _index(path: Path) -> Mapping[str, Any]:
+def _read_index(path: Path) -> Mapping[str, Any]:
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as why:
-        raise SpecError(f"{shown(path.parent)} has no {INDEX}", hint=AGAIN) from why
-    except OSError as why:
-        words = f"{shown(path)} cannot be read: {why.strerror}"
-        raise Broken(words, hint=AGAIN, path=str(path)) from why
-    except (ValueError, RecursionError) as bad:
-        raise _damaged(path, str(bad)) from bad
-    if not isinstance(told, dict) or told.get("format") != FORMAT:
-        raise SpecError(f"{shown(path)} is not an index of packed images", hint=AGAIN)
-    schema: Any = told.get("schema")
-    if not _is_whole(schema) or schema < 1:
-        raise _damaged(path, f"schema {schema!r}")
+        index = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise SpecError(f"{printable(path.parent)} has no {INDEX}", hint=REMAKE_HINT) from error
+    except OSError as error:
+        problem = f"{printable(path)} cannot be read: {error.strerror}"
+        raise Broken(problem, hint=REMAKE_HINT, path=str(path)) from error
+    except (ValueError, RecursionError) as error:
+        raise _damaged_index(path, str(error)) from error
+    if not isinstance(index, dict) or index.get("format") != FORMAT:
+        raise SpecError(f"{printable(path)} is not an index of packed images", hint=REMAKE_HINT)
+    schema: Any = index.get("schema")
+    if not _is_integer(schema) or schema < 1:
+        raise _damaged_index(path, f"schema {schema!r}")
     if schema > SCHEMA:
         raise NewerSchema(
-            f"{shown(path)} has schema {schema}, and this scalewise reads up to {SCHEMA}",
+            f"{printable(path)} has schema {schema}, and this scalewise reads up to {SCHEMA}",
             hint="upgrade scalewise",
         )
-    return told
+    return index
 
 
-def _is_whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _damaged(path: Path, words: str) -> Broken:
-    return Broken(f"{shown(path)} is damaged: {words}", hint=AGAIN, path=str(path))
+def _is_text_list(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def _labels(split: str, told: Any, classes: int) -> Labels:
-    """Return the labels of a split; refuse what are none of these classes."""
-    numbers = np.asarray(told)
-    if numbers.ndim != 1 or numbers.dtype.kind != "i":
-        raise ValueError(f"the labels of {split} are no row of whole numbers")
-    if not 0 <= numbers.min() <= numbers.max() < classes:
-        least, most = numbers.min(), numbers.max()
-        raise ValueError(f"{split} has labels from {least} to {most}, for {classes} classes")
-    return numbers.astype(np.int32)
+def _damaged_index(path: Path, problem: str) -> Broken:
+    return Broken(f"{printable(path)} is damaged: {problem}", hint=REMAKE_HINT, path=str(path))
 
 
-def _rows(root: str, edge: int, classes: int, split: str, told: Any) -> Rows:
-    if not isinstance(told, dict):
+def _open_rows(root: str, edge: int, classes: int, split: str, entry: Any) -> Rows:
+    """Return the rows of a split from its entry in the index; refuse what does not fit."""
+    if not isinstance(entry, dict):
         raise ValueError(f"{split} is no table")
-    labels = _labels(split, told["labels"], classes)
+    labels = np.asarray(entry["labels"])
+    if labels.ndim != 1 or labels.dtype.kind != "i":
+        raise ValueError(f"the labels of {split} are no row of whole numbers")
+    if not 0 <= labels.min() <= labels.max() < classes:
+        raise ValueError(
+            f"{split} has labels from {labels.min()} to {labels.max()}, for {classes} classes"
+        )
     layout = Layout(edge, len(labels), split)
-    rows = Rows(root, layout, labels, told["checksums"])
-    if [(each["name"], each["bytes"]) for each in told["files"]] != layout.files:
+    if [(file["name"], file["bytes"]) for file in entry["files"]] != layout.files:
         raise ValueError(f"the files of {split} are not those of {len(labels)} images")
-    sums = rows.checksums
-    if not isinstance(sums, list) or not all(isinstance(each, str) for each in sums):
+    checksums = entry["checksums"]
+    if not _is_text_list(checksums):
         raise ValueError(f"the checksums of {split} are no text")
-    if len(sums) != len(layout.blocks) or told["block"] != layout.block:
-        raise ValueError(f"{split} has {len(rows.checksums)} checksums")
-    for name, size in layout.files:
-        path = os.path.join(root, name)
-        try:
-            there = os.stat(path).st_size
-        except OSError as why:
-            raise rows._torn(name, why.strerror or str(why)) from why
-        if there != size:
-            raise rows._torn(name, f"it has {there:,} bytes instead of {size:,}")
+    if len(checksums) != len(layout.blocks) or entry["block"] != layout.block_images:
+        raise ValueError(f"{split} has {len(checksums)} checksums")
+    rows = Rows(root, layout, labels.astype(np.int32), checksums)
+    rows.refuse_sizes()
     return rows

@@ -1,10 +1,10 @@
 """One image file, decoded to a square of RGB bytes.
 
-The shorter side is brought to the edge and the middle is cut out, in one pass over
-the pixels. A JPEG that is at least twice, four or eight times too large is decoded at
-that fraction of its size, never below what is needed. What a reader must know of odd
-files: transparent ones lie on white, 16 bits become the upper 8, and the orientation
-that a camera noted is ignored, as torchvision's ImageFolder does.
+The shorter side is resized to the edge and the centre is cropped, in one pass over the
+pixels. A JPEG that is at least two, four or eight times too large is decoded at that
+fraction of its size, never smaller than needed. Unusual files: transparency is composited
+on white, 16 bits are cut to the upper 8, and EXIF orientation is ignored, as by
+torchvision's ImageFolder.
 """
 
 import io
@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from scalewise.errors import Broken, PluginError
-from scalewise.frameworks.data import Pixels, shown
+from scalewise.frameworks.data import Pixels, printable
 
 try:
     from PIL import Image, ImageFile, UnidentifiedImageError
@@ -35,61 +35,58 @@ except ImportError as missing:
 Box = tuple[float, float, float, float]
 Origin = Path | str | bytes | BinaryIO
 
-ODD = ("BMP", "GIF", "JPEG2000", "PPM", "TGA", "TIFF")
-"""Formats that are read besides the usual ones, whatever a file's name. Not EPS: that would be a
-program, and Ghostscript would run it."""
-LARGEST = 178_956_970
-"""Pixels beyond which a file is taken for a decompression bomb: Pillow's own limit."""
-QUICK = 1.5
-"""How much smaller an image must become before its JPEG is decoded with less precision."""
-TRIES = 10
-"""Draws of a random crop before the largest one in the middle is taken."""
+OTHER_FORMATS = ("BMP", "GIF", "JPEG2000", "PPM", "TGA", "TIFF")
+"""Formats read besides JPEG, PNG and WebP, whatever a file's name. Not EPS: that is a program,
+which Ghostscript would run."""
+MAX_PIXELS = 178_956_970
+"""A larger image is refused as a decompression bomb: Pillow's own limit."""
+FAST_DCT_RATIO = 1.5
+"""A JPEG that is shrunk by at least this factor is decoded with the fast, less precise DCT."""
+CROP_TRIES = 10
+"""Draws of a random crop before the centre crop is used instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crop:
-    """A random part of an image, and whether it is mirrored.
+    """A random crop with a random horizontal flip.
 
-    Drawn from the seed, the epoch and the image's index alone: the same whichever
-    worker, rank or number of devices decodes it.
+    It depends only on the seed, the epoch and the image's index: it is the same on every
+    worker, rank and number of devices.
     """
 
     seed: int
     scale: tuple[float, float] = (0.08, 1.0)
-    """Least and largest share of the image's area."""
+    """Smallest and largest share of the image's area."""
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    """Least and largest width over height."""
+    """Smallest and largest width over height."""
     flip: float = 0.5
-    """How often it is mirrored."""
+    """Probability of a horizontal flip."""
 
-    def drawn(self, epoch: int, index: int, size: tuple[int, int]) -> tuple[Box, bool]:
-        """Return the part of an image of this width and height, and whether to mirror it."""
-        chance = random.Random((self.seed << 80) ^ (epoch << 48) ^ index)
+    def draw(self, epoch: int, index: int, size: tuple[int, int]) -> tuple[Box, bool]:
+        """Return the box in an image of this width and height, and whether to flip it."""
+        rng = random.Random((self.seed << 80) ^ (epoch << 48) ^ index)
         width, height = size
-        mirrored = chance.random() < self.flip
-        for _ in range(TRIES):
-            area = _between(self.scale, chance) * width * height
-            ratio = (self.ratio[1] / self.ratio[0]) ** chance.random() * self.ratio[0]
-            wide, high = round((area * ratio) ** 0.5), round((area / ratio) ** 0.5)
-            if 0 < wide <= width and 0 < high <= height:
-                left = int(chance.random() * (width - wide + 1))
-                top = int(chance.random() * (height - high + 1))
-                return (left, top, left + wide, top + high), mirrored
-        return _middle(width, height), mirrored
+        flipped = rng.random() < self.flip
+        for _ in range(CROP_TRIES):
+            smallest, largest = self.scale
+            area = (smallest + (largest - smallest) * rng.random()) * width * height
+            ratio = (self.ratio[1] / self.ratio[0]) ** rng.random() * self.ratio[0]
+            box_width, box_height = round((area * ratio) ** 0.5), round((area / ratio) ** 0.5)
+            if 0 < box_width <= width and 0 < box_height <= height:
+                x = int(rng.random() * (width - box_width + 1))
+                y = int(rng.random() * (height - box_height + 1))
+                return (x, y, x + box_width, y + box_height), flipped
+        return _centre_box(width, height), flipped
 
 
-def _between(ends: tuple[float, float], chance: random.Random) -> float:
-    return ends[0] + (ends[1] - ends[0]) * chance.random()
-
-
-def _middle(width: float, height: float) -> Box:
-    """Return the largest square in the middle."""
+def _centre_box(width: float, height: float) -> Box:
+    """Return the largest square in the centre."""
     side = min(width, height)
-    left, top = (width - side) / 2, (height - side) / 2
-    return left, top, left + side, top + side
+    x, y = (width - side) / 2, (height - side) / 2
+    return x, y, x + side, y + side
 
 
-def decoded(
+def decode_image(
     source: Origin,
     edge: int,
     *,
@@ -98,27 +95,27 @@ def decoded(
     epoch: int = 0,
     index: int = 0,
 ) -> Pixels:
-    """Return an image as ``edge`` × ``edge`` × 3 bytes, written into ``out`` where that is given.
+    """Return an image as ``edge`` × ``edge`` × 3 bytes, written into ``out`` if that is passed.
 
-    Without ``crop`` it is the middle, and an image that has this size already is
-    returned as it is. A file that cannot be decoded raises ``Broken`` with its path.
+    Without ``crop`` it is the centre crop; an image that already has this size is not
+    resampled. A file that cannot be decoded raises ``Broken`` with its path.
     """
-    found = np.empty((edge, edge, 3), np.uint8) if out is None else out
-    if found.shape != (edge, edge, 3) or found.dtype != np.uint8:
-        raise ValueError(f"{found.dtype} of {found.shape} cannot take an image of edge {edge}")
+    pixels = np.empty((edge, edge, 3), np.uint8) if out is None else out
+    if pixels.shape != (edge, edge, 3) or pixels.dtype != np.uint8:
+        raise ValueError(f"{pixels.dtype} of {pixels.shape} cannot take an image of edge {edge}")
     try:
-        with _opened(source) as image:
-            _decode(image, edge, found, crop, (epoch, index))
+        with _open_image(source) as image:
+            _decode(image, edge, pixels, crop, (epoch, index))
     except MemoryError:
         raise
-    except Exception as bad:  # Whatever a decoder stumbles over, the file is at fault.
-        raise broken(source, bad) from bad
-    return found
+    except Exception as error:  # A decoder can raise anything on a damaged file.
+        raise broken_image(source, error) from error
+    return pixels
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """What a file says of its image before any pixel."""
+class Header:
+    """Format, mode and size of an image, from the header of its file."""
 
     format: str
     mode: str
@@ -126,48 +123,48 @@ class Head:
     """Width and height."""
 
 
-def head(source: Origin, *, whole: bool = False) -> Head:
-    """Return the head of an image; with ``whole`` every pixel is decoded too, as a test."""
+def read_header(source: Origin, *, decode: bool = False) -> Header:
+    """Return the header of an image; with ``decode`` all pixels are decoded too, as a check."""
     try:
-        with _opened(source) as image:
-            found = Head(image.format or "unknown", image.mode, image.size)
-            if whole:
+        with _open_image(source) as image:
+            header = Header(image.format or "unknown", image.mode, image.size)
+            if decode:
                 image.load()
-    except Exception as bad:
-        raise broken(source, bad) from bad
-    return found
+    except Exception as error:
+        raise broken_image(source, error) from error
+    return header
 
 
-def broken(source: Origin, why: Exception) -> Broken:
-    """Return the error for a file that no image can be had from."""
+def broken_image(source: Origin, error: Exception) -> Broken:
+    """Return the error to raise for a file that cannot be decoded."""
     path = os.fsdecode(source) if isinstance(source, (Path, str)) else ""
-    words = (why.strerror if isinstance(why, OSError) else "") or str(why) or type(why).__name__
-    if isinstance(why, UnidentifiedImageError):
-        words = "it is not an image"
-    if isinstance(why, (struct.error, SyntaxError, EOFError, IndexError)):
-        words = "it ends too soon, or is damaged"
+    reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
+    if isinstance(error, UnidentifiedImageError):
+        reason = "it is not an image"
+    if isinstance(error, (struct.error, SyntaxError, EOFError, IndexError)):
+        reason = "it ends too soon, or is damaged"
     return Broken(
-        f"{shown(path) or 'an image'} cannot be read: {words}",
+        f"{printable(path) or 'an image'} cannot be read: {reason or type(error).__name__}",
         hint="`scalewise data check FOLDER` names every such file",
         path=path,
     )
 
 
-def _opened(source: Origin) -> ImageFile.ImageFile:
-    """Open an image by its first bytes, whatever its name says; only its head is read."""
+def _open_image(source: Origin) -> ImageFile.ImageFile:
+    """Open an image by its first bytes, whatever its name; only its header is read."""
     file: Any
     if isinstance(source, (Path, str)):
-        file = open(source, "rb", opener=_file)  # noqa: SIM115 - the image closes it
+        file = open(source, "rb", opener=_open_regular_file)  # noqa: SIM115 - the image closes it
     else:
         file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
-        head = file.read(12)
-        file.seek(-len(head), os.SEEK_CUR)
-        if not head:
+        start = file.read(12)
+        file.seek(-len(start), os.SEEK_CUR)
+        if not start:
             raise ValueError("it is empty")
-        image = _of_kind(head, file)
+        image = _open_format(start, file)
         image._exclusive_fp = file is not source  # So that closing the image closes the file.
-        if image.width * image.height > LARGEST:
+        if image.width * image.height > MAX_PIXELS:
             raise ValueError(f"{image.width} × {image.height} pixels, as decompression bombs have")
     except BaseException:
         if file is not source:
@@ -176,28 +173,28 @@ def _opened(source: Origin) -> ImageFile.ImageFile:
     return image
 
 
-def _file(path: str, flags: int) -> int:
-    """Open a file and nothing else: a pipe would have us wait for whoever writes into it."""
-    opened = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
-    if not stat.S_ISREG(os.fstat(opened).st_mode):
-        os.close(opened)
+def _open_regular_file(path: str, flags: int) -> int:
+    """Open a regular file only: opening or reading a named pipe would block."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         raise ValueError("it is not a file")
-    return opened
+    return descriptor
 
 
-def _of_kind(head: bytes, file: Any) -> ImageFile.ImageFile:
-    """Open the usual formats directly.
+def _open_format(start: bytes, file: Any) -> ImageFile.ImageFile:
+    """Open JPEG, PNG and WebP by the first 12 bytes, other formats with ``Image.open``.
 
-    Pillow's own way tries one after another, loads all its plugins for a WebP, and warns
-    of large images on stderr.
+    ``Image.open`` tries one plugin after another, loads all of them for a WebP, and warns of
+    large images on stderr.
     """
-    if head.startswith(b"\xff\xd8\xff"):
+    if start.startswith(b"\xff\xd8\xff"):
         return JpegImageFile(file)
-    if head.startswith(b"\x89PNG\r\n\x1a\n"):
+    if start.startswith(b"\x89PNG\r\n\x1a\n"):
         return PngImageFile(file)
-    if head.startswith(b"RIFF") and head[8:] == b"WEBP":
+    if start.startswith(b"RIFF") and start[8:] == b"WEBP":
         return WebPImageFile(file)
-    return Image.open(file, formats=ODD)
+    return Image.open(file, formats=OTHER_FORMATS)
 
 
 def _decode(
@@ -205,44 +202,46 @@ def _decode(
     edge: int,
     out: Pixels,
     crop: Crop | None,
-    which: tuple[int, int],
+    epoch_and_index: tuple[int, int],
 ) -> None:
-    width, height = image.size
-    box, mirrored = crop.drawn(*which, image.size) if crop else (_middle(width, height), False)
+    if crop:
+        box, flipped = crop.draw(*epoch_and_index, image.size)
+    else:
+        box, flipped = _centre_box(*image.size), False
     if isinstance(image, JpegImageFile):
-        box = _drafted(image, box, edge)
-    flat = _in_colours(image)
-    if flat.size != (edge, edge) or box != (0, 0, edge, edge):
-        flat = flat.resize((edge, edge), Image.Resampling.BILINEAR, box=box)
-    pixels = np.frombuffer(flat.tobytes(), np.uint8).reshape(edge, edge, 3)
-    np.copyto(out, pixels[:, ::-1] if mirrored else pixels)
+        box = _shrink_on_load(image, box, edge)
+    rgb = _to_rgb(image)
+    if rgb.size != (edge, edge) or box != (0, 0, edge, edge):
+        rgb = rgb.resize((edge, edge), Image.Resampling.BILINEAR, box=box)
+    pixels = np.frombuffer(rgb.tobytes(), np.uint8).reshape(edge, edge, 3)
+    np.copyto(out, pixels[:, ::-1] if flipped else pixels)
 
 
-def _drafted(image: JpegImageFile, box: Box, edge: int) -> Box:
-    """Let a JPEG be decoded no larger than needed; return where the part lies in it then.
+def _shrink_on_load(image: JpegImageFile, box: Box, edge: int) -> Box:
+    """Make Pillow decode a JPEG at 1/2, 1/4 or 1/8 size where that is enough; return the new box.
 
-    One that is made smaller anyway takes the decoder's quick arithmetic too: what that
-    is off by is averaged away.
+    An image that is still resized after that is decoded with the fast DCT: its errors are
+    averaged away.
     """
     width, height = image.size
-    wide, high = box[2] - box[0], box[3] - box[1]
-    least = -(-width * edge // wide), -(-height * edge // high)
-    drafted = image.draft(None, (int(least[0]), int(least[1])))
-    if drafted is None:
+    box_width, box_height = box[2] - box[0], box[3] - box[1]
+    needed = int(-(-width * edge // box_width)), int(-(-height * edge // box_height))
+    draft = image.draft(None, needed)
+    if draft is None:
         return box
-    # A side that does not divide is rounded up: its last pixel lies partly outside.
-    shrunk = drafted[1][2] / width
-    if min(wide, high) * shrunk >= QUICK * edge:
+    # Pillow rounds a side that does not divide up: its last pixel lies partly outside the image.
+    scale = draft[1][2] / width
+    if min(box_width, box_height) * scale >= FAST_DCT_RATIO * edge:
         image.decoderconfig = (image.decoderconfig[0], 1)
-    return box[0] * shrunk, box[1] * shrunk, box[2] * shrunk, box[3] * shrunk
+    return box[0] * scale, box[1] * scale, box[2] * scale, box[3] * scale
 
 
-def _in_colours(image: Image.Image) -> Image.Image:
-    """Return an image of red, green and blue, loaded."""
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """Load an image and convert it to RGB."""
     if image.mode == "RGB" and "transparency" not in image.info:
         image.load()
         return image
-    if image.mode.startswith("I"):  # 16 bits of grey, in one way or another.
+    if image.mode.startswith("I"):  # 16-bit grey: I, I;16, I;16B …
         deep = np.asarray(image).astype(np.int64)
         grey = (deep >> 8).clip(0, 255).astype(np.uint8)
         grey[deep == image.info.get("transparency", -1)] = 255
@@ -250,7 +249,7 @@ def _in_colours(image: Image.Image) -> Image.Image:
     if image.mode == "F":
         return Image.fromarray(np.asarray(image).clip(0, 255).astype(np.uint8)).convert("RGB")
     if "transparency" in image.info or image.mode in ("RGBA", "LA", "PA", "RGBa", "La"):
-        seen = image.convert("RGBA")
-        white = Image.new("RGBA", seen.size, "white")
-        return Image.alpha_composite(white, seen).convert("RGB")
+        rgba = image.convert("RGBA")
+        white = Image.new("RGBA", rgba.size, "white")
+        return Image.alpha_composite(white, rgba).convert("RGB")
     return image.convert("RGB")

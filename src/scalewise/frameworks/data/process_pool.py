@@ -1,7 +1,7 @@
-"""Work spread over processes: each piece is done by whoever is free.
+"""Map a function over items in several processes; an idle process gets the next item.
 
-The processes are started afresh and know nothing but their pieces. They end when their
-pipe does, so none outlives the one that started them, however that one ends.
+Processes are spawned and receive only their items. They exit when their pipe is closed, so
+they do not outlive the parent, however it ends.
 """
 
 import os
@@ -14,82 +14,83 @@ from typing import Any, TypeVar
 
 from scalewise.errors import LaunchError
 
-Piece = TypeVar("Piece")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def cores() -> int:
-    """Return how many cores this process may use."""
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
-def spread(
-    work: Callable[[Piece], Result], pieces: Sequence[Piece], processes: int
+def map_unordered(
+    function: Callable[[Item], Result], items: Sequence[Item], processes: int
 ) -> Iterator[tuple[int, Result]]:
-    """Yield the number of each piece and what ``work`` made of it, as they are done.
+    """Yield (index of an item, result of ``function``) in the order of completion.
 
-    What a piece raises is raised here. One piece, or one process, needs no other.
+    An exception in ``function`` is raised here. With one item or one process, all happens in
+    this process.
     """
-    if min(processes, len(pieces)) < 2:
-        for number, piece in enumerate(pieces):
-            yield number, work(piece)
+    if min(processes, len(items)) < 2:
+        for index, item in enumerate(items):
+            yield index, function(item)
         return
     busy: dict[Connection, int] = {}
-    todo = iter(range(len(pieces)))
-    members = [_member(work) for _ in range(min(processes, len(pieces)))]
-    whole = False
+    pending = iter(range(len(items)))
+    workers = [_start_worker(function) for _ in range(min(processes, len(items)))]
+    complete = False
     try:
-        for _, pipe in members:
-            busy[pipe] = next(todo)
-            pipe.send(pieces[busy[pipe]])
+        for _, pipe in workers:
+            busy[pipe] = next(pending)
+            pipe.send(items[busy[pipe]])
         while busy:
-            for pipe in [each for each in wait(list(busy)) if isinstance(each, Connection)]:
-                number = busy.pop(pipe)
-                made = _received(pipe)
-                following = next(todo, None)
+            for pipe in [end for end in wait(list(busy)) if isinstance(end, Connection)]:
+                index = busy.pop(pipe)
+                result = _receive(pipe)
+                following = next(pending, None)
                 if following is not None:
                     busy[pipe] = following
-                    pipe.send(pieces[following])
-                yield number, made
-        whole = True
+                    pipe.send(items[following])
+                yield index, result
+        complete = True
     finally:
-        for process, pipe in members:
+        for process, pipe in workers:
             pipe.close()
-            if not whole:
+            if not complete:
                 process.kill()
             process.join()
 
 
-def _member(work: Callable[[Any], Any]) -> tuple[Any, Connection]:
+def _start_worker(function: Callable[[Any], Any]) -> tuple[Any, Connection]:
     context = get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, work), daemon=True)
+    parent_end, worker_end = context.Pipe()
+    process = context.Process(target=_serve, args=(worker_end, function), daemon=True)
     process.start()
-    theirs.close()
-    return process, ours
+    worker_end.close()
+    return process, parent_end
 
 
-def _received(pipe: Connection) -> Any:
+def _receive(pipe: Connection) -> Any:
     try:
-        well, made = pipe.recv()
-    except (EOFError, OSError) as gone:
+        succeeded, result = pipe.recv()
+    except (EOFError, OSError) as error:
         raise LaunchError(
-            "a process that worked on the data was ended from outside",
+            "a process that worked on the data was killed",
             hint="most often the system ran out of memory",
-        ) from gone
-    if not well:
-        raise made
-    return made
+        ) from error
+    if not succeeded:
+        raise result
+    return result
 
 
-def _serve(pipe: Connection, work: Callable[[Any], Any]) -> None:
-    """Do pieces until nobody sends any."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that started us.
+def _serve(pipe: Connection, function: Callable[[Any], Any]) -> None:
+    """Process items until the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent.
     with suppress(EOFError, OSError):
         while True:
-            piece = pipe.recv()
+            item = pipe.recv()
             try:
-                answer = (True, work(piece))
-            except Exception as problem:
-                answer = (False, problem)
+                answer = (True, function(item))
+            except Exception as error:
+                answer = (False, error)
             pipe.send(answer)

@@ -1,6 +1,6 @@
-"""Streams of tokens: uint16 files as nanoGPT writes them, numpy files, or the bytes of a text.
+"""Token streams: uint16 files as nanoGPT writes them, numpy files, or the bytes of a text.
 
-All are memory-mapped: a rank holds what it reads, not the file.
+All are memory-mapped: a rank holds in memory only the pages that it reads.
 """
 
 from dataclasses import dataclass
@@ -10,53 +10,57 @@ from typing import Any
 import numpy as np
 
 from scalewise.errors import Broken, SpecError
-from scalewise.frameworks.data import shown
+from scalewise.frameworks.data import printable
 from scalewise.frameworks.pickles import describe_failure
 
 Stream = np.ndarray[Any, np.dtype[Any]]
 ENDINGS = (".bin", ".npy")
-STRIDE = 2**24
-"""Tokens that are looked at together."""
-MOST = 2**24
-"""Words of a vocabulary: some sixty times those of the largest that are in use."""
+CHUNK_TOKENS = 2**24
+"""Tokens that ``token_range`` reads at a time."""
+MAX_VOCABULARY = 2**24
+"""About sixty times the largest vocabulary in use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What to train on, and what to validate on where that is a file of its own."""
+    """The training stream, and the validation stream where it is a separate file."""
 
     train: Stream
     validation: Stream | None
     vocabulary: int | None
-    """How many tokens there are: 256 of bytes, else unknown before the stream was read."""
+    """256 for the bytes of a text; None for token files, which do not state it."""
 
 
-def found(path: Path) -> tuple[Path, Path | None] | None:
-    """Return the files of a stream: one that is named, or train and val of a folder."""
+def find_files(path: Path) -> tuple[Path, Path | None] | None:
+    """Return the training and validation files: the path itself, or train and val of a folder."""
     if path.is_file():
         return path, None
-    train, held = (
+    train, validation = (
         next((file for end in ENDINGS if (file := path / f"{name}{end}").is_file()), None)
         for name in ("train", "val")
     )
-    return (train, held) if train else None
+    return (train, validation) if train else None
 
 
 def read(path: Path) -> Tokens:
     """Open a file, or the train.bin and val.bin (or .npy) of a folder."""
-    files = found(path)
+    files = find_files(path)
     if files is None:
         raise SpecError(
-            f"there are no tokens in {shown(path)}",
+            f"there are no tokens in {printable(path)}",
             hint="give a .bin of uint16, a .npy of integers, a text, or a folder with train.bin",
         )
-    train, held = files
-    text = train.suffix.lower() not in ENDINGS
-    return Tokens(stream(train), stream(held) if held else None, 256 if text else None)
+    train, validation = files
+    is_text = train.suffix.lower() not in ENDINGS
+    return Tokens(
+        open_stream(train),
+        open_stream(validation) if validation else None,
+        256 if is_text else None,
+    )
 
 
-def stream(path: Path) -> Stream:
-    """Return the tokens of one file, one after another."""
+def open_stream(path: Path) -> Stream:
+    """Return the tokens of one file as a one-dimensional array."""
     try:
         if path.suffix.lower() == ".npy":
             with path.open("rb") as file:
@@ -66,42 +70,43 @@ def stream(path: Path) -> Stream:
             if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
                 raise ValueError(f"{tokens.dtype} of shape {tokens.shape} are no tokens")
         else:
-            kind = np.uint16 if path.suffix.lower() == ".bin" else np.uint8
+            dtype = np.uint16 if path.suffix.lower() == ".bin" else np.uint8
             size = path.stat().st_size
             if not size:
                 raise ValueError("it is empty")
-            if size % np.dtype(kind).itemsize:
-                raise ValueError(f"{size} bytes are no {np.dtype(kind).name}")
-            tokens = np.memmap(path, kind, "r")
-    except Exception as bad:  # numpy parses the header of a .npy as Python.
+            if size % np.dtype(dtype).itemsize:
+                raise ValueError(f"{size} bytes are no {np.dtype(dtype).name}")
+            tokens = np.memmap(path, dtype, "r")
+    except Exception as error:  # numpy parses the header of a .npy as Python: it may raise anything
         raise Broken(
-            f"{shown(path)} cannot be read as tokens: {describe_failure(bad)}",
+            f"{printable(path)} cannot be read as tokens: {describe_failure(error)}",
             hint="a .bin holds uint16, a .npy one row of integers; anything else is read as text",
             path=str(path),
-        ) from bad
+        ) from error
     if not len(tokens):
-        raise Broken(f"{shown(path)} holds no tokens", path=str(path))
+        raise Broken(f"{printable(path)} holds no tokens", path=str(path))
     return tokens
 
 
 def refuse_short(path: Path, length: int) -> None:
-    """Refuse a file that has no sequence of this length, or none to train on and one to hold."""
-    train, held = found(path) or (path, None)
-    for file, least in ((train, 1 if held else 2), (held, 1)):
-        if file and (there := len(stream(file))) < least * length + 1:
+    """Refuse files without one sequence of this length for training and one for validation."""
+    train, validation = find_files(path) or (path, None)
+    for file, sequences in ((train, 1 if validation else 2), (validation, 1)):
+        if file and (count := len(open_stream(file))) < sequences * length + 1:
             raise SpecError(
-                f"{shown(file)} has {there:,} tokens, too few for sequences of {length}",
+                f"{printable(file)} has {count:,} tokens, too few for sequences of {length}",
                 hint="a smaller length, or more text",
             )
 
 
-def span(tokens: Stream) -> tuple[int, int]:
-    """Return the smallest token and the largest; this reads the whole stream."""
-    parts = [tokens[n : n + STRIDE] for n in range(0, len(tokens), STRIDE)]
-    least, most = min(int(part.min()) for part in parts), max(int(part.max()) for part in parts)
-    if least < 0 or most >= MOST:
+def token_range(tokens: Stream) -> tuple[int, int]:
+    """Return the smallest and the largest token; this reads the entire stream."""
+    chunks = [tokens[n : n + CHUNK_TOKENS] for n in range(0, len(tokens), CHUNK_TOKENS)]
+    low = min(int(chunk.min()) for chunk in chunks)
+    high = max(int(chunk.max()) for chunk in chunks)
+    if low < 0 or high >= MAX_VOCABULARY:
         name = getattr(tokens, "filename", None)
-        where = shown(name) if name else "the stream"
-        odd = f"{least:,}, below 0" if least < 0 else f"{most:,}, more than any vocabulary has"
-        raise SpecError(f"{where} has a token {odd}", hint="tokens count from 0")
-    return least, most
+        stream = printable(name) if name else "the stream"
+        token = f"{low:,}, below 0" if low < 0 else f"{high:,}, more than any vocabulary has"
+        raise SpecError(f"{stream} has a token {token}", hint="tokens count from 0")
+    return low, high

@@ -72,9 +72,11 @@ class JaxSession(Session):
         self._state: State = self._layout.copied(begin(spec, weights))
         alike = self._layout.alike
         self._step = jax.jit(
-            one_step(spec, model, data.look), donate_argnums=0, out_shardings=(alike, alike)
+            one_step(spec, model, data.transform),
+            donate_argnums=0,
+            out_shardings=(alike, alike),
         )
-        self._score = jax.jit(score(spec, model, data.look), out_shardings=alike)
+        self._score = jax.jit(score(spec, model, data.transform), out_shardings=alike)
         self._rate = self._layout.copied(np.float32(self._rates.at(0)))
         self._losses: list[Any] = []
         self._fetched: list[float] = []

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scalewise.frameworks.in_memory_data import Look
+from scalewise.frameworks.in_memory_data import ImageTransform
 from scalewise.frameworks.jax.models import Model
 from scalewise.frameworks.jax.optimizers import Optimizer, optimizer
 from scalewise.frameworks.sampler import NOBODY
@@ -29,7 +29,7 @@ def begin(spec: RunSpec, weights: dict[str, Any]) -> State:
     return State(weights, optimizer(spec.optimizer).begin(weights), np.zeros((), np.int32))
 
 
-def one_step(spec: RunSpec, model: Model, look: Look) -> Callable[..., tuple[State, Any]]:
+def one_step(spec: RunSpec, model: Model, look: ImageTransform) -> Callable[..., tuple[State, Any]]:
     """Return the function of a step: of a state, images, labels and a rate, a state and the loss.
 
     Images and labels have micro-steps first. The loss is the mean over the samples of the global
@@ -64,7 +64,7 @@ def one_step(spec: RunSpec, model: Model, look: Look) -> Callable[..., tuple[Sta
     return step
 
 
-def score(spec: RunSpec, model: Model, look: Look) -> Callable[..., Any]:
+def score(spec: RunSpec, model: Model, look: ImageTransform) -> Callable[..., Any]:
     """Return the function that adds to sums of right samples, losses and samples."""
     loss = _loss(spec, model, look)
 
@@ -76,7 +76,7 @@ def score(spec: RunSpec, model: Model, look: Look) -> Callable[..., Any]:
     return add
 
 
-def _loss(spec: RunSpec, model: Model, look: Look) -> Callable[..., tuple[Any, Any]]:
+def _loss(spec: RunSpec, model: Model, look: ImageTransform) -> Callable[..., tuple[Any, Any]]:
     """Return the function of the summed loss of a batch, and its logits."""
     numbers = jnp.bfloat16 if spec.precision == "bf16" else jnp.float32
 
@@ -90,15 +90,15 @@ def _loss(spec: RunSpec, model: Model, look: Look) -> Callable[..., tuple[Any, A
     return loss
 
 
-def seen(images: Any, look: Look) -> Any:
+def seen(images: Any, look: ImageTransform) -> Any:
     """Return what a model sees of stored images."""
     count, *edges, channels = images.shape
     x = images.astype(jnp.float32)
     if look.edge and edges != [look.edge, look.edge]:
         x = jax.image.resize(x, (count, look.edge, look.edge, channels), "bilinear")
     x = x * (look.scale or 1.0)
-    if look.colours:
-        mean, spread = np.array(look.colours, np.float32)
+    if look.mean_std:
+        mean, spread = np.array(look.mean_std, np.float32)
         x = (x - mean) / spread
     return x
 

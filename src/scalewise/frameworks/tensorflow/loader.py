@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from scalewise.frameworks.in_memory_data import Labelled, Look
+from scalewise.frameworks.in_memory_data import ImageTransform, Labelled
 from scalewise.frameworks.sampler import Indices, Shards, checks
 from scalewise.frameworks.tensorflow.strategies import Parallel
 from scalewise.spec import RunSpec
@@ -100,7 +100,7 @@ def _distributed(
     return iter(parallel.strategy.distribute_datasets_from_function(made, to_device))
 
 
-def finish(look: Look, images: Any) -> Any:
+def finish(look: ImageTransform, images: Any) -> Any:
     """Return bytes as the numbers that a model sees."""
     seen = tf.cast(images, tf.float32)
     edges = images.shape[1:3]
@@ -109,7 +109,7 @@ def finish(look: Look, images: Any) -> Any:
         seen = tf.image.resize(seen, (look.edge, look.edge), "bilinear", antialias=shrinks)
     assert look.scale is not None
     seen = seen * look.scale
-    if look.colours:
-        mean, spread = look.colours
+    if look.mean_std:
+        mean, spread = look.mean_std
         seen = (seen - tf.constant(mean)) / tf.constant(spread)
     return seen

@@ -107,7 +107,7 @@ class TensorFlowSession(Session):
     ) -> None:
         _refuse_precision(spec, names)
         self._spec, self._parallel, self._everyone, self._names = spec, parallel, everyone, names
-        self._look = data.look
+        self._look = data.transform
         shards = [Shards(len(data.train), spec, replica) for replica in parallel.replicas]
         steps = steps_of(spec, len(data.train))
         total = steps * (spec.epochs or 1)

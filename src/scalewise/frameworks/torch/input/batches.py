@@ -108,7 +108,7 @@ class ImageFiles:
 
     def batch(self, indices: Tensor, epoch: int) -> Batch:
         """Decode these images."""
-        from scalewise.frameworks.data.pixels import decoded
+        from scalewise.frameworks.data.pixels import decode_image
 
         inputs = torch.empty(len(indices), self._edge, self._edge, 3, dtype=torch.uint8)
         labels = self._labels[indices]
@@ -117,7 +117,9 @@ class ImageFiles:
         for n, index in enumerate(indices.tolist()):
             try:
                 path = self._listing.path(self._split, index)
-                decoded(path, self._edge, out=rows[n], crop=self._crop, epoch=epoch, index=index)
+                decode_image(
+                    path, self._edge, out=rows[n], crop=self._crop, epoch=epoch, index=index
+                )
             except Broken as broken:
                 if self._refuse:
                     raise
@@ -129,9 +131,9 @@ class ImageFiles:
 
     def path(self, index: int) -> str:
         """Return the file of an image, as any terminal can print it."""
-        from scalewise.frameworks.data import shown
+        from scalewise.frameworks.data import printable
 
-        return shown(self._listing.path(self._split, index))
+        return printable(self._listing.path(self._split, index))
 
     def _tell(self, index: int, broken: Broken) -> None:
         if index not in self._told:

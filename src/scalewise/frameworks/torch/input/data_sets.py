@@ -9,7 +9,14 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from scalewise.frameworks.data_source import Shape, Source, refuse_crop
-from scalewise.frameworks.in_memory_data import BYTE, HELD_OUT, PHOTOS, Labelled, Look, read
+from scalewise.frameworks.in_memory_data import (
+    BYTE_SCALE,
+    HELD_OUT,
+    IMAGENET_MEAN_STD,
+    ImageTransform,
+    Labelled,
+    read,
+)
 from scalewise.frameworks.torch.input.batches import (
     Batch,
     ImageFiles,
@@ -30,7 +37,7 @@ Broadcast = Callable[[Callable[[], bytes]], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Preprocessing(Look):
+class Preprocessing(ImageTransform):
     """What makes of bytes the numbers that a model sees, done by PyTorch."""
 
     def on(
@@ -44,8 +51,8 @@ class Preprocessing(Look):
             return lambda inputs: inputs
         host = device.type == "cpu"
         gain, shift = torch.tensor(self.scale, device=device), None
-        if self.colours:
-            mean, spread = torch.tensor(self.colours, device=device)[:, :, None, None]
+        if self.mean_std:
+            mean, spread = torch.tensor(self.mean_std, device=device)[:, :, None, None]
             gain, shift = gain / spread, -mean / spread
 
         def finish(images: Tensor) -> Tensor:
@@ -152,7 +159,7 @@ def load(source: Source, spec: RunSpec | None = None, share: Broadcast = alone) 
         refuse_crop(source, spec.augment)
     if source.kind in ("digits", "synthetic"):
         return _held(source, None)
-    if source.kind == "made-up tokens":
+    if source.kind == "synthetic tokens":
         return _language(source)
     if source.kind == "tokens":
         return _stream(source)
@@ -174,8 +181,8 @@ def _held(source: Source, flip: RandomFlip | None) -> Data:
         )
 
     train, held = some(found.train, flip), some(found.validation, None)
-    look = found.look
-    finish = Preprocessing(look.scale, look.colours, look.edge)
+    transform = found.transform
+    finish = Preprocessing(transform.scale, transform.mean_std, transform.edge)
     return Data(train, held, found.classes, found.shape, finish)
 
 
@@ -189,7 +196,9 @@ def _packed(source: Source, flip: RandomFlip | None) -> Data:
 
     packed = Packed.of(source.path)
     train, held = PackedImages(packed.train, flip), PackedImages(packed.validation)
-    return Data(train, held, len(packed.classes), source.shape, Preprocessing(BYTE, PHOTOS))
+    return Data(
+        train, held, len(packed.classes), source.shape, Preprocessing(BYTE_SCALE, IMAGENET_MEAN_STD)
+    )
 
 
 def _pictures(
@@ -207,7 +216,13 @@ def _pictures(
     edge = _edge(source)
     train = ImageFiles(listing, listing.train, edge, refuse=refuse, crop=crop, flip=flip)
     held = ImageFiles(listing, listing.validation, edge, refuse=refuse)
-    return Data(train, held, len(listing.classes), source.shape, Preprocessing(BYTE, PHOTOS))
+    return Data(
+        train,
+        held,
+        len(listing.classes),
+        source.shape,
+        Preprocessing(BYTE_SCALE, IMAGENET_MEAN_STD),
+    )
 
 
 def _stream(source: Source) -> Data:
@@ -218,7 +233,7 @@ def _stream(source: Source) -> Data:
     length = source.shape
     assert isinstance(length, int)
     words = found.vocabulary or 1 + max(
-        tokens.span(each)[1] for each in (found.train, found.validation) if each is not None
+        tokens.token_range(each)[1] for each in (found.train, found.validation) if each is not None
     )
     train = TokenWindows(found.train, length)
     if found.validation is None:
