@@ -130,7 +130,7 @@ def work(target: float, seconds: float) -> None:
         usual = statistics.median(timed(steps(width), tries)[tries // 2 :])
         width = int(agreed(width * math.sqrt(target / usual)))
 
-    watcher, chance, step = hooks._hooks, random.Random(0), steps(width)
+    hooked, chance, step = hooks._hooks, random.Random(0), steps(width)
     timed(step, 20)
     spent = {"watched": [], "not": [], "again": []}
     rounds = math.ceil(1 / target / len(spent))  # A second between two questions to rank 0.
@@ -138,15 +138,15 @@ def work(target: float, seconds: float) -> None:
     while agreed(time.monotonic() < until):
         for _ in range(rounds):
             for variant in chance.sample(list(spent), len(spent)):
-                watcher.guest.switch(on=variant == "watched")
+                hooked.watcher.set_enabled(enabled=variant == "watched")
                 spent[variant] += timed(step, 1)
-    watcher.guest.switch(on=True)
-    writing = Stopwatch(watcher.tape, "understand")
+    hooked.watcher.set_enabled(enabled=True)
+    writing = Stopwatch(hooked.buffer, "process")
     began, until = time.monotonic(), time.monotonic() + 0.2 * seconds
     while agreed(time.monotonic() < until):
         timed(step, rounds * len(spent))
     if dist.get_rank() == 0:
-        tell(spent, writing.seconds / (time.monotonic() - began), returning(watcher))
+        tell(spent, writing.seconds / (time.monotonic() - began), returning(hooked))
     dist.barrier()
     dist.destroy_process_group()
 
@@ -164,7 +164,7 @@ class Stopwatch:
         self.seconds += time.perf_counter() - began
 
 
-def returning(watcher) -> float:
+def returning(hooked) -> float:
     """Return the seconds that a step's hooks take when they are switched off."""
     import torch
 
@@ -172,15 +172,15 @@ def returning(watcher) -> float:
         return None
 
     much, spent = torch.zeros(2_000_000), {}
-    watcher.guest.switch(on=False)
-    for function in (nothing, watcher.quick.around_backward(nothing)):
+    hooked.watcher.set_enabled(enabled=False)
+    for function in (nothing, hooked.hot.around_backward(nothing)):
         each = spent[function] = []
         for _ in range(500):
             much.add_(1)
             began = time.perf_counter()
             function(much)
             each.append(time.perf_counter() - began)
-    watcher.guest.switch(on=True)
+    hooked.watcher.set_enabled(enabled=True)
     bare, watched = (statistics.median(each) for each in spent.values())
     return HOOKS * (watched - bare)
 

@@ -384,6 +384,6 @@ def test_a_failing_watcher_lets_the_training_go_on(tmp_path):
 BUG = """
 from itertools import count
 from scalewise.watch.torch.observer import Observer
-calls, again = count(), Observer.again
-Observer.again = lambda self, *words: again(self, *words) if next(calls) < 10 else 1 / 0
+calls, repeat = count(), Observer.repeat
+Observer.repeat = lambda self, *words: repeat(self, *words) if next(calls) < 10 else 1 / 0
 """

@@ -308,10 +308,10 @@ def test_every_guard_is_in_the_guide():
 
 def test_calls_are_counted_and_everything_is_put_back():
     torch = pytest.importorskip("torch")
-    from scalewise.watch.torch.call_counters import WAITING, Calls
+    from scalewise.watch.torch.call_counters import BLOCKING_METHODS, CallCounters
 
     empty, enter = torch.cuda.empty_cache, torch.autocast.__enter__
-    calls = Calls()
+    calls = CallCounters()
     try:
         calls.install()
         calls.count_waits()
@@ -324,9 +324,9 @@ def test_calls_are_counted_and_everything_is_put_back():
         calls.restore()
         torch.cuda.empty_cache = empty
     assert (calls.emptied, calls.autocast, calls.waits) == (1, True, 1)
-    assert calls.busiest().startswith("test_guards.py:")
+    assert calls.most_frequent_line().startswith("test_guards.py:")
     assert torch.autocast.__enter__ is enter
-    assert not set(WAITING) & set(vars(torch.Tensor))
+    assert not set(BLOCKING_METHODS) & set(vars(torch.Tensor))
 
 
 def test_a_collective_that_may_average_is_told_from_others():

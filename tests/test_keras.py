@@ -16,18 +16,18 @@ from scalewise.record.write import RankFile, write_json
 from scalewise.spec import RunSpec
 from scalewise.study import of_program
 from scalewise.study.load_study import check
-from scalewise.watch.keras.steps import Execution, Steps, shares
+from scalewise.watch.keras.steps import Execution, Steps, split_samples
 from test_boundaries import modules_after
 
 
 class Notebook:
-    """A guest that keeps what it is told, and wants to be told at once up to some step."""
+    """A watcher that keeps its rows and spans; the first ``each`` steps are urgent."""
 
     explicit = False
     done = False
 
     def __init__(self, each: int, stop: int) -> None:
-        self.rows, self.spans, self.told = [], [], []
+        self.rows, self.spans, self.batches = [], [], []
         self._each, self._stop = each, stop
 
     @property
@@ -35,24 +35,24 @@ class Notebook:
         return len(self.rows)
 
     @property
-    def wanted(self) -> int:
+    def next_urgent_step(self) -> int:
         return self.steps + 1 if self.steps < self._each else 10**9
 
-    def take(self, rows) -> None:
+    def add_steps(self, rows) -> None:
         self.rows += rows
-        self.told.append(len(rows))
+        self.batches.append(len(rows))
         self.done = 0 < self._stop <= self.steps
 
     def span(self, name, start, end, **facts) -> None:
         self.spans.append((name, start, end, facts))
 
-    def built(self, moment) -> None:
+    def record_build(self, moment) -> None:
         self.spans.append(("build", 0.0, moment, {}))
 
     def wall(self, moment) -> float:
         return moment
 
-    def leave(self) -> None:
+    def stop_program(self) -> None:
         raise SystemExit(0)
 
     @property
@@ -69,12 +69,12 @@ class Fit:
     def __init__(self, sizes, together=1, per_step=1, known=True, counted=True, each=10, stop=0):
         self.sizes, self.together, self.per_step = sizes, together, per_step
         self.of = len(sizes) if known else None
-        self.guest = Notebook(each, stop)
+        self.watcher = Notebook(each, stop)
         self.time, self.seen = 0.0, 0
-        self.steps = Steps(self.guest, now=self.now)
-        self.steps.seen = lambda: self.seen if counted else None
+        self.steps = Steps(self.watcher, now=self.now)
+        self.steps.count_samples = lambda: self.seen if counted else None
         self.updates = 0
-        self.steps.updates = lambda: self.updates // per_step
+        self.steps.count_updates = lambda: self.updates // per_step
 
     def now(self) -> float:
         return self.time
@@ -106,7 +106,7 @@ def fitted(epochs=2, **settings) -> Notebook:
     for _ in range(epochs):
         fit.epoch()
     fit.steps.finish()
-    return fit.guest
+    return fit.watcher
 
 
 RAGGED = [16] * 6 + [8]
@@ -154,17 +154,17 @@ def test_a_pass_that_is_not_counted_has_steps_without_samples():
 def test_an_optimizer_that_does_not_tell_is_not_needed():
     for updates in (lambda: None, lambda: 7):
         fit = Fit(RAGGED, known=False)
-        fit.steps.updates = updates
+        fit.steps.count_updates = updates
         fit.epoch()
         fit.epoch()
-        assert fit.guest.samples == RAGGED * 2
+        assert fit.watcher.samples == RAGGED * 2
 
 
 def test_a_metric_that_counts_nothing_is_not_believed():
     fit = Fit(RAGGED)
-    fit.steps.seen = lambda: 0
+    fit.steps.count_samples = lambda: 0
     fit.epoch()
-    assert fit.guest.steps == 7 and sum(fit.guest.samples) == 0
+    assert fit.watcher.steps == 7 and sum(fit.watcher.samples) == 0
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -173,17 +173,17 @@ def test_a_metric_that_counts_nothing_is_not_believed():
 def test_one_figure_of_each_batch_in_a_step_of_your_own_is_no_count(replicas, together, known):
     """The metric then tells of replicas and batches, whatever their size."""
     fit = Fit([replicas] * 7, together=together, known=known)
-    fit.steps.doubted = replicas
+    fit.steps.implausible_samples = replicas
     fit.epoch()
     fit.epoch()
-    assert fit.guest.steps == 14 and sum(fit.guest.samples) == 0
+    assert fit.watcher.steps == 14 and sum(fit.watcher.samples) == 0
 
 
 def test_a_step_of_your_own_that_counts_samples_is_believed_as_keras_is_in_batches_of_one():
     fit = Fit(RAGGED, together=3)
-    fit.steps.doubted = 2
+    fit.steps.implausible_samples = 2
     fit.epoch()
-    assert fit.guest.samples == RAGGED
+    assert fit.watcher.samples == RAGGED
     assert fitted(sizes=[1] * 7).samples == [1] * 14
 
 
@@ -194,8 +194,8 @@ def test_a_pass_over_endless_data_takes_whole_executions(each):
     fit.of = 7
     for _ in range(3):
         fit.epoch()
-    assert fit.guest.steps == fit.updates == 24
-    assert fit.guest.samples == [16] * 24
+    assert fit.watcher.steps == fit.updates == 24
+    assert fit.watcher.samples == [16] * 24
 
 
 def test_a_checkpoint_between_two_steps_is_a_pause():
@@ -208,19 +208,19 @@ def test_a_checkpoint_between_two_steps_is_a_pause():
 
     fit = Fit(RAGGED)
     fit.epoch(between=save)
-    assert [span[1:3] for span in fit.guest.named("checkpoint")] == [pytest.approx((1.1, 4.1))]
-    assert fit.guest.samples == RAGGED
-    assert sum(row[2][-1] - row[2][0] for row in fit.guest.rows) == pytest.approx(7.1)
+    assert [span[1:3] for span in fit.watcher.named("checkpoint")] == [pytest.approx((1.1, 4.1))]
+    assert fit.watcher.samples == RAGGED
+    assert sum(row[2][-1] - row[2][0] for row in fit.watcher.rows) == pytest.approx(7.1)
 
 
 def test_it_leaves_before_the_step_after_the_last_that_is_wanted():
     fit = Fit(RAGGED, stop=5)
     with pytest.raises(SystemExit):
         fit.epoch()
-    assert fit.guest.samples == [16] * 5 and fit.time == pytest.approx(5.1)
+    assert fit.watcher.samples == [16] * 5 and fit.time == pytest.approx(5.1)
     fit.steps.finish()
-    assert fit.guest.steps == 5
-    assert fit.guest.named("train")[0][3] == {"samples": 80, "taken": 5}
+    assert fit.watcher.steps == 5
+    assert fit.watcher.named("train")[0][3] == {"samples": 80, "taken": 5}
 
 
 def test_later_steps_are_told_once_a_second_and_none_is_missed():
@@ -229,14 +229,14 @@ def test_later_steps_are_told_once_a_second_and_none_is_missed():
     fast = Fit([4] * 500)
     fast.now = fast.steps._now = lambda: fast.time / 100
     fast.epoch()
-    assert fast.guest.steps == 500
-    assert fast.guest.told[:10] == [1] * 10 and len(fast.guest.told) < 20
+    assert fast.watcher.steps == 500
+    assert fast.watcher.batches[:10] == [1] * 10 and len(fast.watcher.batches) < 20
 
 
 @pytest.mark.parametrize("total", [1, 7, 50, 64])
 def test_shares_lose_nothing(total):
     for usual in (0, 1, 16):
-        assert sum(shares(total, 4, usual)) == total
+        assert sum(split_samples(total, 4, usual)) == total
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_more_devices_than_were_asked_for_are_told(tmp_path):
 
 BROKEN = """
 from types import SimpleNamespace
-from scalewise.frameworks.tensorflow import attach
+from scalewise.watch.keras import patch
 
 class Model:
     def fit(self, x, callbacks=None):
@@ -331,7 +331,7 @@ class Model:
     save_weights = save
 
 backend = SimpleNamespace(backend=lambda: "tensorflow")
-attach.imported("keras", SimpleNamespace(Model=Model, backend=backend))
+patch.imported("keras", SimpleNamespace(Model=Model, backend=backend))
 model = Model()
 assert [model.fit(3), model.fit(x=4, callbacks=[5]), model.save("there"), model.evaluate(7)] == [
     (3, None), (4, [5]), "there", 7

@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from scalewise.watch.torch import event_buffer as tapes
-from scalewise.watch.torch import private_api
+from scalewise.watch.torch import event_buffer, private_api
 from scalewise.watch.torch.discovery import batch_of
-from scalewise.watch.torch.event_buffer import Tape
+from scalewise.watch.torch.event_buffer import EventBuffer
 
 FETCH = [("fetch", "train"), ("fetched", 16)]
 TRAIN = [("forward", 16, True), ("forwarded",), ("backward",), ("end",)]
@@ -21,21 +20,21 @@ SAVE = [("saving",), ("saved",)]
 
 
 class Notebook:
-    """A guest that keeps what it is told."""
+    """A watcher that keeps its rows and spans."""
 
-    anchor = 1000.0
+    wall_offset = 1000.0
     explicit = False
 
     def __init__(self) -> None:
         self.rows, self.spans = [], []
 
-    def take(self, rows) -> None:
+    def add_steps(self, rows) -> None:
         self.rows += rows
 
     def span(self, name, start, end, **facts) -> None:
         self.spans.append((name, start, end))
 
-    def built(self, moment) -> None:
+    def record_build(self, moment) -> None:
         self.spans.append(("build", 0.0, moment))
 
     def wall(self, moment) -> float:
@@ -51,33 +50,33 @@ class Notebook:
 
 @pytest.fixture
 def tell(monkeypatch):
-    """Tell a tape words, a second apart, and return what the guest was told."""
+    """Add events to a buffer, a second apart, and return the watcher with its rows and spans."""
 
     def play(*words, usual=True, room=0, marked=False, follow=None) -> Notebook:
         clock = iter(range(1, 100_000))
-        monkeypatch.setattr(tapes, "EVERY", 3600.0)
-        guest = Notebook()
-        tape = Tape(guest)
-        tape.now = lambda: float(next(clock))
-        tape.room = room
+        monkeypatch.setattr(event_buffer, "FLUSH_SECONDS", 3600.0)
+        watcher = Notebook()
+        buffer = EventBuffer(watcher)
+        buffer.now = lambda: float(next(clock))
+        buffer.max_steps = room
         if marked:
             marks = iter(range(1000, 100_000))
-            tape.use(lambda: next(marks))
+            buffer.use(lambda: next(marks))
         if follow is not None:
-            tape.follow(follow)
+            buffer.follow(follow)
         kept = 0
         for word in [each for group in words for each in group]:
-            tape.note(word)
+            buffer.add(word)
             if word[0] == "stepped":
                 kept += 1
-                if kept > tape.room:
-                    tape.understand()
+                if kept > buffer.max_steps:
+                    buffer.process()
                     kept = 0
                 if not usual:
-                    tape._expected = None
-        tape.note(("finish",))
-        tape.understand()
-        return guest
+                    buffer._expected = None
+        buffer.add(("finish",))
+        buffer.process()
+        return watcher
 
     return play
 
@@ -91,25 +90,25 @@ def seconds(row) -> dict[str, float]:
 
 
 def test_a_plain_loop_has_a_row_per_step_and_every_second_has_a_name(tell):
-    guest = tell(*[FETCH + TRAIN + STEP] * 5)
-    assert guest.samples == [16] * 5
-    assert seconds(guest.rows[-1]) == {
+    watcher = tell(*[FETCH + TRAIN + STEP] * 5)
+    assert watcher.samples == [16] * 5
+    assert seconds(watcher.rows[-1]) == {
         "other": 2, "input": 1, "forward": 2, "backward": 1, "optimizer": 2,
     }  # fmt: skip
-    assert guest.named("train") == 1 and guest.named("shutdown") == 1
+    assert watcher.named("train") == 1 and watcher.named("shutdown") == 1
 
 
 def test_a_replica_inside_another_model_exchanges_too(tell):
     inner = [("forward", 16, True, True), ("forwarded",)]
     model = [("forward", 16, True, False), *inner, ("forwarded",)]
-    guest = tell(*[FETCH + model + [("backward",), ("split", "sync"), ("end",)] + STEP] * 4)
-    assert guest.samples == [16] * 4
-    assert seconds(guest.rows[-1])["sync"] == 1
+    watcher = tell(*[FETCH + model + [("backward",), ("split", "sync"), ("end",)] + STEP] * 4)
+    assert watcher.samples == [16] * 4
+    assert seconds(watcher.rows[-1])["sync"] == 1
 
 
 def test_micro_batches_are_one_step_and_their_samples_add_up(tell):
-    guest = tell(*[(FETCH + TRAIN) * 4 + STEP] * 3)
-    assert guest.samples == [64] * 3
+    watcher = tell(*[(FETCH + TRAIN) * 4 + STEP] * 3)
+    assert watcher.samples == [64] * 3
 
 
 def test_batches_fetched_ahead_count_where_they_are_trained_on(tell):
@@ -134,63 +133,63 @@ def test_without_a_loader_the_models_input_tells_the_batch(tell):
 
 def test_without_a_model_the_loader_tells_the_batch(tell):
     bare = [("backward",), ("end",)]
-    guest = tell(*[FETCH + bare + STEP] * 4)
-    assert guest.samples == [16] * 4
-    assert seconds(guest.rows[-1])["forward"] == 1
+    watcher = tell(*[FETCH + bare + STEP] * 4)
+    assert watcher.samples == [16] * 4
+    assert seconds(watcher.rows[-1])["forward"] == 1
 
 
 def test_validation_is_a_pause_and_no_part_of_a_step(tell):
     epoch = [FETCH + TRAIN + STEP] * 5
-    guest = tell(*epoch, CHECK * 30, *epoch, CHECK * 30)
-    assert guest.samples == [16] * 10
-    assert guest.named("validate") == 2 and guest.named("train") == 2
-    assert seconds(guest.rows[5]) == {**seconds(guest.rows[4]), "other": 1}
+    watcher = tell(*epoch, CHECK * 30, *epoch, CHECK * 30)
+    assert watcher.samples == [16] * 10
+    assert watcher.named("validate") == 2 and watcher.named("train") == 2
+    assert seconds(watcher.rows[5]) == {**seconds(watcher.rows[4]), "other": 1}
 
 
 def test_validation_between_two_batches_of_a_step_is_a_pause_too(tell):
     plain = (FETCH + TRAIN) * 2 + STEP
     halfway = FETCH + TRAIN + CHECK * 30 + FETCH + TRAIN + STEP
-    guest = tell(plain, plain, halfway, plain, halfway, plain)
-    assert guest.samples == [32] * 6
-    assert guest.named("validate") == 2
+    watcher = tell(plain, plain, halfway, plain, halfway, plain)
+    assert watcher.samples == [32] * 6
+    assert watcher.named("validate") == 2
     for row in (2, 4):
-        rest = {k: v for k, v in seconds(guest.rows[row]).items() if k != "validate"}
-        assert rest == {**seconds(guest.rows[3]), "other": 3}
-    assert [name for name, *_ in guest.spans[1:-1]] == ["train", "validate"] * 2 + ["train"]
-    assert all(a[2] == b[1] for a, b in pairwise(guest.spans[1:])), "one after the other"
+        rest = {k: v for k, v in seconds(watcher.rows[row]).items() if k != "validate"}
+        assert rest == {**seconds(watcher.rows[3]), "other": 3}
+    assert [name for name, *_ in watcher.spans[1:-1]] == ["train", "validate"] * 2 + ["train"]
+    assert all(a[2] == b[1] for a, b in pairwise(watcher.spans[1:])), "one after the other"
 
 
 def test_such_a_validation_is_seen_where_the_next_batch_was_fetched_ahead(tell):
     inside = [*FETCH, ("begin", "optimizer"), *TRAIN, ("stepped", "sgd")]
     plain = FETCH + TRAIN + inside
     halfway = FETCH + TRAIN + FETCH + CHECK * 9 + inside[2:]
-    guest = tell(FETCH, plain, plain, halfway, plain)
-    assert guest.named("validate") == 1 and guest.samples[1:] == [32] * 3
+    watcher = tell(FETCH, plain, plain, halfway, plain)
+    assert watcher.named("validate") == 1 and watcher.samples[1:] == [32] * 3
 
 
 def test_validation_that_no_model_is_seen_in_is_known_by_its_loader(tell):
     epoch = [FETCH + TRAIN + STEP] * 5
     unseen = [("fetch", "test"), ("fetched", 50)] * 20
-    guest = tell(*epoch, unseen, *epoch)
-    assert guest.samples == [16] * 10 and guest.named("validate") == 1
+    watcher = tell(*epoch, unseen, *epoch)
+    assert watcher.samples == [16] * 10 and watcher.named("validate") == 1
 
 
 def test_a_teacher_between_batch_and_training_belongs_to_the_step(tell):
     teacher = [("forward", 16, False), ("forwarded",)]
-    guest = tell(*[FETCH + teacher + TRAIN + STEP] * 5)
-    assert guest.samples == [16] * 5 and guest.named("validate") == 0
-    assert seconds(guest.rows[-1])["forward"] == 3
+    watcher = tell(*[FETCH + teacher + TRAIN + STEP] * 5)
+    assert watcher.samples == [16] * 5 and watcher.named("validate") == 0
+    assert seconds(watcher.rows[-1])["forward"] == 3
 
 
 def test_the_files_of_one_checkpoint_are_one_pause(tell):
-    guest = tell(*[FETCH + TRAIN + STEP] * 3, SAVE * 5, *[FETCH + TRAIN + STEP] * 3, SAVE)
-    assert guest.named("checkpoint") == 2 and guest.samples == [16] * 6
+    watcher = tell(*[FETCH + TRAIN + STEP] * 3, SAVE * 5, *[FETCH + TRAIN + STEP] * 3, SAVE)
+    assert watcher.named("checkpoint") == 2 and watcher.samples == [16] * 6
 
 
 def test_communication_after_the_last_gradient_is_apart(tell):
     split = [("forward", 16, True, True), *TRAIN[1:3], ("split", "sync"), ("end",)]
-    guest = tell(*[FETCH + split + STEP] * 4)
-    assert seconds(guest.rows[-1])["sync"] == 1 and seconds(guest.rows[-1])["optimizer"] == 2
+    watcher = tell(*[FETCH + split + STEP] * 4)
+    assert seconds(watcher.rows[-1])["sync"] == 1 and seconds(watcher.rows[-1])["optimizer"] == 2
 
 
 def test_what_a_loader_gave_counts_and_not_what_was_added_to_it(tell):
@@ -200,23 +199,23 @@ def test_what_a_loader_gave_counts_and_not_what_was_added_to_it(tell):
 
 
 def test_an_optimizer_that_does_not_tell_its_beginning_begins_after_backward(tell):
-    guest = tell(*[FETCH + TRAIN + STEP[1:]] * 4)
-    assert seconds(guest.rows[-1])["optimizer"] == 1
-    assert sum(seconds(guest.rows[-1]).values()) == 7
+    watcher = tell(*[FETCH + TRAIN + STEP[1:]] * 4)
+    assert seconds(watcher.rows[-1])["optimizer"] == 1
+    assert sum(seconds(watcher.rows[-1]).values()) == 7
 
 
 def test_a_gradient_that_is_not_exchanged_ends_nothing(tell):
     alone = [*TRAIN[:3], ("split", "sync"), ("end",)]
-    guest = tell(*[FETCH + alone + STEP] * 4)
-    assert "sync" not in seconds(guest.rows[-1]) and seconds(guest.rows[-1])["backward"] == 2
+    watcher = tell(*[FETCH + alone + STEP] * 4)
+    assert "sync" not in seconds(watcher.rows[-1]) and seconds(watcher.rows[-1])["backward"] == 2
 
 
 def test_a_model_inside_another_and_one_called_again_in_backward_are_parts_of_it(tell):
     inner = [("forward", 4, True), ("forwarded",)]
     train = [TRAIN[0], *inner, TRAIN[1], TRAIN[2], *inner, TRAIN[3]]
-    guest = tell(*[FETCH + train + STEP] * 4)
-    assert guest.samples == [16] * 4
-    assert seconds(guest.rows[-1])["forward"] == 4 and seconds(guest.rows[-1])["backward"] == 3
+    watcher = tell(*[FETCH + train + STEP] * 4)
+    assert watcher.samples == [16] * 4
+    assert seconds(watcher.rows[-1])["forward"] == 4 and seconds(watcher.rows[-1])["backward"] == 3
 
 
 def test_a_step_like_the_one_before_is_taken_as_it_would_be_understood(tell):
@@ -241,9 +240,9 @@ def test_the_marks_of_a_device_go_with_their_words(room, tell):
 
 def test_who_follows_is_told_at_once_what_goes_on(tell):
     followed = []
-    guest = tell(*[FETCH + TRAIN + STEP] * 3, room=9, marked=True, follow=followed.append)
+    watcher = tell(*[FETCH + TRAIN + STEP] * 3, room=9, marked=True, follow=followed.append)
     assert followed[:8] == ["input", "", "forward", "", "backward", "", "optimizer", ""]
-    assert len(followed) == 3 * 8 and len(guest.rows) == 3
+    assert len(followed) == 3 * 8 and len(watcher.rows) == 3
 
 
 def test_fetches_are_told_where_the_private_iterator_is_gone(monkeypatch):
@@ -395,16 +394,16 @@ class Stream(IterableDataset):
 )
 def test_a_loader_says_how_many_samples_it_drew(loader, drawn):
     iterator = iter(loader())
-    assert [private_api.drawn(iterator) for _ in iterator] == drawn
+    assert [private_api.drawn_samples(iterator) for _ in iterator] == drawn
 
 
 @pytest.mark.parametrize("optimizers", [("sgd",), ("sgd", "adam")])
 def test_a_step_without_anything_to_learn_from_makes_room_for_a_checkpoint(tell, optimizers):
     steps = [word for each in optimizers for word in (("begin", "optimizer"), ("stepped", each))]
     once = [*FETCH, *TRAIN, *steps]
-    guest = tell(steps, once * 3)
-    assert guest.samples == [16, 16, 16]
-    assert guest.named("checkpoint") == 1
+    watcher = tell(steps, once * 3)
+    assert watcher.samples == [16, 16, 16]
+    assert watcher.named("checkpoint") == 1
     assert tell(steps).samples == []
 
 
@@ -419,34 +418,34 @@ def test_another_training_after_the_first_has_all_its_steps(tell, gone, steps):
     """With an optimizer of its own, and often with a loader of its own."""
     words = stage("sgd") + CHECK * 9
     for number in range(3):
-        words += [("made", f"sgd {number}")]
+        words += [("created", f"sgd {number}")]
         if gone:
-            words += [("gone", f"sgd {number - 1}" if number else "sgd")]
+            words += [("deleted", f"sgd {number - 1}" if number else "sgd")]
         words += (stage(f"sgd {number}", f"train {number}", steps) + CHECK * 9) * 2
-    guest = tell(words)
-    assert guest.samples == [16] * (5 + 6 * steps)
-    assert guest.named("validate") == 7
-    assert all(seconds(row)["input"] == 1 for row in guest.rows)
+    watcher = tell(words)
+    assert watcher.samples == [16] * (5 + 6 * steps)
+    assert watcher.named("validate") == 7
+    assert all(seconds(row)["input"] == 1 for row in watcher.rows)
 
 
 def test_an_optimizer_inside_the_loop_of_another_ends_no_step(tell):
     """Such as that of an inner loop, made anew in each step."""
     outer = [*FETCH, *TRAIN, ("begin", "optimizer"), ("stepped", "outer")]
-    inner = [("made", "inner")] + [*TRAIN, ("begin", "optimizer"), ("stepped", "inner")] * 5
+    inner = [("created", "inner")] + [*TRAIN, ("begin", "optimizer"), ("stepped", "inner")] * 5
     assert tell(outer * 3, (FETCH + inner + TRAIN + outer[-2:]) * 6).samples == [16] * 9
 
 
 def test_a_new_loader_feeds_training_where_its_batch_is_trained_on_at_once(tell):
     epochs = [stage("sgd", f"train {number}") + CHECK * 20 for number in range(4)]
-    guest = tell(*epochs)
-    assert guest.samples == [16] * 20 and guest.named("validate") == 4
-    assert all(seconds(row)["input"] == 1 for row in guest.rows)
+    watcher = tell(*epochs)
+    assert watcher.samples == [16] * 20 and watcher.named("validate") == 4
+    assert all(seconds(row)["input"] == 1 for row in watcher.rows)
 
 
 def test_accumulation_goes_on_with_a_new_loader(tell):
     some = [stage("sgd", "a", 1), [("fetch", "a"), ("fetched", 16), *TRAIN]]
-    guest = tell(*some, stage("sgd", "b", 3))
-    assert guest.samples == [16, 32, 16, 16] and guest.named("validate") == 0
+    watcher = tell(*some, stage("sgd", "b", 3))
+    assert watcher.samples == [16, 32, 16, 16] and watcher.named("validate") == 0
 
 
 def test_parts_of_one_batch_add_up_to_it(tell):
@@ -467,30 +466,30 @@ def test_without_a_loader_networks_that_see_the_same_count_once(tell):
 
 
 def test_a_validation_without_no_grad_is_known_by_a_model_that_evaluates(tell):
-    check = [("fetch", "test"), ("fetched", 50), ("unsure", 50, False, 1), ("forwarded",)]
+    check = [("fetch", "test"), ("fetched", 50), ("forward_eval", 50, False, 1), ("forwarded",)]
     epoch = [FETCH + TRAIN + STEP] * 5
-    guest = tell(*epoch, check * 3, [("fetch", "test"), ("exhausted",)], *epoch)
-    assert guest.samples == [16] * 10 and guest.named("validate") == 1
-    full = [("unsure", 16, False, 1), ("forwarded",)]
-    guest = tell(*[TRAIN + STEP + full] * 5)
-    assert guest.samples == [16] * 5 and guest.named("validate") == 5
+    watcher = tell(*epoch, check * 3, [("fetch", "test"), ("exhausted",)], *epoch)
+    assert watcher.samples == [16] * 10 and watcher.named("validate") == 1
+    full = [("forward_eval", 16, False, 1), ("forwarded",)]
+    watcher = tell(*[TRAIN + STEP + full] * 5)
+    assert watcher.samples == [16] * 5 and watcher.named("validate") == 5
 
 
 @pytest.mark.parametrize("fetch", [FETCH, []])
 def test_a_model_that_evaluates_and_learns_is_trained(tell, fetch):
-    train = [("unsure", 16, False, 1), *TRAIN[1:]]
-    guest = tell(*[fetch + train + STEP] * 5)
-    assert guest.samples == [16] * 5 and guest.named("validate") == 0
-    assert all(seconds(row)["forward"] == 2 for row in guest.rows)
+    train = [("forward_eval", 16, False, 1), *TRAIN[1:]]
+    watcher = tell(*[fetch + train + STEP] * 5)
+    assert watcher.samples == [16] * 5 and watcher.named("validate") == 0
+    assert all(seconds(row)["forward"] == 2 for row in watcher.rows)
     closure = [("begin", "optimizer"), *train * 4, ("stepped", "lbfgs")]
     assert tell(*[closure] * 4).samples == [16] * 4
 
 
 def test_several_teachers_belong_to_the_step_too(tell):
     teacher = [("forward", 16, False), ("forwarded",)]
-    attack = [("unsure", 16, False, 1), ("forwarded",)]
-    guest = tell(*[FETCH + teacher * 4 + attack * 10 + TRAIN + STEP] * 5, CHECK * 3)
-    assert guest.samples == [16] * 5 and guest.named("validate") == 1
+    attack = [("forward_eval", 16, False, 1), ("forwarded",)]
+    watcher = tell(*[FETCH + teacher * 4 + attack * 10 + TRAIN + STEP] * 5, CHECK * 3)
+    assert watcher.samples == [16] * 5 and watcher.named("validate") == 1
 
 
 def test_a_batch_that_nobody_looked_into_is_no_larger_than_those_before(tell):
@@ -501,14 +500,14 @@ def test_a_batch_that_nobody_looked_into_is_no_larger_than_those_before(tell):
 
 def test_a_batch_that_was_only_looked_at_belongs_to_the_building(tell):
     peek = [("fetch", "train"), ("exhausted",), *FETCH]
-    guest = tell(peek, SAVE, peek[:2], *[FETCH + TRAIN + STEP] * 3)
-    assert guest.samples == [16] * 3
-    (built,) = [end for name, _, end in guest.spans if name == "build"]
-    (saved,) = [start for name, start, _ in guest.spans if name == "checkpoint"]
+    watcher = tell(peek, SAVE, peek[:2], *[FETCH + TRAIN + STEP] * 3)
+    assert watcher.samples == [16] * 3
+    (built,) = [end for name, _, end in watcher.spans if name == "build"]
+    (saved,) = [start for name, start, _ in watcher.spans if name == "checkpoint"]
     assert built == saved
-    guest = tell(peek, peek[:2], *[FETCH + TRAIN + STEP] * 3)
-    assert guest.samples == [16] * 3
-    assert len(guest.rows[0][1]) == 1 + len(FETCH + TRAIN + STEP)
+    watcher = tell(peek, peek[:2], *[FETCH + TRAIN + STEP] * 3)
+    assert watcher.samples == [16] * 3
+    assert len(watcher.rows[0][1]) == 1 + len(FETCH + TRAIN + STEP)
 
 
 def test_steps_of_which_nothing_else_is_seen_are_steps(tell):

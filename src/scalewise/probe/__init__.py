@@ -290,6 +290,6 @@ def lap(phase: str) -> None:
 
 
 def _choose_reporter() -> None:
-    from scalewise.watch.guest import explicit
+    from scalewise.watch.watcher import explicit_steps
 
-    globals()["_reporter"] = explicit()
+    globals()["_reporter"] = explicit_steps()

@@ -1,1 +1,1 @@
-"""Measure somebody else's program without changing it."""
+"""Measure a user's program without changing it."""

@@ -1,1 +1,1 @@
-"""Measure a Keras training script: patches of ``fit``, a callback, steps and samples."""
+"""Watch a Keras training script: patches of ``fit``, a callback, steps and samples."""

@@ -1,7 +1,6 @@
-"""A callback that tells of the training in which it is: of a program that scalewise has started.
+"""A Keras callback that records the training of a program started by scalewise.
 
-In any other program it does nothing. Whatever fails here switches the watching off and lets the
-training go on.
+In any other program it has no effect. An error disables the watcher; the training continues.
 """
 
 import functools
@@ -18,140 +17,140 @@ from keras.callbacks import Callback
 from scalewise.probe.environment import environment, release
 from scalewise.probe.tensorflow import devices
 from scalewise.record.write import write_json
-from scalewise.watch.guest import Guest, place, the_guest
 from scalewise.watch.keras.steps import Execution, Steps
+from scalewise.watch.watcher import Watcher, get_watcher, rank_and_world
 
-COUNTS = (3, 2)
-"""The first Keras whose metric of the loss counts samples, and not batches."""
+COUNTS_SAMPLES = (3, 2)
+"""The first Keras version whose loss metric counts samples, not batches."""
 
 
-def told(method: Callable[..., None]) -> Callable[..., None]:
-    """Let a method of a callback be called only where somebody measures, and fail unnoticed."""
+def if_watched(method: Callable[..., None]) -> Callable[..., None]:
+    """Call a callback's method only while the watcher is enabled; an error disables it."""
 
     @functools.wraps(method)
-    def safe(self: "Watch", *words: Any, **named: Any) -> None:
+    def safe(self: "Watch", *args: Any, **kwargs: Any) -> None:
         steps = self.steps
-        if steps is not None and steps.guest.on:
+        if steps is not None and steps.watcher.enabled:
             try:
-                method(self, steps, *words)
+                method(self, steps, *args)
             except Exception as problem:
-                steps.guest.switch_off(problem)
+                steps.watcher.disable(problem)
 
     return safe
 
 
 class Watch(Callback):  # type: ignore[misc]  # Keras has no types.
-    """Tells scalewise of each step, its samples and the validations, if it started the program.
+    """Records steps, samples and validations, if scalewise started the program.
 
     model.fit(x, y, callbacks=[Watch()])
     """
 
     async_safe = True
-    """Keras need not wait for the device to call ``on_train_batch_end``: any thread will do."""
+    """Keras may call ``on_train_batch_end`` from another thread, without waiting for the device."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.steps = the_steps()
+        self.steps = get_steps()
 
-    @told
+    @if_watched
     def on_epoch_begin(self, steps: Steps, epoch: int, logs: Any = None) -> None:
-        """A pass over the data begins."""
-        model, guest = self.model, steps.guest
+        """An epoch begins."""
+        model, watcher = self.model, steps.watcher
         replicas = model.distribute_strategy.num_replicas_in_sync
-        guest.devices = max(guest.devices or 0, replicas)
-        steps.seen = functools.partial(samples_of, model)
-        steps.doubted = 0 if steps_as_keras(model) else replicas
-        steps.updates = functools.partial(updates_of, model)
+        watcher.devices = max(watcher.devices or 0, replicas)
+        steps.count_samples = functools.partial(samples_of, model)
+        steps.implausible_samples = 0 if steps_as_keras(model) else replicas
+        steps.count_updates = functools.partial(updates_of, model)
         steps.begin()
 
-    @told
+    @if_watched
     def on_train_batch_begin(self, steps: Steps, batch: int, logs: Any = None) -> None:
         """The training function is about to be called, for one batch or for several."""
         optimizer = getattr(self.model, "optimizer", None)
         steps.execute(
             Execution(
                 first=batch,
-                together=self.model.steps_per_execution,
-                of=self.params.get("steps"),
+                batches=self.model.steps_per_execution,
+                epoch_batches=self.params.get("steps"),
                 per_step=getattr(optimizer, "gradient_accumulation_steps", None) or 1,
             )
         )
 
-    @told
+    @if_watched
     def on_train_batch_end(self, steps: Steps, batch: int, logs: Any = None) -> None:
-        """The results of some batches are here."""
+        """An execution has finished."""
         steps.executed(batch)
 
-    @told
+    @if_watched
     def on_epoch_end(self, steps: Steps, epoch: int, logs: Any = None) -> None:
-        """All batches of a pass are done."""
+        """All batches of the epoch are done."""
         steps.end()
 
-    @told
+    @if_watched
     def on_test_begin(self, steps: Steps, logs: Any = None) -> None:
         """A validation begins."""
         steps.pause()
 
-    @told
+    @if_watched
     def on_test_end(self, steps: Steps, logs: Any = None) -> None:
-        """A validation is over."""
+        """A validation has ended."""
         steps.resume("validate")
 
 
 def samples_of(model: Any) -> int | None:
-    """Return how many samples a pass has had so far, by all replicas; nothing if not counted."""
+    """Return the samples of this epoch so far, over all replicas; None if not counted."""
     tracker = getattr(model, "_loss_tracker", None)
-    if tracker is None or release(keras.__version__) < COUNTS:
+    if tracker is None or release(keras.__version__) < COUNTS_SAMPLES:
         return None
     return int(keras.ops.convert_to_numpy(tracker.count))
 
 
 def steps_as_keras(model: Any) -> bool:
-    """Say whether a model learns by Keras's own step, which tells its metric of each sample."""
+    """Return whether a model uses Keras's own ``train_step``, whose loss metric counts samples."""
     step = getattr(model.train_step, "__func__", None)
     return step is not None and step.__module__.startswith("keras.")
 
 
 def updates_of(model: Any) -> int | None:
-    """Return how many steps a model's optimizer has done; nothing if it has none."""
+    """Return how many steps a model's optimizer has done; None without an optimizer."""
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None:
         return None
     return int(keras.ops.convert_to_numpy(optimizer.iterations))
 
 
-_only: Steps | None = None
+_steps: Steps | None = None
 
 
-def the_steps() -> Steps | None:
-    """Return who is told of this program's steps, if anybody measures."""
-    global _only
+def get_steps() -> Steps | None:
+    """Return this process's only ``Steps``; None if scalewise did not start the program."""
+    global _steps
     folder = os.environ.get("SCALEWISE_RUN")
-    if _only is None and folder:
+    if _steps is None and folder:
         try:
-            guest = the_guest(Path(folder))
+            watcher = get_watcher(Path(folder))
         except (OSError, ValueError) as problem:
             print(f"scalewise: not watching: {problem!r}", file=sys.stderr)
             return None
-        _only = Steps(guest)
-        guest.at_end(functools.partial(facts, guest, _only))
-        guest.catch_up = _only.finish
-    return _only
+        _steps = Steps(watcher)
+        watcher.at_end(functools.partial(facts, watcher, _steps))
+        watcher.flush_events = _steps.finish
+    return _steps
 
 
-def facts(guest: Guest, steps: Steps) -> dict[str, Any]:
-    """Return what can be told at the end: the last steps, and what they were done with."""
+def facts(watcher: Watcher, steps: Steps) -> dict[str, Any]:
+    """Record the last steps; return device, threads and peak memory."""
     steps.finish()
-    if not guest.devices:
+    if not watcher.devices:
         return {}
     kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-    names = [f"{kind}:{n}" for n in range(guest.devices)]
-    found: dict[str, Any] = {
+    names = [f"{kind}:{n}" for n in range(watcher.devices)]
+    values: dict[str, Any] = {
         "device": devices.name(names),
         "threads": tf.config.threading.get_intra_op_parallelism_threads() or None,
         "memory": devices.peak_memory(names),
     }
-    if place()[0] == 0:
-        found["environment"] = environment(devices.facts())
-        write_json(guest.folder / "environment.json", found["environment"])
-    return found
+    if rank_and_world()[0] == 0:
+        values["environment"] = environment(devices.facts())
+        write_json(watcher.folder / "environment.json", values["environment"])
+    return values

@@ -1,8 +1,8 @@
-"""Watch a Keras training script that nobody has changed, and give it the devices of its run.
+"""Watch an unchanged Keras training script, and limit it to the devices of its run.
 
-TensorFlow sees as many devices as were asked for on a node: the first of its accelerators or,
-without any, logical CPUs. ``fit`` and ``evaluate`` get a callback more, and what writes
-checkpoints is timed. Whatever fails here switches the watching off and lets the training go on.
+TensorFlow sees as many devices as the run requests per node: the first of its accelerators or,
+without any, logical CPUs. ``fit`` and ``evaluate`` get one more callback, and methods that write
+checkpoints are timed. An error disables the watcher; the training continues.
 """
 
 import functools
@@ -15,125 +15,124 @@ from types import ModuleType
 from typing import Any
 
 from scalewise.spec import RunSpec
-from scalewise.watch.guest import spec_of, the_guest
+from scalewise.watch.watcher import get_watcher, load_spec
 
-SAVING = ("save", "save_weights")
+SAVE_METHODS = ("save", "save_weights")
 """Methods of a model that write checkpoints."""
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
 
 
 def imported(name: str, module: Any) -> None:
-    """Do what there is to do, now that the program has imported this module."""
+    """Install the patches for a module that the program has just imported."""
     if name == "tensorflow":
         folder = Path(os.environ["SCALEWISE_RUN"])
-        spec = spec_of(folder)
+        spec = load_spec(folder)
         if spec.framework == "tensorflow":
-            the_guest(folder)
-            share_out(module, spec)
+            get_watcher(folder)
+            limit_devices(module, spec)
     elif module.backend.backend() == "tensorflow":
-        for each in ("fit", "evaluate"):
-            _wrap(module, each, _with_callback)
-        for each in SAVING:
-            _wrap(module, each, _as_checkpoint)
+        for method in ("fit", "evaluate"):
+            _wrap(module, method, _with_callback)
+        for method in SAVE_METHODS:
+            _wrap(module, method, _as_checkpoint)
 
 
-def share_out(tf: Any, spec: RunSpec) -> None:
-    """Let TensorFlow see the devices that were asked for, with as many threads as ours have."""
-    asked = spec.topology.devices
+def limit_devices(tf: Any, spec: RunSpec) -> None:
+    """Make only the requested devices visible to TensorFlow, with the run's number of threads."""
+    requested = spec.topology.devices
     tf.config.threading.set_intra_op_parallelism_threads(spec.threads)
-    there = tf.config.list_physical_devices("GPU")
-    if there:
-        tf.config.set_visible_devices(there[:asked], "GPU")
-        if len(there) < asked:
-            print(f"scalewise: {asked} devices were asked for, and TensorFlow sees {len(there)}",
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        tf.config.set_visible_devices(gpus[:requested], "GPU")
+        if len(gpus) < requested:
+            print(f"scalewise: the run requests {requested} devices, TensorFlow sees {len(gpus)}",
                   file=sys.stderr)  # fmt: skip
         return
-    tf.config.threading.set_inter_op_parallelism_threads(asked)
+    tf.config.threading.set_inter_op_parallelism_threads(requested)
     (cpu,) = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(
-        cpu, [tf.config.LogicalDeviceConfiguration()] * asked
+        cpu, [tf.config.LogicalDeviceConfiguration()] * requested
     )
 
 
 def _wrap(keras: ModuleType, name: str, around: Callable[..., Any]) -> None:
-    """Put a function of ours around a method of all models."""
+    """Replace a method of ``keras.Model`` by one that calls ``around``."""
     model: Any = keras.Model
     original = getattr(model, name)
     signature = inspect.signature(original)
 
     @functools.wraps(original)
-    def watched(*words: Any, **named: Any) -> Any:
-        return around(original, signature, words, named)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        return around(original, signature, args, kwargs)
 
     setattr(model, name, watched)
 
 
-Words = tuple[Any, ...]
-Named = dict[str, Any]
-
-
 def _with_callback(
-    original: Callable[..., Any], signature: inspect.Signature, words: Words, named: Named
+    original: Callable[..., Any], signature: inspect.Signature, args: Args, kwargs: Kwargs
 ) -> Any:
     """Call ``fit`` or ``evaluate`` with our callback before the program's own."""
-    if _steps() is None:
-        return original(*words, **named)
+    if _active_steps() is None:
+        return original(*args, **kwargs)
     try:
-        call = _watched_call(signature.bind(*words, **named))
+        call = _add_callback(signature.bind(*args, **kwargs))
     except Exception as problem:
-        _give_up(problem)
-        return original(*words, **named)
+        _disable(problem)
+        return original(*args, **kwargs)
     return original(*call.args, **call.kwargs)
 
 
-def _watched_call(call: inspect.BoundArguments) -> inspect.BoundArguments:
+def _add_callback(call: inspect.BoundArguments) -> inspect.BoundArguments:
     from keras.callbacks import CallbackList
 
     from scalewise.watch.keras.callback import Watch
 
-    given = call.arguments.get("callbacks") or []
-    own = list(given) if isinstance(given, (list, tuple)) else [given]
-    # A whole CallbackList is another fit's own, or the program's: it is left as it is.
-    if not any(isinstance(each, (Watch, CallbackList)) for each in own):
-        call.arguments["callbacks"] = [Watch(), *own]
+    callbacks = call.arguments.get("callbacks") or []
+    callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+    # A CallbackList comes from an enclosing fit or from the program: it is not changed.
+    if not any(isinstance(callback, (Watch, CallbackList)) for callback in callbacks):
+        call.arguments["callbacks"] = [Watch(), *callbacks]
     return call
 
 
 def _as_checkpoint(
-    original: Callable[..., Any], signature: inspect.Signature, words: Words, named: Named
+    original: Callable[..., Any], signature: inspect.Signature, args: Args, kwargs: Kwargs
 ) -> Any:
-    """Call what writes a checkpoint: its time is no time of a step."""
+    """Call a method that writes a checkpoint, as a pause between steps."""
     _safely("pause")
     try:
-        return original(*words, **named)
+        return original(*args, **kwargs)
     finally:
         _safely("resume", "checkpoint")
 
 
-def _safely(verb: str, *words: str) -> None:
-    """Tell whoever counts the steps, if anybody does."""
-    if (steps := _steps()) is not None:
+def _safely(method: str, *args: str) -> None:
+    """Call a method of the active ``Steps``, if watched; an error disables the watcher."""
+    if (steps := _active_steps()) is not None:
         try:
-            getattr(steps, verb)(*words)
+            getattr(steps, method)(*args)
         except Exception as problem:
-            _give_up(problem)
+            _disable(problem)
 
 
-_given_up = False
+_failed = False
 
 
-def _steps() -> Any:
-    """Return who is told of the steps, while somebody watches."""
+def _active_steps() -> Any:
+    """Return this process's ``Steps`` while the watcher is enabled, else None."""
     try:
-        from scalewise.watch.keras.callback import the_steps
+        from scalewise.watch.keras.callback import get_steps
 
-        steps = None if _given_up else the_steps()
-        return steps if steps is not None and steps.guest.on else None
+        steps = None if _failed else get_steps()
+        return steps if steps is not None and steps.watcher.enabled else None
     except Exception as problem:
-        return _give_up(problem)
+        return _disable(problem)
 
 
-def _give_up(problem: Exception) -> None:
-    """Watch no more; the program goes on."""
-    global _given_up
-    _given_up = True
-    the_guest(Path(os.environ["SCALEWISE_RUN"])).switch_off(problem)
+def _disable(problem: Exception) -> None:
+    """Stop watching; the program continues."""
+    global _failed
+    _failed = True
+    get_watcher(Path(os.environ["SCALEWISE_RUN"])).disable(problem)

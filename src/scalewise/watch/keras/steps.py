@@ -1,12 +1,12 @@
-"""From what Keras tells a callback to optimizer steps and their samples; no engine here.
+"""Derive optimizer steps and their samples from calls of a Keras callback; no framework here.
 
-Keras says when it begins to execute a row of batches. That they are done it says in a thread of
-its own, so that nobody waits for the device, and often too late: an execution ends here where the
-next one begins, and only the end of the last one in a pass is taken from that thread.
+Keras reports the start of an execution (one or several batches). It reports the end in another
+thread, often too late: so an execution ends here where the next one begins, and only the end of
+the last one in an epoch is taken from that thread.
 
-How many samples a batch has nobody says; but the metric of the loss has counted them. To ask it is
-to wait for the device: this is done for each of the first steps, then once a second and at the end
-of a pass, and so no sample is missed.
+Keras does not report the samples of a batch, but its loss metric counts them. Reading it waits for
+the device: this is done for each of the first steps, then once a second and at the end of an
+epoch, so that no sample is missed.
 """
 
 import time
@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from scalewise.probe import Row
-from scalewise.watch.guest import EVERY, Guest
+from scalewise.watch.watcher import FLUSH_SECONDS, Watcher
 
 Laps = tuple[list[str], list[float]]
-"""Names of laps, and their marks: one more."""
+"""Names of laps, and their marks: one more than names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,222 +25,227 @@ class Execution:
     """Batches that Keras trains on in one call."""
 
     first: int
-    """The number of its first batch in the pass."""
-    together: int = 1
-    """How many batches it takes, but for the last ones of a pass."""
-    of: int | None = None
-    """Batches of the pass, where that is known before its end."""
+    """The number of its first batch in the epoch."""
+    batches: int = 1
+    """Batches per execution; the last execution of an epoch may have fewer."""
+    epoch_batches: int | None = None
+    """Batches of the epoch, if known before its end."""
     per_step: int = 1
-    """Batches whose gradients make one step of the optimizer."""
+    """Batches whose gradients are accumulated for one optimizer step."""
 
     @property
-    def most(self) -> int:
-        """How many batches it may have taken."""
-        return self.together if self.of is None else min(self.together, self.of - self.first)
+    def max_batches(self) -> int:
+        """The largest number of batches it can have had."""
+        if self.epoch_batches is None:
+            return self.batches
+        return min(self.batches, self.epoch_batches - self.first)
 
 
 class Steps:
-    """Makes rows and spans of what a callback is told."""
+    """Makes rows and spans from the calls of a callback."""
 
-    def __init__(self, guest: Guest, now: Callable[[], float] = time.perf_counter) -> None:
-        self.guest = guest
-        self.seen: Callable[[], int | None] = lambda: None
-        """Tells how many samples this pass has had so far; nothing where that is not counted."""
-        self.doubted = 0
-        """What is not believed to be the samples of a batch: a program's own step may count one
-        for each replica, whatever the batch. Nothing where Keras's own step counts."""
-        self.updates: Callable[[], int | None] = lambda: None
-        """Tells how many steps the optimizer has ever done; nothing where it does not say."""
+    def __init__(self, watcher: Watcher, now: Callable[[], float] = time.perf_counter) -> None:
+        self.watcher = watcher
+        self.count_samples: Callable[[], int | None] = lambda: None
+        """Returns the samples of this epoch so far; None if they are not counted."""
+        self.implausible_samples = 0
+        """A count of samples per batch that is not believed: a custom ``train_step`` may count one
+        per replica, whatever the batch. 0 with Keras's own ``train_step``."""
+        self.count_updates: Callable[[], int | None] = lambda: None
+        """Returns the number of all optimizer steps so far; None if unknown."""
         self._now = now
         self._names: list[str] = []
         self._marks: list[float] = []
-        """Of the laps since the last batch."""
+        """Laps since the last batch."""
         self._running: Execution | None = None
-        self._executed = -1, 0.0
-        """The last batch that is told to be done, and when."""
+        self._reported_end = -1, 0.0
+        """The last batch that Keras reported as done, and when."""
         self._per_step = 1
         self._batches: list[Laps] = []
-        """Those that are done, and nobody has asked yet how many samples they have."""
+        """Finished batches whose samples are not known yet."""
         self._row: Row = (0, [], [], {})
-        """The step that has got some of its batches."""
-        self._micro = 0
-        self._updated: int | None = None
-        """What the optimizer had done when this pass began."""
-        self._done = 0
-        """Batches of this pass."""
-        self._before = 0
-        """Samples of this pass when they were asked for last, at ``_asked``."""
-        self._asked = 0.0
-        self._usual = 0
-        """Samples of most batches."""
-        self._train: list[float] = []
-        self._trained = (0, 0)
-        """Samples and steps of this stretch of training."""
+        """The step that is being accumulated."""
+        self._accumulated = 0
+        """Batches in it."""
+        self._epoch_updates: int | None = None
+        """Optimizer steps when this epoch began."""
+        self._epoch_batches = 0
+        """Batches of this epoch so far."""
+        self._samples_before = 0
+        """Samples of this epoch when they were last read, at ``_samples_read_at``."""
+        self._samples_read_at = 0.0
+        self._batch_size = 0
+        """Samples of a full batch."""
+        self._train_span: list[float] = []
+        self._train_counts = (0, 0)
+        """Samples and steps of this uninterrupted stretch of training."""
         self._pauses = 0
 
     def begin(self) -> None:
-        """A pass over the data begins: batches and samples are counted from nothing."""
-        self._before, self._executed = 0, (-1, 0.0)
-        self._updated, self._done = self.updates(), 0
+        """An epoch begins: batches and samples are counted from zero."""
+        self._samples_before, self._reported_end = 0, (-1, 0.0)
+        self._epoch_updates, self._epoch_batches = self.count_updates(), 0
         if not self._marks:
             self._marks = [self._now()]
-            self.guest.built(self._marks[0])
+            self.watcher.record_build(self._marks[0])
 
     def execute(self, execution: Execution) -> None:
-        """An execution begins, and so the one before it is done."""
+        """An execution begins, and so the previous one has ended."""
         if self._running:
             self._lap("step")
-            self._cut(self._taken(self._running, self._running.together))
+            self._split_lap(self._executed_batches(self._running, self._running.batches))
         elif self._marks:
             self._lap("other")
         self._running = None
-        if self._due():
-            self._tell(self._ask())
-            self._leave()
+        if self._is_due():
+            self._record(self._read_samples())
+            self._stop_if_done()
         self._running, self._per_step = execution, execution.per_step
 
     def executed(self, last: int) -> None:
-        """An execution is over whose last batch has this number; told in another thread."""
-        self._executed = last, self._now()
+        """An execution has ended with this batch; called in another thread."""
+        self._reported_end = last, self._now()
 
     def end(self) -> None:
-        """The last execution of a pass is over, or something comes between two of them."""
+        """The last execution of an epoch has ended, or a pause begins."""
         running, self._running = self._running, None
         if running is None:
             return
-        last, at = self._executed
-        self._lap("step", at if last == running.first + running.together - 1 else None)
-        total = self._ask(running.most)
-        vain = total is not None and total == len(self._batches) * self._usual
-        self._cut(self._taken(running, 0 if vain else running.most, last=True))
-        self._tell(total)
-        self._leave()
+        last, at = self._reported_end
+        self._lap("step", at if last == running.first + running.batches - 1 else None)
+        total = self._read_samples(running.max_batches)
+        empty = total is not None and total == len(self._batches) * self._batch_size
+        expected = 0 if empty else running.max_batches
+        self._split_lap(self._executed_batches(running, expected, last=True))
+        self._record(total)
+        self._stop_if_done()
 
     def pause(self) -> None:
-        """Something else than training begins."""
+        """A validation or checkpoint begins."""
         self._pauses += 1
         if self._pauses == 1:
             self.end()
             self._end_train()
 
     def resume(self, name: str) -> None:
-        """It is over: a validation or a checkpoint, with what led to it since the last step."""
+        """A validation or checkpoint ends; it includes the time since the last step."""
         self._pauses -= 1
         if self._pauses or not self._marks:
             return
         self._lap(name)
-        self.guest.span(name, *self._marks[-2:])
-        if not self._micro:
+        self.watcher.span(name, *self._marks[-2:])
+        if not self._accumulated:
             self._names, self._marks = [], self._marks[-1:]
 
     def finish(self) -> None:
-        """The program ends; the device is asked nothing any more."""
-        self._tell(None)
+        """The program ends; the sample count is not read again."""
+        self._record(None)
         self._end_train()
         if self._marks:
-            self.guest.span("shutdown", self._marks[-1], self._now())
+            self.watcher.span("shutdown", self._marks[-1], self._now())
 
     def _lap(self, name: str, end: float | None = None) -> None:
         self._names.append(name)
         self._marks.append(self._now() if end is None else max(end, self._marks[-1]))
 
-    def _cut(self, count: int) -> None:
-        """Take the last lap as so many batches of one length: nobody sees between them."""
+    def _split_lap(self, count: int) -> None:
+        """Split the last lap into ``count`` batches of equal duration."""
         if not count:
-            self._names[-1] = "other"  # Keras has only found that there are no more data.
+            self._names[-1] = "other"  # Keras only found that the data have ended.
             return
-        self._done += count
+        self._epoch_batches += count
         *before, start, end = self._marks
         edges = [start + (end - start) * part / count for part in range(count)] + [end]
         self._batches.append((self._names, [*before, *edges[:2]]))
         self._batches += [(["step"], edges[part : part + 2]) for part in range(1, count)]
         self._names, self._marks = [], [end]
 
-    def _due(self) -> bool:
-        """Say whether the batches that are done must be told now."""
-        steps = (self._micro + len(self._batches)) // self._per_step
-        late = self._now() - self._asked > EVERY
-        return bool(self._batches) and (late or self.guest.steps + steps >= self.guest.wanted)
+    def _is_due(self) -> bool:
+        """Return whether the finished batches must be recorded now."""
+        steps = (self._accumulated + len(self._batches)) // self._per_step
+        late = self._now() - self._samples_read_at > FLUSH_SECONDS
+        urgent = self.watcher.steps + steps >= self.watcher.next_urgent_step
+        return bool(self._batches) and (late or urgent)
 
-    def _ask(self, begun: int = 0) -> int | None:
-        """Return the samples of the batches since the last time, if they are counted.
+    def _read_samples(self, running: int = 0) -> int | None:
+        """Return the samples since the last read; None if they are not counted.
 
-        So many batches are ``begun`` beside those that are done.
+        ``running`` batches may be counted already beside the finished ones.
         """
-        self._asked = self._now()
-        seen = self.seen()
-        if seen is None or (not seen and not self._usual):
+        self._samples_read_at = self._now()
+        samples = self.count_samples()
+        if samples is None or (not samples and not self._batch_size):
             return None
-        if seen <= (self._done + begun) * self.doubted:
+        if samples <= (self._epoch_batches + running) * self.implausible_samples:
             return None
-        before, self._before = self._before, seen
-        return seen - before if seen >= before else None
+        before, self._samples_before = self._samples_before, samples
+        return samples - before if samples >= before else None
 
-    def _taken(self, running: Execution, usual: int, *, last: bool = False) -> int:
-        """Return how many batches an execution took: as usual, unless the optimizer must be asked.
+    def _executed_batches(self, running: Execution, expected: int, *, last: bool = False) -> int:
+        """Return the batches of an execution: ``expected``, unless the optimizer must be asked.
 
-        Data that nobody has counted may end within any execution, or before it: then Keras has
-        begun it in vain. Data that go on make the last execution of a pass a whole one, even if
-        the pass was to have fewer batches.
+        Data of unknown length may end within any execution, or before it: then Keras started
+        an empty one. Data that continue make the last execution of an epoch a full one, even if
+        the epoch was to have fewer batches.
         """
-        one, counted = running.together == 1, running.of is not None
-        if running.per_step > 1 or (one and counted) or ((one or counted) and not last):
-            return usual
-        now = self.updates()
-        if now is None or self._updated is None:
-            return usual
-        count = now - self._updated - self._done
-        sure = 0 < count <= running.together or (count == 0 and self._done > 0)
-        return count if sure else usual
+        single, counted = running.batches == 1, running.epoch_batches is not None
+        if running.per_step > 1 or (single and counted) or ((single or counted) and not last):
+            return expected
+        updates = self.count_updates()
+        if updates is None or self._epoch_updates is None:
+            return expected
+        count = updates - self._epoch_updates - self._epoch_batches
+        plausible = 0 < count <= running.batches or (count == 0 and self._epoch_batches > 0)
+        return count if plausible else expected
 
-    def _tell(self, total: int | None) -> None:
-        """Tell of the batches that are done, which have so many samples together."""
+    def _record(self, total: int | None) -> None:
+        """Record the finished batches, which have ``total`` samples together."""
         rows: list[Row] = []
-        for (names, marks), samples in zip(self._batches, self._shares(total)):
-            had, before, at, side = self._row
-            self._row = had + samples, before + names, (at or marks[:1]) + marks[1:], side
-            self._micro += 1
-            if self._micro >= self._per_step:
-                at = self._row[2]
-                rows.append((*self._row[:3], {"at": self.guest.wall(at[0])}))
-                self._row, self._micro = (0, [], [], {}), 0
+        for (names, marks), samples in zip(self._batches, self._samples_per_batch(total)):
+            row_samples, row_names, row_marks, facts = self._row
+            row_marks = (row_marks or marks[:1]) + marks[1:]
+            self._row = row_samples + samples, row_names + names, row_marks, facts
+            self._accumulated += 1
+            if self._accumulated >= self._per_step:
+                rows.append((*self._row[:3], {"at": self.watcher.wall(row_marks[0])}))
+                self._row, self._accumulated = (0, [], [], {}), 0
         self._batches = []
         if not rows:
             return
-        had, taken = self._trained
-        self._trained = had + sum(row[0] for row in rows), taken + len(rows)
-        self._train = [self._train[0] if self._train else rows[0][2][0], rows[-1][2][-1]]
-        if not self.guest.explicit:
-            self.guest.take(rows)
+        train_samples, train_steps = self._train_counts
+        self._train_counts = train_samples + sum(row[0] for row in rows), train_steps + len(rows)
+        start = self._train_span[0] if self._train_span else rows[0][2][0]
+        self._train_span = [start, rows[-1][2][-1]]
+        if not self.watcher.explicit:
+            self.watcher.add_steps(rows)
 
-    def _leave(self) -> None:
-        """End the program, if it has done what was asked of it."""
-        if self.guest.done:
-            self.guest.leave()
+    def _stop_if_done(self) -> None:
+        if self.watcher.done:
+            self.watcher.stop_program()
 
-    def _shares(self, total: int | None) -> list[int]:
+    def _samples_per_batch(self, total: int | None) -> list[int]:
         count = len(self._batches)
         if total is None or not count:
-            return [self._usual] * count
-        found = shares(total, count, self._usual)
-        self._usual = found[0]
-        return found
+            return [self._batch_size] * count
+        samples = split_samples(total, count, self._batch_size)
+        self._batch_size = samples[0]
+        return samples
 
     def _end_train(self) -> None:
-        samples, taken = self._trained
-        if taken:
-            self.guest.span("train", self._train[0], self._train[1], samples=samples, taken=taken)
-        self._train, self._trained = [], (0, 0)
+        samples, steps = self._train_counts
+        if steps:
+            self.watcher.span("train", *self._train_span, samples=samples, taken=steps)
+        self._train_span, self._train_counts = [], (0, 0)
 
 
-def shares(total: int, count: int, usual: int) -> list[int]:
-    """Return the samples of each batch: as usual, and the last one what is left.
+def split_samples(total: int, count: int, batch_size: int) -> list[int]:
+    """Return the samples of each batch: full batches and a smaller last one, or equal parts.
 
-    >>> shares(50, 4, 16), shares(50, 4, 0)
+    >>> split_samples(50, 4, 16), split_samples(50, 4, 0)
     ([16, 16, 16, 2], [13, 13, 12, 12])
     """
-    last = total - (count - 1) * usual
-    if 0 < last <= usual:
-        return [usual] * (count - 1) + [last]
-    each, rest = divmod(total, count)
-    return [each + (place < rest) for place in range(count)]
+    last = total - (count - 1) * batch_size
+    if 0 < last <= batch_size:
+        return [batch_size] * (count - 1) + [last]
+    size, remainder = divmod(total, count)
+    return [size + (index < remainder) for index in range(count)]

@@ -1,20 +1,22 @@
-"""Watch a PyTorch training script that nobody has changed.
+"""Watch an unchanged PyTorch training script.
 
-inject (in ``probe``)   is run first by every Python of the program, and tells us of imports
-hooks                   ask PyTorch to tell when a step's activities begin and end
-quick                   those of them that every step passes, as lean as can be
-discovery               finds the model of a plain loop, and its batch
-tape                    keeps what the hooks tell, until many steps are understood at once
-observer                makes optimizer steps, phases and samples of it
-samples                 counts what a step is trained on
-facts                   notes what silently ruins scaling
-digests, frames, calls  what facts knows of batches and weights, of names, of calls of PyTorch
-trace                   looks at a few steps with PyTorch's own profiler, where asked to
-loaders                 times the training's loader alone, where asked to
-private                 the only place that touches PyTorch's private names
+inject (in ``watch``)    runs first in every Python process of the program, and reports imports
+hooks                    hook PyTorch where a step's activities begin and end
+hot_hooks                those that every step passes, as fast as possible
+patches                  wrap functions of PyTorch safely
+discovery                finds the trained model of a plain loop, and the batch size
+event_buffer             buffers events, until many steps are processed at once
+observer                 derives steps, phases and samples from events; its parts are timeline,
+                         pauses, step_optimizers, sample_counts
+manual_updates           detects steps without an optimizer
+ddp_models               last gradients, buckets and own timings of DDP
+facts                    gathers causes of bad scaling; with fingerprints, call_counters
+profiler                 traces a few steps with PyTorch's own profiler, if requested
+loaders                  measures the training's loader alone, if requested
+private_api              the only module that uses PyTorch's private names
 
-Nothing is written before the first step. Whatever fails here switches the
-watching off and lets the training go on.
+The rank file is opened at the first step. An error disables the watcher, and the training
+continues.
 """
 
 import os
@@ -23,7 +25,7 @@ from types import ModuleType
 
 
 def imported(name: str, module: ModuleType) -> None:
-    """Put the hooks in, now that the program has imported this module."""
+    """Install the hooks for a module that the program has just imported."""
     from scalewise.watch.torch import hooks
 
     if name == "torch":

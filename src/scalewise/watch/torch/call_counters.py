@@ -1,4 +1,4 @@
-"""Count a few calls of PyTorch for a while, then leave everything as it was."""
+"""Count a few calls of PyTorch for some steps, then restore the originals."""
 
 import functools
 import sys
@@ -10,26 +10,26 @@ from typing import Any
 
 import torch
 
-WAITING = ("item", "tolist", "cpu", "numpy", "__float__", "__bool__", "__int__")
-"""What makes the host wait for an accelerator."""
-HOME = str(Path(torch.__file__).parent)
-INSIDE = (f"{HOME}/_tensor.py", f"{HOME}/_tensor_str.py")
-"""Where PyTorch prints and converts a tensor for whoever asked."""
+BLOCKING_METHODS = ("item", "tolist", "cpu", "numpy", "__float__", "__bool__", "__int__")
+"""Methods of a tensor that make the host wait for an accelerator."""
+TORCH_FOLDER = str(Path(torch.__file__).parent)
+TENSOR_FILES = (f"{TORCH_FOLDER}/_tensor.py", f"{TORCH_FOLDER}/_tensor_str.py")
+"""Where PyTorch prints and converts a tensor for its caller."""
 
 
-class Calls:
-    """Counts calls of ``empty_cache``, of autocast, and waits for an accelerator."""
+class CallCounters:
+    """Counts calls of ``empty_cache``, and waits for an accelerator; detects autocast."""
 
     def __init__(self) -> None:
         self.emptied = 0
         self.autocast = False
         self.waits = 0
-        self._where: Counter[str] = Counter()
-        self._autocast: Any = None
-        self._waiting: dict[str, Any] = {}
+        self._waits_by_line: Counter[str] = Counter()
+        self._original_autocast: Any = None
+        self._original_methods: dict[str, Any] = {}
 
     def install(self) -> None:
-        """Count how often the allocator's cache is emptied, and see whether autocast is used."""
+        """Start to count emptied caches, and to detect autocast."""
         empty = torch.cuda.empty_cache
 
         @functools.wraps(empty)
@@ -39,7 +39,7 @@ class Calls:
 
         torch.cuda.empty_cache = empty_cache
         enter: Any = torch.autocast.__enter__
-        self._autocast = enter
+        self._original_autocast = enter
 
         @functools.wraps(enter)
         def entered(context: Any) -> Any:
@@ -49,50 +49,50 @@ class Calls:
         torch.autocast.__enter__ = entered  # type: ignore[method-assign]  # On purpose.
 
     def count_waits(self) -> None:
-        """Count the waits for an accelerator from here on."""
-        if self._waiting:
+        """Start to count the waits for an accelerator."""
+        if self._original_methods:
             return
-        for name in WAITING:
-            self._waiting[name] = torch.Tensor.__dict__.get(name)
+        for name in BLOCKING_METHODS:
+            self._original_methods[name] = torch.Tensor.__dict__.get(name)
             setattr(torch.Tensor, name, self._counted(getattr(torch.Tensor, name)))
 
     def restore_waits(self) -> None:
-        """Count waits no more."""
-        for name, original in self._waiting.items():
+        """Stop counting waits."""
+        for name, original in self._original_methods.items():
             if original is None:
                 delattr(torch.Tensor, name)
             else:
                 setattr(torch.Tensor, name, original)
-        self._waiting = {}
+        self._original_methods = {}
 
     def restore(self) -> None:
-        """Leave PyTorch as it was, but for the counter of emptied caches."""
+        """Restore PyTorch, except for the counter of emptied caches."""
         self.restore_waits()
-        if self._autocast is not None:
-            torch.autocast.__enter__ = self._autocast  # type: ignore[method-assign]  # On purpose.
-            self._autocast = None
+        if self._original_autocast is not None:
+            torch.autocast.__enter__ = self._original_autocast  # type: ignore[method-assign]
+            self._original_autocast = None
 
-    def busiest(self) -> str | None:
+    def most_frequent_line(self) -> str | None:
         """Return the line that waited most often, as ``train.py:12``."""
-        return self._where.most_common(1)[0][0] if self._where else None
+        return self._waits_by_line.most_common(1)[0][0] if self._waits_by_line else None
 
     def _counted(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
-        def wait(tensor: Any, *words: Any, **named: Any) -> Any:
+        def wait(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             if tensor.device.type != "cpu":
-                place = _asked_by(sys._getframe(1))
-                if place is not None:
+                line = _calling_line(sys._getframe(1))
+                if line is not None:
                     self.waits += 1
-                    self._where[place] += 1
-            return original(tensor, *words, **named)
+                    self._waits_by_line[line] += 1
+            return original(tensor, *args, **kwargs)
 
         return wait
 
 
-def _asked_by(frame: FrameType | None) -> str | None:
-    """Return the line that wants a number, or nothing where PyTorch itself does."""
-    while frame is not None and frame.f_code.co_filename.startswith(INSIDE):
+def _calling_line(frame: FrameType | None) -> str | None:
+    """Return the line of the program that waits; None where PyTorch itself does."""
+    while frame is not None and frame.f_code.co_filename.startswith(TENSOR_FILES):
         frame = frame.f_back
-    if frame is None or frame.f_code.co_filename.startswith(HOME):
+    if frame is None or frame.f_code.co_filename.startswith(TORCH_FOLDER):
         return None
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

@@ -1,10 +1,9 @@
-"""What the hooks tell, kept in order and understood later, many steps at once.
+"""Buffer the events of the hooks, and process many steps at once.
 
-A hook may cost no more than a few microseconds, and between two of them the
-training has emptied every cache: so it only leaves a word and the time. Steps
-of a loop are alike: one that tells the same words as the step before is the
-same step again, with other times. Only what differs goes through the observer,
-word by word.
+A hook may cost no more than a few microseconds, and between two hooks the training
+evicts every cache: so it only appends an event and the time. Steps of a loop are alike:
+one with the same events as the step before is the same step again, at other times. Only
+steps that differ go through the observer, event by event.
 """
 
 import itertools
@@ -12,122 +11,114 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from scalewise.watch.guest import EVERY, Guest
-from scalewise.watch.torch.observer import Observer, Usual
+from scalewise.watch.torch.observer import Observer, StepTemplate
+from scalewise.watch.watcher import FLUSH_SECONDS, Watcher
 
-Word = tuple[Any, ...]
-"""The observer's method that takes it, and its arguments. Each makes one lap."""
+Event = tuple[Any, ...]
+"""A method of the observer, and its arguments. Each event adds one lap."""
 
 
-class Tape:
-    """The words that are not understood yet."""
+class EventBuffer:
+    """Events that are not processed yet."""
 
-    def __init__(self, guest: Guest) -> None:
-        self._guest = guest
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
         self._time = time.perf_counter()
-        self.observer = Observer(guest, self._now)
-        self.room = 0
-        """How many steps may be kept back."""
-        self.until = 0.0
-        """The moment from which none may."""
-        self._kept: list[Any] = []
-        """A word, when it was told, the next word …"""
-        self.tell: Callable[[tuple[Word, float]], None] = self._kept.extend
-        """Takes a word and the moment at which it was told."""
+        self.observer = Observer(watcher, lambda: self._time)
+        self.max_steps = 0
+        """How many steps may be buffered."""
+        self.flush_at = 0.0
+        """The time from which the buffer must be processed."""
+        self._buffer: list[Any] = []
+        """An event, its time, the next event …"""
+        self.append: Callable[[tuple[Event, float]], None] = self._buffer.extend
+        """Takes an event and its time; a bound method of the list, to save a call per event."""
         self.now: Callable[[], float] = time.perf_counter
-        self.changed: Callable[[], None] = lambda: None
-        """Is called when ``tell`` or ``now`` is another."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when ``append`` or ``now`` is replaced."""
         self._marks: list[Any] = []
-        self._mark: Callable[[], Any] | None = None
-        self._moment: Any = None
-        self._usual: Usual | None = None
-        self._expected: Usual | None = None
-        """The usual step, if the next one with its words is to be understood as it was."""
+        self._read_mark: Callable[[], Any] | None = None
+        self._mark: Any = None
+        self._template: StepTemplate | None = None
+        self._expected: StepTemplate | None = None
+        """The template, if the observer is in the state that it was made in."""
 
     def use(self, mark: Callable[[], Any]) -> None:
-        """Mark laps in the device's own queue too; called before the first step."""
-        self.understand()
-        self.now = self._now_marked
-        self._mark, self._moment = mark, mark()
-        self.observer.use(lambda: self._moment)
-        self.changed()
+        """Mark events by the device's clock too; called before the first step."""
+        self.process()
+        self.now = self._now_with_mark
+        self._read_mark, self._mark = mark, mark()
+        self.observer.timeline.use(lambda: self._mark)
+        self.on_change()
 
-    def follow(self, told: Callable[[str], None] | None) -> None:
-        """Understand each word at once, for somebody who wants to know what goes on now."""
-        self.understand()
-        self.observer.follow = told
-        self.tell = self._kept.extend if told is None else self._tell_at_once
-        self.changed()
+    def follow(self, callback: Callable[[str], None] | None) -> None:
+        """Process each event at once and call ``callback`` with the activity; None ends that."""
+        self.process()
+        self.observer.timeline.on_change = callback
+        self.append = self._buffer.extend if callback is None else self._append_and_process
+        self.on_change()
 
-    def note(self, word: Word) -> None:
-        """Keep a word, and when it was told."""
-        self.tell((word, self.now()))
+    def add(self, event: Event) -> None:
+        """Append an event that happens now."""
+        self.append((event, self.now()))
 
-    def holds(self, word: Word) -> bool:
-        """Say whether a word was told since the last step."""
-        since = itertools.takewhile(lambda each: each[0] != "stepped", self._kept[-2::-2])
-        return word in since
+    def contains(self, event: Event) -> bool:
+        """Return whether this event happened since the last optimizer's step."""
+        newest_first = self._buffer[-2::-2]
+        return event in itertools.takewhile(lambda other: other[0] != "stepped", newest_first)
 
     def skip(self) -> None:
-        """Let the time since the last word belong to no step."""
-        self.understand()
+        """Let the time since the last event belong to no step."""
+        self.process()
         self._time = time.perf_counter()
-        if self._mark is not None:
-            self._moment = self._mark()
-        self.observer.skip()
+        if self._read_mark is not None:
+            self._mark = self._read_mark()
+        self.observer.timeline.skip()
 
-    def understand(self) -> None:
-        """Tell the observer what is on the tape, step by step."""
-        words, times, marks = self._kept[::2], self._kept[1::2], self._marks
-        self._kept.clear()
+    def process(self) -> None:
+        """Pass all buffered events to the observer, step by step."""
+        events, times, marks = self._buffer[::2], self._buffer[1::2], self._marks
+        self._buffer.clear()
         self._marks = []
         if times:
-            self.until = times[-1] + EVERY
+            self.flush_at = times[-1] + FLUSH_SECONDS
         start = 0
-        while start < len(words):
-            usual, end = self._expected, start
-            while usual and words[end : end + len(usual.words)] == usual.words:
-                end += len(usual.words)
-            if usual and end > start:
-                self.observer.again(usual, times[start:end], marks[start:end])
+        while start < len(events):
+            template, end = self._expected, start
+            while template and events[end : end + len(template.events)] == template.events:
+                end += len(template.events)
+            if template and end > start:
+                self.observer.repeat(template, times[start:end], marks[start:end])
             else:
-                end = _end_of_step(words, start)
-                self._tell(words[start:end], times[start:end], marks[start:end])
+                ends = (i for i in range(start, len(events)) if events[i][0] == "stepped")
+                end = next(ends, len(events) - 1) + 1
+                self._process_step(events[start:end], times[start:end], marks[start:end])
             start = end
 
-    def _tell(self, words: list[Word], times: list[float], marks: list[Any]) -> None:
-        """Tell the observer word by word, and learn how a usual step looks."""
+    def _process_step(self, events: list[Event], times: list[float], marks: list[Any]) -> None:
+        """Pass a step's events to the observer one by one, and make a template of them."""
         observer = self.observer
-        before, steps = observer.standing(), observer.steps
-        for place, (word, moment) in enumerate(zip(words, times)):
+        before, steps = observer.state(), observer.steps
+        for index, (event, moment) in enumerate(zip(events, times)):
             self._time = moment
             if marks:
-                self._moment = marks[place]
-            getattr(observer, word[0])(*word[1:])
-        names, now = observer.last_row[0], observer.standing()
-        whole = observer.steps == steps + 1 and len(names) == len(words)
-        if whole and before is not None and now == before:
-            self._usual = Usual(words, names, observer.counted, before)
-        fits = self._usual is not None and now == self._usual.standing
-        self._expected = self._usual if fits else None
+                self._mark = marks[index]
+            getattr(observer, event[0])(*event[1:])
+        names, after = observer.last_row[0], observer.state()
+        complete = observer.steps == steps + 1 and len(names) == len(events)
+        if complete and before is not None and after == before:
+            self._template = StepTemplate(events, names, observer.last_samples, before)
+        fits = self._template is not None and after == self._template.state
+        self._expected = self._template if fits else None
 
-    def _tell_at_once(self, told: tuple[Word, float]) -> None:
-        self._kept.extend(told)
+    def _append_and_process(self, event_and_time: tuple[Event, float]) -> None:
+        self._buffer.extend(event_and_time)
         try:
-            self.understand()
+            self.process()
         except Exception as problem:
-            self._guest.switch_off(problem)
+            self._watcher.disable(problem)
 
-    def _now_marked(self) -> float:
-        assert self._mark is not None
-        self._marks.append(self._mark())
+    def _now_with_mark(self) -> float:
+        assert self._read_mark is not None
+        self._marks.append(self._read_mark())
         return time.perf_counter()
-
-    def _now(self) -> float:
-        return self._time
-
-
-def _end_of_step(words: list[Word], start: int) -> int:
-    """Return the place after the end of the step that begins here, or the end of all words."""
-    ends = (place for place in range(start, len(words)) if words[place][0] == "stepped")
-    return next(ends, len(words) - 1) + 1

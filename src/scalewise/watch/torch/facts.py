@@ -1,9 +1,9 @@
-"""Note what silently ruins scaling: small facts, gathered while nobody waits for them.
+"""Gather facts about causes of bad scaling that timings do not show.
 
-Almost everything is learned in the first steps. After that a call here is one
-comparison, but for a glance at the weights whenever the number of steps has
-doubled. A device is waited for in the first three batches and at the very end,
-never between. What cannot be noted is missing; the watching goes on.
+Almost all come from the first steps. After that a call here is one comparison, except
+for a sum of the weights whenever the number of steps has doubled. The host waits for a
+device only in the first three batches and at the end. A fact that cannot be determined is
+missing; watching continues.
 """
 
 import os
@@ -20,230 +20,224 @@ from torch.utils.data.distributed import DistributedSampler
 from scalewise.probe.environment import environment
 from scalewise.probe.torch import device as devices
 from scalewise.record.write import write_json
-from scalewise.watch import guest as guests
-from scalewise.watch.guest import Guest
-from scalewise.watch.torch.call_counters import Calls
-from scalewise.watch.torch.fingerprints import Weights, batch_digest, sharded, split
-from scalewise.watch.torch.manual_updates import ByHand
+from scalewise.watch import watcher as watchers
+from scalewise.watch.torch.call_counters import CallCounters
+from scalewise.watch.torch.fingerprints import (
+    WeightSums,
+    batch_digest,
+    is_model_parallel,
+    is_sharded,
+)
+from scalewise.watch.torch.manual_updates import ManualUpdates
+from scalewise.watch.watcher import Watcher
 
-BATCHES = 3
+COMPARED_BATCHES = 3
 """Training batches that are compared between ranks."""
-COUNTED = (5, 25)
+WAIT_STEPS = (5, 25)
 """Between these steps the waits for an accelerator are counted."""
-UNSEEN = {"apex", "colossalai", "deepspeed", "hivemind", "horovod", "megatron"}
-"""Libraries that exchange gradients in ways of their own."""
-SETTLED = 50
-"""Steps after which models are looked at no more."""
+UNSEEN_LIBRARIES = {"apex", "colossalai", "deepspeed", "hivemind", "horovod", "megatron"}
+"""Libraries that exchange gradients without PyTorch's collectives."""
+LAST_STEP = 50
+"""Step after which models are not examined any more."""
 
 
 class Facts:
-    """What is noted of one rank beside its times."""
+    """The facts of one rank beside its times."""
 
-    def __init__(self, guest: Guest) -> None:
-        self.guest = guest
+    def __init__(self, watcher: Watcher) -> None:
+        self.watcher = watcher
         self.device = torch.device("cpu")
         self.noted: dict[str, Any] = {}
-        self._calls = Calls()
+        self._calls = CallCounters()
         self._compiled = False
-        self._weights: Weights | None = None
+        self._weights: WeightSums | None = None
         self._ddp: list[tuple[bool, set[str]]] = []
-        """Of each DDP model: whether it looks for unused parameters, and those that were."""
+        """Of each DDP model: ``find_unused_parameters``, and the parameters that were unused."""
         self.exchanged = False
-        """Whether ranks were seen to exchange what may be gradients or weights."""
-        self._settled = False
-        self.curious = True
-        """Whether the next call of a model can teach something."""
+        """Whether a collective was observed that may average gradients or weights."""
+        self._complete = False
+        """Whether models are not examined any more."""
+        self.wants_call = True
+        """Whether the next call of a model may show new facts."""
         self._digests: list[str | None] = []
-        self._fetched: Any = None
-        """The newest batch of a loader, until enough of them are known."""
-        self._loads = False
-        """Whether a loader has given a batch."""
-        self._pass: dict[str, Any] | None = None
-        """The loader that has begun a pass, until it is known to be for training."""
-        self._source = 0
-        """The data that feeds training."""
-        self._epochs: set[int] = set()
-        self._passes = 0
-        self._first = 0
-        """The first optimizer."""
-        self._next = 1
-        """The step at which there is something to do."""
-        self._doubled = 1
-        """The step at which the weights are glanced at."""
-
-    @property
-    def wanted(self) -> int:
-        """The step at which there is something to do."""
-        return self._next
+        self._batch: Any = None
+        """The newest batch of a loader, until enough of them are compared."""
+        self._has_loader = False
+        """Whether a loader has returned a batch."""
+        self._epoch: dict[str, Any] | None = None
+        """The loader that has begun an epoch, until it is known to be for training."""
+        self._dataset = 0
+        """The id of the dataset that feeds training."""
+        self._sampler_epochs: set[int] = set()
+        self._epochs = 0
+        self._first_optimizer = 0
+        self.next_step = 1
+        """The next step at which facts are gathered."""
+        self._next_weights = 1
+        """The next step at which the weights are summed."""
 
     @property
     def compiled(self) -> bool:
-        """Whether anything was compiled."""
+        """Whether the program compiles."""
         return self._compiled
 
     @compiled.setter
     def compiled(self, value: bool) -> None:
         if not self._compiled:
             self._compiled = value
-            self._calls.restore()  # A compiler must find PyTorch as it was.
+            self._calls.restore()  # A compiler must not trace our wrappers.
 
-    # What the hooks call.
+    # Called by the hooks.
 
     def install(self) -> None:
-        """Begin."""
-        self._careful(self._calls.install)
+        """Install the call counters."""
+        self._try(self._calls.install)
 
     def wrapped(self, model: Any, unused: set[str]) -> None:
-        """A model is wrapped in DDP; ``unused`` will hold its parameters without a gradient."""
+        """Note a DDP model; ``unused`` will hold its parameters without a gradient."""
         self._ddp.append((bool(getattr(model, "find_unused_parameters", False)), unused))
         self._weights = None
         self.exchanged = True
 
-    def called(self, model: Any, sample: Any) -> None:
-        """A model is called for training."""
-        self._careful(self._note_call, model, sample)
-        self.curious = not self._settled or self._pass is not None
+    def called(self, model: Any, tensor: Any) -> None:
+        """Gather facts from a training call of a model; ``tensor`` is its first input."""
+        self._try(self._note_call, model, tensor)
+        self.wants_call = not self._complete or self._epoch is not None
 
     def stepped(self, optimizer: Any) -> None:
-        """An optimizer has done a step."""
-        if self.guest.steps < self._next:
+        """Gather facts after a step of an optimizer."""
+        if self.watcher.steps < self.next_step:
             return
-        self._careful(self._note_step, optimizer, self.guest.steps)
+        self._try(self._note_step, optimizer, self.watcher.steps)
 
     def iterates(self, loader: Any) -> None:
-        """A loader begins a pass."""
-        self._careful(self._note_pass, loader)
+        """Note that a loader begins an epoch."""
+        self._try(self._note_epoch, loader)
 
-    def fetched(self, sample: Any) -> None:
-        """A loader gave a batch."""
-        if len(self._digests) < BATCHES:
-            self._fetched, self._loads = sample, True
+    def fetched(self, tensor: Any) -> None:
+        """Note the first tensor of a loader's batch."""
+        if len(self._digests) < COMPARED_BATCHES:
+            self._batch, self._has_loader = tensor, True
 
     def at_end(self) -> dict[str, Any]:
-        """Return the facts, and what every run tells of its device and versions."""
+        """Return the facts, and device, versions and environment as of every run."""
         self._calls.restore()
-        if not self.guest.steps:
+        if not self.watcher.steps:
             return {}
-        for each in (self._finish, self._finish_weights, self._finish_device):
-            self._careful(each)
-        told: dict[str, Any] = {
+        for finish in (self._finish, self._finish_weights, self._finish_device):
+            self._try(finish)
+        values: dict[str, Any] = {
             "facts": self.noted,
             "device": devices.name(self.device),
             "threads": torch.get_num_threads(),
             "backend": self.noted.get("backend"),
         }
         if self.noted.get("rank") == 0:
-            self._careful(self._tell_environment, told)
-        return told
+            self._try(self._write_environment, values)
+        return values
 
-    # How it is noted.
+    # Gathering.
 
-    def _careful(self, function: Callable[..., None], *words: Any) -> None:
-        """Let a fact be missing, rather than end the watching."""
+    def _try(self, function: Callable[..., None], *args: Any) -> None:
+        """Call a function; if it fails, its fact is missing, and watching continues."""
         try:
-            function(*words)
+            function(*args)
         except Exception as problem:
             missing = self.noted.setdefault("missing", [])
             if len(missing) < 10:
                 missing.append(f"{function.__name__.strip('_')}: {problem!r}")
 
-    def _note_call(self, model: Any, sample: Any) -> None:
-        if self._pass is not None:
-            self._begin_pass(self._pass)
-            self._pass = None
-        if len(self._digests) < BATCHES:
-            self._note_batch(sample)
-        if self._settled:
+    def _note_call(self, model: Any, tensor: Any) -> None:
+        if self._epoch is not None:
+            self._begin_epoch(self._epoch)
+            self._epoch = None
+        if len(self._digests) < COMPARED_BATCHES:
+            self._note_batch(tensor)
+        if self._complete:
             return
         if self._weights is None:
-            self._know(model, sample)
+            self._note_model(model, tensor)
         if not self.noted.get("autocast"):
             self.noted["autocast"] = torch.is_autocast_enabled(self.device.type)
 
-    def _know(self, model: Any, sample: Any) -> None:
-        """Take this model as the one that is trained."""
-        self._weights = Weights(model)
-        learned = [each for each in model.parameters() if each.requires_grad]
+    def _note_model(self, model: Any, tensor: Any) -> None:
+        """Note the facts of the trained model."""
+        self._weights = WeightSums(model)
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.noted |= {
-            "parameters": sum(each.numel() for each in learned),
-            "dtype": str(learned[0].dtype).removeprefix("torch.") if learned else None,
+            "parameters": sum(parameter.numel() for parameter in trained),
+            "dtype": str(trained[0].dtype).removeprefix("torch.") if trained else None,
             "data_parallel": isinstance(model, nn.DataParallel),
-            "sharded": sharded(model),
-            "split": split(model),
-            "sequence_first": may_be_sequence(sample)
-            and any(getattr(each, "batch_first", True) is False for each in model.modules()),
+            "sharded": is_sharded(model),
+            "split": is_model_parallel(model),
+            "sequence_first": may_be_sequence(tensor)
+            and any(getattr(module, "batch_first", True) is False for module in model.modules()),
         }
 
-    def _note_batch(self, sample: Any) -> None:
-        """Note which samples are trained on: the loader's, for noise may be the model's input."""
-        found, self._fetched = self._fetched, None
-        if found is None:
-            if self._loads:
+    def _note_batch(self, tensor: Any) -> None:
+        """Note a digest of the loader's batch; the model's input may be noise. Else of that."""
+        batch, self._batch = self._batch, None
+        if batch is None:
+            if self._has_loader:
                 return
-            found = sample
-        self._digests.append(batch_digest(found))
-        if self._loads and self.device.type == "cuda" and isinstance(found, torch.Tensor):
+            batch = tensor
+        self._digests.append(batch_digest(batch))
+        if self._has_loader and self.device.type == "cuda" and isinstance(batch, torch.Tensor):
             self.noted["handed"] = {
-                "bytes": found.numel() * found.element_size(),
-                "pageable": found.device.type == "cpu" and not found.is_pinned(),
+                "bytes": batch.numel() * batch.element_size(),
+                "pageable": batch.device.type == "cpu" and not batch.is_pinned(),
             }
 
-    def _note_pass(self, loader: Any) -> None:
-        """Remember a loader's pass, if it can be one of training."""
-        data = id(loader.dataset)
-        if self._source and data != self._source:
+    def _note_epoch(self, loader: Any) -> None:
+        """Remember a loader's epoch, if it may be one of training."""
+        dataset = id(loader.dataset)
+        if self._dataset and dataset != self._dataset:
             return
-        self._pass = {"data": data, "workers": loader.num_workers}
-        self.curious = True
+        self._epoch = {"dataset": dataset, "workers": loader.num_workers}
+        self.wants_call = True
         sampler = getattr(loader, "sampler", None)
         if isinstance(sampler, DistributedSampler) and sampler.shuffle:
-            self._pass["epoch"] = sampler.epoch
+            self._epoch["sampler_epoch"] = sampler.epoch
 
-    def _begin_pass(self, found: dict[str, Any]) -> None:
-        """Training has begun on what a loader gives."""
-        self._source = found["data"]
-        self._passes += 1
-        if "epoch" in found:
-            self._epochs.add(found["epoch"])
-        self.noted["workers"] = found["workers"]
+    def _begin_epoch(self, epoch: dict[str, Any]) -> None:
+        """Count an epoch whose batches are trained on."""
+        self._dataset = epoch["dataset"]
+        self._epochs += 1
+        if "sampler_epoch" in epoch:
+            self._sampler_epochs.add(epoch["sampler_epoch"])
+        self.noted["workers"] = epoch["workers"]
 
     def _note_step(self, optimizer: Any, step: int) -> None:
-        self._next = _next_after(step)
-        if not self._first:
-            self._note_place()
+        self.next_step = _next_after(step)
+        if not self._first_optimizer:
+            # Later the process group may be destroyed.
+            joined = dist.is_available() and dist.is_initialized()
+            self.noted["rank"] = dist.get_rank() if joined else watchers.rank_and_world()[0]
+            self.noted["backend"] = str(dist.get_backend()) if joined else None
             self._note_optimizer(optimizer)
-        self._note_rate(optimizer)
-        if self.device.type != "cpu" and not self._compiled and step >= COUNTED[0]:
+        rate = _plain(optimizer.param_groups[0].get("lr"))
+        if id(optimizer) == self._first_optimizer and rate is not None:
+            # The highest so far: a schedule may warm up.
+            self.noted["highest_rate"] = max(rate, self.noted.get("highest_rate", rate))
+        if self.device.type != "cpu" and not self._compiled and step >= WAIT_STEPS[0]:
             self._count_waits(step)
-        if step >= SETTLED:
-            self._settled = True
+        if step >= LAST_STEP:
+            self._complete = True
             self._calls.restore()
-        if step >= self._doubled:
-            self._doubled = _doubled(step)
+        if step >= self._next_weights:
+            self._next_weights = _next_power_of_two(step)
             if self._weights is not None and not self.noted["sharded"]:
-                self._weights.glance(step)
-
-    def _note_place(self) -> None:
-        """Note who this rank is, while the ranks still know each other."""
-        joined = dist.is_available() and dist.is_initialized()
-        self.noted["rank"] = dist.get_rank() if joined else guests.place()[0]
-        self.noted["backend"] = str(dist.get_backend()) if joined else None
+                self._weights.compute(step)
 
     def _note_optimizer(self, optimizer: Any) -> None:
         group = optimizer.param_groups[0]
         self.noted["optimizer"] = type(optimizer).__name__
-        self.noted["by_hand"] = isinstance(optimizer, ByHand)
+        self.noted["by_hand"] = isinstance(optimizer, ManualUpdates)
         self.noted["rate"] = _plain(group.get("initial_lr", optimizer.defaults.get("lr")))
-        self._first = id(optimizer)
-
-    def _note_rate(self, optimizer: Any) -> None:
-        """Note the highest learning rate seen: a schedule may lead up to it."""
-        rate = _plain(optimizer.param_groups[0].get("lr"))
-        if id(optimizer) == self._first and rate is not None:
-            self.noted["highest_rate"] = max(rate, self.noted.get("highest_rate", rate))
+        self._first_optimizer = id(optimizer)
 
     def _count_waits(self, step: int) -> None:
-        if step < COUNTED[1]:
+        if step < WAIT_STEPS[1]:
             self.noted.setdefault("waits", {"from": step})
             self._calls.count_waits()
         elif "waits" in self.noted and "to" not in self.noted["waits"]:
@@ -255,40 +249,40 @@ class Facts:
     def _finish(self) -> None:
         self.noted |= {
             "compiled": self._compiled,
-            "exchanged": self._known_exchange(),
+            "exchanged": self._is_exchanged(),
             "samples": self._digests,
-            "loads": self._loads,
+            "loads": self._has_loader,
             "emptied": self._calls.emptied,
             "autocast": self.noted.get("autocast", False) or self._calls.autocast,
         }
         if "waits" in self.noted:
             self.noted["waits"] |= {
-                "to": self.noted["waits"].get("to", self.guest.steps),
+                "to": self.noted["waits"].get("to", self.watcher.steps),
                 "count": self._calls.waits,
-                "where": self._calls.busiest(),
+                "where": self._calls.most_frequent_line(),
             }
-        searching = [unused for searches, unused in self._ddp if searches]
-        if searching and self.guest.steps >= BATCHES:
-            self.noted["searched"] = {"unused": sum(len(each) for each in searching)}
-        if self._epochs:
-            self.noted["passes"] = {"count": self._passes, "epochs": len(self._epochs)}
+        unused_sets = [unused for finds_unused, unused in self._ddp if finds_unused]
+        if unused_sets and self.watcher.steps >= COMPARED_BATCHES:
+            self.noted["searched"] = {"unused": sum(len(unused) for unused in unused_sets)}
+        if self._sampler_epochs:
+            self.noted["passes"] = {"count": self._epochs, "epochs": len(self._sampler_epochs)}
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
         self.noted["cores"] = len(cores) if cores else os.cpu_count()
         self.noted["which_cores"] = blake2b(repr(cores).encode(), digest_size=6).hexdigest()
 
-    def _known_exchange(self) -> bool | None:
-        """Say whether ranks exchange anything; nothing where they might do so unseen."""
+    def _is_exchanged(self) -> bool | None:
+        """Return whether ranks exchange gradients; None where they may do so unobserved."""
         if self.exchanged:
             return True
-        return None if self._compiled or UNSEEN & sys.modules.keys() else False
+        return None if self._compiled or UNSEEN_LIBRARIES & sys.modules.keys() else False
 
-    def _tell_environment(self, told: dict[str, Any]) -> None:
-        told["environment"] = environment(devices.facts())
-        write_json(self.guest.folder / "environment.json", told["environment"])
+    def _write_environment(self, values: dict[str, Any]) -> None:
+        values["environment"] = environment(devices.facts())
+        write_json(self.watcher.folder / "environment.json", values["environment"])
 
     def _finish_weights(self) -> None:
         if self._weights is not None:
-            self.noted["weights"] = self._weights.sums()
+            self.noted["weights"] = self._weights.facts()
 
     def _finish_device(self) -> None:
         self.noted["accelerator"] = None
@@ -296,38 +290,38 @@ class Facts:
             return
         self.noted["accelerator"] = f"{os.environ.get('CUDA_VISIBLE_DEVICES')} {self.device}"
         if self.device.type == "cuda":
-            said = torch.cuda.get_device_properties(self.device)
-            self.noted["accelerator"] = str(getattr(said, "uuid", self.noted["accelerator"]))
-            self.noted["capability"] = [said.major, said.minor]
+            properties = torch.cuda.get_device_properties(self.device)
+            self.noted["accelerator"] = str(getattr(properties, "uuid", self.noted["accelerator"]))
+            self.noted["capability"] = [properties.major, properties.minor]
             self.noted["matmul"] = torch.get_float32_matmul_precision()
             self.noted["tf32"] = torch.backends.cuda.matmul.allow_tf32
 
 
-def may_be_sequence(sample: Any) -> bool:
-    """Say whether a model's input may be sequences: of tokens, or of vectors, but no images.
+def may_be_sequence(tensor: Any) -> bool:
+    """Return whether a model's input may be sequences of tokens or vectors, but not images.
 
     >>> may_be_sequence(torch.zeros(35, 20)), may_be_sequence(torch.zeros(8, 3, 32, 32))
     (True, False)
     """
-    return isinstance(sample, torch.Tensor) and sample.dim() in (2, 3)
+    return isinstance(tensor, torch.Tensor) and tensor.dim() in (2, 3)
 
 
-def _doubled(step: int) -> int:
-    """Return the next power of two."""
+def _next_power_of_two(step: int) -> int:
+    """Return the smallest power of two above ``step``."""
     return 1 << step.bit_length()
 
 
 def _next_after(step: int) -> int:
-    """Return the next step at which there is something to do.
+    """Return the next step at which facts are gathered.
 
     >>> [_next_after(step) for step in (0, 1, 2, 4, 5, 16, 25, 64)]
     [1, 2, 4, 5, 8, 25, 32, 128]
     """
-    return min(each for each in (*COUNTED, SETTLED, _doubled(step)) if each > step)
+    return min(n for n in (*WAIT_STEPS, LAST_STEP, _next_power_of_two(step)) if n > step)
 
 
 def _plain(value: Any) -> float | None:
-    """Return a number, unless a device would have to be asked for it."""
+    """Return a number; None if reading it would wait for a device."""
     if isinstance(value, torch.Tensor):
         return float(value) if value.device.type == "cpu" and value.numel() == 1 else None
     return float(value) if isinstance(value, (int, float)) else None

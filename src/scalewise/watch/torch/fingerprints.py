@@ -1,4 +1,4 @@
-"""Tell batches and replicas apart by a few numbers, without keeping either of them."""
+"""Fingerprints of batches and weights, to compare ranks without storing either."""
 
 import sys
 from hashlib import blake2b
@@ -7,95 +7,94 @@ from weakref import ref
 
 import torch
 
-ELEMENTS = 300
-"""Numbers of a batch that go into its digest."""
-FEWEST = 8
-"""Numbers below which two batches may be equal by chance."""
-PARAMETERS = 20
-"""Parameters of a model that are summed up."""
-LARGEST = 4096
-"""Numbers of each of them: few enough for one thread, so that no others are woken."""
+DIGEST_ELEMENTS = 300
+"""Elements of a batch that go into its digest."""
+MIN_ELEMENTS = 8
+"""Elements below which two batches may be equal by chance."""
+MAX_PARAMETERS = 20
+"""Parameters of a model that are summed."""
+PARAMETER_ELEMENTS = 4096
+"""Elements summed of each: few enough for one thread, so that PyTorch wakes no others."""
 
 
 @torch.no_grad()
 def batch_digest(batch: Any) -> str | None:
-    """Return a digest of a batch: some of its numbers, spread over all of it.
+    """Return a digest of some elements, spread over the whole batch.
 
-    Nothing where it says nothing: a constant, very few numbers, no plain tensor.
+    None for a constant, for very few elements, and for anything but a tensor.
 
     >>> batch_digest(torch.arange(40)) == batch_digest(torch.arange(40).clone())
     True
     >>> batch_digest(torch.ones(40)) is None
     True
     """
-    if not isinstance(batch, torch.Tensor) or batch.numel() < FEWEST or _recording(batch):
+    if not isinstance(batch, torch.Tensor) or batch.numel() < MIN_ELEMENTS or _capturing(batch):
         return None
-    stride = batch.numel() // ELEMENTS | 1  # Odd, or it may meet the same column of each image.
-    few = batch.detach().reshape(-1)[::stride][:ELEMENTS]
-    values = torch.view_as_real(few) if few.is_complex() else few
+    stride = batch.numel() // DIGEST_ELEMENTS | 1  # Odd, or it may hit one column of each image.
+    elements = batch.detach().reshape(-1)[::stride][:DIGEST_ELEMENTS]
+    values = torch.view_as_real(elements) if elements.is_complex() else elements
     numbers = values.to(torch.float64).tolist()
-    if all(each == numbers[0] for each in numbers):
+    if all(number == numbers[0] for number in numbers):
         return None
     return blake2b(repr(numbers).encode(), digest_size=8).hexdigest()
 
 
-class Weights:
-    """Sums of some of a model's parameters, taken now and read at the end."""
+class WeightSums:
+    """Sums of some of a model's parameters, computed without waiting and read at the end."""
 
     def __init__(self, model: Any) -> None:
-        learned = [each for each in model.parameters() if each.requires_grad]
-        stride = max(1, len(learned) // PARAMETERS)
-        self._chosen = [ref(each) for each in learned[::stride][:PARAMETERS]]
-        shapes = repr([tuple(each.shape) for each in learned])
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        stride = max(1, len(trained) // MAX_PARAMETERS)
+        self._parameters = [ref(parameter) for parameter in trained[::stride][:MAX_PARAMETERS]]
+        shapes = repr([tuple(parameter.shape) for parameter in trained])
         self._shapes = blake2b(shapes.encode(), digest_size=8).hexdigest()
-        self._glances: dict[int, Any] = {}
+        self._sums: dict[int, Any] = {}
+        """Sums and sums of absolute values, in one tensor, by step."""
 
     @torch.no_grad()
-    def glance(self, step: int) -> None:
-        """Add the parameters up after this step; nothing waits for the result."""
-        alive = [each for chosen in self._chosen if (each := chosen()) is not None]
-        if not alive or len(alive) < len(self._chosen) or _recording(alive[0]):
+    def compute(self, step: int) -> None:
+        """Sum the parameters after this step; the host does not wait for the result."""
+        alive = [parameter for weak in self._parameters if (parameter := weak()) is not None]
+        if not alive or len(alive) < len(self._parameters) or _capturing(alive[0]):
             return
-        parts = [each.detach().reshape(-1)[:LARGEST] for each in alive]
+        parts = [parameter.detach().reshape(-1)[:PARAMETER_ELEMENTS] for parameter in alive]
         sums = [part.sum(dtype=torch.float64) for part in parts]
         sizes = [part.abs().sum(dtype=torch.float64) for part in parts]
-        self._glances[step] = torch.stack([*sums, *sizes])
-        if len(self._glances) > 2:
-            del self._glances[min(self._glances)]
+        self._sums[step] = torch.stack([*sums, *sizes])
+        if len(self._sums) > 2:
+            del self._sums[min(self._sums)]
 
-    def sums(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """Return the last sums, and those of the absolute values, by step."""
-        seen = []
-        for step, both in sorted(self._glances.items()):
-            numbers = both.tolist()
+        by_step = []
+        for step, tensor in sorted(self._sums.items()):
+            numbers = tensor.tolist()
             half = len(numbers) // 2
-            seen.append({"step": step, "sums": numbers[:half], "sizes": numbers[half:]})
-        return {"shapes": self._shapes, "seen": seen}
+            by_step.append({"step": step, "sums": numbers[:half], "sizes": numbers[half:]})
+        return {"shapes": self._shapes, "seen": by_step}
 
 
-def sharded(model: Any) -> bool:
-    """Say whether a rank holds only its part of the parameters."""
-    return any(hasattr(each, "placements") for each in model.parameters()) or _flat(model)
+def is_sharded(model: Any) -> bool:
+    """Return whether a rank holds only a part of the parameters."""
+    if any(hasattr(parameter, "placements") for parameter in model.parameters()):
+        return True
+    return any(type(m).__name__ == "FullyShardedDataParallel" for m in model.modules())
 
 
-def split(model: Any) -> bool:
-    """Say whether ranks compute parts of one model: then they read the same samples by design.
+def is_model_parallel(model: Any) -> bool:
+    """Return whether ranks compute parts of one model: then they read the same samples by design.
 
-    A program that has loaded what makes pipelines is taken to use it.
+    A program that has imported a pipeline library is assumed to use it.
     """
     if {"torch.distributed.pipelining", "megatron"} & sys.modules.keys():
         return True
-    meshes = [each.device_mesh for each in model.parameters() if hasattr(each, "placements")]
+    meshes = [p.device_mesh for p in model.parameters() if hasattr(p, "placements")]
     if any(mesh.ndim > 1 for mesh in meshes):
         return True
-    kinds = {type(each).__name__ for each in model.modules()}
-    return bool(meshes) and not any(kind.startswith("FSDP") for kind in kinds)
+    classes = {type(module).__name__ for module in model.modules()}
+    return bool(meshes) and not any(name.startswith("FSDP") for name in classes)
 
 
-def _flat(model: Any) -> bool:
-    return any(type(each).__name__ == "FullyShardedDataParallel" for each in model.modules())
-
-
-def _recording(tensor: torch.Tensor) -> bool:
-    """Say whether a CUDA graph is being recorded: nothing may be read then."""
+def _capturing(tensor: torch.Tensor) -> bool:
+    """Return whether a CUDA graph is being captured: reading a tensor would break it."""
     return tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing()

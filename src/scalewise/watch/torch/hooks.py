@@ -1,14 +1,11 @@
-"""Ask PyTorch to tell when a step's activities begin and end.
+"""Hook PyTorch where a step's activities begin and end.
 
-Public interfaces first: optimizer step hooks, module hooks. Where there is
-none a function or a method of a class is wrapped, never one of an object, so
-that pickling and copying a model stay what they were. Hooks do nothing while
-a graph is being compiled, and nothing in a forked child.
+Public interfaces first: optimizer step hooks, module hooks. Where there is none, a
+function or a method of a class is wrapped. Hooks have no effect while a graph is being
+compiled, nor in a forked child.
 """
 
-import functools
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,520 +21,425 @@ from torch.optim.optimizer import (
 from torch.utils.data import DataLoader
 
 from scalewise.probe.torch import device as devices
-from scalewise.probe.torch.last_gradient import LastGradient
-from scalewise.probe.torch.sync_timer import Patch, wrap_wait
-from scalewise.watch import guest as guests
-from scalewise.watch.guest import Guest, Place
+from scalewise.probe.torch.sync_timer import wrap_wait
+from scalewise.watch import watcher as watchers
 from scalewise.watch.torch import private_api
+from scalewise.watch.torch.ddp_models import DdpModels
 from scalewise.watch.torch.discovery import (
     Discovery,
     batch_of,
     is_one_sample,
-    when_gone,
+    on_delete,
 )
-from scalewise.watch.torch.event_buffer import Tape
+from scalewise.watch.torch.event_buffer import EventBuffer
 from scalewise.watch.torch.facts import Facts
-from scalewise.watch.torch.hot_hooks import Named, Words, quick
+from scalewise.watch.torch.hot_hooks import Args, Kwargs, make_hot_hooks
 from scalewise.watch.torch.loaders import Loaders
-from scalewise.watch.torch.manual_updates import ByHand
-from scalewise.watch.torch.profiler import Trace
+from scalewise.watch.torch.manual_updates import ManualUpdates
+from scalewise.watch.torch.patches import Patches
+from scalewise.watch.torch.profiler import Profile
+from scalewise.watch.watcher import RankAndWorld, Watcher
 
-FOUND = 2
-"""Steps in which every module is looked at, to find the models that are trained."""
-KNOWN = 10
-"""Steps after which a loader's batch is not looked into, if the model's input tells enough."""
+DISCOVERY_STEPS = 2
+"""Steps in which every module is hooked, to find the models that are trained."""
+INSPECTED_STEPS = 10
+"""Steps after which a loader's batch is not inspected, if the model's input shows its size."""
 
-LET_GO = 0.05
-"""Seconds for the threads of Gloo to let their last tensors go: one that does so after the
+GLOO_RELEASE_SECONDS = 0.05
+"""Time for the threads of Gloo to release their last tensors: one that does so after the
 interpreter has ended aborts the process, https://github.com/pytorch/pytorch/issues/190489."""
 
 _hooks: "Hooks | None" = None
 
 
 def install(folder: Path) -> None:
-    """Put the hooks in; once per process."""
+    """Install the hooks; once per process."""
     global _hooks
     if _hooks is None:
-        _hooks = Hooks(guests.the_guest(folder, place))
+        _hooks = Hooks(watchers.get_watcher(folder, rank_and_world))
         _hooks.install()
 
 
 def extend(name: str, module: ModuleType) -> None:
-    """Put further hooks in, where a module came later."""
+    """Install further hooks in a module that was imported later."""
     if _hooks is None:
         return
     if name == "torch._dynamo.eval_frame":
         _hooks.wrap_compiled(module)
     elif name == "torch.distributed.checkpoint":
-        for each in ("save", "async_save"):
-            _hooks.wrap_saving(module, each)
+        for function in ("save", "async_save"):
+            _hooks.wrap_saving(module, function)
     elif name == "safetensors.torch":
         _hooks.wrap_saving(module, "save_file")
 
 
-def place() -> Place:
-    """Return this process's rank and world: PyTorch's own word counts most."""
+def rank_and_world() -> RankAndWorld:
+    """Return this process's rank and world size, from PyTorch if it has a process group."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
-    rank, world = guests.place()
+    rank, world = watchers.rank_and_world()
     return rank, 1 if world > 1 else world
 
 
 class Hooks:
-    """What PyTorch tells, passed on to the observer."""
+    """Reports PyTorch's activities as events."""
 
-    def __init__(self, guest: Guest) -> None:
-        self.guest = guest
-        self.tape = Tape(guest)
-        self.observer = self.tape.observer
-        self.note = self.tape.note
-        self.facts = Facts(guest)
-        self.loaders = Loaders(guest, self.observer)
-        self.trace = Trace(guest, self.tape, lambda: place()[0])
-        self.wary = self.replicated = self.told_batch = False
+    def __init__(self, watcher: Watcher) -> None:
+        self.watcher = watcher
+        self.buffer = EventBuffer(watcher)
+        self.observer = self.buffer.observer
+        self.add_event = self.buffer.add
+        self.facts = Facts(watcher)
+        self.loaders = Loaders(watcher, self.observer)
+        self.profile = Profile(watcher, self.buffer, lambda: rank_and_world()[0])
+        self.patches = Patches(watcher, self.disable)
+        self.replicated = self.input_has_batch = False
         self.model = 0
-        self.by_hand: ByHand | None = ByHand(self._stepped_by_hand, self._drop_by_hand)
-        self.quick = quick(guest, self.tape, self)
-        self.discovery = Discovery(
-            self._safe(self.forward), self._end_forward, self.quick.around_forward
+        self.manual_updates: ManualUpdates | None = ManualUpdates(
+            lambda updates: self.hot.step_ends(updates, (), {}), self._end_manual_updates
         )
-        self.ddp: dict[int, LastGradient] = {}
-        self._met_models: set[int] = set()
-        self._bundles: dict[int, dict[str, Any]] = {}
-        """What DDP says of how it bundles gradients, by model."""
+        self.hot = make_hot_hooks(watcher, self.buffer, self)
+        self.discovery = Discovery(
+            self.patches.safe(self.forward), self._end_forward, self.hot.around_forward
+        )
+        self.ddp = DdpModels(self.hot.last_gradient)
+        self._models: set[int] = set()
+        """Ids of the models that were trained."""
         self._clock_chosen = False
         self._plain_steps = True
-        """Whether no optimizer was given a closure, or called inside another."""
-        self._hooked = False
-        """Whether an optimizer has told of a step."""
+        """Whether no optimizer got a closure, or was called inside another."""
+        self._optimizer_seen = False
+        """Whether an optimizer's step hook was called."""
         self._begun = False
-        """Whether anything of a step has begun."""
-        self._saves = 0
-        self._waits = 0
-        self._attempting: Any = None
-        self._making: Any = None
-        self._found_by = FOUND
-        """The step by which the models that are trained are known."""
-        self._patches: list[Patch] = []
-        self._handles: list[Any] = []
-        self._meeting = 0.0
-        self._next_sample = 2
-        """The step at which DDP is asked for its own timings."""
+        """Whether any activity of a step has begun."""
+        self._open_saves = 0
+        self._open_waits = 0
+        self._scaled_optimizer: Any = None
+        self._new_optimizer: Any = None
+        self._discovery_end = DISCOVERY_STEPS
+        """The step by which the trained models are known."""
+        self._optimizer_hooks: list[Any] = []
+        self._rendezvous_start = 0.0
 
     def install(self) -> None:
-        """Put everything in that is known when PyTorch has just been imported."""
+        """Install everything that can be hooked when PyTorch has just been imported."""
+        hot, wrap = self.hot, self.patches.wrap
         for owner, name, around in (
-            (torch.autograd, "backward", self.quick.around_backward),
-            (DistributedDataParallel, "forward", self.quick.around_forward),
-            (DataParallel, "forward", self.quick.around_forward),
+            (torch.autograd, "backward", hot.around_backward),
+            (DistributedDataParallel, "forward", hot.around_forward),
+            (DataParallel, "forward", hot.around_forward),
         ):
             original = getattr(owner, name)
-            self._patches.append((owner, name, original, around(original)))
-        self._wrap(DataLoader, "__iter__", self._iterate, self._iterated)
-        waits = wrap_wait(self._safe(self._wait), self._safe(self._waited))
-        self._patches += private_api.wrap_fetch(self.quick.around_fetch) + waits
+            self.patches.add((owner, name, original, around(original)))
+        wrap(DataLoader, "__iter__", self._before_iter, self._after_iter)
+        self.patches.add(*private_api.wrap_fetch(hot.around_fetch))
+        safe = self.patches.safe
+        self.patches.add(*wrap_wait(safe(self._before_wait), safe(self._after_wait)))
         for owner, name in private_api.buffer_exchange():
-            self._wrap(owner, name, self._exchange, self._exchanged)
-        self._wrap(torch.optim.Optimizer, "zero_grad", self._zero, None)
-        self._wrap(torch.optim.Optimizer, "__init__", self._make_optimizer, self._made_optimizer)
-        scaler = torch.amp.GradScaler
-        self._wrap(scaler, "step", self._attempt, self._attempted)
+            wrap(owner, name, lambda *_: self._before_wait(()), lambda _: self._after_wait())
+        optimizer = torch.optim.Optimizer
+        wrap(optimizer, "zero_grad", self._before_zero_grad, None)
+        wrap(optimizer, "__init__", self._before_optimizer_init, self._after_optimizer_init)
+        wrap(torch.amp.GradScaler, "step", self._before_scaler_step, self._after_scaler_step)
         self.wrap_saving(torch, "save")
-        self._wrap(dist, "init_process_group", self._meet, self._met)
-        self._wrap(torch.nn.Module, "compile", self._compiles_itself, None)
-        self._wrap(torch, "compile", self._compiles, None)
+        wrap(dist, "init_process_group", self._before_rendezvous, self._after_rendezvous)
+        wrap(torch.nn.Module, "compile", self._before_module_compile, None)
+        wrap(torch, "compile", self._before_compile, None)
         if hasattr(torch, "export"):
-            self._wrap(torch.export, "export", self._exports, None)
+            wrap(torch.export, "export", lambda *_: self._expect_compiler(), None)
         self.facts.install()
         self.discovery.install()
-        self.guest.at_end(self._finish)
-        self.guest.catch_up = self._catch_up
-        self.guest.switched = self.tape.changed = self.quick.refresh
-        self.quick.refresh()
-        self.put()
-
-    def put(self) -> None:
-        """Put every wrapper and hook in its place."""
-        self._handles = [
-            register_optimizer_step_pre_hook(self.quick.step_begins),
-            register_optimizer_step_post_hook(self.quick.step_ends),
+        self.watcher.at_end(self._finish)
+        self.watcher.flush_events = self._flush_events
+        self.watcher.on_switch = self.buffer.on_change = hot.refresh
+        hot.refresh()
+        self._optimizer_hooks = [
+            register_optimizer_step_pre_hook(hot.step_begins),
+            register_optimizer_step_post_hook(hot.step_ends),
         ]
-        for owner, name, _, watched in self._patches:
-            setattr(owner, name, watched)
+        self.patches.apply()
 
-    def remove(self) -> None:
-        """Leave PyTorch as it was."""
-        for handle in self._handles:
+    def disable(self, problem: Exception) -> None:
+        """Stop watching and restore PyTorch; the training continues."""
+        self.watcher.disable(problem)
+        for handle in self._optimizer_hooks:
             handle.remove()
-        for owner, name, original, watched in self._patches:
-            if getattr(owner, name) is watched:
-                setattr(owner, name, original)
-
-    # Wrapping.
-
-    def _safe(self, function: Callable[..., None]) -> Callable[..., None]:
-        """Let a hook fail without the training noticing: then nothing is watched any more."""
-
-        guest, compiling = self.guest, torch.compiler.is_compiling
-
-        @functools.wraps(function)
-        def hook(*words: Any) -> None:
-            if guest.on and not (self.wary and compiling()):
-                try:
-                    function(*words)
-                except Exception as problem:
-                    self.give_up(problem)
-
-        return hook
-
-    def give_up(self, problem: Exception) -> None:
-        """Stop watching; the training goes on."""
-        self.guest.switch_off(problem)
-        self.remove()
+        self.patches.remove()
         self.discovery.remove()
-        for last in self.ddp.values():
-            last.remove()
+        self.ddp.remove()
 
-    def _wrap(
-        self,
-        owner: Any,
-        name: str,
-        before: Callable[..., Any],
-        after: Callable[..., Any] | None,
-    ) -> None:
-        """Put two calls around a function: of a module, or of a class for all its objects."""
-        original = getattr(owner, name)
-        guest, compiling, give_up = self.guest, torch.compiler.is_compiling, self.give_up
-
-        @functools.wraps(original)
-        def watched(*words: Any, **named: Any) -> Any:
-            if not guest.on or (self.wary and compiling()):
-                return original(*words, **named)
-            try:
-                before(words, named)
-            except Exception as problem:
-                give_up(problem)
-                return original(*words, **named)
-            try:
-                answer = original(*words, **named)
-            except BaseException:
-                if after is not None and guest.on:
-                    self._unwind(after)
-                raise
-            if after is not None and guest.on:
-                try:
-                    after(answer)
-                except Exception as problem:
-                    give_up(problem)
-            return answer
-
-        self._patches.append((owner, name, original, watched))
-
-    def _put_last(self) -> None:
-        owner, name, _, watched = self._patches[-1]
-        setattr(owner, name, watched)
-
-    def _unwind(self, after: Callable[..., Any]) -> None:
-        """The program's own call failed: leave the books in order for what follows."""
-        try:
-            after(None)
-        except Exception as problem:
-            self.give_up(problem)
+    @property
+    def may_compile(self) -> bool:
+        """Whether the program compiles: events during tracing are ignored."""
+        return self.patches.may_compile
 
     # The model.
 
-    def forward(self, words: Words, named: Named) -> None:
-        """Tell that a model is called, and learn from it."""
-        self.begins()
-        model, training = words[0], is_grad_enabled()
-        known = id(model) == self.model or not training
-        unsure = training and not model.training and not self.observer.lenient
-        if not known:
-            self._meet_model(model)
-        samples, sample = batch_of(words[1:])
-        if sample is None:
-            samples, sample = batch_of(named)
-        if sample is not None and is_one_sample(model, sample):
+    def forward(self, args: Args, kwargs: Kwargs) -> None:
+        """Record the call of a model, and gather facts from it."""
+        self.before_activity()
+        model, training = args[0], is_grad_enabled()
+        familiar = id(model) == self.model or not training
+        in_eval = training and not model.training and not self.observer.trains_in_eval
+        if not familiar:
+            self._begin_model(model)
+        samples, tensor = batch_of(args[1:])
+        if tensor is None:
+            samples, tensor = batch_of(kwargs)
+        if tensor is not None and is_one_sample(model, tensor):
             samples = 1
-        self.told_batch = samples is not None
+        self.input_has_batch = samples is not None
         syncing = training and self.replicated and model.require_backward_grad_sync
-        if unsure:
-            self.note(("unsure", samples, syncing, id(model)))
+        if in_eval:
+            self.add_event(("forward_eval", samples, syncing, id(model)))
         else:
-            self.note(("forward", samples, training, syncing, id(model)))
-        if not known:
-            self._wonder(model, sample)
+            self.add_event(("forward", samples, training, syncing, id(model)))
+        if not familiar:
+            if self.facts.wants_call:
+                self.facts.called(model, tensor)
+            complete = not self.facts.wants_call and self.manual_updates is None
+            self.model = id(model) if complete else 0
 
     def _end_forward(self) -> None:
-        if self.guest.on:
-            self.note(("forwarded",))
+        if self.watcher.enabled:
+            self.add_event(("forwarded",))
 
-    def _meet_model(self, model: Any) -> None:
-        """Another model than before is trained; in DDP, from now on its last gradient is told."""
+    def _begin_model(self, model: Any) -> None:
+        """Prepare for another model than before; in DDP its last gradient is watched from now."""
         if not self._clock_chosen:
             self._choose_clock(model)
         self.replicated = isinstance(model, DistributedDataParallel)
-        if id(model) in self._met_models:
+        if id(model) in self._models:
             return
-        self._met_models.add(id(model))
-        when_gone(model, self._forget, id(model))
+        self._models.add(id(model))
+        on_delete(model, self._forget_model, id(model))
         if self.replicated:
-            private_api.sample_ddp(model, private_api.SAMPLE_RATES[0])
-            last = self.ddp[id(model)] = LastGradient(model, self.quick.last_gradient)
-            self.facts.wrapped(model, last.unused)
+            self.facts.wrapped(model, self.ddp.add(model))
 
-    def _wonder(self, model: Any, sample: Any) -> None:
-        """Note what can be learned from a call of a model, as long as there is something."""
-        if self.facts.curious:
-            self.facts.called(model, sample)
-        known = not self.facts.curious and self.by_hand is None
-        self.model = id(model) if known else 0
-
-    def _meet_anew(self) -> None:
-        """There may be something to learn from the next call of a model."""
+    def _expect_facts(self) -> None:
+        """Look at the next call of a model again: it may show new facts."""
         self.model = 0
-        self.quick.refresh()
+        self.hot.refresh()
 
-    def _forget(self, model: int) -> None:
-        """A model is no more, and another may get its id."""
-        self.ddp.pop(model, None)
-        self._met_models.discard(model)
-        self._meet_anew()
+    def _forget_model(self, model: int) -> None:
+        """Forget a deleted model: another one may get its id."""
+        self.ddp.forget(model)
+        self._models.discard(model)
+        self._expect_facts()
 
     def _choose_clock(self, model: Any) -> None:
-        """Mark laps in the device's queue where the model lies on one."""
+        """Mark laps in the device's stream if the model is on an accelerator."""
         self._clock_chosen = self._begun = True
-        first = next((each for each in model.parameters()), None)
-        device = first.device if first is not None else torch.device("cpu")
+        parameter = next(iter(model.parameters()), None)
+        device = parameter.device if parameter is not None else torch.device("cpu")
         if device.type in ("cuda", "xpu"):
-            self.guest.clock = devices.EventClock(device)
-            self.tape.use(self.guest.clock.mark)
+            self.watcher.clock = devices.EventClock(device)
+            self.buffer.use(self.watcher.clock.mark)
         self.facts.device = device
 
     def wrap_compiled(self, module: ModuleType) -> None:
-        """Watch the calls of compiled models: inside, nothing can be seen."""
-        self._wrap(module.OptimizedModule, "__call__", self._compiled_forward, self._forwarded)
-        self._put_last()
+        """Hook the calls of compiled models; hooks inside them are not called."""
+        self.patches.wrap(
+            module.OptimizedModule,
+            "__call__",
+            self._before_compiled_forward,
+            lambda _: self.add_event(("forwarded",)),
+        )
+        self.patches.apply_last()
 
-    def _compiled_forward(self, words: Words, named: Named) -> None:
-        self._compiles(words, named)
-        self.forward((getattr(words[0], "_orig_mod", words[0]), *words[1:]), named)
+    def _before_compiled_forward(self, args: Args, kwargs: Kwargs) -> None:
+        self._before_compile(args, kwargs)
+        self.forward((getattr(args[0], "_orig_mod", args[0]), *args[1:]), kwargs)
 
-    def _forwarded(self, answer: Any) -> None:
-        self.note(("forwarded",))
-
-    def _compiles(self, words: Words, named: Named) -> None:
-        """Hooks on every module and a compiler do not go together."""
+    def _before_compile(self, args: Args, kwargs: Kwargs) -> None:
+        """Remove the hooks on every module: a compiler would trace them."""
         self.facts.compiled = True
-        self._beware()
+        self._expect_compiler()
         self.discovery.remove()
 
-    def _compiles_itself(self, words: Words, named: Named) -> None:
-        """A model that is compiled in place is called as before."""
-        self._compiles(words, named)
-        self.discovery.know(words[0])
+    def _before_module_compile(self, args: Args, kwargs: Kwargs) -> None:
+        """A model that is compiled in place is still called by its class."""
+        self._before_compile(args, kwargs)
+        self.discovery.add_compiled(args[0])
 
-    def _exports(self, words: Words, named: Named) -> None:
-        self._beware()
+    def _expect_compiler(self) -> None:
+        self.patches.may_compile = True
+        self.hot.refresh()
 
-    def _beware(self) -> None:
-        self.wary = True
-        self.quick.refresh()
-
-    def _exchange(self, words: Words, named: Named) -> None:
-        self._wait(())
-
-    def _exchanged(self, answer: Any) -> None:
-        self._waited()
-
-    def _wait(self, words: Words) -> None:
+    def _before_wait(self, args: Args) -> None:
         if self._begun:
-            self._waits += 1
+            self._open_waits += 1
             if not self.facts.exchanged:
-                after = self.tape.holds(("backward",))
-                self.facts.exchanged = after or private_api.may_average(words)
-            self.note(("begin", "sync"))
+                after_backward = self.buffer.contains(("backward",))
+                self.facts.exchanged = after_backward or private_api.may_average(args)
+            self.add_event(("begin", "sync"))
 
-    def _waited(self) -> None:
-        if self._waits:
-            self._waits -= 1
-            self.note(("end",))
+    def _after_wait(self) -> None:
+        if self._open_waits:
+            self._open_waits -= 1
+            self.add_event(("end",))
 
-    # The optimizer, or what is in its place.
+    # The optimizer, or manual updates.
 
-    def begins(self, *, backward: bool = False) -> None:
-        """Something begins: where weights are updated by hand, maybe after a step."""
-        if self.by_hand is not None:
-            self._safe(self.by_hand.begins)(backward)
+    def before_activity(self, *, backward: bool = False) -> None:
+        """Check for a manual update before the next activity."""
+        if self.manual_updates is not None:
+            self.patches.safe(self.manual_updates.before_activity)(backward)
 
-    def backwarded(self, loss: Any) -> None:
-        """Gradients are there."""
-        if self.by_hand is not None:
-            self._safe(self.by_hand.backwarded)(loss)
+    def after_backward(self, loss: Any) -> None:
+        """Note a backward for manual updates."""
+        if self.manual_updates is not None:
+            self.patches.safe(self.manual_updates.after_backward)(loss)
 
-    def _stepped_by_hand(self, by_hand: ByHand) -> None:
-        self.quick.step_ends(by_hand, (), {})
+    def _end_manual_updates(self) -> None:
+        """Stop looking for manual updates: there is an optimizer, or no weight changes."""
+        self.manual_updates = None
+        self._expect_facts()
 
-    def _drop_by_hand(self) -> None:
-        """There is an optimizer, or nothing is trained."""
-        self.by_hand = None
-        self._meet_anew()
+    def _before_optimizer_init(self, args: Args, kwargs: Kwargs) -> None:
+        self._new_optimizer = args[0]
+        if self.manual_updates is not None:
+            self._end_manual_updates()
 
-    def _make_optimizer(self, words: Words, named: Named) -> None:
-        self._making = words[0]
-        if self.by_hand is not None:
-            self._drop_by_hand()
-
-    def _made_optimizer(self, answer: Any) -> None:
-        """There is another optimizer, and maybe another model with it."""
-        optimizer, self._making = self._making, None
-        when_gone(optimizer, self._safe(self.note), ("gone", id(optimizer)))
-        if not self._hooked:
+    def _after_optimizer_init(self, result: Any) -> None:
+        """Note a new optimizer; if its parameters are new too, search for their model."""
+        optimizer, self._new_optimizer = self._new_optimizer, None
+        on_delete(optimizer, self.patches.safe(self.add_event), ("deleted", id(optimizer)))
+        if not self._optimizer_seen:
             return
-        self.note(("made", id(optimizer)))
+        self.add_event(("created", id(optimizer)))
         groups = getattr(optimizer, "param_groups", ())
-        learnt = [each for group in groups for each in group["params"]]
-        if not self.facts.compiled and not self.discovery.on and not self.discovery.knows(learnt):
-            self._found_by = self.guest.steps + FOUND
-            self.discovery.install()
-            self._meet_anew()
+        parameters = [parameter for group in groups for parameter in group["params"]]
+        discovery = self.discovery
+        if not self.facts.compiled and not discovery.on and not discovery.covers(parameters):
+            self._discovery_end = self.watcher.steps + DISCOVERY_STEPS
+            discovery.install()
+            self._expect_facts()
 
-    def step_begins(self, *, nested: bool) -> None:
-        """The step of an optimizer begins: whoever tells of it needs not be asked otherwise."""
+    def before_step(self, *, nested: bool) -> None:
+        """An optimizer's step begins; its hook works, so that ``zero_grad`` need not be watched."""
         if nested:
             self._plain_steps = False
-        if not self._hooked:
-            self._take_out_zero()
+        if not self._optimizer_seen:
+            self._optimizer_seen = True
+            self.patches.remove_named("zero_grad")
 
-    def _take_out_zero(self) -> None:
-        """Optimizers tell of their steps: there is nothing to be learned from their clearing."""
-        self._hooked = True
-        for patch in [each for each in self._patches if each[1] == "zero_grad"]:
-            setattr(*patch[:3])
-            self._patches.remove(patch)
-
-    def _attempt(self, words: Words, named: Named) -> None:
-        self._attempting = words[1] if len(words) > 1 else named["optimizer"]
+    def _before_scaler_step(self, args: Args, kwargs: Kwargs) -> None:
+        self._scaled_optimizer = args[1] if len(args) > 1 else kwargs["optimizer"]
         if self._plain_steps:
             self._plain_steps = False
-            self._handles[0].remove()
-            self._handles[0] = register_optimizer_step_pre_hook(self.quick.step_begins)
-        self.quick.step_begins(self._attempting, words, named)
+            self._optimizer_hooks[0].remove()
+            self._optimizer_hooks[0] = register_optimizer_step_pre_hook(self.hot.step_begins)
+        self.hot.step_begins(self._scaled_optimizer, args, kwargs)
 
-    def _attempted(self, answer: Any) -> None:
-        """A step that was skipped because of an overflow is a step all the same."""
-        self.quick.step_ends(self._attempting, (), {})
+    def _after_scaler_step(self, result: Any) -> None:
+        """Count a step that the scaler skipped because of an overflow as a step too."""
+        self.hot.step_ends(self._scaled_optimizer, (), {})
 
-    def _zero(self, words: Words, named: Named) -> None:
-        """A compiled optimizer tells of no step; that its gradients are cleared tells as much."""
-        if self.wary and not self._hooked and self.tape.holds(("backward",)):
-            self.note(("begin", "optimizer"))
-            self.quick.step_ends(words[0], (), {})
+    def _before_zero_grad(self, args: Args, kwargs: Kwargs) -> None:
+        """Take ``zero_grad`` as the end of a step where the optimizer is compiled: no hook runs."""
+        if (
+            self.patches.may_compile
+            and not self._optimizer_seen
+            and self.buffer.contains(("backward",))
+        ):
+            self.add_event(("begin", "optimizer"))
+            self.hot.step_ends(args[0], (), {})
 
     @property
-    def curious(self) -> bool:
-        """Whether a loader's batch is looked into even if the model's input tells enough."""
-        return self.guest.steps <= KNOWN or self.observer.counts.doubts
+    def inspects_batches(self) -> bool:
+        """Whether a loader's batch is inspected even if the model's input shows its size."""
+        return self.watcher.steps <= INSPECTED_STEPS or self.observer.counts.input_differs
 
     @property
-    def lenient(self) -> bool:
-        """Whether a model that is set to evaluate is trained all the same."""
-        return self.observer.lenient
+    def trains_in_eval(self) -> bool:
+        """Whether a model in eval mode is trained nevertheless."""
+        return self.observer.trains_in_eval
 
-    def stepped(self, optimizer: Any) -> None:
-        """Do what need not be done at every step."""
-        steps = self.guest.steps
+    def after_steps(self, optimizer: Any) -> None:
+        """Do what need not be done at every step; then set how many steps may be buffered."""
+        steps = self.watcher.steps
         self.facts.stepped(optimizer)
-        if self.discovery.on and steps >= self._found_by:
+        if self.discovery.on and steps >= self._discovery_end:
             self.discovery.settle()
-        if self._plain_steps and not self.observer.steps_inside and steps >= KNOWN:
-            self._handles[0].remove()  # What lies between backward and its end is the optimizer's.
-        if steps >= self._next_sample:
-            self._sample_ddp(steps)
-        if self.ddp and "sync" not in self.observer.last_row[0]:
-            for last in self.ddp.values():
-                last.miss()
-        if self.trace.on:
-            self.trace.stepped(self.facts.device)
-        if self.guest.done:
-            self.guest.leave()
-        until = min(self.guest.wanted, self.facts.wanted, self._next_sample)
-        self.tape.room = 0 if self.trace.on or self.discovery.on else until - steps - 1
+        nested = self.observer.timeline.nested_optimizer
+        if self._plain_steps and not nested and steps >= INSPECTED_STEPS:
+            # The time between backward and the step's end is the optimizer's anyway.
+            self._optimizer_hooks[0].remove()
+        if steps >= self.ddp.next_sample and (overlap := self.ddp.sample(steps)) is not None:
+            self.observer.add_facts(hidden=overlap)
+        self.ddp.check_sync(self.observer.last_row[0])
+        if self.profile.on:
+            self.profile.stepped(self.facts.device)
+        if self.watcher.done:
+            self.watcher.stop_program()
+        next_step = min(self.watcher.next_urgent_step, self.facts.next_step, self.ddp.next_sample)
+        self.buffer.max_steps = 0 if self.profile.on or self.discovery.on else next_step - steps - 1
 
-    def _sample_ddp(self, steps: int) -> None:
-        """Ask DDP for its own timings: every tenth step, later every hundredth."""
-        rate = private_api.SAMPLE_RATES[steps >= private_api.SAMPLE_RATES[1]]
-        self._next_sample = steps + rate
-        for each, last in self.ddp.items():
-            private_api.sample_ddp(last.model(), rate)
-            self._bundles[each] = private_api.ddp_facts(last.model())
-            if said := private_api.ddp_seconds(last.model()):
-                self.observer.side(hidden=said["overlap"])
+    # Loaders, checkpoints, rendezvous, end.
 
-    # Data, checkpoints, meeting.
-
-    def _iterate(self, words: Words, named: Named) -> None:
-        loader = words[0]
+    def _before_iter(self, args: Args, kwargs: Kwargs) -> None:
+        loader = args[0]
         self.facts.iterates(loader)
         self.loaders.iterates(loader)
         self._begun = True
-        self._meet_anew()
-        self.note(("fetch", id(loader)))
+        self._expect_facts()
+        self.add_event(("fetch", id(loader)))
 
-    def _iterated(self, iterator: Any) -> None:
-        self.note(("exhausted",))
+    def _after_iter(self, iterator: Any) -> None:
+        self.add_event(("exhausted",))
 
-    def look_into(self, batch: Any, iterator: Any) -> int | None:
+    def inspect_batch(self, batch: Any, iterator: Any) -> int | None:
         """Return the samples of a loader's batch."""
         try:
-            samples, sample = batch_of(batch, private_api.drawn(iterator))
-            self.facts.fetched(sample)
+            samples, tensor = batch_of(batch, private_api.drawn_samples(iterator))
+            self.facts.fetched(tensor)
         except Exception as problem:
-            self.give_up(problem)
+            self.disable(problem)
             return None
         return samples
 
     def wrap_saving(self, owner: Any, name: str) -> None:
-        """Watch a function that writes checkpoints; one inside another is one."""
+        """Hook a function that writes checkpoints; nested ones count as one."""
         if hasattr(owner, name):
-            self._wrap(owner, name, self._save, self._saved)
-            self._put_last()
+            self.patches.wrap(owner, name, self._before_save, self._after_save)
+            self.patches.apply_last()
 
-    def _save(self, words: Words, named: Named) -> None:
-        self.begins()
-        self._saves += 1
+    def _before_save(self, args: Args, kwargs: Kwargs) -> None:
+        self.before_activity()
+        self._open_saves += 1
         self._begun = True
-        self.note(("begin", "checkpoint") if self._saves > 1 else ("saving",))
+        self.add_event(("begin", "checkpoint") if self._open_saves > 1 else ("saving",))
 
-    def _saved(self, answer: Any) -> None:
-        self._saves -= 1
-        self.note(("saved",))
+    def _after_save(self, result: Any) -> None:
+        self._open_saves -= 1
+        self.add_event(("saved",))
 
-    def _meet(self, words: Words, named: Named) -> None:
-        self._meeting = time.perf_counter()
+    def _before_rendezvous(self, args: Args, kwargs: Kwargs) -> None:
+        self._rendezvous_start = time.perf_counter()
 
-    def _met(self, answer: Any) -> None:
-        self.guest.met(self._meeting, time.perf_counter())
+    def _after_rendezvous(self, result: Any) -> None:
+        self.watcher.record_rendezvous(self._rendezvous_start, time.perf_counter())
 
-    def _catch_up(self) -> None:
-        """The program has failed: tell what there is."""
-        self.trace.finish()
-        self.tape.understand()
+    def _flush_events(self) -> None:
+        """Process what is buffered, after the program has failed."""
+        self.profile.finish()
+        self.buffer.process()
 
     def _finish(self) -> dict[str, Any]:
-        """Tell what can only be told at the end."""
-        self.begins()
-        self.trace.finish()
+        """Process the last events when the program ends; return the facts of this rank."""
+        self.before_activity()
+        self.profile.finish()
         loader = self.loaders.at_end()
-        self.tape.understand()
-        self.note(("finish",))
-        self.tape.understand()
+        self.buffer.process()
+        self.add_event(("finish",))
+        self.buffer.process()
         self.facts.noted["adds_calls"] = self.observer.counts.adds_calls
-        told = {**self.facts.at_end(), **loader}
-        if self._bundles:
-            told["ddp"] = list(self._bundles.values())
-        if self.guest.steps and self._clock_chosen:
-            told["memory"] = devices.peak_memory(self.facts.device)
-        if self._meeting:
-            time.sleep(LET_GO)
-        return told
+        values = {**self.facts.at_end(), **loader}
+        if ddp := self.ddp.facts():
+            values["ddp"] = ddp
+        if self.watcher.steps and self._clock_chosen:
+            values["memory"] = devices.peak_memory(self.facts.device)
+        if self._rendezvous_start:
+            time.sleep(GLOO_RELEASE_SECONDS)
+        return values

@@ -1,10 +1,11 @@
-"""The hooks that every step passes, as lean as Python allows.
+"""The hooks that run in every step, with as few Python operations as possible.
 
-Between two of them the training has emptied every cache, and then each object
-that a hook looks into costs a microsecond. So they call no function of ours and
-look into no object of ours: they share a few variables, which ``refresh`` takes
-from the objects whenever one of those says that it has changed. What is rare or
-takes longer is their owner's.
+Between two of them the training has evicted every cache, and then each object that a hook
+reads costs a microsecond. So they call no function of ours and read no object of ours: they
+share a few local variables, which ``refresh`` copies from the objects whenever one of those
+reports a change. That is why ``make_hot_hooks`` is one long function with branches instead of
+helpers: a call or an attribute more would slow every step of the training. Anything rare or
+slow is done by ``SlowHooks``.
 """
 
 import functools
@@ -15,63 +16,64 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, is_grad_enabled
 
-from scalewise.watch.guest import Guest
-from scalewise.watch.torch.event_buffer import Tape
-from scalewise.watch.torch.manual_updates import ByHand
+from scalewise.watch.torch.event_buffer import EventBuffer
+from scalewise.watch.torch.manual_updates import ManualUpdates
 from scalewise.watch.torch.private_api import LOADER
+from scalewise.watch.watcher import Watcher
 
-Words = tuple[Any, ...]
-Named = dict[str, Any]
-"""What a function was called with."""
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
 
 
-class Owner(Protocol):
-    """Does what is not done in every step."""
+class SlowHooks(Protocol):
+    """What is not done in every step."""
 
-    wary: bool
-    """Whether something may be compiling: then nothing is told while it does."""
+    @property
+    def may_compile(self) -> bool:
+        """Whether the program compiles: events during tracing are ignored."""
+
     model: int
-    """The id of the model that was trained last, if there is nothing to learn from it."""
+    """The id of the model that was trained last, if no more is to be learned from it; else 0."""
     replicated: bool
     """Whether that model is wrapped in DDP."""
-    told_batch: bool
-    """Whether its own input tells the batch."""
-    by_hand: ByHand | None
-    """Sees the steps where no optimizer does; nothing once there is one."""
+    input_has_batch: bool
+    """Whether the model's input shows the number of samples."""
+    manual_updates: ManualUpdates | None
+    """Detects steps without an optimizer; None once there is one."""
 
     @property
-    def lenient(self) -> bool:
-        """Whether a model that is set to evaluate is trained all the same."""
+    def trains_in_eval(self) -> bool:
+        """Whether a model in eval mode is trained nevertheless."""
 
     @property
-    def curious(self) -> bool:
-        """Whether a loader's batch is looked into all the same."""
+    def inspects_batches(self) -> bool:
+        """Whether a loader's batch is inspected even if the model's input shows its size."""
 
-    def forward(self, words: Words, named: Named) -> None:
-        """Tell that a model is called of which less is known."""
+    def forward(self, args: Args, kwargs: Kwargs) -> None:
+        """Record the call of a model that is not the usual one."""
 
-    def look_into(self, batch: Any, iterator: Any) -> int | None:
+    def inspect_batch(self, batch: Any, iterator: Any) -> int | None:
         """Return the samples of a loader's batch."""
 
-    def begins(self, *, backward: bool = False) -> None:
-        """Something begins where no optimizer has told of a step yet."""
+    def before_activity(self, *, backward: bool = False) -> None:
+        """Check for a manual update before the next activity."""
 
-    def backwarded(self, loss: Any) -> None:
-        """Gradients are there, and no optimizer has told of a step yet."""
+    def after_backward(self, loss: Any) -> None:
+        """Note a backward for manual updates."""
 
-    def step_begins(self, *, nested: bool) -> None:
-        """The step of an optimizer begins; nested if inside another, or with a closure."""
+    def before_step(self, *, nested: bool) -> None:
+        """An optimizer's step begins; nested if inside another, or with a closure."""
 
-    def stepped(self, optimizer: Any) -> None:
-        """A step is over, and everything is understood."""
+    def after_steps(self, optimizer: Any) -> None:
+        """A step has ended, and all events are processed."""
 
-    def give_up(self, problem: Exception) -> None:
-        """Stop watching; the training goes on."""
+    def disable(self, problem: Exception) -> None:
+        """Stop watching; the training continues."""
 
 
 @dataclass(frozen=True, slots=True)
-class Quick:
-    """The hooks, and what keeps them up to date."""
+class HotHooks:
+    """The hooks, and the function that updates their variables."""
 
     around_forward: Callable[..., Callable[..., Any]]
     around_backward: Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -82,150 +84,156 @@ class Quick:
     refresh: Callable[[], None]
 
 
-def quick(guest: Guest, tape: Tape, owner: Owner) -> Quick:
-    """Return the hooks."""
+def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: SlowHooks) -> HotHooks:
+    """Return the hooks as closures over shared local variables."""
     compiling = torch.compiler.is_compiling
-    tell: Callable[[tuple[Any, float]], None] | None = None
-    """Takes a word and the time; nothing while nobody listens."""
-    now = tape.now
-    wary = curious = replicated = told_batch = by_hand = lenient = False
+    record: Callable[[tuple[Any, float]], None] | None = None
+    """Takes an event and its time; None while the watcher is disabled."""
+    now = buffer.now
+    may_compile = inspects_batches = replicated = input_has_batch = False
+    manual_updates = trains_in_eval = False
     model = 0
-    opened = 0
-    """How many steps of optimizers lie inside each other just now."""
-    left = 0
-    """How many more steps may be kept back."""
-    until = 0.0
-    """The moment from which steps are no longer kept back."""
+    depth = 0
+    """How many optimizer steps are nested at the moment."""
+    steps_left = 0
+    """How many more steps may be buffered."""
+    flush_at = 0.0
+    """The time from which steps are no longer buffered."""
 
     def refresh() -> None:
-        nonlocal tell, now, wary, curious, replicated, told_batch, by_hand, lenient, model
-        tell, now = tape.tell if guest.on else None, tape.now
-        wary, curious = owner.wary, owner.curious
-        model, replicated, told_batch = owner.model, owner.replicated, owner.told_batch
-        by_hand, lenient = owner.by_hand is not None, owner.lenient
+        nonlocal record, now, may_compile, inspects_batches, replicated, input_has_batch
+        nonlocal manual_updates, trains_in_eval, model
+        record, now = buffer.append if watcher.enabled else None, buffer.now
+        may_compile, inspects_batches = slow.may_compile, slow.inspects_batches
+        model, replicated, input_has_batch = slow.model, slow.replicated, slow.input_has_batch
+        manual_updates, trains_in_eval = slow.manual_updates is not None, slow.trains_in_eval
 
     def around_forward(
         original: Callable[..., Any], models: set[int] | None = None
     ) -> Callable[..., Any]:
-        """Return a call of a class with a word before and after it.
+        """Return a class's ``__call__`` that records an event before and after it.
 
-        Where gradients are wanted, for these models: its others may be parts of them.
-        Where not, for all: a copy that nobody trains is looked at too.
+        With gradients only for ``models``: other instances may be parts of them. Without
+        gradients for all: an untrained copy is validated too.
         """
 
         @functools.wraps(original)
-        def watched(*words: Any, **named: Any) -> Any:
-            # A compiler that comes here follows the first of these alone.
-            if (wary and compiling()) or tell is None:
-                return original(*words, **named)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            # A compiler that traces this function follows only this first branch.
+            if (may_compile and compiling()) or record is None:
+                return original(*args, **kwargs)
+            # The usual case, without a call of our own: the known model, a plain tensor as input.
             if (
-                id(words[0]) == model
-                and told_batch
-                and len(words) > 1
-                and type(words[1]) is Tensor
-                and len(shape := words[1].shape) > 1
+                id(args[0]) == model
+                and input_has_batch
+                and len(args) > 1
+                and type(args[1]) is Tensor
+                and len(shape := args[1].shape) > 1
                 and is_grad_enabled()
-                and (lenient or words[0].training)
+                and (trains_in_eval or args[0].training)
             ):
-                syncing = replicated and words[0].require_backward_grad_sync
-                tell((("forward", shape[0], True, syncing, model), now()))
-            elif models is None or id(words[0]) in models or not is_grad_enabled():
+                syncing = replicated and args[0].require_backward_grad_sync
+                record((("forward", shape[0], True, syncing, model), now()))
+            elif models is None or id(args[0]) in models or not is_grad_enabled():
                 try:
-                    owner.forward(words, named)
+                    slow.forward(args, kwargs)
                 except Exception as problem:
-                    owner.give_up(problem)
+                    slow.disable(problem)
                 refresh()
             else:
-                return original(*words, **named)
+                return original(*args, **kwargs)
             try:
-                return original(*words, **named)
+                return original(*args, **kwargs)
             finally:
-                if tell is not None:
-                    tell((("forwarded",), now()))
+                if record is not None:
+                    record((("forwarded",), now()))
 
         return watched
 
     def around_backward(original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the call for gradients with a word before and after it."""
+        """Return ``backward`` with an event before and after it."""
 
         @functools.wraps(original)
-        def watched(*words: Any, **named: Any) -> Any:
-            if (wary and compiling()) or tell is None:
-                return original(*words, **named)
-            if by_hand:
-                owner.begins(backward=True)
-            tell((("backward",), now()))
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if (may_compile and compiling()) or record is None:
+                return original(*args, **kwargs)
+            if manual_updates:
+                slow.before_activity(backward=True)
+            record((("backward",), now()))
             try:
-                return original(*words, **named)
+                return original(*args, **kwargs)
             finally:
-                if tell is not None:
-                    tell((("end",), now()))
-                    if by_hand:
-                        owner.backwarded(words[0] if words else None)
+                if record is not None:
+                    record((("end",), now()))
+                    if manual_updates:
+                        slow.after_backward(args[0] if args else None)
 
         return watched
 
     def around_fetch(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return the fetch of a loader's batch with a word before and after it."""
+        """Return a loader iterator's ``__next__`` with an event before and after it."""
 
         @functools.wraps(original)
         def watched(iterator: Any) -> Any:
-            if tell is None:
+            if record is None:
                 return original(iterator)
-            if by_hand:
-                owner.begins()
-            tell((("fetch", getattr(iterator, LOADER, 0)), now()))
+            if manual_updates:
+                slow.before_activity()
+            record((("fetch", getattr(iterator, LOADER, 0)), now()))
             try:
                 batch = original(iterator)
             except BaseException:
-                if tell is not None:
-                    tell((("exhausted",), now()))
+                if record is not None:
+                    record((("exhausted",), now()))
                 raise
-            samples = None if told_batch and not curious else owner.look_into(batch, iterator)
-            if tell is not None:
-                tell((("fetched", samples), now()))
+            if input_has_batch and not inspects_batches:
+                samples = None
+            else:
+                samples = slow.inspect_batch(batch, iterator)
+            if record is not None:
+                record((("fetched", samples), now()))
             return batch
 
         return watched
 
     def last_gradient(*gradients: Any) -> None:
-        """What a backward still does is wait for others' gradients."""
-        if not (wary and compiling()) and tell is not None:
-            tell((("split", "sync"), now()))
+        """Record that the rest of this backward only waits for other ranks."""
+        if not (may_compile and compiling()) and record is not None:
+            record((("split", "sync"), now()))
 
-    def step_begins(optimizer: Any, words: Words, named: Named) -> None:
-        nonlocal opened
-        if (wary and compiling()) or tell is None:
+    def step_begins(optimizer: Any, args: Args, kwargs: Kwargs) -> None:
+        nonlocal depth
+        if (may_compile and compiling()) or record is None:
             return
-        opened += 1
-        if opened == 1:
-            tell((("begin", "optimizer"), now()))
-        given = (*words[1:], *named.values())
-        owner.step_begins(nested=opened > 1 or any(each is not None for each in given))
+        depth += 1
+        if depth == 1:
+            record((("begin", "optimizer"), now()))
+        values = (*args[1:], *kwargs.values())
+        slow.before_step(nested=depth > 1 or any(value is not None for value in values))
 
-    def step_ends(optimizer: Any, words: Words, named: Named) -> None:
-        nonlocal opened, left, until
-        if (wary and compiling()) or tell is None:
+    def step_ends(optimizer: Any, args: Args, kwargs: Kwargs) -> None:
+        nonlocal depth, steps_left, flush_at
+        if (may_compile and compiling()) or record is None:
             return
-        if opened > 1:
-            opened -= 1
+        if depth > 1:
+            depth -= 1
             return
-        opened = 0
+        depth = 0
         moment = now()
-        tell((("stepped", id(optimizer)), moment))
-        left -= 1
-        if left >= 0 and moment < until:
+        record((("stepped", id(optimizer)), moment))
+        steps_left -= 1
+        if steps_left >= 0 and moment < flush_at:
             return
         try:
-            tape.understand()
-            owner.stepped(optimizer)
+            buffer.process()
+            slow.after_steps(optimizer)
         except Exception as problem:
-            owner.give_up(problem)
-        left, until = tape.room, tape.until
+            slow.disable(problem)
+        steps_left, flush_at = buffer.max_steps, buffer.flush_at
         refresh()
 
     refresh()
-    return Quick(
+    return HotHooks(
         around_forward, around_backward, around_fetch, last_gradient, step_begins, step_ends,
         refresh,
     )  # fmt: skip

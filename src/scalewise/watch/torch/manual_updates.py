@@ -1,10 +1,10 @@
-"""See the steps of a loop that updates its weights itself, without an optimizer of PyTorch.
+"""Detect the steps of a loop that updates its weights itself, without a PyTorch optimizer.
 
-Nothing tells of such an update. But the weights are another after it: so one of them is
-remembered after the first backward and looked at whenever something of a next step begins, until
-it has changed. From then on a step is as many backwards as it took until that first change, and
-it ends where a batch is fetched or a model is called after them. Weights that nobody changes are
-not trained: the gradients were wanted for something else.
+No hook sees such an update, but the weights change: so one weight is copied after the first
+backward and compared whenever an activity of the next step may begin, until it has changed. From
+then on a step is as many backwards as it took until that change, and it ends where a batch is
+fetched or a model is called after them. Weights that never change are not trained: the gradients
+were used for something else.
 """
 
 from collections import deque
@@ -13,85 +13,84 @@ from typing import Any
 
 import torch
 
-TRIES = 64
-"""Backwards after which weights that have not changed are taken to be left alone."""
-LOOKED_AT = 1000
-"""Operations of a loss among which a weight is looked for."""
+MAX_BACKWARDS = 64
+"""Backwards after which unchanged weights are assumed not to be trained."""
+MAX_OPERATIONS = 1000
+"""Operations of a loss among which a weight is searched for."""
 
 
-class ByHand:
-    """Tells where the steps end; in place of the optimizer that such a loop has not."""
+class ManualUpdates:
+    """Detects where steps end; stands in for the optimizer that such a loop lacks."""
 
-    def __init__(self, stepped: Callable[["ByHand"], None], over: Callable[[], None]) -> None:
-        self._stepped, self._over = stepped, over
+    def __init__(
+        self, stepped: Callable[["ManualUpdates"], None], give_up: Callable[[], None]
+    ) -> None:
+        self._stepped, self._give_up = stepped, give_up
         self.defaults: dict[str, Any] = {}
         self.param_groups: list[dict[str, Any]] = [{}]
         self._backwards = 0
         """Since the last step."""
-        self._each = 0
-        """Backwards of a step, once known."""
-        self._at_once = False
-        """Whether nothing is seen between two backwards: then a step ends with its last one."""
+        self._backwards_per_step = 0
+        """0 while unknown."""
+        self._ends_with_backward = False
+        """Whether no other event lies between two backwards: then a step ends with its last."""
         self._weight: torch.Tensor | None = None
-        self._was: torch.Tensor | None = None
+        self._copy: torch.Tensor | None = None
 
-    def begins(self, backward: bool) -> None:
-        """Something begins that may be the next step's: a fetch, the call of a model, a save."""
+    def before_activity(self, backward: bool) -> None:
+        """Check for an update before a fetch, the call of a model, a backward or a save."""
         if not self._backwards:
             return
-        if not self._each:
-            if not self._changed():
-                if self._backwards >= TRIES:
-                    self._over()
+        if not self._backwards_per_step:
+            if not self._has_changed():
+                if self._backwards >= MAX_BACKWARDS:
+                    self._give_up()
                 return
-            self._each, self._at_once = self._backwards, backward
-            self._weight = self._was = None
+            self._backwards_per_step, self._ends_with_backward = self._backwards, backward
+            self._weight = self._copy = None
         elif backward:
             return
-        if self._backwards >= self._each:
+        if self._backwards >= self._backwards_per_step:
             self._step()
 
-    def backwarded(self, loss: Any) -> None:
-        """Gradients are there."""
+    def after_backward(self, loss: Any) -> None:
+        """Count a backward; the first one chooses the weight to compare."""
         self._backwards += 1
-        if not self._each and self._weight is None:
-            self._remember(loss)
-        elif self._each and self._at_once and self._backwards >= self._each:
+        if not self._backwards_per_step and self._weight is None:
+            weight = find_weight(loss)
+            if type(weight) not in (torch.Tensor, torch.nn.Parameter):
+                return self._give_up()  # A sharded one: comparing it would communicate.
+            self._weight, self._copy = weight, weight.detach().clone()
+        elif self._ends_with_backward and self._backwards >= self._backwards_per_step:
             self._step()
+        return None
 
     def _step(self) -> None:
         self._backwards = 0
         self._stepped(self)
 
-    def _remember(self, loss: Any) -> None:
-        weight = a_weight(loss)
-        if type(weight) not in (torch.Tensor, torch.nn.Parameter):
-            return self._over()  # Such as one that is sharded: to compare it is to communicate.
-        self._weight, self._was = weight, weight.detach().clone()
-        return None
-
-    def _changed(self) -> bool:
-        if self._weight is None or self._was is None:
+    def _has_changed(self) -> bool:
+        if self._weight is None or self._copy is None:
             return False
-        return not torch.equal(self._weight.detach(), self._was)
+        return not torch.equal(self._weight.detach(), self._copy)
 
 
-def a_weight(loss: Any) -> Any:
-    """Return the leaf nearest to a loss that gets a gradient, if there is one.
+def find_weight(loss: Any) -> Any:
+    """Return the leaf nearest to a loss that gets a gradient, or None.
 
     >>> w = torch.ones(2, requires_grad=True)
-    >>> a_weight((w * torch.zeros(2)).sum()) is w
+    >>> find_weight((w * torch.zeros(2)).sum()) is w
     True
     """
     first = loss[0] if isinstance(loss, (list, tuple)) and loss else loss
-    ahead = deque([getattr(first, "grad_fn", None)])
-    for _ in range(LOOKED_AT):
-        if not ahead:
+    queue = deque([getattr(first, "grad_fn", None)])
+    for _ in range(MAX_OPERATIONS):
+        if not queue:
             return None
-        operation = ahead.popleft()
+        operation = queue.popleft()
         if operation is None:
             continue
         if hasattr(operation, "variable"):
             return operation.variable
-        ahead.extend(each for each, _ in operation.next_functions)
+        queue.extend(function for function, _ in operation.next_functions)
     return None

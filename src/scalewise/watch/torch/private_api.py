@@ -1,8 +1,7 @@
-"""The only place that touches PyTorch's private names, each with a public way out.
+"""The only module that uses PyTorch's private names, each with a fallback.
 
-A name that is gone in some version costs one kind of knowledge, never the
-watching: the functions below say so by returning nothing, or fall back to the
-nearest public interface.
+A name that some version lacks costs one fact, never the watching: the functions
+below then return None, or fall back to the nearest public interface.
 """
 
 from collections.abc import Callable
@@ -14,40 +13,40 @@ from torch.utils.data import DataLoader
 from scalewise.probe.torch.sync_timer import Patch
 
 LOADER = "_scalewise_loader"
-"""The attribute of an iterator that tells its loader's id."""
-ONE_WAY = (0, 4, 5, 6, 7, 8, 15)
-"""PyTorch's numbers of broadcasts, gathers, scatters and barriers: they serve metrics, random
-generators, the first weights, and average nothing."""
+"""The attribute of an iterator that holds its loader's id."""
+NOT_AVERAGING = (0, 4, 5, 6, 7, 8, 15)
+"""PyTorch's ``OpType`` numbers of broadcasts, gathers, scatters and barriers: programs use them
+for metrics, random generators and the first weights, not to average gradients."""
 SAMPLE_RATES = 10, 100
-"""Steps between two of DDP's own timings: in the first hundred steps, and later."""
+"""Steps between two of DDP's own timings: in the first 100 steps, and later."""
 
 
 def wrap_fetch(around: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> list[Patch]:
-    """Return what has every fetch of a loader's batch told; ``LOADER`` tells of which."""
-    kind: Any = getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", None)
-    if kind is None:
+    """Return patches around every fetch of a batch; iterators get the attribute ``LOADER``."""
+    cls: Any = getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", None)
+    if cls is None:
         return _wrap_iterators(around)
-    fetch = kind.__next__
-    return [(kind, "__new__", _forgetful, _mindful), (kind, "__next__", fetch, around(fetch))]
+    fetch = cls.__next__
+    return [(cls, "__new__", _new_plain, _new_with_loader), (cls, "__next__", fetch, around(fetch))]
 
 
-def _mindful(kind: Any, loader: Any = None, *words: Any, **named: Any) -> Any:
-    """Make an iterator that tells its loader.
+def _new_with_loader(cls: Any, loader: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """Create an iterator with the attribute ``LOADER``.
 
-    Not around ``__init__``: its warnings name whoever calls it, and would name us.
+    ``__init__`` is not wrapped: its warnings name the caller's line, which would be ours.
     """
-    made = object.__new__(kind)
-    setattr(made, LOADER, id(loader))
-    return made
+    iterator = object.__new__(cls)
+    setattr(iterator, LOADER, id(loader))
+    return iterator
 
 
-def _forgetful(kind: Any, *words: Any, **named: Any) -> Any:
-    """Make an iterator as before: a class that once had a ``__new__`` must keep one."""
-    return object.__new__(kind)
+def _new_plain(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """Create an iterator as before: Python does not allow a replaced ``__new__`` to be deleted."""
+    return object.__new__(cls)
 
 
 def _wrap_iterators(around: Callable[..., Callable[[Any], Any]]) -> list[Patch]:
-    """The public way: put an iterator around what a loader's ``__iter__`` gives."""
+    """Fall back to the public interface: wrap the iterator that ``__iter__`` returns."""
     original = DataLoader.__iter__
 
     class Batches:
@@ -65,10 +64,10 @@ def _wrap_iterators(around: Callable[..., Callable[[Any], Any]]) -> list[Patch]:
     return [(DataLoader, "__iter__", original, lambda loader: Batches(loader))]
 
 
-def drawn(iterator: Any) -> int | None:
-    """Return for how many samples the newest batch of a loader was put together, if it says so.
+def drawn_samples(iterator: Any) -> int | None:
+    """Return how many samples the sampler drew for an iterator's newest batch, if known.
 
-    The last batch of a pass may have fewer; that is told where the sampler has a length.
+    The last batch of an epoch may have fewer; that is known if the sampler has a length.
     """
     try:
         sampler = iterator._index_sampler
@@ -76,28 +75,28 @@ def drawn(iterator: Any) -> int | None:
     except Exception:
         return None
     try:
-        left = len(sampler.sampler) - size * (iterator._num_yielded - 1)
+        remaining = len(sampler.sampler) - size * (iterator._num_yielded - 1)
     except Exception:
         return size
-    return min(size, left) if left > 0 else size
+    return min(size, remaining) if remaining > 0 else size
 
 
 def buffer_exchange() -> list[tuple[Any, str]]:
-    """Return what DDP calls before a forward to make buffers alike; there it waits for the rest."""
-    known = hasattr(torch.nn.parallel.DistributedDataParallel, "_sync_buffers")
-    return [(torch.nn.parallel.DistributedDataParallel, "_sync_buffers")] if known else []
+    """Return the method by which DDP broadcasts buffers before a forward; there it waits."""
+    ddp = torch.nn.parallel.DistributedDataParallel
+    return [(ddp, "_sync_buffers")] if hasattr(ddp, "_sync_buffers") else []
 
 
 def may_average(wait: tuple[Any, ...]) -> bool:
-    """Say whether what is waited for may make ranks alike: not a barrier, not a broadcast."""
+    """Return whether the awaited collective may average gradients or weights."""
     try:
-        return wait[0]._get_op_type() not in ONE_WAY
+        return wait[0]._get_op_type() not in NOT_AVERAGING
     except Exception:
         return True
 
 
 def in_backward() -> bool:
-    """Say whether gradients are being computed: what is called then is called once more."""
+    """Return whether a backward is running: a forward in it recomputes activations."""
     try:
         return bool(torch._C._current_graph_task_id() != -1)
     except AttributeError:
@@ -105,7 +104,7 @@ def in_backward() -> bool:
 
 
 def sample_ddp(model: Any, rate: int) -> None:
-    """Ask DDP to time one step in so many."""
+    """Let DDP time one of ``rate`` steps."""
     try:
         model._set_ddp_runtime_logging_sample_rate(rate)
     except Exception:
@@ -113,11 +112,11 @@ def sample_ddp(model: Any, rate: int) -> None:
 
 
 def ddp_seconds(model: Any) -> dict[str, float] | None:
-    """Return DDP's own seconds of its last timed step: communication, and what overlapped it."""
+    """Return DDP's own seconds of its last timed step: communication, and overlap with compute."""
     try:
-        said = model._get_ddp_logging_data()
-        communication = int(said["backward_comm_time"]) / 1e9
-        overlap = int(said["backward_compute_comm_overlap_time"]) / 1e9
+        data = model._get_ddp_logging_data()
+        communication = int(data["backward_comm_time"]) / 1e9
+        overlap = int(data["backward_compute_comm_overlap_time"]) / 1e9
     except Exception:
         return None
     if communication <= 0:
@@ -126,17 +125,17 @@ def ddp_seconds(model: Any) -> dict[str, float] | None:
 
 
 def ddp_facts(model: Any) -> dict[str, Any]:
-    """Return how DDP bundles its gradients, as far as it says."""
+    """Return the sizes of DDP's gradient buckets, if known."""
     try:
-        said = model._get_ddp_logging_data()
-        sizes = said.get("rebuilt_bucket_sizes") or said.get("bucket_sizes") or ""
+        data = model._get_ddp_logging_data()
+        sizes = data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or ""
         return {"buckets": [int(size) for size in str(sizes).split(",") if size.strip()]}
     except Exception:
         return {}
 
 
-def profiled() -> bool:
-    """Say whether a profiler is at work already: a second one would end it."""
+def profiler_is_running() -> bool:
+    """Return whether a profiler runs already: a second one would end it."""
     try:
         return bool(getattr(torch.autograd, "_profiler_enabled")())  # noqa: B009 - private
     except AttributeError:

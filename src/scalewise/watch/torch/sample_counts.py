@@ -1,99 +1,98 @@
-"""How many samples a step is trained on: what loaders gave, and what models were called with.
+"""Count the samples of a step, from the loaders' batches and the models' inputs.
 
-A step may hold several stretches, each ended by an optimizer's own step, such as those of a GAN.
+A step may have several segments, each ended by an optimizer's step, such as those of a GAN.
 """
 
 from collections.abc import Hashable
 
-Standing = dict[Hashable, list[int | None]]
-"""Batches that were fetched and not used yet, by loader, and what is left of the one in use."""
+PendingBatches = dict[Hashable, list[int | None]]
+"""Samples of the batches that were fetched and not used yet, by loader."""
 
 
-class Counts:
-    """Counts samples where they are trained on: a batch that is used again counts once."""
+class SampleCounts:
+    """Counts samples where they are trained on: a batch that is used twice counts once."""
 
     def __init__(self) -> None:
-        self.doubts = False
-        """Whether a model's input does not tell how many samples it is trained on."""
+        self.input_differs = False
+        """Whether a model's input had another size than the batch: then batches are inspected."""
         self.adds_calls = False
-        """Whether calls were added up that may be parts of one sample: nothing was loaded."""
-        self._source: Hashable = None
-        """The loader that gave a batch last."""
-        self._waiting: Standing = {}
-        self._largest = 0
-        """The most samples that a loader gave at once."""
-        self._rest = 0
-        """What a model has not seen yet of the batch that it was given a part of."""
+        """Whether calls without a batch were summed that may be parts of one sample."""
+        self._last_loader: Hashable = None
+        """The loader of the newest batch."""
+        self._pending: PendingBatches = {}
+        self._largest_batch = 0
+        self._unused = 0
+        """Samples of the current batch that no model has been called with yet."""
         self._fetched = 0
-        """Of this stretch, from loaders."""
+        """Samples of this segment from loaders."""
         self._called: dict[Hashable, int] = {}
-        """Of this stretch, without a batch for it, by model: one used again, or no loader."""
-        self._since: set[Hashable] = set()
-        """Models that were called so since the last backward."""
-        self._stretches: list[tuple[int, int]] = []
-        """Of those that are over: samples from loaders, and the most that one model saw else."""
+        """Samples of this segment without a new batch, by model: a batch reused, or no loader."""
+        self._called_since_backward: set[Hashable] = set()
+        self._segments: list[tuple[int, int]] = []
+        """Finished segments: samples from loaders, and the most that one model had otherwise."""
 
-    def fetched(self, source: Hashable, samples: int | None) -> None:
-        """A loader has given a batch."""
-        self._source = source
-        self._waiting.setdefault(source, []).append(samples)
+    def fetched(self, loader: Hashable, samples: int | None) -> None:
+        """Add a fetched batch; None if its size is unknown."""
+        self._last_loader = loader
+        self._pending.setdefault(loader, []).append(samples)
 
-    def drop(self, source: Hashable) -> None:
-        """The oldest batch of a loader was not for training."""
-        if self._waiting.get(source):
-            self._waiting[source].pop(0)
+    def drop(self, loader: Hashable) -> None:
+        """Remove a loader's oldest batch: it was not for training."""
+        if self._pending.get(loader):
+            self._pending[loader].pop(0)
 
-    def trained(self, samples: int | None, model: Hashable = None) -> None:
-        """A model is called to learn from so many samples; nothing if that cannot be seen."""
-        if not any(self._waiting.values()):
-            return self._use_again(samples or 0, model)
-        fetched = self._take()
-        if fetched is None and samples and samples > self._largest > 0:
-            fetched = self._largest  # Nobody looked into the batch; from now on, somebody will.
-        self._largest = max(self._largest, fetched or 0)
-        self._rest = 0
-        if samples is not None and fetched is not None and fetched != samples:
-            # The model gets more than was fetched: some of it was made up, or put together.
-            # Or it gets less: maybe the rest comes next.
-            self.doubts = True
-            while fetched < samples and any(self._waiting.values()):
-                fetched += self._take() or 0
-            samples = min(fetched, samples)
-            self._rest = fetched - samples
-        self._fetched += samples if samples is not None else fetched or 0
+    def train(self, samples: int | None, model: Hashable = None) -> None:
+        """Count a training forward with so many samples; None if the input does not show it."""
+        if not any(self._pending.values()):
+            return self._train_without_batch(samples or 0, model)
+        batch = self._pop_batch()
+        if batch is None and samples and samples > self._largest_batch > 0:
+            batch = self._largest_batch  # Not inspected; from now on batches are.
+        self._largest_batch = max(self._largest_batch, batch or 0)
+        self._unused = 0
+        if samples is not None and batch is not None and batch != samples:
+            # More than was fetched: some of it was generated, or batches were concatenated.
+            # Or less: the rest may come with the next call.
+            self.input_differs = True
+            while batch < samples and any(self._pending.values()):
+                batch += self._pop_batch() or 0
+            samples = min(batch, samples)
+            self._unused = batch - samples
+        self._fetched += samples if samples is not None else batch or 0
         return None
 
-    def _take(self) -> int | None:
-        """Use up one fetched batch; return its samples."""
-        first = next(filter(None, self._waiting.values()))
-        return (self._waiting.get(self._source) or first).pop(0)
+    def _pop_batch(self) -> int | None:
+        """Remove one pending batch, the newest loader's first; return its samples."""
+        first = next(filter(None, self._pending.values()))
+        return (self._pending.get(self._last_loader) or first).pop(0)
 
-    def _use_again(self, samples: int, model: Hashable) -> None:
-        more = min(samples, self._rest)
-        self._rest -= more
-        self._fetched += more
-        if not more and samples:
-            self.adds_calls |= model in self._since and not self._fetched
-            self._since.add(model)
+    def _train_without_batch(self, samples: int, model: Hashable) -> None:
+        used = min(samples, self._unused)
+        self._unused -= used
+        self._fetched += used
+        if not used and samples:
+            self.adds_calls |= model in self._called_since_backward and not self._fetched
+            self._called_since_backward.add(model)
             self._called[model] = self._called.get(model, 0) + samples
 
     def backward(self) -> None:
-        """Gradients are asked for: whatever is called now is called for others."""
-        self._since.clear()
+        """Note a backward: later calls of the same model have other samples."""
+        self._called_since_backward.clear()
 
-    def end_stretch(self) -> int:
-        """An optimizer has done its step; return the stretches since the last step's end."""
-        self._stretches.append((self._fetched, max(self._called.values(), default=0)))
+    def end_segment(self) -> int:
+        """End a segment with an optimizer's step; return the segments of the current step."""
+        self._segments.append((self._fetched, max(self._called.values(), default=0)))
         self._fetched, self._called = 0, {}
-        self._since.clear()
-        return len(self._stretches)
+        self._called_since_backward.clear()
+        return len(self._segments)
 
-    def close(self, stretches: int) -> int:
-        """End a step after so many stretches; return its samples."""
-        mine, self._stretches = self._stretches[:stretches], self._stretches[stretches:]
-        return sum(each for each, _ in mine) or max((each for _, each in mine), default=0)
+    def close(self, segments: int) -> int:
+        """End a step after so many segments; return its samples."""
+        closed, self._segments = self._segments[:segments], self._segments[segments:]
+        fetched = sum(samples for samples, _ in closed)
+        return fetched or max((samples for _, samples in closed), default=0)
 
-    def standing(self) -> Standing:
+    def state(self) -> PendingBatches:
         """Return what decides how the next step is counted."""
-        found = {source: list(left) for source, left in self._waiting.items() if left}
-        return {**found, "rest": [self._rest]} if self._rest else found
+        pending = {loader: list(sizes) for loader, sizes in self._pending.items() if sizes}
+        return {**pending, "rest": [self._unused]} if self._unused else pending

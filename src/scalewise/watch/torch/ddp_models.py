@@ -1,0 +1,58 @@
+"""DDP models of a user's program: their last gradients, buckets and own timings."""
+
+from collections.abc import Callable
+from typing import Any
+
+from scalewise.probe.torch.last_gradient import LastGradient
+from scalewise.watch.torch import private_api
+
+
+class DdpModels:
+    """Finds out when each model's last gradient is computed, and reads DDP's own statistics."""
+
+    def __init__(self, on_last_gradient: Callable[..., None]) -> None:
+        self.next_sample = 2
+        """The step at which DDP's own timings are read next."""
+        self._on_last_gradient = on_last_gradient
+        self._last_gradients: dict[int, LastGradient] = {}
+        self._facts: dict[int, dict[str, Any]] = {}
+
+    def add(self, model: Any) -> set[str]:
+        """Watch a model; return the set that will hold its parameters without a gradient."""
+        private_api.sample_ddp(model, private_api.SAMPLE_RATES[0])
+        last = self._last_gradients[id(model)] = LastGradient(model, self._on_last_gradient)
+        return last.unused
+
+    def forget(self, model: int) -> None:
+        """Forget a deleted model: another one may get its id."""
+        self._last_gradients.pop(model, None)
+
+    def remove(self) -> None:
+        """Remove all hooks."""
+        for last in self._last_gradients.values():
+            last.remove()
+
+    def check_sync(self, names: list[str]) -> None:
+        """Count a missed last gradient, if the laps of the last step have no ``sync``."""
+        if self._last_gradients and "sync" not in names:
+            for last in self._last_gradients.values():
+                last.miss()
+
+    def sample(self, steps: int) -> float | None:
+        """Read DDP's own timings: every tenth step, later every hundredth.
+
+        Return the seconds of communication that overlapped with computing, if known.
+        """
+        rate = private_api.SAMPLE_RATES[steps >= private_api.SAMPLE_RATES[1]]
+        self.next_sample = steps + rate
+        overlap = None
+        for model, last in self._last_gradients.items():
+            private_api.sample_ddp(last.model(), rate)
+            self._facts[model] = private_api.ddp_facts(last.model())
+            if seconds := private_api.ddp_seconds(last.model()):
+                overlap = seconds["overlap"]
+        return overlap
+
+    def facts(self) -> list[dict[str, Any]]:
+        """Return the gradient buckets of each model, as far as DDP reports them."""
+        return list(self._facts.values())

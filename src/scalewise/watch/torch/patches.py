@@ -1,0 +1,106 @@
+"""Wrap functions of PyTorch, such that an error of ours disables the watcher, not the training."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from scalewise.probe.torch.sync_timer import Patch
+from scalewise.watch.watcher import Watcher
+
+
+class Patches:
+    """Wrapped functions of modules, and methods of classes, that can be restored.
+
+    Never of an object: pickling and copying a model must stay as they were. Wrappers have no
+    effect while a graph is being compiled.
+    """
+
+    def __init__(self, watcher: Watcher, disable: Callable[[Exception], None]) -> None:
+        self.may_compile = False
+        """Whether the program compiles; before that, asking the compiler would cost time."""
+        self._watcher, self._disable = watcher, disable
+        self._patches: list[Patch] = []
+
+    def safe(self, function: Callable[..., None]) -> Callable[..., None]:
+        """Return a hook that disables the watcher where ``function`` fails."""
+        watcher, compiling = self._watcher, torch.compiler.is_compiling
+
+        @functools.wraps(function)
+        def hook(*args: Any) -> None:
+            if watcher.enabled and not (self.may_compile and compiling()):
+                try:
+                    function(*args)
+                except Exception as problem:
+                    self._disable(problem)
+
+        return hook
+
+    def add(self, *patches: Patch) -> None:
+        """Add finished patches."""
+        self._patches += patches
+
+    def wrap(
+        self,
+        owner: Any,
+        name: str,
+        before: Callable[..., Any],
+        after: Callable[..., Any] | None,
+    ) -> None:
+        """Add a patch that calls ``before(args, kwargs)`` and ``after(result)``."""
+        original = getattr(owner, name)
+        watcher, compiling, disable = self._watcher, torch.compiler.is_compiling, self._disable
+
+        @functools.wraps(original)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if not watcher.enabled or (self.may_compile and compiling()):
+                return original(*args, **kwargs)
+            try:
+                before(args, kwargs)
+            except Exception as problem:
+                disable(problem)
+                return original(*args, **kwargs)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException:
+                if after is not None and watcher.enabled:
+                    self._after_failure(after)
+                raise
+            if after is not None and watcher.enabled:
+                try:
+                    after(result)
+                except Exception as problem:
+                    disable(problem)
+            return result
+
+        self._patches.append((owner, name, original, watched))
+
+    def apply(self) -> None:
+        """Install all patches."""
+        for owner, name, _, watched in self._patches:
+            setattr(owner, name, watched)
+
+    def apply_last(self) -> None:
+        """Install the newest patch, after ``apply``."""
+        owner, name, _, watched = self._patches[-1]
+        setattr(owner, name, watched)
+
+    def remove(self) -> None:
+        """Restore the originals, except where another program has patched on top."""
+        for owner, name, original, watched in self._patches:
+            if getattr(owner, name) is watched:
+                setattr(owner, name, original)
+
+    def remove_named(self, name: str) -> None:
+        """Restore the originals of this name."""
+        for patch in [patch for patch in self._patches if patch[1] == name]:
+            setattr(*patch[:3])
+            self._patches.remove(patch)
+
+    def _after_failure(self, after: Callable[..., Any]) -> None:
+        """Call ``after`` although the program's own call failed: events must stay balanced."""
+        try:
+            after(None)
+        except Exception as problem:
+            self._disable(problem)

@@ -1,0 +1,215 @@
+"""Decide which laps between two optimizer steps were validation or a checkpoint.
+
+Laps are named when they happen; only the next training forward, or the end of the program,
+shows whether a fetch or a forward without gradients belonged to a step.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from scalewise.watch.torch.sample_counts import SampleCounts
+from scalewise.watch.torch.timeline import Timeline, TrainingSpans
+
+MAX_TEACHER_FORWARDS = 6
+"""Forwards without gradients that belong to a step (a teacher's, in distillation), between a batch
+and its training, if the batch came from a loader that has not fed training. From one that has, any
+number does."""
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A fetch or a forward in the current step that may turn out to be validation."""
+
+    kind: str
+    """``fetch``, or ``check``: a forward without gradients."""
+    source: Hashable
+    """The loader of a fetch."""
+    start: int
+    """The index of the mark at which it began."""
+    end: int = -1
+    has_batch: bool = False
+    """Whether a fetch returned a batch, not an iterator or the end of the data."""
+
+
+class Pauses:
+    """Tracks candidates for validation, and checkpoints, until the next step decides."""
+
+    def __init__(self, timeline: Timeline, counts: SampleCounts, spans: TrainingSpans) -> None:
+        self.training_loaders: set[Hashable] = set()
+        """Loaders that have fed training."""
+        self.candidates: list[Candidate] = []
+        self.undecided = False
+        """Whether some candidate may be no part of a step."""
+        self.detour: int | None = None
+        """The mark, within a step, at which a loader was read that has never fed training."""
+        self.last_fetch = Candidate("fetch", None, 0)
+        self.checkpoint_start: int | None = None
+        """The mark at which a checkpoint began that is not recorded yet."""
+        self._checkpoint_end = 0
+        self._timeline, self._counts, self._spans = timeline, counts, spans
+
+    def fetch(self, source: Hashable, *, accumulating: bool) -> None:
+        """Note that a loader is read; ``accumulating`` within a step, after a backward."""
+        timeline = self._timeline
+        self.last_fetch = Candidate("fetch", source, len(timeline.names))
+        self.candidates.append(self.last_fetch)
+        if source not in self.training_loaders:
+            self.undecided = True
+            if self.training_loaders and accumulating and len(timeline.activities) == 1:
+                self.detour = self.detour or len(timeline.names) - 1
+
+    def check(self) -> None:
+        """Note a forward without gradients that may be validation."""
+        self.candidates.append(Candidate("check", None, len(self._timeline.names)))
+        self.undecided = True
+
+    def begin_first_step(self, start: int) -> None:
+        """Begin the first step at this mark: earlier laps belong to building the job."""
+        self._drop_batches(start)
+        self.candidates = [item for item in self.candidates if item.start >= start]
+        self._shift(start)
+        self._timeline.drop(start)
+        self._spans.record_build()
+
+    def first_fetch(self) -> int:
+        """Return the mark at which the training loop fetches its first batch.
+
+        A batch that was only inspected, with another iterator, came before.
+        """
+        if not self.candidates or any(item.kind == "check" for item in self.candidates):
+            return 0
+        source = self.candidates[-1].source
+        iterators = [c.start for c in self.candidates if c.source == source and not c.has_batch]
+        return iterators[-1] if iterators else 0
+
+    def adopt_loader(self) -> None:
+        """Count the last fetch's loader as one for training, if its batch is trained on now."""
+        if not self.undecided:
+            return
+        fetches = [item for item in self.candidates if item.kind == "fetch"]
+        if fetches and fetches[-1].has_batch:
+            end = fetches[-1].end
+            checks = [c for c in self.candidates if c.kind == "check" and c.start >= end]
+            if len(checks) <= MAX_TEACHER_FORWARDS and self.training_loaders:
+                self.training_loaders.add(fetches[-1].source)
+
+    def end_detour(self) -> None:
+        """Record the validation between two batches of one step, now that training resumes."""
+        start, self.detour = self.detour or 0, None
+        items = [item for item in self.candidates if item.start > start]
+        loaders = self.training_loaders
+        if all(item.source in loaders for item in items):
+            return
+        end = max([item.end for item in items if item.source not in loaders], default=0)
+        end = next((c.start for c in items if c.source in loaders and c.start >= end), end)
+        validation = [item for item in items if item.end <= end]
+        for item in validation:
+            if item.has_batch:
+                self._counts.drop(item.source)
+        self.candidates = [item for item in self.candidates if item not in validation]
+        timeline = self._timeline
+        self._spans.extend_training(timeline.times[start])
+        timeline.rename(start, end, "validate", keep=("checkpoint",))
+        checkpoints = (i for i in range(start, end) if timeline.names[i] == "checkpoint")
+        self._spans.record_pause("validate", start, next(checkpoints, end))
+
+    def settle(self, start: int, *, before_training: bool) -> None:
+        """Decide which laps from mark ``start`` on were validation, and record it."""
+        checks, fetches = self._classify(before_training=before_training)
+        if not checks:
+            return
+        end = max(check.end for check in checks)
+        later = [fetch.start for fetch in fetches if fetch.start >= end]
+        if later:
+            end = later[0]
+        elif before_training and checks[-1].kind == "fetch":
+            # Another loader was read, for a model that no hook saw.
+            end = len(self._timeline.names)
+        self._drop_batches(end)
+        self._timeline.rename(start, end, "validate", keep=("checkpoint",))
+        self._spans.record_pause("validate", start, end)
+        self.candidates = [fetch for fetch in fetches if fetch.start >= end]
+
+    def begin_checkpoint(self, last_step: int) -> None:
+        """Begin a checkpoint between steps; files without a step between them are one checkpoint.
+
+        ``last_step`` is the mark after the last optimizer's step.
+        """
+        timeline = self._timeline
+        if not timeline.started:
+            timeline.start()
+        self.settle(last_step, before_training=False)
+        if not self._spans.built:
+            timeline.lap("other")
+            self.begin_first_step(len(timeline.names))
+        if self.checkpoint_start is None:
+            self.checkpoint_start = len(timeline.names)
+        else:
+            timeline.rename(self.checkpoint_start, len(timeline.names), "checkpoint")
+        timeline.lap("checkpoint")
+        timeline.activities.append("checkpoint")
+
+    def end_checkpoint(self) -> None:
+        """End a checkpoint; one within a step is recorded at once."""
+        timeline = self._timeline
+        timeline.end()
+        if timeline.activities:
+            return
+        if self.checkpoint_start is not None:
+            self._checkpoint_end = len(timeline.names)
+        else:
+            self._spans.record_pause("checkpoint", len(timeline.names) - 1, len(timeline.names))
+
+    def record_checkpoint(self) -> None:
+        """Record the checkpoint before the current activity, if there was one."""
+        if self.checkpoint_start is not None:
+            start, self.checkpoint_start = self.checkpoint_start, None
+            self._spans.record_pause("checkpoint", start, self._checkpoint_end)
+
+    def mark_trained(self, end: int) -> None:
+        """Count the loaders of all batches fetched up to mark ``end`` as training loaders."""
+        self.training_loaders |= {
+            item.source for item in self.candidates if item.has_batch and item.start <= end
+        }
+        self.candidates = [item for item in self.candidates if item.start > end]
+        self.undecided = bool(self.candidates)
+
+    def end_step(self, end: int) -> None:
+        """End a step at mark ``end``, which becomes mark 0."""
+        self.mark_trained(end)
+        self._shift(end)
+        self.detour = None
+
+    def _classify(self, *, before_training: bool) -> tuple[list[Candidate], list[Candidate]]:
+        """Split the candidates into those of validation and the fetches for training."""
+        loaders = self.training_loaders
+        checks = [
+            item
+            for item in self.candidates
+            if item.kind == "check" or (loaders and item.source not in loaders)
+        ]
+        fetches = [item for item in self.candidates if item not in checks]
+        if before_training and fetches:
+            checks = self._without_teachers(checks, fetches[-1])
+        return checks, fetches
+
+    def _without_teachers(self, checks: list[Candidate], fetch: Candidate) -> list[Candidate]:
+        """Remove the few forwards between a batch and its training: they belong to the step."""
+        late = [check for check in checks if check.start >= fetch.end]
+        loaders = self.training_loaders
+        if len(late) > MAX_TEACHER_FORWARDS and loaders and fetch.source not in loaders:
+            return checks
+        for check in late:
+            self._timeline.rename(check.start, check.end, "forward", only="validate")
+        return [check for check in checks if check not in late]
+
+    def _drop_batches(self, end: int) -> None:
+        """Remove the batches fetched before mark ``end`` from the sample counts."""
+        for item in self.candidates:
+            if item.has_batch and item.end <= end:
+                self._counts.drop(item.source)
+
+    def _shift(self, start: int) -> None:
+        """Renumber the marks of all candidates: ``start`` becomes 0."""
+        for item in self.candidates:
+            item.start, item.end = item.start - start, item.end - start

@@ -1,0 +1,100 @@
+"""Decide which optimizer ends a step of the training loop, where a loop has several."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+STEPS_TO_CHANGE = 8
+"""Steps of another optimizer after which the loop is assumed to have changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerStep:
+    """A finished ``optimizer.step`` since the last step of the loop."""
+
+    optimizer: Hashable
+    mark: int
+    """The index of the mark at which it ended."""
+    segments: int
+    """Segments of sample counts up to its end."""
+
+
+class StepOptimizers:
+    """The optimizers of a program, and the closer: the one whose step ends a step of the loop.
+
+    The closer is the last optimizer before one of them steps again.
+    """
+
+    def __init__(self) -> None:
+        self.closer: Hashable = None
+        self.pending: list[OptimizerStep] = []
+        """Steps since the last step of the loop ended; all, while the closer is unknown."""
+        self._trained = False
+        """Whether a pending step followed a forward or backward."""
+        self._new: set[Hashable] = set()
+        """Optimizers that were created while another one was the closer."""
+
+    @property
+    def last_mark(self) -> int:
+        """The mark after the last pending step; 0 without one."""
+        return self.pending[-1].mark if self.pending else 0
+
+    def create(self, optimizer: Hashable) -> None:
+        """Note a new optimizer: if there is a closer, the loop may be about to change."""
+        if self.closer is not None:
+            self._new.add(optimizer)
+
+    def delete(self, optimizer: Hashable, *, in_step: bool) -> None:
+        """Forget a deleted optimizer; if it was the closer, its loop has ended."""
+        self._new.discard(optimizer)
+        if optimizer == self.closer and not self.pending and not in_step:
+            self.closer, self._trained = None, False
+
+    def pop_untrained(self) -> int | None:
+        """Forget pending steps without a gradient; return the mark after them, None if none.
+
+        PyTorch performs such a step to allocate an optimizer's state before it loads a checkpoint.
+        """
+        if self.closer is not None or not self.pending or self._trained:
+            return None
+        mark, self.pending = self.last_mark, []
+        return mark
+
+    def add(self, step: OptimizerStep, *, trained: bool) -> list[OptimizerStep]:
+        """Add an optimizer's step; return those, of all pending, that end a step of the loop."""
+        if self.closer is None:
+            return self._learn(step, trained=trained)
+        self.pending.append(step)
+        if step.optimizer == self.closer:
+            return [step]
+        if [other.optimizer for other in self.pending].count(step.optimizer) < STEPS_TO_CHANGE:
+            return []
+        self.closer = step.optimizer
+        return self._steps_of_new(step.optimizer)
+
+    def may_end_step(self, optimizer: Hashable) -> bool:
+        """Return whether a step may have ended with this optimizer, although ``add`` named none."""
+        return self.closer is None or optimizer in self._new
+
+    def unclosed(self) -> list[OptimizerStep]:
+        """Return the pending steps that end a step of the loop because the program ends."""
+        if self._trained and self.closer is None:
+            return self.pending[-1:]
+        return self._steps_of_new()
+
+    def _learn(self, step: OptimizerStep, *, trained: bool) -> list[OptimizerStep]:
+        """Find the closer: the last optimizer before one steps again."""
+        self._trained |= trained
+        if all(step.optimizer != other.optimizer for other in self.pending):
+            self.pending.append(step)
+            return []
+        last = self.pending[-1]
+        self.closer = last.optimizer
+        return [last, step] if step.optimizer == last.optimizer else [last]
+
+    def _steps_of_new(self, optimizer: Hashable = None) -> list[OptimizerStep]:
+        """Return the pending steps of optimizers newer than the closer, and of this one."""
+        return [
+            step
+            for step in self.pending
+            if step.optimizer in self._new or step.optimizer == optimizer
+        ]

@@ -1,0 +1,201 @@
+"""The laps of the step that is being observed, and the spans between steps."""
+
+from collections.abc import Callable
+from typing import Any
+
+from scalewise.record.spans import PAUSES
+from scalewise.watch.watcher import Watcher
+
+BEFORE_BACKWARD = ("", "input", "forward", "optimizer", "checkpoint")
+GAP_PHASES = {
+    **{(last, "backward"): "forward" for last in BEFORE_BACKWARD},
+    ("backward", "optimizer"): "optimizer",
+}
+"""The phase of the time between two activities, where it is not ``other``: between forward and
+backward the loss is computed, which counts as forward."""
+
+
+class Timeline:
+    """Laps since the end of the last step. Lap ``i`` lies between marks ``i`` and ``i + 1``."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+        self.names: list[str] = []
+        self.times = [now()]
+        """Moments of the host's clock, one more than names."""
+        self.marks: list[Any] = self.times
+        """Marks of the device's clock; without one, the same list as ``times``."""
+        self.activities: list[str] = []
+        """The running activities, the innermost last."""
+        self.last_activity = ""
+        self.on_change: Callable[[str], None] | None = None
+        """Called with the innermost activity whenever that changes."""
+        self.started = False
+        """Whether any event has been observed; the first one starts the first step."""
+        self.has_pauses = False
+        """Whether some of the laps belong to a pause."""
+        self.recorded_until = self.times[0]
+        """The end of the last recorded span or step."""
+        self.nested_optimizer = False
+        """Whether an optimizer was called inside another activity, such as a backward."""
+        self._mark: Callable[[], Any] | None = None
+
+    def use(self, mark: Callable[[], Any]) -> None:
+        """Mark laps by the device's clock too; called before the first step."""
+        self._mark = mark
+        self.marks = [mark() for _ in self.times]
+
+    def start(self) -> None:
+        """Start the first step now; the time before belongs to building the job."""
+        self.started = True
+        self.times[:] = [self.now()]
+        if self._mark is not None:
+            self.marks[:] = [self._mark()]
+        self.recorded_until = self.times[0]
+
+    # ``begin`` and ``end`` repeat the three lines of ``lap``: they handle most events, and a call
+    # more for each would be felt.
+
+    def begin(self, activity: str) -> None:
+        """Begin an activity; the time before it is named by its neighbours."""
+        if not self.started:
+            self.start()
+        stack = self.activities
+        self.nested_optimizer |= activity == "optimizer" and bool(stack)
+        gap = stack[-1] if stack else GAP_PHASES.get((self.last_activity, activity), "other")
+        self.names.append(gap)
+        self.times.append(self.now())
+        if self._mark is not None:
+            self.marks.append(self._mark())
+        stack.append(activity)
+        if self.on_change is not None:
+            self.on_change(activity)
+
+    def end(self) -> None:
+        """End the innermost activity."""
+        activity = self.activities.pop()
+        self.names.append(activity)
+        self.times.append(self.now())
+        if self._mark is not None:
+            self.marks.append(self._mark())
+        if activity != "sync":
+            self.last_activity = activity
+        if self.on_change is not None:
+            self.on_change(self.activities[-1] if self.activities else "")
+
+    def lap(self, name: str) -> None:
+        """Assign the time since the last mark to the phase ``name``."""
+        self.names.append(name)
+        self.times.append(self.now())
+        if self._mark is not None:
+            self.marks.append(self._mark())
+
+    def skip(self) -> None:
+        """Move the last mark to now: the time since then belongs to no step."""
+        self.times[-1] = self.now()
+        if self._mark is not None:
+            self.marks[-1] = self._mark()
+
+    def rename(
+        self, start: int, end: int, name: str, *, keep: tuple[str, ...] = (), only: str = ""
+    ) -> None:
+        """Rename laps ``start`` … ``end - 1``, except those in ``keep`` or other than ``only``."""
+        for index in range(start, end):
+            if self.names[index] not in keep and (not only or self.names[index] == only):
+                self.names[index] = name
+
+    def drop(self, end: int) -> None:
+        """Remove the laps before mark ``end``."""
+        del self.names[:end], self.times[:end]
+        if self._mark is not None:
+            del self.marks[:end]
+
+    def skip_pauses(self, end: int) -> tuple[int, int]:
+        """Return the first lap of a step up to mark ``end``, and the first after its last pause."""
+        names = self.names
+        pauses = [index for index in range(end) if names[index] in PAUSES]
+        first = next((index for index in range(end) if names[index] not in PAUSES), end)
+        self.has_pauses = any(name in PAUSES for name in names[end:])
+        return first, pauses[-1] + 1 if pauses else 0
+
+    def cut(self, first: int, end: int) -> tuple[list[str], list[float], list[Any]]:
+        """Remove the laps before mark ``end``; return names, times and marks from ``first`` on."""
+        names, times, marks = self.names, self.times, self.marks
+        complete = not first and end == len(names)
+        self.names, self.times = names[end:], times[end:]
+        self.marks = self.times if self._mark is None else marks[end:]
+        if not complete:
+            names, times = names[first:end], times[first : end + 1]
+            marks = times if self._mark is None else marks[first : end + 1]
+        return names, times, marks
+
+    def append_steps(self, times: list[float], marks: list[Any]) -> list[Any]:
+        """Add complete steps: prepend the last mark to theirs, in place, and continue after them.
+
+        Return the marks of the device's clock; without one, ``times``.
+        """
+        times.insert(0, self.times[0])
+        if self._mark is None:
+            marks = times
+        else:
+            marks.insert(0, self.marks[0])
+        self.times = times[-1:]
+        self.marks = self.times if self._mark is None else marks[-1:]
+        return marks
+
+
+class TrainingSpans:
+    """Writes the spans build, train, validate and checkpoint."""
+
+    def __init__(self, watcher: Watcher, timeline: Timeline) -> None:
+        self.built = False
+        """Whether the span ``build`` is written."""
+        self._watcher, self._timeline = watcher, timeline
+        self._train: list[float] = []
+        """Start of the current span of training, and end of its last step."""
+        self._samples = self._steps = 0
+        """Of the current span of training."""
+        self._validated_until = 0.0
+        """The end of the last recorded validation."""
+
+    def record_build(self) -> None:
+        """Record that the job was built when the first lap began."""
+        self.built = True
+        self._timeline.recorded_until = self._timeline.times[0]
+        self._watcher.record_build(self._timeline.times[0])
+
+    def add_steps(self, start: float, end: float, samples: int, steps: int) -> None:
+        """Add steps to the current span of training."""
+        if not self._train:
+            self._train = [start, 0.0]
+        self._train[1] = self._timeline.recorded_until = end
+        self._samples += samples
+        self._steps += steps
+
+    def extend_training(self, end: float) -> None:
+        """Let the current span of training, if any, end later: within a step."""
+        if self._train:
+            self._train[1] = end
+
+    def end_training(self) -> None:
+        """Write the current span of training, if it has steps."""
+        if self._steps:
+            facts = {"samples": self._samples, "taken": self._steps}
+            self._watcher.span("train", self._train[0], self._train[1], **facts)
+        self._train, self._samples, self._steps = [], 0, 0
+
+    def record_pause(self, name: str, start: int, end: int) -> None:
+        """Write a pause between marks ``start`` and ``end``; it ends the span of training."""
+        if not self.built:
+            self.record_build()
+        timeline = self._timeline
+        timeline.has_pauses = True
+        self.end_training()
+        recorded = self._validated_until if name == "validate" else 0.0
+        # Skip laps of another pause that is recorded already.
+        while start < end and (timeline.names[start] != name or timeline.times[start] < recorded):
+            start += 1
+        timeline.recorded_until = timeline.times[end]
+        if name == "validate":
+            self._validated_until = timeline.recorded_until
+        self._watcher.span(name, timeline.times[start], timeline.recorded_until)

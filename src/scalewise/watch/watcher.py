@@ -1,0 +1,387 @@
+"""Record the steps of a user's program from inside its process, without disturbing it.
+
+A ``Watcher`` writes one rank's file. It opens the file at the first step, because
+torchrun's agent, loader workers and compiler workers import the same modules and never
+train. It handles no signal and starts no thread: a killed process loses at most the last
+second. On any error it disables itself, prints one line to stderr, and the program
+continues.
+"""
+
+import atexit
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from scalewise.probe import HostClock, Probe, Row, rank_identity
+from scalewise.record.close import first_launch, last_word, rivals
+from scalewise.record.spans import EARLIER
+from scalewise.record.write import SCHEMA, RankFile, rank_file
+from scalewise.spec import RunSpec
+
+FLUSH_SECONDS = 1.0
+"""Time between two writes."""
+UNBUFFERED_STEPS = 10
+"""Steps at the beginning that are written one by one."""
+STOP_WAIT_SECONDS = 10.0
+"""How long a rank waits for the others before it stops the program."""
+
+RankAndWorld = tuple[int, int]
+"""A rank, and the number of ranks."""
+
+
+def rank_and_world() -> RankAndWorld:
+    """Return this process's rank and world size from its launcher's variables."""
+    return rank_identity.rank_and_world(os.environ)
+
+
+def load_spec(folder: Path) -> RunSpec:
+    """Return the run of a run folder."""
+    values = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
+    values.pop("schema", None)
+    return RunSpec.from_dict(values)
+
+
+class Watcher:
+    """One rank's measurements inside a user's program."""
+
+    def __init__(
+        self, folder: Path, get_rank_and_world: Callable[[], RankAndWorld] = rank_and_world
+    ) -> None:
+        self.folder = folder
+        self.settings = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
+        self.enabled = True
+        self.on_switch: Callable[[], None] = lambda: None
+        """Called when watching is enabled or disabled."""
+        self.explicit = False
+        """Whether the program calls ``probe.step`` itself; then hooks record no steps."""
+        self.explicit_span: tuple[float, float] | None = None
+        """Start of the first and end of the last step reported by ``probe.step``."""
+        self.steps = 0
+        self.devices: int | None = None
+        """The number of devices of all ranks, if known; a rank may use several."""
+        self.alone = False
+        """Whether fewer ranks or devices train than the run requested."""
+        self.done = False
+        """Whether the requested steps are recorded and the program should stop."""
+        self.flush_events: Callable[[], None] = lambda: None
+        """Processes buffered events; called before a failure is recorded."""
+        self.clock: Any = HostClock()
+        self.launched = float(os.environ.get("SCALEWISE_LAUNCHED", time.time()))
+        self._first_launched = self.launched
+        """When the first attempt of the same job was launched."""
+        self._get_rank_and_world = get_rank_and_world
+        self._probe: Probe | None = None
+        self._file: RankFile | None = None
+        self._early_notes: list[dict[str, Any]] = []
+        """Lines from before the first step."""
+        self._end_facts: list[Callable[[], dict[str, Any]]] = []
+        self._last_flush = time.monotonic()
+        self.wall_offset = time.time() - time.perf_counter()
+        """Wall-clock time minus host clock."""
+        self._build_start = time.perf_counter()
+        self._rendezvous: list[tuple[float, float]] = []
+        self.span("launch", self.launched - self.wall_offset, self._build_start)
+        self._samples = 0
+        self._world = 1
+        self._failure = ""
+        self._closed = False
+        self._pid = os.getpid()
+        self._attempt = int(os.environ.get("SCALEWISE_ATTEMPT", "1"))
+        self._stop_after: int = self.settings.get("stop_after") or 0
+        self._samples_per_step: int = self.settings.get("samples_per_step") or 0
+        self._is_main_process = multiprocessing.parent_process() is None
+        os.register_at_fork(after_in_child=self._disable_in_child)
+        atexit.register(self._close_at_exit)
+        self._excepthook, sys.excepthook = sys.excepthook, self._note_exception
+
+    def wall(self, moment: float) -> float:
+        """Return the wall-clock time of a moment of the host's clock."""
+        return round(self.wall_offset + moment, 6)
+
+    def note(self, **values: Any) -> None:
+        """Write one line of facts; before the first step, buffer it."""
+        if self._probe is None:
+            self._early_notes.append(values)
+        else:
+            self._probe.note(**values)
+
+    def span(self, name: str, start: float, end: float, **facts: Any) -> None:
+        """Record a part of the job's life; times are moments of the host's clock."""
+        if name == "train":
+            self.explicit_span = None  # The hooks recorded training, and they know the pauses.
+        self.note(span=name, start=self.wall(start), end=self.wall(end), **facts)
+
+    def record_build(self, moment: float) -> None:
+        """Record the time before ``moment``, when the first step begins, as building the job."""
+        for start, end in _gaps(self._build_start, moment, self._rendezvous):
+            self.span("build", start, end)
+
+    def record_rendezvous(self, start: float, end: float) -> None:
+        """Record the time in which the ranks connected."""
+        self.span("rendezvous", start, end)
+        self._rendezvous.append((start, end))
+
+    def at_end(self, facts: Callable[[], dict[str, Any]]) -> None:
+        """Register a function that returns further facts when the program ends."""
+        self._end_facts.append(facts)
+
+    def add_steps(self, rows: list[Row]) -> None:
+        """Record steps; the first ones open the rank file."""
+        if self._samples_per_step:
+            rows = [(self._samples_per_step, *row[1:]) for row in rows]
+        probe = self._probe
+        if probe is None:
+            rank, self._world = self._get_rank_and_world()
+            self.alone = (self.devices or self._world) < self._requested()
+            if not self._is_first(rank):
+                return self._yield_to_other_process(rank)
+            probe = self._open_file()
+            if not self._is_first(rank):  # Two processes began at the same time.
+                return self._yield_to_other_process(rank)
+        probe.add_rows(rows)
+        self.steps += len(rows)
+        self._samples += sum(row[0] for row in rows)
+        now = time.monotonic()
+        if now - self._last_flush > FLUSH_SECONDS or self.steps <= UNBUFFERED_STEPS:
+            probe.flush()
+            self._last_flush = now
+        self.done = self.alone or 0 < self._stop_after <= self.steps
+        return None
+
+    @property
+    def next_urgent_step(self) -> int:
+        """The next step that must be recorded at once, without buffering."""
+        if self.steps < UNBUFFERED_STEPS:
+            return self.steps + 1
+        return self._stop_after or sys.maxsize
+
+    def set_enabled(self, *, enabled: bool) -> None:
+        """Enable or disable watching."""
+        self.enabled = enabled
+        self.on_switch()
+
+    def disable(self, problem: BaseException) -> None:
+        """Stop watching after a problem; the program continues."""
+        if not self.enabled:
+            return
+        self.set_enabled(enabled=False)
+        print(f"scalewise: watching stopped: {problem!r}; the program goes on", file=sys.stderr)
+        try:
+            self.note(unwatched=repr(problem))
+        except Exception:
+            return
+
+    def stop_program(self) -> None:
+        """Wait up to ``STOP_WAIT_SECONDS`` for the other ranks, then exit the program."""
+        if self._probe is not None:
+            self._probe.flush()
+            if not self.alone:
+                rank, world = self._get_rank_and_world()
+                arrivals = self.folder / "stop" / str(self._attempt)
+                arrivals.mkdir(parents=True, exist_ok=True)
+                (arrivals / str(rank)).touch()
+                deadline = time.monotonic() + STOP_WAIT_SECONDS
+                while len(list(arrivals.iterdir())) < world and time.monotonic() < deadline:
+                    time.sleep(0.02)
+        raise SystemExit(0)
+
+    def _is_first(self, rank: int) -> bool:
+        """Return whether no other process has begun to train as this rank."""
+        if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+            return True  # The other process failed, and torchrun restarted the rank.
+        lines = last_word(self.folder, rank, self._attempt).lines
+        return not lines or lines[-1].get("pid", self._pid) == self._pid
+
+    def _yield_to_other_process(self, rank: int) -> None:
+        """Leave the rank file to the other process, and record that there were two."""
+        rivals(self.folder, self._attempt).mkdir(parents=True, exist_ok=True)
+        (rivals(self.folder, self._attempt) / f"{rank}-{self._pid}").touch()
+        self._probe, self._closed = None, True
+        self.set_enabled(enabled=False)
+        self.done = self.alone or self._stop_after > 0
+
+    def _open_file(self) -> Probe:
+        """Open this rank's file; called when it is certain that this process trains."""
+        rank, world = self._get_rank_and_world()
+        self._world = world
+        self._file = RankFile(self.folder, rank, self._attempt)
+        self._probe = Probe(self._file, self.clock)
+        self._probe.steps_planned = self._stop_after or None
+        self._probe.note(
+            schema=SCHEMA,
+            rank=rank,
+            world=world,
+            host=os.uname().nodename,
+            pid=self._pid,
+            guest=True,
+            arguments=sys.argv,
+            launched=self.launched,
+        )
+        first = int(os.environ.get("SCALEWISE_FIRST", self._attempt))
+        self._first_launched = min(self.launched, first_launch(self.folder, rank, first))
+        if self._first_launched < self.launched:  # The job was requeued.
+            self._probe.note(span=EARLIER, start=self._first_launched, end=self.launched)
+        for values in self._early_notes:
+            self._probe.note(**values)
+        return self._probe
+
+    def _requested(self) -> int:
+        """Return the requested number of devices; of ranks, if the devices are not known."""
+        spec = load_spec(self.folder)
+        return spec.topology.world if self.devices else spec.ranks
+
+    def _disable_in_child(self) -> None:
+        """Disable watching in a forked child: it is not this rank."""
+        self.set_enabled(enabled=False)
+        self._closed = True
+
+    def _note_exception(self, kind: Any, problem: Any, trace: Any) -> None:
+        """Remember the uncaught exception, then call the program's own hook."""
+        if os.getpid() == self._pid and not issubclass(kind, KeyboardInterrupt):
+            self._failure = f"{kind.__name__}: {problem}"
+        self._excepthook(kind, problem, trace)
+
+    def _close_at_exit(self) -> None:
+        """Write the last lines of this rank when the interpreter exits."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        self._closed = True
+        if self._probe is None and not (self._is_main_process and "RANK" in os.environ):
+            return  # A process that does not train: an agent, a loader, a compiler.
+        try:
+            if self._probe is None:
+                if rank_file(self.folder, self._get_rank_and_world()[0]).exists():
+                    return  # The child processes are the ranks.
+                self._open_file()
+            self._write_end()
+        except Exception as problem:
+            print(f"scalewise: the end was not recorded: {problem!r}", file=sys.stderr)
+
+    def _write_end(self) -> None:
+        probe = self._probe
+        assert probe is not None
+        if self._failure:
+            with suppress(Exception):
+                self.flush_events()
+            return probe.record_failure(self._failure, kind="error")
+        memory = None
+        for end_facts in self._end_facts:
+            try:
+                facts = end_facts()
+                memory = facts.pop("memory", memory)
+                if facts:
+                    probe.note(**facts)
+            except Exception as problem:
+                print(f"scalewise: a fact is missing: {problem!r}", file=sys.stderr)
+        probe.flush()
+        if self.explicit_span:
+            self.span("train", *self.explicit_span)
+        probe.note(
+            outline={
+                "epochs": None,
+                "steps": self.steps,
+                "samples": None,
+                "seen": self._samples,
+                "unit": "samples",
+                "parameters": None,
+                "validation": 0,
+            }
+        )
+        return probe.note(
+            ended=probe.wall(),
+            launched=self._first_launched,
+            simulated=False,
+            memory=memory,
+            flush=round(probe.flush_seconds, 6),
+            guest=True,
+            world=self._world,
+            devices=self.devices,
+            asked=self._requested(),
+            taken=self.steps,
+            alone=self.alone,
+        )
+
+
+class ExplicitSteps:
+    """Steps that a program reports itself, with ``probe.step`` and ``probe.lap``."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self._names: list[str] = []
+        self._marks = [time.perf_counter()]
+
+    def lap(self, phase: str) -> None:
+        """Assign the time since the last mark to ``phase``."""
+        self._names.append(phase)
+        self._marks.append(time.perf_counter())
+
+    def step(self, samples: int) -> None:
+        """End a step now."""
+        watcher, marks = self._watcher, self._marks
+        self.lap("other")
+        names, self._names, self._marks = self._names, [], [marks[-1]]
+        if watcher.enabled:
+            watcher.explicit_span = (watcher.explicit_span or marks)[0], marks[-1]
+            facts = {"at": watcher.wall(marks[0])}
+            try:
+                watcher.add_steps([(samples, names, marks, facts)])
+            except Exception as problem:
+                watcher.disable(problem)
+            if watcher.done:
+                watcher.stop_program()
+
+
+class _NoSteps:
+    """Ignores steps and laps, where scalewise did not start the program."""
+
+    def lap(self, phase: str) -> None: ...
+    def step(self, samples: int) -> None: ...
+
+
+def _gaps(
+    start: float, end: float, intervals: list[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    """Return the parts of start … end that lie outside the intervals.
+
+    >>> _gaps(0.0, 9.0, [(2.0, 3.0), (5.0, 6.0)])
+    [(0.0, 2.0), (3.0, 5.0), (6.0, 9.0)]
+    """
+    gaps = []
+    for begin, stop in [*sorted(intervals), (end, end)]:
+        if begin > start:
+            gaps.append((start, min(begin, end)))
+        start = max(start, stop)
+    return gaps
+
+
+def get_watcher(
+    folder: Path, get_rank_and_world: Callable[[], RankAndWorld] = rank_and_world
+) -> Watcher:
+    """Return this process's only watcher; create it at the first call."""
+    global _watcher
+    if _watcher is None:
+        _watcher = Watcher(folder, get_rank_and_world)
+    return _watcher
+
+
+def explicit_steps() -> Any:
+    """Return what records ``probe.step`` and ``probe.lap`` of this program."""
+    folder = os.environ.get("SCALEWISE_RUN")
+    if not folder:
+        return _NoSteps()
+    try:
+        watcher = get_watcher(Path(folder))
+    except (OSError, ValueError) as problem:
+        print(f"scalewise: not watching: {problem!r}", file=sys.stderr)
+        return _NoSteps()
+    watcher.explicit = True
+    return ExplicitSteps(watcher)
+
+
+_watcher: Watcher | None = None
