@@ -13,7 +13,7 @@ from PIL import Image
 from builders import a_run
 from ranks import start
 from scalewise import datasets
-from scalewise.analysis.measure import summary
+from scalewise.analysis.measure import metrics, summary
 from scalewise.errors import NotEnoughData, RecordError, SpecError
 from scalewise.frameworks.data.make_data import synthetic_image
 from scalewise.frameworks.torch.input.batches import IGNORED_LABEL
@@ -173,15 +173,15 @@ def test_what_is_measured_tells_of_files_that_were_left_out():
         return SimpleNamespace(ranks=[RankRecord(0, "", (), None, lines)])
 
     words = "left out: 2 images that cannot be read, the first is a"
-    assert summary._unread([record("b"), record("a", "b")]) == [words]
-    assert summary._unread([record(), record()]) == []
+    assert summary._skipped_file_warnings([record("b"), record("a", "b")]) == [words]
+    assert summary._skipped_file_warnings([record(), record()]) == []
 
 
 def test_a_run_in_which_no_sample_counts_says_why(monkeypatch):
-    monkeypatch.setattr(summary, "steady", lambda record: SimpleNamespace(samples=0))
+    monkeypatch.setattr(metrics, "steady_window", lambda record: SimpleNamespace(samples=0))
     spec = a_run(framework="torch", workload="vit", data="pets")
     with pytest.raises(NotEnoughData, match="no sample of pets counts: their files cannot be read"):
-        summary._point([SimpleNamespace(spec=spec)], {})
+        summary._point(metrics.Repeats([SimpleNamespace(spec=spec)]))
 
 
 TIMED = {"workers": [0], "batch": 4, "edge": 8, "length": None, "augment": "none", "seconds": 0.01}

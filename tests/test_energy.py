@@ -334,7 +334,7 @@ def test_unequal_work_is_not_shared():
 @pytest.mark.parametrize(
     ("cpu", "own", "samples", "told"),
     [
-        (1.0, 0.11, 9, "others took 89 % of its cores"),
+        (1.0, 0.11, 9, "other processes used 89 % of its CPU"),
         (1.0, 0.95, 9, ""),  # All its own.
         (0.6, 0.1, 9, ""),  # There was room for both.
         (np.nan, np.nan, 9, ""),

@@ -17,8 +17,9 @@ from scalewise.analysis.measure import (
     curve_from_numbers,
     summary,
 )
-from scalewise.analysis.measure.curve import Point, ScalingCurve, compare
+from scalewise.analysis.measure.curve import ScalingCurve, compare
 from scalewise.analysis.measure.estimate import estimate_from_steps
+from scalewise.analysis.measure.point import Point
 from scalewise.analysis.measure.window import count_warmup_steps, steady_window
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.record.read import RankRecord, RunRecord, Steps
@@ -147,14 +148,14 @@ def test_a_program_that_ends_by_itself_was_done_whole(stop_after, steps, says):
         ))
         for count in steps
     ]  # fmt: skip
-    assert summary._work(records) == says
+    assert summary._work_text(records) == says
 
 
 @pytest.mark.parametrize(("resume", "way"), [(None, "--again"), ("runs/a/b", "leave resume out")])
 def test_a_run_with_nothing_left_to_do_has_no_rate(resume, way):
     rank = RankRecord(0, "here", (), Steps(*(np.zeros(0),) * 3, phases={}), ())
     record = RunRecord(Path("there"), a_run(resume=resume), 0.0, 1.0, {}, (rank,))
-    with pytest.raises(NotEnoughData, match="there was resumed when all its steps") as told:
+    with pytest.raises(NotEnoughData, match="there was resumed after its last step") as told:
         steady_window(record)
     assert way in told.value.hint
 
@@ -210,7 +211,7 @@ def test_shares_may_be_zero():
 
 def test_one_number_has_no_interval_and_none_is_refused():
     assert Estimate.of([5.0]) == Estimate(5.0, None, None, 1)
-    with pytest.raises(NotEnoughData, match="nothing was measured"):
+    with pytest.raises(NotEnoughData, match="no values to summarize"):
         Estimate.of([])
     with pytest.raises(NotEnoughData, match="t: a curve needs at least one point"):
         ScalingCurve(study="t", points=())

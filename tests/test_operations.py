@@ -78,8 +78,8 @@ def test_every_format_has_it(tmp_path):
 @pytest.mark.parametrize(
     ("device", "precision", "why"),
     [
-        ("cpu", "fp32", "a CPU has no peak of its own in the catalog"),
-        ("NVIDIA H200 NVL", "bf16", "the catalog has no device that is called 'NVIDIA H200 NVL'"),
+        ("cpu", "fp32", "the catalog has no peak for a CPU"),
+        ("NVIDIA H200 NVL", "bf16", "the catalog has no device named 'NVIDIA H200 NVL'"),
         ("Tesla T4", "bf16", "the catalog has no peak of t4 in bf16"),
         ("NVIDIA A10G", "fp16", "the catalog has no peak of a10g in fp16"),
     ],

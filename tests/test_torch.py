@@ -136,7 +136,7 @@ def test_a_training_that_goes_astray_is_told(tmp_path):
         options={"hidden": [8]}, vary={"topology": ["1x1"]},
     )  # fmt: skip
     (curve,) = results.curves([run_study(question, tmp_path / "runs")])
-    assert any("the loss is no number in the end" in each for each in curve.points[0].warnings)
+    assert any("the final loss is not a number" in each for each in curve.points[0].warnings)
 
 
 def test_techniques_and_two_nodes_go_together(tmp_path):

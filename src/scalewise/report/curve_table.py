@@ -3,11 +3,13 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
 
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve, condition_differences
 from scalewise.analysis.measure.energy import COVERAGE_TEXT, JOULES_PER_UNIT, energy_unit
 from scalewise.analysis.measure.mfu import flops_unit
+from scalewise.analysis.measure.point import Column, TableName, columns_of
 from scalewise.analysis.number_format import format_count, format_rounded
 from scalewise.record.spans import in_order_of_life
 
@@ -78,6 +80,7 @@ def _section(curve: ScalingCurve) -> Section:
             ("added", lambda p: number(p.gain_absolute)),
             ("serial fraction", lambda p: percent(p.serial_fraction)),
             ("acceleration", lambda p: value(p.acceleration)),
+            *_declared("scaling"),
         ]),
         by_devices(curve.points, "Time", [
             ("epoch s", lambda p: value(p.epoch_time)),
@@ -90,6 +93,7 @@ def _section(curve: ScalingCurve) -> Section:
             ("saved vs baseline", lambda p: percent(p.saved_baseline)),
             ("overhead", lambda p: percent(p.overhead)),
             ("regime", lambda p: p.regime or NONE),
+            *_declared("time"),
         ]),
         by_devices(curve.points, "Where the complete time went, in seconds", [
             (name, _part(name))
@@ -98,19 +102,7 @@ def _section(curve: ScalingCurve) -> Section:
         by_devices(curve.points, "Operations of the model", _operations(curve.points)),
         by_devices(curve.points, "Energy", _energy(curve.points)),
         by_devices(curve.points, "Work, memory, quality", [
-            ("global batch", lambda p: whole(p.global_batch)),
-            ("batches/rank", lambda p: whole(p.batches_per_rank)),
-            ("samples/rank", lambda p: whole(p.samples_per_rank)),
-            ("steps", lambda p: whole(p.steps)),
-            ("left out", lambda p: p.left_out or NONE),
-            ("memory MiB", lambda p: value(p.memory and p.memory * (1 / 2**20))),
-            ("model MiB", lambda p: value(p.held and p.held * (1 / 2**20))),
-            ("bytes exchanged", lambda p: percent((p.compression or {}).get("ratio"))),
-            ("gradient error", lambda p: percent((p.compression or {}).get("error"))),
-            ("sent MiB/step", lambda p: value(p.sent and p.sent * (1 / 2**20))),
-            ("exposed", lambda p: percent(p.exposed)),
-            ("accuracy", lambda p: percent(p.accuracy)),
-            ("±", lambda p: points(p.accuracy)),
+            *_declared("work"), *_declared("memory"), *_declared("quality"),
         ]),
     )  # fmt: skip
     return Section(
@@ -119,6 +111,34 @@ def _section(curve: ScalingCurve) -> Section:
         tables=tuple(table for table in tables if len(table.header) > 1),
         warnings=(*curve.warnings, *warnings_of(curve.points)),
     )
+
+
+def _declared(table: TableName) -> list[tuple[str, Cell]]:
+    """Return the columns that metrics declare for a table, as fields of ``Point``."""
+    columns: list[tuple[str, Cell]] = []
+    for name, column in columns_of(table):
+        columns.append((column.heading, partial(_metric_cell, name, column)))
+        if column.spread:
+            columns.append(("±", partial(_spread_cell, name, column)))
+    return columns
+
+
+def _metric_cell(name: str, column: Column, point: Point) -> str:
+    metric = getattr(point, name)
+    if column.part:
+        metric = (metric or {}).get(column.part)
+    if column.format == "text":
+        return metric or NONE
+    if column.format == "count":
+        return whole(metric)
+    if column.format == "share":
+        return percent(metric)
+    return value(metric and metric * column.scale)
+
+
+def _spread_cell(name: str, column: Column, point: Point) -> str:
+    estimate = getattr(point, name)
+    return points(estimate) if column.format == "share" else spread(estimate)
 
 
 def _operations(every: Sequence[Point]) -> list[tuple[str, Cell]]:

@@ -1,20 +1,23 @@
-"""How fast, how well, how much of it is lost: every measurement, each defined once.
+"""Throughput, time, efficiency and all other metrics of a study, each declared once.
 
-estimate   a number with its interval
-window     the steady part of one run, and the parts of its whole life
-ledger     what every rank did in each steady step, side by side
-energy     what a run took, by the counters of its devices and hosts
-neighbours whether others used the machines of a run
-operations what a model's own operations reach of a device's peak
-curve      points against devices, and what follows from comparing them
+estimate      a number with its interval
+window        the steady part of one run, and the parts of its lifetime
+ledger        the phases of every rank in each steady step
+metrics       one function per metric, from the repeats of one topology
+point         all metrics of one number of devices, and their columns in tables
+energy        joules and watts, by the counters of devices and hosts
+mfu           the share of a device's peak that the model's operations reach
+host_load     warnings of other processes on the hosts
+curve         points compared with the baseline and with each other
 acceleration  points on another kind of device than the baseline's
-summary    curves from the records of a study
-table      curves from numbers that somebody measured elsewhere
+summary       curves from the records of a study
+csv_table     curves from numbers measured elsewhere
 """
 
 from scalewise.analysis.measure.csv_table import curve_from_csv, curve_from_numbers
-from scalewise.analysis.measure.curve import Point, ScalingCurve, condition_differences
+from scalewise.analysis.measure.curve import ScalingCurve, condition_differences
 from scalewise.analysis.measure.estimate import Estimate
+from scalewise.analysis.measure.point import Point
 from scalewise.analysis.measure.summary import scaling_curves
 
 __all__ = [

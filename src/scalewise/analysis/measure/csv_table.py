@@ -1,13 +1,14 @@
-"""Curves from numbers that somebody measured elsewhere."""
+"""Curves from numbers that were not measured by scalewise: pairs, or a CSV table."""
 
 import csv
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, SupportsFloat, SupportsIndex
 
-from scalewise.analysis.measure.curve import Point, ScalingCurve, compare
+from scalewise.analysis.measure.curve import ScalingCurve, compare
 from scalewise.analysis.measure.energy import JOULES_PER_UNIT, mean_device_watts
 from scalewise.analysis.measure.estimate import Estimate
+from scalewise.analysis.measure.point import Point
 from scalewise.errors import SpecError
 from scalewise.validate import nearest
 
@@ -17,7 +18,7 @@ HEADER_HINT = (
 )
 
 MAX_VALUE = 1e100
-"""No quantity of this world is larger, and sums and squares of it are still numbers."""
+"""The largest value that is accepted: sums and squares of it do not overflow."""
 
 
 def curve_from_numbers(
@@ -53,24 +54,23 @@ def curve_from_numbers(
             f"devices per node must be at least 1, got {devices_per_node}",
             hint="leave it out if unknown",
         )
-    rate, seconds, work = columns["throughput"], columns["time"], columns["samples"]
-    counts = sorted({*rate, *seconds})
-    if not counts:
+    device_counts = sorted({*columns["throughput"], *columns["time"]})
+    if not device_counts:
         raise SpecError("a curve needs at least one number", hint=HEADER_HINT)
     points = []
-    for devices in counts:
-        x, t, w = rate.get(devices), seconds.get(devices), work.get(devices)
-        if x is None and t is not None and w is not None:
-            x = w / t
+    for devices in device_counts:
+        rate, seconds, work, kwh = (column.get(devices) for column in columns.values())
+        if rate is None and seconds is not None and work is not None:
+            rate = work / seconds
         points.append(
             Point(
                 devices=devices,
                 nodes=-(-devices // devices_per_node) if devices_per_node else None,
-                throughput=Estimate(x) if x else None,
-                throughput_per_device=Estimate(x / devices) if x else None,
-                time=Estimate(t) if t else None,
-                samples=round(w) if w else None,
-                **_energy(devices, t, columns["energy"].get(devices)),
+                throughput=Estimate(rate) if rate else None,
+                throughput_per_device=Estimate(rate / devices) if rate else None,
+                time=Estimate(seconds) if seconds else None,
+                samples=round(work) if work else None,
+                **_energy_fields(devices, seconds, kwh),
             )
         )
     return compare(
@@ -83,7 +83,7 @@ def curve_from_numbers(
     )
 
 
-def _energy(devices: int, seconds: float | None, kwh: float | None) -> dict[str, Any]:
+def _energy_fields(devices: int, seconds: float | None, kwh: float | None) -> dict[str, Any]:
     if kwh is None:
         return {}
     joules = kwh * JOULES_PER_UNIT["kWh"]
@@ -92,29 +92,29 @@ def _energy(devices: int, seconds: float | None, kwh: float | None) -> dict[str,
 
 
 def _column(name: str, pairs: Iterable[tuple[int, float]]) -> dict[int, float]:
-    found: dict[int, float] = {}
+    column: dict[int, float] = {}
     for devices, value in pairs:
         if not _is_number(devices) or devices != int(devices) or devices < 1:
             raise SpecError(
                 f"devices must be a whole number from 1 up, got {devices!r}",
                 hint="for example (8, 1668.0)",
             )
-        if devices in found:
+        if devices in column:
             raise SpecError(
                 f"devices = {devices} appears twice", hint="keep one row per number of devices"
             )
         if not _is_number(value) or not 0 < value <= MAX_VALUE:
-            most = f" and at most {MAX_VALUE:g}" if _is_number(value) and value > 0 else ""
+            limit = f" and at most {MAX_VALUE:g}" if _is_number(value) and value > 0 else ""
             raise SpecError(
-                f"{name} on {devices} devices must be a number above 0{most}, got {value!r}",
+                f"{name} on {devices} devices must be a number above 0{limit}, got {value!r}",
                 hint="leave a point out where it is not known",
             )
-        found[int(devices)] = float(value)
-    return found
+        column[int(devices)] = float(value)
+    return column
 
 
 def _is_number(value: object) -> bool:
-    """Say whether this is a finite number; numpy's count too."""
+    """Say whether this is a finite number, of Python or numpy."""
     return (
         isinstance(value, (SupportsFloat, SupportsIndex))
         and not isinstance(value, (bool, str))
@@ -133,8 +133,8 @@ def curve_from_csv(
 ) -> ScalingCurve:
     """Return the curve of a table with a header line; ``#`` begins a comment.
 
-    ``source`` is what errors call the table. ``in_order`` refuses rows whose
-    devices do not grow, where the order means something to who asks.
+    ``source`` names the table in errors. ``in_order`` refuses rows that are not sorted by
+    devices, for callers to which the order matters.
     """
     source = source or name
     rows = [
@@ -144,7 +144,7 @@ def curve_from_csv(
     ]
     if not rows:
         raise SpecError(f"{source} is empty", hint=HEADER_HINT)
-    header = [word.lower() for word in rows[0][1]]
+    header = [title.lower() for title in rows[0][1]]
     _check_header(source, header)
     table: dict[int, dict[str, float]] = {}
     for where, cells in rows[1:]:
@@ -185,45 +185,44 @@ def _cells(where: str, line: str) -> list[str]:
         raise SpecError(f"{where}: {bad}", hint=HEADER_HINT) from bad
 
 
-def _check_header(name: str, header: Sequence[str]) -> None:
-    if not any(word in name for name in header for word in ("device", *COLUMNS[1:])):
-        raise SpecError(f"{name} is neither a study's folder nor a table", hint=HEADER_HINT)
-    for word in header:
-        if any(mark in word for mark in ";\t|"):
-            raise SpecError(f"{name} is not separated by commas", hint=HEADER_HINT)
-        if word not in COLUMNS:
-            raise SpecError(
-                f"{name} has a column {word!r}", hint=nearest(word, COLUMNS) or HEADER_HINT
-            )
-        if header.count(word) > 1:
-            raise SpecError(f"{name} has the column {word!r} twice", hint=HEADER_HINT)
+def _check_header(source: str, header: Sequence[str]) -> None:
+    if not any(part in title for title in header for part in ("device", *COLUMNS[1:])):
+        raise SpecError(f"{source} is neither a study's folder nor a table", hint=HEADER_HINT)
+    for title in header:
+        if any(separator in title for separator in ";\t|"):
+            raise SpecError(f"{source} is not separated by commas", hint=HEADER_HINT)
+        if title not in COLUMNS:
+            hint = nearest(title, COLUMNS) or HEADER_HINT
+            raise SpecError(f"{source} has an unknown column {title!r}", hint=hint)
+        if header.count(title) > 1:
+            raise SpecError(f"{source} has the column {title!r} twice", hint=HEADER_HINT)
     if "devices" not in header or not {"throughput", "time"} & set(header):
-        raise SpecError(f"{name} has only the columns {', '.join(header)}", hint=HEADER_HINT)
+        raise SpecError(f"{source} has only the columns {', '.join(header)}", hint=HEADER_HINT)
 
 
 def _row(where: str, header: Sequence[str], cells: Sequence[str]) -> dict[str, float]:
-    """Return the numbers of one line; an empty cell is left out."""
+    """Return the numbers of one line by column; empty cells are omitted."""
     if len(cells) != len(header):
         raise SpecError(f"{where}: {len(cells)} cells under {len(header)} columns")
     row = {}
-    for word, cell in zip(header, cells):
+    for title, cell in zip(header, cells):
         if cell:
-            row[word] = _number(where, word, cell)
+            row[title] = _parse_number(where, title, cell)
     if "devices" not in row or not {"throughput", "time"} & set(row):
         raise SpecError(f"{where}: devices and throughput or time are needed", hint=HEADER_HINT)
     return row
 
 
-def _number(where: str, word: str, cell: str) -> float:
+def _parse_number(where: str, title: str, cell: str) -> float:
     try:
         value = float(cell if cell.isascii() and "_" not in cell else "nan")
     except ValueError:
         value = math.nan
-    if word == "devices" and not value.is_integer():
+    if title == "devices" and not value.is_integer():
         raise SpecError(f"{where}: devices must be a whole number, got {cell!r}", hint=HEADER_HINT)
     if not math.isfinite(value) or value <= 0:
         raise SpecError(
-            f"{where}: {word} must be a number above 0, got {cell!r}",
+            f"{where}: {title} must be a number above 0, got {cell!r}",
             hint="leave a cell empty where the number is not known",
         )
     return value

@@ -1,110 +1,108 @@
-"""What a run took: joules by the counters of its devices and of its hosts' processors.
+"""Energy of a run: joules by the counters of its devices and of its hosts' processors.
 
-Counters are read once per device and once per host, never per rank: ranks that share
-a device would count it twice. Accelerators are counted without their hosts; where ranks
-compute on processors, the processors are what is counted, and whoever else used them.
+Counters are read once per device and once per host, never per rank: ranks that share a
+device would count it twice. The energy of accelerators excludes their hosts. Where ranks
+compute on processors, their energy is counted, including that of other users' processes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from scalewise.analysis.measure.estimate import Estimate
+from scalewise.analysis.measure.estimate import Estimate, estimate_if_all_known
 from scalewise.record.node_samples import DeviceRecord, NodeRecord
 from scalewise.record.read import Numbers, RunRecord
 
 NodeSamples = Mapping[Path, Sequence[NodeRecord]]
-"""What the samplers saw of each run, by its folder."""
+"""The node samples of each run, by the run's folder."""
 MAX_UNSAMPLED_SHARE = 0.1
 """At most this share of a run may lie before the first and after the last sample."""
 JOULES_PER_UNIT = {"J": 1.0, "Wh": 3.6e3, "kWh": 3.6e6, "MWh": 3.6e9}
-"""Joules in each unit of energy."""
 COVERAGE_TEXT = {
     "accelerators": "energy is that of the accelerators alone, without their hosts",
-    "processors": "energy is that of the hosts' processors, whoever used them",
+    "processors": "energy is that of the hosts' processors, with all that ran on them",
     "as given": "energy is as the table gives it",
 }
-"""What an energy may count, and how that is said."""
+"""What an energy may include, and the sentence that says so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """What one run took, in joules; unknown is nothing."""
+    """The energy of one run in joules; None where it is unknown."""
 
     total: float | None = None
-    """Of what did the computing."""
+    """Of the devices that computed."""
     hosts: float | None = None
     """Of the processors of all its hosts."""
     covers: str | None = None
-    """What the total counts: ``accelerators`` or ``processors``."""
+    """What the total includes: ``accelerators`` or ``processors``."""
 
 
 def run_energy(record: RunRecord, nodes: Sequence[NodeRecord]) -> Energy:
-    """Return what a run took over its complete time, from what the samplers saw."""
-    names = {rank.host for rank in record.ranks}
-    there = [node for node in nodes if node.host in names]
-    if {node.host for node in there} != names:
+    """Return the energy of a run over its complete time, from its node samples."""
+    hosts = {rank.host for rank in record.ranks}
+    nodes = [node for node in nodes if node.host in hosts]
+    if {node.host for node in nodes} != hosts:
         return Energy()
     start, end = record.started, record.ended
-    hosts = _sum(_over(node, node.energy, start, end) for node in there)
+    host_joules = _sum([_counter_joules(node, node.energy, start, end) for node in nodes])
     if all(rank.find("device") == "cpu" for rank in record.ranks):
-        return Energy(hosts, hosts, "processors" if hosts else None)
-    used = _used(there, record.spec.topology.world)
-    total = _sum(_over(node, device.energy, start, end) for node, device in used)
-    return Energy(total, hosts, "accelerators" if total else None)
+        return Energy(host_joules, host_joules, "processors" if host_joules else None)
+    used = _used_devices(nodes, record.spec.topology.world)
+    total = _sum([_counter_joules(node, device.energy, start, end) for node, device in used])
+    return Energy(total, host_joules, "accelerators" if total else None)
 
 
-def _used(nodes: Sequence[NodeRecord], world: int) -> list[tuple[NodeRecord, DeviceRecord]]:
-    """Return the devices that the run computed on; none where that cannot be told.
+def _used_devices(nodes: Sequence[NodeRecord], world: int) -> list[tuple[NodeRecord, DeviceRecord]]:
+    """Return the devices that the run computed on; empty where that is unknown.
 
-    A device on which none of its processes was ever seen was left alone. Where a
-    container hides processes, all devices are the run's if there are as many as it has.
+    A device without any of the run's processes was not used. Where a container hides
+    processes, all devices are the run's if there are as many as it asked for.
     """
-    every = [(node, device) for node in nodes for device in node.devices]
-    if not any(np.isnan(device.own).all() for _, device in every):
-        return [(node, device) for node, device in every if np.nanmax(device.own) > 0]
-    return every if len(every) == world else []
+    devices = [(node, device) for node in nodes for device in node.devices]
+    if not any(np.isnan(device.own).all() for _, device in devices):
+        return [(node, device) for node, device in devices if np.nanmax(device.own) > 0]
+    return devices if len(devices) == world else []
 
 
-def _over(node: NodeRecord, counter: Numbers, start: float, end: float) -> float | None:
-    """Return the joules of a counter between two moments of the first node's clock.
+def _counter_joules(node: NodeRecord, counter: Numbers, start: float, end: float) -> float | None:
+    """Return the joules of a counter between two times of the first node's clock.
 
-    The sampler begins a little after the launch. What little is missing at the edges
-    is taken to draw the mean of the rest.
+    The sampler starts a little after the launch: the unsampled seconds at both ends are
+    assumed to draw the mean power of the sampled ones.
     """
-    apart = node.ahead or 0.0
-    known = ~np.isnan(counter)
-    if known.sum() < 2 or end <= start:
+    clock_offset = node.ahead or 0.0
+    valid = ~np.isnan(counter)
+    if valid.sum() < 2 or end <= start:
         return None
-    at = node.at[known]
-    first, last = max(start + apart, float(at[0])), min(end + apart, float(at[-1]))
+    at = node.at[valid]
+    first, last = max(start + clock_offset, float(at[0])), min(end + clock_offset, float(at[-1]))
     if last - first < (1 - MAX_UNSAMPLED_SHARE) * (end - start):
         return None
     joules = energy_between(node.at, counter, first, last)
     return None if joules is None else joules * (end - start) / (last - first)
 
 
-def _sum(parts: Iterable[float | None]) -> float | None:
-    """Return the sum, or nothing where a part is not known or there is none."""
-    found = list(parts)
-    known = [each for each in found if each is not None]
-    return sum(known) if known and len(known) == len(found) else None
+def _sum(parts: Sequence[float | None]) -> float | None:
+    """Return the sum; None where a part is unknown or there is none."""
+    numbers = [part for part in parts if part is not None]
+    return sum(numbers) if numbers and len(numbers) == len(parts) else None
 
 
 def energy_between(at: Numbers, counter: Numbers, start: float, end: float) -> float | None:
-    """Return the joules that a counter climbed between two moments, read between its samples.
+    """Return the increase of a counter in joules between two times, interpolated linearly.
 
-    Nothing if the samples do not reach over both moments, or if the counter
-    was set back in between: part of the energy would be missing.
+    None if the samples do not cover both times, or if the counter was reset between
+    them: part of the energy would be missing.
 
     >>> energy_between(np.array([0.0, 1.0, 2.0]), np.array([50.0, 150.0, 350.0]), 0.5, 1.5)
     150.0
     """
-    known = ~np.isnan(counter)
-    at, counter = at[known], counter[known]
+    valid = ~np.isnan(counter)
+    at, counter = at[valid], counter[valid]
     if not at.size or start < at[0] or end > at[-1]:
         return None
     first = np.searchsorted(at, start, side="right") - 1
@@ -116,7 +114,7 @@ def energy_between(at: Numbers, counter: Numbers, start: float, end: float) -> f
 
 
 def mean_device_watts(joules: float, seconds: float, devices: int) -> float:
-    """Return the mean power of a device.
+    """Return the mean power of one device in watts.
 
     >>> mean_device_watts(3.6e6, 3600.0, 2)
     500.0
@@ -125,32 +123,28 @@ def mean_device_watts(joules: float, seconds: float, devices: int) -> float:
 
 
 def point_energy(repeats: Sequence[RunRecord], nodes: NodeSamples) -> dict[str, Any]:
-    """Return what the repeats of a point took, and the mean power of a device.
+    """Return the fields of a point for energy and mean power of a device.
 
-    Nothing where they do not count the same, or one of them is not known.
+    Empty where the repeats' energies do not include the same parts; an estimate is None
+    where one of the repeats has no number.
     """
     runs = [run_energy(record, nodes.get(record.folder, ())) for record in repeats]
-    covers = {each.covers for each in runs}
+    covers = {run.covers for run in runs}
     if len(covers) > 1:
         return {}
-    drawn = [
-        mean_device_watts(each.total, record.ended - record.started, record.spec.topology.world)
-        for each, record in zip(runs, repeats)
-        if each.total
+    watts = [
+        mean_device_watts(run.total, record.ended - record.started, record.spec.topology.world)
+        for run, record in zip(runs, repeats)
+        if run.total
     ]
     return {
-        "energy": _summary([each.total for each in runs]),
+        "energy": estimate_if_all_known([run.total for run in runs]),
         "energy_covers": covers.pop(),
-        "energy_hosts": _summary([each.hosts for each in runs]),
-        "power": Estimate.of(drawn) if drawn else None,
+        "energy_hosts": estimate_if_all_known([run.hosts for run in runs]),
+        "power": Estimate.of(watts) if watts else None,
     }
 
 
-def _summary(found: Sequence[float | None]) -> Estimate | None:
-    known = [each for each in found if each]
-    return Estimate.of(known) if len(known) == len(found) else None
-
-
 def energy_unit(joules: float) -> str:
-    """Return the unit that people would use."""
+    """Return the unit in which to write an energy of this size."""
     return "kWh" if joules >= JOULES_PER_UNIT["kWh"] else "Wh"

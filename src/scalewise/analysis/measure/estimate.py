@@ -11,12 +11,12 @@ from scipy.special import stdtrit
 from scalewise.errors import NotEnoughData
 
 CONFIDENCE_LEVEL = 0.90
-"""The share of intervals that should hold the truth, everywhere."""
+"""The share of intervals that should contain the true value, in all of scalewise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number; ``low`` and ``high`` are nothing where one number is all there is."""
+    """A number with its interval; ``low`` and ``high`` are None where it was measured once."""
 
     value: float
     low: float | None = None
@@ -38,47 +38,59 @@ class Estimate:
         return _summary(values, float, float)
 
     def __truediv__(self, other: "Estimate") -> "Estimate":
-        """Return a ratio; the two errors are independent and add in squares.
+        """Return the ratio; the two errors are taken as independent and add in squares.
 
-        The half-widths are combined on the logarithmic scale, each side apart:
-        an approximation, on the wide side for few repeats.
+        The half-widths are combined on the logarithmic scale, the lower and the upper one
+        separately: an approximation that is rather too wide for few repeats.
         """
         value = self.value / other.value
         count = min(self.count, other.count)
         if self.low is None or self.high is None or other.low is None or other.high is None:
             return Estimate(value, count=count)
-        down = math.hypot(_gap(self.value, self.low), _gap(other.high, other.value))
-        up = math.hypot(_gap(self.high, self.value), _gap(other.value, other.low))
+        down = math.hypot(_log_ratio(self.value, self.low), _log_ratio(other.high, other.value))
+        up = math.hypot(_log_ratio(self.high, self.value), _log_ratio(other.value, other.low))
         return Estimate(value, value * math.exp(-down), value * math.exp(up), count)
 
     def __mul__(self, factor: float) -> "Estimate":
-        """Return the estimate in another unit."""
+        """Return the estimate times an exact factor, for example into another unit."""
         return self.through(lambda value: value * factor)
 
     def through(self, function: Callable[[float], float]) -> "Estimate":
-        """Return a monotonic function of the estimate, its interval carried along."""
+        """Return a monotonic function of the estimate and of both ends of its interval."""
         if self.low is None or self.high is None:
             return Estimate(function(self.value), count=self.count)
         low, high = sorted((function(self.low), function(self.high)))
         return Estimate(function(self.value), low, high, self.count)
 
 
-def _gap(larger: float, smaller: float) -> float:
+def _log_ratio(larger: float, smaller: float) -> float:
     return math.log(larger / smaller) if smaller > 0 else math.inf
 
 
+def estimate_if_all_known(values: Sequence[float | None]) -> Estimate | None:
+    """Summarize repeats of a positive quantity; None where one has no number or 0.
+
+    >>> estimate_if_all_known([100.0, None]) is None
+    True
+    """
+    numbers = [value for value in values if value]
+    return Estimate.of(numbers) if len(numbers) == len(values) else None
+
+
 def _summary(
-    values: Sequence[float], to: Callable[[float], float], back: Callable[[float], float]
+    values: Sequence[float],
+    transform: Callable[[float], float],
+    inverse: Callable[[float], float],
 ) -> Estimate:
     if not values:
-        raise NotEnoughData("nothing was measured")
+        raise NotEnoughData("no values to summarize: no run was measured")
     if len(values) == 1:
         return Estimate(values[0])
-    moved = np.array([to(value) for value in values])
-    if moved.max() - moved.min() <= 1e-15 * abs(moved).max():  # Alike but for rounding.
+    transformed = np.array([transform(value) for value in values])
+    if np.ptp(transformed) <= 1e-15 * abs(transformed).max():  # Equal but for rounding.
         return Estimate(values[0], values[0], values[0], len(values))
-    mean, half = float(moved.mean()), _half_width(moved)
-    return Estimate(back(mean), back(mean - half), back(mean + half), len(values))
+    mean, half = float(transformed.mean()), _half_width(transformed)
+    return Estimate(inverse(mean), inverse(mean - half), inverse(mean + half), len(values))
 
 
 def _half_width(values: NDArray[np.float64]) -> float:
@@ -87,7 +99,7 @@ def _half_width(values: NDArray[np.float64]) -> float:
 
 
 def student_t_quantile(freedom: int) -> float:
-    """Return Student's t that 90 % of cases stay within, both sides together.
+    """Return the two-sided 90 % quantile of Student's t with ``freedom`` degrees of freedom.
 
     >>> round(student_t_quantile(2), 3)
     2.92
@@ -96,11 +108,11 @@ def student_t_quantile(freedom: int) -> float:
 
 
 def estimate_from_steps(value: float, seconds: NDArray[np.float64]) -> Estimate:
-    """Return one run's rate with an interval from the spread of its own steps.
+    """Return one run's rate with an interval from the spread of its steps.
 
-    Neighbouring steps are alike, so they are first averaged in blocks of about
-    the square root of their number; then Student-t on the blocks' logarithms,
-    which is wide where there are few. One step has no spread.
+    Neighbouring steps are correlated, so they are first averaged in blocks of about the
+    square root of their number; then Student-t on the blocks' logarithms, which is wide
+    where there are few. One step has no spread and gets no interval.
     """
     count = len(seconds)
     if count < 2 or not seconds.min() > 0:

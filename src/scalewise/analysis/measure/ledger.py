@@ -1,49 +1,49 @@
-"""What every rank did in each steady step, side by side.
+"""The phases of every rank in each steady step, as matrices.
 
-Only steps that all ranks kept one by one are in it, because causes are told
-apart by comparing ranks within a step.
+Only steps that all ranks recorded one by one are included: causes are separated by
+comparing ranks within a step.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scalewise.record.read import RankRecord, RunRecord
+from scalewise.record.read import RunRecord, Steps
 
 Numbers = NDArray[np.float64]
 NON_COMPUTE_PHASES = ("input", "sync", "other", "hidden")
-"""Phases that are no computation; ``hidden`` runs beside it and takes no time of its own."""
+"""Phases that are not computation; ``hidden`` overlaps computation and adds no time."""
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """Seconds by what they were spent on: a row per rank, a column per step."""
+    """Seconds by phase: a row per rank, a column per step."""
 
     compute: Numbers
     input: Numbers
     sync: Numbers | None
-    """Communication that computation did not hide, with the wait for other ranks."""
+    """Exposed communication, including the wait for other ranks; None if not measured."""
     other: Numbers
     samples: NDArray[np.int64]
     hidden: Numbers | None = None
-    """Communication behind computation, where it is known."""
+    """Communication overlapped by computation; None if not measured."""
 
     @property
     def own(self) -> Numbers:
-        """What a rank does by itself, wherever in the loop; without waiting for input."""
+        """A rank's own work: computation and everything else but input and communication."""
         return self.compute + self.other
 
     @property
     def exposed(self) -> float | None:
-        """Seconds per step that a rank only waits for communication, mean over ranks."""
+        """Seconds of exposed communication per step, mean over ranks."""
         return None if self.sync is None else float(self.sync.mean())
 
     @property
     def transfer(self) -> Numbers:
-        """The communication of each step that waits for nobody: the least of all ranks."""
+        """Communication of each step without waiting: the minimum over ranks."""
         if self.sync is None:
             return np.zeros(self.compute.shape[1])
         return np.asarray(self.sync.min(axis=0))
@@ -52,69 +52,59 @@ class Ledger:
         """Return the seconds of the typical rank in each step.
 
         The median (the lower one of two), so that a single slow rank does not
-        move it. Where ranks have unlike numbers of samples it is the mean: the
+        move it. Where ranks have different numbers of samples it is the mean: the
         time of the mean batch.
         """
         ranks = len(seconds)
         middle = np.partition(seconds, (ranks - 1) // 2, axis=0)[(ranks - 1) // 2]
-        alike = (self.samples == self.samples[0]).all(axis=0)
-        return np.asarray(np.where(alike, middle, seconds.mean(axis=0)))
+        equal_batches = (self.samples == self.samples[0]).all(axis=0)
+        return np.asarray(np.where(equal_batches, middle, seconds.mean(axis=0)))
 
 
 def build_ledger(record: RunRecord, first: int) -> Ledger | None:
-    """Return the steps from index ``first`` on, or nothing where phases are not known."""
-    steps = [rank.steps for rank in record.ranks]
-    if not all(set(each.phases) - {"hidden"} for each in steps):
+    """Return the ledger of the steps from index ``first`` on; None where phases are unknown."""
+    ranks = [rank.steps for rank in record.ranks]
+    if not all(set(steps.phases) - {"hidden"} for steps in ranks):
         return None
-    shared = reduce(np.intersect1d, (each.index[each.index >= first] for each in steps))
-    places = [np.searchsorted(each.index, shared) for each in steps]
-    names = dict.fromkeys(name for each in steps for name in each.phases)
-    columns = {
-        name: np.array([_phase(rank, name)[at] for rank, at in zip(record.ranks, places)])
-        for name in names
-    }
-    absent = np.full((len(steps), len(shared)), np.nan)
-    columns = {"sync": absent, "hidden": absent, **columns}
-    if record.spec.topology.world == 1:  # Alone, a device waits for nobody.
-        columns["sync"] = np.nan_to_num(columns["sync"])
-    sync_known = not np.isnan(columns["sync"]).any(axis=0).all()
-    needed = [name for name in columns if name != "hidden" and (sync_known or name != "sync")]
-    known = ~np.any([np.isnan(columns[name]).any(axis=0) for name in needed], axis=0)
-    if not known.any():
+    shared = reduce(np.intersect1d, (steps.index[steps.index >= first] for steps in ranks))
+    rows = [np.searchsorted(steps.index, shared) for steps in ranks]
+    phases = _phases(ranks, rows)
+    if record.spec.topology.world == 1:  # A single device has no communication to wait for.
+        phases["sync"] = np.nan_to_num(phases["sync"])
+    if np.isnan(phases["sync"]).any(axis=0).all():
+        del phases["sync"]
+    required = [column for name, column in phases.items() if name != "hidden"]
+    complete = ~np.any([np.isnan(column).any(axis=0) for column in required], axis=0)
+    if not complete.any():
         return None
-    seconds = np.array([each.seconds[at] for each, at in zip(steps, places)])
-    samples = np.array([each.samples[at] for each, at in zip(steps, places)])
-    return _ledger(
-        {name: column[:, known] for name, column in columns.items()},
-        seconds[:, known],
-        samples[:, known],
-        sync_known=sync_known,
-    )
-
-
-def _phase(rank: RankRecord, name: str) -> Numbers:
-    """Return a phase of a rank: where it never occurred 0, but unknown communication stays so."""
-    absent = np.nan if name in ("sync", "hidden") else 0.0
-    return rank.steps.phases.get(name, np.full(len(rank.steps.index), absent))
-
-
-def _ledger(
-    columns: Mapping[str, Numbers],
-    seconds: Numbers,
-    samples: NDArray[np.int64],
-    *,
-    sync_known: bool,
-) -> Ledger:
-    nothing = np.zeros_like(seconds)
-    compute = sum((columns[name] for name in columns if name not in NON_COMPUTE_PHASES), nothing)
-    waited = columns.get("input", nothing)
-    sync = columns["sync"] if sync_known else None
-    hidden = columns["hidden"][:, ~np.isnan(columns["hidden"]).any(axis=0)]
+    phases = {name: column[:, complete] for name, column in phases.items()}
+    seconds = np.array([steps.seconds[row] for steps, row in zip(ranks, rows)])[:, complete]
+    samples = np.array([steps.samples[row] for steps, row in zip(ranks, rows)])[:, complete]
+    zeros = np.zeros_like(seconds)
+    compute = sum((phases[name] for name in phases if name not in NON_COMPUTE_PHASES), zeros)
+    input_wait = phases.get("input", zeros)
+    hidden = phases["hidden"][:, ~np.isnan(phases["hidden"]).any(axis=0)]
     return Ledger(
         compute=compute,
-        input=waited,
-        sync=sync,
-        other=seconds - compute - waited - (nothing if sync is None else sync),
+        input=input_wait,
+        sync=phases.get("sync"),
+        other=seconds - compute - input_wait - phases.get("sync", zeros),
         samples=samples,
         hidden=hidden if hidden.size else None,
     )
+
+
+def _phases(ranks: Sequence[Steps], rows: Sequence[NDArray[np.intp]]) -> dict[str, Numbers]:
+    """Return each phase's seconds, of each rank in its rows.
+
+    A phase that a rank never recorded is 0 there; communication is NaN, which is unknown.
+    """
+    names = dict.fromkeys([*(name for steps in ranks for name in steps.phases), "sync", "hidden"])
+    phases = {}
+    for name in names:
+        absent = np.nan if name in ("sync", "hidden") else 0.0
+        phases[name] = np.array([
+            steps.phases.get(name, np.full(len(steps.index), absent))[row]
+            for steps, row in zip(ranks, rows)
+        ])  # fmt: skip
+    return phases

@@ -1,4 +1,4 @@
-"""The steady part of one run, and the parts of its whole life."""
+"""The steady part of one run, and the parts of its lifetime."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from scalewise.record.read import RunRecord, Span
 from scalewise.record.spans import EARLIER, PAUSES, UNEXPLAINED, by_precedence, in_order_of_life
 
 MIN_STEADY_STEPS = 20
-"""Steps below which a rate is not to be trusted much."""
+"""With fewer steps, a rate is uncertain and carries a warning."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Window:
     """Of all ranks."""
     seconds: float
     step_seconds: NDArray[np.float64]
-    """Of the steps kept one by one, averaged over ranks."""
+    """Of the steps that were recorded one by one, averaged over ranks."""
     first: int
     """The index of its first step."""
     steps: int
     """Optimizer steps in it, on each rank."""
     left_out: str
-    """What was left out as warm-up, in words."""
+    """Text: what was excluded as warm-up."""
 
     @property
     def throughput(self) -> float:
@@ -39,103 +39,104 @@ class Window:
 def steady_window(record: RunRecord) -> Window:
     """Return the steady part of a run.
 
-    With several epochs, all but the first; with one epoch, or a number of
-    steps, what follows the last change point of the warm-up, and the step whose
-    traffic was counted.
+    With several epochs: all but the first. With one epoch, or a number of steps: what
+    follows the warm-up and the step in which traffic was counted.
     """
     if is_watched_program(record):
-        return _steady_of_program(record)
+        return _watched_window(record)
     epochs = _epochs(record)
     if not epochs:
         raise NotEnoughData(
-            f"{record.folder} was resumed when all its steps were done",
+            f"{record.folder} was resumed after its last step: no step was left to measure",
             hint="ask for more steps than its checkpoint has, or leave resume out"
             if record.spec.resume
             else "--again repeats it",
         )
     per_epoch = record.ranks[0].find("outline")["steps"]
     if len(epochs) > 1:
-        later = [spans for epoch in epochs[1:] for spans in epoch]
-        first = _taken(epochs[0], per_epoch)
+        stretches = [spans for epoch in epochs[1:] for spans in epoch]
+        first = _count_steps(epochs[0], per_epoch)
         return Window(
-            samples=sum(_samples(spans) for spans in later),
-            seconds=sum(_length(spans) for spans in later),
+            samples=sum(_count_samples(spans) for spans in stretches),
+            seconds=sum(_duration(spans) for spans in stretches),
             step_seconds=_step_seconds(record, first),
             first=first,
             steps=per_epoch * (len(epochs) - 1),
             left_out="first epoch",
         )
     series = _step_seconds(record, 0)
-    dropped = max(count_warmup_steps(series), min(_counted(record), len(series) // 2))
-    parts = epochs[0]
-    warm = [float(rank.steps.seconds[:dropped].sum()) for rank in record.ranks]
-    begin = min(span.start + late for span, late in zip(parts[0], warm, strict=True))
-    early = sum(int(rank.steps.samples[:dropped].sum()) for rank in record.ranks)
+    # Counting traffic slows its step down, so the window begins after it.
+    traffic_steps = int((record.ranks[0].find("traffic") or {}).get("step", -1)) + 1
+    dropped = max(count_warmup_steps(series), min(traffic_steps, len(series) // 2))
+    stretches = epochs[0]
+    warmup = [float(rank.steps.seconds[:dropped].sum()) for rank in record.ranks]
+    begin = min(span.start + late for span, late in zip(stretches[0], warmup, strict=True))
+    warmup_samples = sum(int(rank.steps.samples[:dropped].sum()) for rank in record.ranks)
     return Window(
-        samples=sum(_samples(spans) for spans in parts) - early,
-        seconds=sum(_length(spans) for spans in parts) - (begin - min(s.start for s in parts[0])),
+        samples=sum(_count_samples(spans) for spans in stretches) - warmup_samples,
+        seconds=sum(_duration(spans) for spans in stretches)
+        - (begin - min(span.start for span in stretches[0])),
         step_seconds=series[dropped:],
         first=dropped,
-        steps=_taken(parts, per_epoch) - dropped,
-        left_out=_first_steps(dropped),
+        steps=_count_steps(stretches, per_epoch) - dropped,
+        left_out=_first_steps_text(dropped),
     )
-
-
-def _counted(record: RunRecord) -> int:
-    """Return how many steps there were up to the one whose traffic was counted, which slows it."""
-    found = record.ranks[0].find("traffic") or {}
-    return int(found.get("step", -1)) + 1
 
 
 def is_watched_program(record: RunRecord) -> bool:
-    """Say whether a run is a user's own program, seen from outside."""
+    """Say whether a run is a user's program that was watched, not a built-in workload."""
     return bool(record.ranks[0].find("guest"))
 
 
-def _steady_of_program(record: RunRecord) -> Window:
-    """Return the steady part of a program's run: what follows the warm-up, without pauses.
+def _watched_window(record: RunRecord) -> Window:
+    """Return the steady part of a watched program: what follows the warm-up.
 
-    Its ranks may pause at different times (one validates, the others wait), so
-    the time in which any rank paused is left out for all. So are the steps that
-    a profiler looked at, and their time.
+    Steps that a profiler traced are excluded, with their samples and their time.
     """
     steps = [rank.steps for rank in record.ranks]
-    looks = [rank.traced for rank in record.ranks if rank.traced is not None]
-    traced = max((len(each.index) for each in looks), default=0)
-    count = min(int(rank.find("outline")["steps"]) for rank in record.ranks)
-    common = min(int((each.index < count).sum()) for each in steps)
-    if not count or not common or any(each.at is None for each in steps):
+    traced = [rank.traced for rank in record.ranks if rank.traced is not None]
+    step_count = min(int(rank.find("outline")["steps"]) for rank in record.ranks)
+    recorded = min(int((columns.index < step_count).sum()) for columns in steps)
+    if not step_count or not recorded or any(columns.at is None for columns in steps):
         raise NotEnoughData(
             f"{record.folder} holds no step that all ranks took", hint="see its log.txt"
         )
-    series = np.asarray(np.mean([each.seconds[:common] for each in steps], axis=0))
+    series = np.asarray(np.mean([columns.seconds[:recorded] for columns in steps], axis=0))
     dropped = count_warmup_steps(series)
-    begin = min(float(each.at[dropped]) for each in steps if each.at is not None)
-    end = max(span.end for rank in record.ranks for span in rank.spans if span.name == "train")
-    first = int(steps[0].index[dropped])
-    early = sum(int(each.samples[:dropped].sum()) for each in steps)
-    early += sum(int(each.samples.sum()) for each in looks)
-    seconds = end - begin - _covered(_pauses(record), begin, end)
-    if record.ranks[0].find("device") not in (None, "cpu"):
-        # The host runs ahead of the device: only the device's own marks tell its pace.
-        pace = min(float(each.seconds[dropped:common].mean()) for each in steps)
-        seconds = pace * (count - dropped - traced)
+    excluded = sum(int(columns.samples[:dropped].sum()) for columns in steps)
+    excluded += sum(int(columns.samples.sum()) for columns in traced)
+    steady_steps = step_count - dropped - max((len(columns.index) for columns in traced), default=0)
+    if record.ranks[0].find("device") in (None, "cpu"):
+        seconds = _seconds_without_pauses(record, dropped)
+    else:
+        # The host runs ahead of an accelerator: only times taken on the device give its pace.
+        pace = min(float(columns.seconds[dropped:recorded].mean()) for columns in steps)
+        seconds = pace * steady_steps
     return Window(
-        samples=sum(rank.find("outline")["seen"] for rank in record.ranks) - early,
+        samples=sum(rank.find("outline")["seen"] for rank in record.ranks) - excluded,
         seconds=seconds,
         step_seconds=series[dropped:],
-        first=first,
-        steps=count - dropped - traced,
-        left_out=_first_steps(dropped),
+        first=int(steps[0].index[dropped]),
+        steps=steady_steps,
+        left_out=_first_steps_text(dropped),
     )
 
 
-def _pauses(record: RunRecord) -> list[tuple[float, float]]:
-    return [(s.start, s.end) for rank in record.ranks for s in rank.spans if s.name in PAUSES]
+def _seconds_without_pauses(record: RunRecord, dropped: int) -> float:
+    """Return the seconds from a step to the end of training, without pauses.
+
+    Ranks may pause at different times (one validates while the others wait), so the time
+    in which any rank paused is excluded for all.
+    """
+    starts = [rank.steps.at[dropped] for rank in record.ranks if rank.steps.at is not None]
+    spans = [span for rank in record.ranks for span in rank.spans]
+    begin, end = float(min(starts)), max(span.end for span in spans if span.name == "train")
+    pauses = [(span.start, span.end) for span in spans if span.name in PAUSES]
+    return end - begin - _covered(pauses, begin, end)
 
 
 def _covered(parts: list[tuple[float, float]], begin: float, end: float) -> float:
-    """Return how much of a stretch these parts cover together.
+    """Return how many seconds between ``begin`` and ``end`` the parts cover together.
 
     >>> _covered([(1.0, 3.0), (2.0, 4.0), (8.0, 20.0)], 0.0, 10.0)
     5.0
@@ -148,17 +149,17 @@ def _covered(parts: list[tuple[float, float]], begin: float, end: float) -> floa
     return covered
 
 
-def _first_steps(count: int) -> str:
+def _first_steps_text(count: int) -> str:
     return f"first {count} step{'s' if count > 1 else ''}" if count else "nothing"
 
 
 def count_warmup_steps(seconds: NDArray[np.float64]) -> int:
     """Return how many steps at the start are slower than what follows.
 
-    Splits the logarithms of the first thousand steps where two levels explain
-    them much better than one (least squares, with a penalty for looking
-    everywhere), as long as the part before is the slower one; then looks again
-    in what is left. At least half of the steps stay.
+    Change-point search: splits the logarithms of the first thousand steps where two
+    levels explain them much better than one (least squares, with a penalty for trying
+    every position), as long as the part before is the slower one; then searches the
+    remainder. At least half of the steps stay.
 
     >>> count_warmup_steps(np.array([9.0] * 3 + [1.0, 1.1] * 20))
     3
@@ -172,42 +173,42 @@ def count_warmup_steps(seconds: NDArray[np.float64]) -> int:
         dropped += split
 
 
-def _split(logs: NDArray[np.float64], most: int) -> int:
-    """Return where the level falls, at most ``most`` steps in, or 0."""
+def _split(logs: NDArray[np.float64], max_split: int) -> int:
+    """Return the step at which the level falls, at most ``max_split``; 0 if it does not."""
     count = len(logs)
-    if count < 4 or most < 1:
+    if count < 4 or max_split < 1:
         return 0
-    places = np.arange(1, most + 1)
+    splits = np.arange(1, max_split + 1)
+    after = count - splits
     sums, squares = np.cumsum(logs), np.cumsum(logs**2)
-    before = squares[places - 1] - sums[places - 1] ** 2 / places
-    rest = count - places
-    after = (squares[-1] - squares[places - 1]) - (sums[-1] - sums[places - 1]) ** 2 / rest
-    whole = max(squares[-1] - sums[-1] ** 2 / count, 0.0)
-    floor = 1e-12 * count
-    best = int(np.argmin(before + after))
-    gain = count * np.log((whole + floor) / (max(before[best] + after[best], 0.0) + floor))
-    split = int(places[best])
-    slower = sums[split - 1] / split > (sums[-1] - sums[split - 1]) / rest[best]
+    error_before = squares[splits - 1] - sums[splits - 1] ** 2 / splits
+    error_after = (squares[-1] - squares[splits - 1]) - (sums[-1] - sums[splits - 1]) ** 2 / after
+    error_unsplit = max(squares[-1] - sums[-1] ** 2 / count, 0.0)
+    floor = 1e-12 * count  # Steps that are all alike have no error to divide by.
+    best = int(np.argmin(error_before + error_after))
+    error_split = max(error_before[best] + error_after[best], 0.0)
+    gain = count * np.log((error_unsplit + floor) / (error_split + floor))
+    split = int(splits[best])
+    slower = sums[split - 1] / split > (sums[-1] - sums[split - 1]) / after[best]
     return split if slower and gain > 4 * np.log(count) else 0
 
 
 def lifetime_parts(record: RunRecord) -> dict[str, float]:
-    """Return the seconds of each part of the run's whole life, and the rest.
+    """Return the seconds of each part of a run's lifetime.
 
-    The parts and ``unexplained`` sum to the complete time. A part lasts from
-    its first rank's start to its last rank's end; where two overlap, the
-    earlier one counts. In a user's own program a pause of any rank counts
-    before what the others did meanwhile.
+    The parts and ``unexplained`` sum to the complete time. A part lasts from its first
+    rank's start to its last rank's end; where two overlap, the earlier one counts. In a
+    watched program, a pause of any rank counts before what the other ranks did meanwhile.
     """
     if is_watched_program(record):
-        return _life_of_program(record)
+        return _watched_lifetime_parts(record)
     pieces = []
-    # A rank that had not begun in the first attempt knows nothing of it, or less.
-    if before := [s for rank in record.ranks for s in rank.spans if s.name == EARLIER]:
-        pieces.append((min(s.start for s in before), max(s.end for s in before), EARLIER))
+    # A rank that started only in a later attempt has no span of the earlier ones, or a shorter one.
+    if earlier := [span for rank in record.ranks for span in rank.spans if span.name == EARLIER]:
+        pieces.append((min(s.start for s in earlier), max(s.end for s in earlier), EARLIER))
     names = dict.fromkeys(span.name for span in record.ranks[0].spans if span.name != EARLIER)
     for name in names:
-        for spans in _common(record, name):
+        for spans in _spans_of_all_ranks(record, name):
             pieces.append((min(s.start for s in spans), max(s.end for s in spans), name))
     parts: dict[str, float] = {}
     reached = record.started
@@ -215,77 +216,81 @@ def lifetime_parts(record: RunRecord) -> dict[str, float]:
         end = min(end, record.ended)
         parts[name] = parts.get(name, 0.0) + max(0.0, end - max(start, reached))
         reached = max(reached, end)
-    # Leaving, from the last rank's last word to the launcher's, is shutdown too.
+    # From the last rank's last record to the launcher's is shutdown too.
     if "shutdown" in parts:
         parts["shutdown"] += max(0.0, record.ended - reached)
     parts[UNEXPLAINED] = record.ended - record.started - sum(parts.values())
     return parts
 
 
-def _life_of_program(record: RunRecord) -> dict[str, float]:
-    parts: dict[str, float] = {}
-    taken: list[tuple[float, float]] = []
+def _watched_lifetime_parts(record: RunRecord) -> dict[str, float]:
+    spans = [span for rank in record.ranks for span in rank.spans]
+    seconds: dict[str, float] = {}
+    intervals: list[tuple[float, float]] = []
     covered = 0.0
-    for name in by_precedence(s.name for rank in record.ranks for s in rank.spans):
-        taken += [(s.start, s.end) for rank in record.ranks for s in rank.spans if s.name == name]
-        now = _covered(taken, record.started, record.ended)
-        parts[name], covered = now - covered, now
-    left = max(span.end for rank in record.ranks for span in rank.spans)
-    tail = max(0.0, record.ended - left)  # Leaving, after the last rank's last word.
-    told = {name: parts[name] for name in in_order_of_life(parts) if parts[name]}
-    told["shutdown"] = told.get("shutdown", 0.0) + tail
-    told[UNEXPLAINED] = record.ended - record.started - covered - tail
-    return told
+    for name in by_precedence(span.name for span in spans):
+        intervals += [(span.start, span.end) for span in spans if span.name == name]
+        covered_with_name = _covered(intervals, record.started, record.ended)
+        seconds[name], covered = covered_with_name - covered, covered_with_name
+    # From the last rank's last record to the launcher's is shutdown too.
+    exiting = max(0.0, record.ended - max(span.end for span in spans))
+    parts = {name: seconds[name] for name in in_order_of_life(seconds) if seconds[name]}
+    parts["shutdown"] = parts.get("shutdown", 0.0) + exiting
+    parts[UNEXPLAINED] = record.ended - record.started - covered - exiting
+    return parts
 
 
 def epoch_seconds(record: RunRecord) -> list[float]:
-    """Return how long each epoch trained, if epochs are what was asked for."""
+    """Return how long each epoch trained; empty if the run was not given as epochs."""
     if record.spec.epochs is None or resumed_after_step(record):
         return []
-    return [sum(_length(spans) for spans in epoch) for epoch in _epochs(record)]
+    return [sum(_duration(spans) for spans in epoch) for epoch in _epochs(record)]
 
 
 def resumed_after_step(record: RunRecord) -> int | None:
-    """Return after which step a run went on from a checkpoint, if it did."""
-    found: int | None = record.ranks[0].find("resumed")
-    return found
+    """Return the step after which a run resumed from a checkpoint; None if it did not."""
+    step: int | None = record.ranks[0].find("resumed")
+    return step
 
 
 def last_validation(record: RunRecord) -> dict[str, Any] | None:
-    """Return the last validation, if there was one."""
-    found: dict[str, Any] | None = record.ranks[0].find("validation")
-    return found
+    """Return the last validation's result, if there was one."""
+    validation: dict[str, Any] | None = record.ranks[0].find("validation")
+    return validation
 
 
 def _epochs(record: RunRecord) -> list[list[tuple[Span, ...]]]:
-    """Return the stretches of training of each epoch: checkpoints lie between them."""
-    found: dict[int, list[tuple[Span, ...]]] = {}
-    for spans in _common(record, "train"):
-        found.setdefault(spans[0].facts["epoch"], []).append(spans)
-    return list(found.values())
+    """Return each epoch's stretches of training; checkpoints lie between them."""
+    epochs: dict[int, list[tuple[Span, ...]]] = {}
+    for spans in _spans_of_all_ranks(record, "train"):
+        epochs.setdefault(spans[0].facts["epoch"], []).append(spans)
+    return list(epochs.values())
 
 
-def _taken(parts: list[tuple[Span, ...]], per_epoch: int) -> int:
-    """Return the steps of an epoch: all of it, where its parts do not say otherwise."""
-    return sum(spans[0].facts.get("taken", per_epoch) for spans in parts)
+def _count_steps(stretches: list[tuple[Span, ...]], per_epoch: int) -> int:
+    """Return the steps of an epoch's stretches; ``per_epoch`` where a span has no count."""
+    return sum(spans[0].facts.get("taken", per_epoch) for spans in stretches)
 
 
-def _common(record: RunRecord, name: str) -> list[tuple[Span, ...]]:
-    """Return the spans of this name: for each occurrence, every rank's."""
+def _spans_of_all_ranks(record: RunRecord, name: str) -> list[tuple[Span, ...]]:
+    """Return the spans of this name: for each occurrence, those of all ranks."""
     by_rank = [[span for span in rank.spans if span.name == name] for rank in record.ranks]
     return list(zip(*by_rank))
 
 
-def _samples(spans: tuple[Span, ...]) -> int:
+def _count_samples(spans: tuple[Span, ...]) -> int:
     return sum(span.facts["samples"] for span in spans)
 
 
-def _length(spans: tuple[Span, ...]) -> float:
+def _duration(spans: tuple[Span, ...]) -> float:
     return max(span.end for span in spans) - min(span.start for span in spans)
 
 
 def _step_seconds(record: RunRecord, first: int) -> NDArray[np.float64]:
-    """Return the steps from index ``first`` on, averaged over ranks."""
+    """Return the seconds of the steps from index ``first`` on, averaged over ranks.
+
+    Ranks that recorded other steps than rank 0 are not averaged in.
+    """
     index = record.ranks[0].steps.index
-    alike = [rank.steps for rank in record.ranks if np.array_equal(rank.steps.index, index)]
-    return np.asarray(np.mean([steps.seconds[index >= first] for steps in alike], axis=0))
+    matching = [rank.steps for rank in record.ranks if np.array_equal(rank.steps.index, index)]
+    return np.asarray(np.mean([steps.seconds[index >= first] for steps in matching], axis=0))
