@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -102,16 +103,77 @@ def test_the_documented_verbs_are_there(scalewise):
     assert all(f"\n  {verb} " in out for verb in [*VERBS, *GROUPS])
 
 
-@pytest.mark.parametrize(
-    "verb", [*VERBS, *(f"{group} {verb}" for group, verbs in GROUPS.items() for verb in verbs)]
-)
+COMMANDS = [*VERBS, *(f"{group} {verb}" for group, verbs in GROUPS.items() for verb in verbs)]
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
 def test_help_gives_examples_each_on_a_line_of_its_own(verb, scalewise):
     code, out, _ = scalewise(*verb.split(), "--help")
-    lines = [line.strip() for line in out.splitlines()]
-    examples = [line for line in lines if line.startswith(f"Example: scalewise {verb}")]
+    examples = out.partition("\nExamples:\n")[2].partition("\n\n")[0].splitlines()
     assert code == 0
     assert examples
-    assert len(examples) == out.count("Example:")
+    assert all(line.startswith(f"  scalewise {verb}") and len(line) <= 80 for line in examples)
+
+
+@pytest.mark.parametrize("verb", ["", *GROUPS, *COMMANDS])
+def test_short_and_long_help_are_the_same(verb, scalewise):
+    assert scalewise(*verb.split(), "-h") == scalewise(*verb.split(), "--help")
+
+
+@pytest.mark.parametrize("group", ["", *GROUPS])
+def test_every_summary_fits_on_one_line_of_80_columns(group, scalewise, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = scalewise(*group.split(), "--help")
+    lines = [line for line in out.splitlines() if line.startswith("  ")]
+    for verb in GROUPS.get(group, [*VERBS, *GROUPS]):
+        (summary,) = [line for line in lines if line.startswith(f"  {verb} ")]
+        assert summary.endswith((".", "…")) and not summary.endswith("...")
+        assert len(summary) <= 80
+
+
+@pytest.mark.parametrize("verb", ["", *GROUPS, *COMMANDS])
+def test_help_shows_no_python_types(verb, scalewise):
+    _, out, _ = scalewise(*verb.split(), "--help")
+    assert not re.search(r"<|\bTEXT\b|\bINTEGER\b|\bPATH\b|list\[", out)
+
+
+@pytest.mark.parametrize(
+    ("verb", "panels"),
+    [
+        ("", ["Run a study", "Analyze the results", "Data and tools", "Options"]),
+        ("run", ["Options", "Options for your own program (with --on)"]),
+        ("predict", ["Options", "Which curve", "Simulation (with --simulate)"]),
+        ("advise", ["Options", "Cost and energy", "Training target", "Queue and interruptions"]),
+    ],
+)
+def test_help_groups_options_in_panels(verb, panels, scalewise):
+    _, out, _ = scalewise(*verb.split(), "--help")
+    places = [out.index(f"\n{panel}:\n") for panel in panels]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("shell", "variables"),
+    [
+        ("bash", {"COMP_WORDS": "scalewise pre", "COMP_CWORD": "1"}),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "scalewise pre"}),
+        (
+            "fish",
+            {"_TYPER_COMPLETE_ARGS": "scalewise pre", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+        ),
+    ],
+)
+def test_a_shell_completes_verbs(shell, variables, tmp_path):
+    named = os.environ | {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    script = in_a_shell("--show-completion", shell, cwd=tmp_path, env=named)
+    assert script.returncode == 0 and f"_SCALEWISE_COMPLETE=complete_{shell}" in script.stdout
+    home = {"HOME": str(tmp_path)}
+    assert in_a_shell("--install-completion", shell, cwd=tmp_path, env=named | home).returncode == 0
+    installed = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
+    assert any("_SCALEWISE_COMPLETE" in text for text in installed)
+    asked = os.environ | variables | {"_SCALEWISE_COMPLETE": f"complete_{shell}"}
+    done = in_a_shell(cwd=tmp_path, env=asked)
+    assert "predict" in done.stdout and "measure" not in done.stdout
 
 
 def test_a_run_ends_with_its_folder_alone(done):
@@ -199,7 +261,7 @@ def test_init_writes_a_study_and_never_over_another(scalewise, tmp_path):
     mine.write_text("precious")
     code, _, err = scalewise("init", "mine.toml")
     assert (code, mine.read_text()) == (1, "precious")
-    assert err == ("error: mine.toml is there already\n hint: choose another name, or --force\n")
+    assert err == ("error: mine.toml exists already\n hint: choose another name, or --force\n")
     assert scalewise("init", "mine.toml", "--force")[0] == 0
     assert study.read(mine).name == "mine"
 

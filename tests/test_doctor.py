@@ -413,7 +413,7 @@ def test_the_collectives_are_swept_kept_and_shown(tmp_path):
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "asking: the exchange between ranks …\n"
+    assert done.stderr == "checking: the exchange between ranks …\n"
     assert done.stdout.endswith("\n\nruns/collectives.json\n")
     assert "\nall-reduce: time = " in done.stdout
     kept = json.loads((tmp_path / "runs/collectives.json").read_text())
@@ -462,7 +462,7 @@ def test_everything_that_is_wrong_here_is_named_at_once(on_path, tmp_path):
         cwd=tmp_path, capture_output=True, text=True, env=wrong, timeout=90, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "asking: backend …\n" in done.stderr
+    assert "checking: backend …\n" in done.stderr
     found = json.loads(done.stdout)["findings"]
     assert set(found) >= set(NAMES)
     assert found["shared-memory"]["says"].startswith("4 MiB free of 4 MiB")

@@ -1,11 +1,6 @@
-"""Read arguments, call one function, print what it returns.
+"""The command line: parse arguments, call one function, print what it returns.
 
-Nothing heavy is imported before a command needs it: help comes in a blink.
-
-studies  carry a study out
-answers  answer from what was measured
-data     make and check data sets
-tools    beside a study
+Heavy modules are imported inside the verbs that need them, so that help and errors are fast.
 """
 
 import sys
@@ -13,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from scalewise.cli import studies  # noqa: F401 - its verbs come first in the help
+from scalewise.cli import studies  # noqa: F401 - imported first: its verbs come first in the help
 
 # isort: split
-from scalewise.cli import analyze, data_sets, other_verbs  # noqa: F401 - their verbs follow
+from scalewise.cli import analyze, data_sets, other_verbs  # noqa: F401 - registers their verbs
 from scalewise.cli.app import app
 from scalewise.cli.output import say
 from scalewise.errors import RunFailed, ScalewiseError
@@ -24,8 +19,8 @@ from scalewise.errors import RunFailed, ScalewiseError
 __all__ = ["app", "main"]
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         typer.echo(version("scalewise"))
@@ -35,32 +30,53 @@ def _version(asked: bool) -> None:
 @app.callback()
 def scalewise(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Take a training job from one device to many, and learn whether it is worth it."""
+    """Scale a training job from one device to many, and find out whether it pays off."""
 
 
 def main() -> None:
-    """Run a command; tell the user about a problem in one sentence, not a traceback."""
-    ours = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
-    debug = "--debug" in ours
-    sys.argv = [word for word in ours if word != "--debug"] + sys.argv[len(ours) :]
+    """Run a command; print an expected error as one sentence and a hint, not as a traceback.
+
+    Exit codes: 1 for an error, 2 for wrong usage, 3 for a run that failed.
+    """
+    debug = _remove_debug_flag()
     try:
         app()
     except SystemExit as ended:
-        asked = sys.argv[1:2] == ["run"] and any(word.startswith("--on") for word in ours)
-        if ended.code == 2 and asked and "--" not in sys.argv:
+        # Without the separator, options of the user's program are parsed as ours.
+        runs_program = sys.argv[1:2] == ["run"] and any(arg.startswith("--on") for arg in sys.argv)
+        if ended.code == 2 and runs_program and "--" not in sys.argv:
             typer.echo(" hint: put -- before your program: run --on 1,2 -- train.py …", err=True)
         raise
-    except (ScalewiseError, BrokenPipeError) as problem:
+    except BrokenPipeError:
         if debug:
             raise
-        if isinstance(problem, BrokenPipeError):
-            sys.exit(1)
-        if isinstance(problem, RunFailed) and problem.words:
-            say(problem.words, err=True)
-        say(f"error: {problem}", err=True)
-        if problem.hint:
-            say(f" hint: {problem.hint}", err=True)
-        sys.exit(3 if isinstance(problem, RunFailed) else 1)
+        sys.exit(1)
+    except ScalewiseError as problem:
+        if debug:
+            raise
+        sys.exit(_print_error(problem))
+
+
+def _remove_debug_flag() -> bool:
+    """Take --debug off the command line, and return whether it was there.
+
+    Arguments after ``--`` belong to the user's program.
+    """
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    own = [arg for arg in sys.argv[:end] if arg != "--debug"]
+    sys.argv = own + sys.argv[end:]
+    return len(own) < end
+
+
+def _print_error(problem: ScalewiseError) -> int:
+    """Print an error and its hint to stderr, and return the exit code."""
+    if isinstance(problem, RunFailed) and problem.words:
+        say(problem.words, err=True)
+    say(f"error: {problem}", err=True)
+    if problem.hint:
+        say(f" hint: {problem.hint}", err=True)
+    return 3 if isinstance(problem, RunFailed) else 1

@@ -1,42 +1,51 @@
-"""Verbs that answer from what was measured: measure, explain, predict, advise, report."""
+"""Verbs that analyze results: measure, explain, predict, advise, report."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from scalewise.cli import predict as ahead
-from scalewise.cli.app import app
+from scalewise.cli import predict as predict_modes
+from scalewise.cli.app import verb
 from scalewise.cli.options import (
+    COST_PANEL,
+    PRICE_HELP,
+    QUESTIONS_PANEL,
+    QUEUE_PANEL,
+    SIMULATION_PANEL,
+    TARGET_PANEL,
+    CsvDevicesPerNode,
+    DevicesPerNode,
     Json,
-    MaybeSource,
-    PerNode,
-    PerNodeAhead,
+    OptionalSource,
     Price,
     Purposes,
     Scaling,
     Source,
     Sources,
+    StudyFolder,
     Where,
 )
-from scalewise.cli.output import echo, show
+from scalewise.cli.output import print_curves, print_sections
 from scalewise.errors import SpecError
 
+PANEL = "Analyze the results"
 
-@app.command()
+
+@verb(PANEL)
 def measure(
     sources: Sources,
     scaling: Scaling = None,
-    devices_per_node: PerNode = None,
+    devices_per_node: CsvDevicesPerNode = None,
     as_json: Json = False,
 ) -> None:
-    """Show throughput, time, speedup, efficiency, marginal gains, memory, quality.
+    """Show throughput, time, speedup, efficiency, memory and quality.
 
-    Several studies are put side by side.
+    Several studies are shown side by side.
 
-    Example: scalewise measure runs/demo
-
-    Example: scalewise measure published.csv --scaling weak --devices-per-node 4
+    Examples:
+      scalewise measure runs/demo
+      scalewise measure published.csv --scaling weak --devices-per-node 4
     """
     from scalewise import results
     from scalewise.report import formats
@@ -45,185 +54,276 @@ def measure(
     if as_json:
         typer.echo(formats.as_json(curves))
     else:
-        show(curves)
+        print_curves(curves)
 
 
-@app.command()
+@verb(PANEL)
 def explain(
-    folder: Annotated[Path, typer.Argument(help="A study's folder.")],
+    folder: StudyFolder,
     price: Price = None,
     as_json: Json = False,
 ) -> None:
-    """Show where the time and the efficiency went, what was bought for it, and what to try.
+    """Show where time, efficiency and money went, and what to try.
 
-    Example: scalewise explain runs/demo
-
-    Example: scalewise explain runs/demo --price 2.50
+    Examples:
+      scalewise explain runs/demo
+      scalewise explain runs/demo --price 2.50
     """
     from scalewise import results
     from scalewise.report import explanation, receipt_table
 
-    found = results.explanations(folder, price=price)
-    paid = results.receipt(folder, found, price=price)
+    explained = results.explanations(folder, price=price)
+    receipt = results.receipt(folder, explained, price=price)
     if as_json:
-        typer.echo(explanation.as_json(found, paid))
+        typer.echo(explanation.as_json(explained, receipt))
     else:
-        echo([*explanation.sections(found), receipt_table.section(found, paid)])
+        print_sections(
+            [*explanation.sections(explained), receipt_table.section(explained, receipt)]
+        )
 
 
-@app.command()
-def predict(  # noqa: PLR0913 - each is an option
-    source: MaybeSource = None,
-    at: Annotated[str | None, typer.Option(help="Numbers of devices to predict: 16,32,64.")] = None,
+@verb(PANEL)
+def predict(  # noqa: PLR0913 - one parameter per option
+    source: OptionalSource = None,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="DEVICES", help="Numbers of devices to predict: 16,32,64."),
+    ] = None,
     where: Where = None,
     scaling: Scaling = None,
-    devices_per_node: PerNodeAhead = None,
+    devices_per_node: DevicesPerNode = None,
     like: Annotated[
         str | None,
         typer.Option(metavar="WORDS", help="Show published curves of a model, a device, …"),
     ] = None,
     simulate: Annotated[
         bool,
-        typer.Option("--simulate", help="From the smallest run and its links: one run is enough."),
+        typer.Option(
+            "--simulate",
+            help="Simulate from the smallest run and the links; one run is enough.",
+            rich_help_panel=SIMULATION_PANEL,
+        ),
     ] = False,
     collectives: Annotated[
         list[Path] | None,
-        typer.Option(help="To simulate: a sweep that `doctor --collectives` kept; several too."),
+        typer.Option(
+            metavar="FILE",
+            help="A sweep that `doctor --collectives` wrote; may be repeated.",
+            rich_help_panel=SIMULATION_PANEL,
+        ),
     ] = None,
     link_inside: Annotated[
         str | None,
-        typer.Option(metavar="LINK", help="To simulate: inside a node, as 200GB/s,5us."),
+        typer.Option(
+            metavar="LINK",
+            help="The link inside a node, such as 200GB/s,5us.",
+            rich_help_panel=SIMULATION_PANEL,
+        ),
     ] = None,
     link_between: Annotated[
         str | None,
-        typer.Option(metavar="LINK", help="To simulate: out of a whole node, as 200Gbit/s,20us."),
+        typer.Option(
+            metavar="LINK",
+            help="The network link of a whole node, such as 200Gbit/s,20us.",
+            rich_help_panel=SIMULATION_PANEL,
+        ),
     ] = None,
     algorithm: Annotated[
         str | None,
-        typer.Option(help="To simulate: all-reduce by ring, tree, hierarchical or quickest."),
+        typer.Option(
+            metavar="NAME",
+            help="All-reduce algorithm: ring, tree, hierarchical or quickest.",
+            rich_help_panel=SIMULATION_PANEL,
+        ),
     ] = None,
     gradients: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="To simulate: bytes of gradients, if not recorded."),
+        typer.Option(
+            metavar="SIZE",
+            help="Bytes of gradients, if not recorded.",
+            rich_help_panel=SIMULATION_PANEL,
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Also draw the band: a png or svg file.")
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Also plot it: a png or svg file."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Predict what more devices would give, with intervals, and what to measure next.
+    """Predict performance on more devices, with intervals.
 
-    Example: scalewise predict runs/demo --at 4,8
+    Also says what to measure next.
 
-    Example: scalewise predict published.csv --scaling weak --devices-per-node 4 --at 16,32
-
-    Example: scalewise predict runs/one --at 2,4 --simulate --collectives runs/collectives.json
-
-    Example: scalewise predict --like "resnet50 v100"
+    Examples:
+      scalewise predict runs/demo --at 4,8
+      scalewise predict published.csv --scaling weak --at 16,32
+      scalewise predict runs/one --at 2,4 --simulate --collectives sweep.json
+      scalewise predict --like "resnet50 v100"
     """
-    network = ahead.Network(
+    network = predict_modes.NetworkOptions(
         collectives=collectives or [], inside=link_inside, between=link_between,
         algorithm=algorithm, gradients=gradients,
     )  # fmt: skip
-    pairs = _pairs(where or [])
+    conditions = _parse_where(where or [])
     if not simulate:
-        ahead.refuse("links are for a simulation", network.said, "add --simulate")
+        reason = "only for a simulation"
+        predict_modes.refuse(reason, network.by_option, "add --simulate")
     if source is None and like is not None:
-        given = {"--where": where, "--scaling": scaling, "--devices-per-node": devices_per_node,
-                 "--simulate": simulate, "-o": output}  # fmt: skip
-        ahead.refuse("published curves alone have no use for it", given, "name a folder or a CSV")
-        ahead.published_alone(like, at, as_json=as_json)
+        options = {"--where": where, "--scaling": scaling, "--devices-per-node": devices_per_node,
+                   "--simulate": simulate, "-o": output}  # fmt: skip
+        reason = "not used with published curves alone"
+        predict_modes.refuse(reason, options, "name a folder or a CSV")
+        predict_modes.show_published(like, at, as_json=as_json)
         return
-    source, at = ahead.needed(source, at)
+    source, at = predict_modes.require(source, at)
     if simulate:
-        given = {"--scaling": scaling, "--like": like, "-o": output}
-        ahead.refuse("a simulation has no use for it", given, "leave it out")
-        ahead.simulated(source, at, pairs, devices_per_node, network, as_json=as_json)
+        options = {"--scaling": scaling, "--like": like, "-o": output}
+        predict_modes.refuse("not used by a simulation", options, "leave it out")
+        predict_modes.simulate(source, at, conditions, devices_per_node, network, as_json=as_json)
         return
     if output:
-        _refuse_sources(output, [source])
-    ahead.from_curve(
-        source, at, pairs, scaling=scaling, devices_per_node=devices_per_node, like=like,
+        _refuse_overwriting(output, [source])
+    predict_modes.predict_from_curve(
+        source, at, conditions, scaling=scaling, devices_per_node=devices_per_node, like=like,
         output=output, as_json=as_json,
     )  # fmt: skip
 
 
-@app.command()
-def advise(  # noqa: PLR0913 - each is an option
+@verb(PANEL)
+def advise(  # noqa: PLR0913 - one parameter per option
     source: Source,
     purposes: Purposes,
     at: Annotated[
-        str | None, typer.Option(help="Weigh doublings up to these devices; two, if not given.")
+        str | None,
+        typer.Option(
+            metavar="DEVICES",
+            help="Also consider doublings up to these devices [default: two doublings].",
+        ),
     ] = None,
-    price: Price = None,
+    price: Annotated[
+        str | None, typer.Option(metavar="PRICE", help=PRICE_HELP, rich_help_panel=COST_PANEL)
+    ] = None,
     watts: Annotated[
-        float | None, typer.Option(help="What one device draws, where no energy was measured.")
+        float | None,
+        typer.Option(
+            metavar="W",
+            help="Power of one device, where no energy was measured.",
+            rich_help_panel=COST_PANEL,
+        ),
     ] = None,
     device: Annotated[
         str | None,
-        typer.Option(help="The same from the catalog: the most that a device may draw."),
+        typer.Option(
+            metavar="NAME",
+            help="Take the maximum power of this device from the catalog instead.",
+            rich_help_panel=COST_PANEL,
+        ),
     ] = None,
     whole_nodes: Annotated[
-        bool, typer.Option("--whole-nodes", help="Charge nodes that are used in part whole.")
+        bool,
+        typer.Option(
+            "--whole-nodes",
+            help="Charge partly used nodes in full.",
+            rich_help_panel=COST_PANEL,
+        ),
     ] = False,
     target: Annotated[
         str | None,
         typer.Option(
-            help="What the model is trained for: 'epochs=90 at 256' or 'samples=115e6 at 256' "
-            "(work at a global batch), loss=2.1 or accuracy=0.75 (as the runs reached it)."
+            metavar="TARGET",
+            help="When training is done: 'epochs=90 at 256' or 'samples=115e6 at 256' "
+            "(work at a global batch), loss=2.1 or accuracy=0.75 (as reached by the runs).",
+            rich_help_panel=TARGET_PANEL,
         ),
     ] = None,
     critical_batch: Annotated[
         str | None,
-        typer.Option(help="Where work has doubled: 8192, noise (as recorded) or like:resnet."),
+        typer.Option(
+            metavar="BATCH",
+            help="The global batch that needs twice the samples: 8192, noise (as recorded) or "
+            "like:resnet.",
+            rich_help_panel=TARGET_PANEL,
+        ),
     ] = None,
     batch: Annotated[
         float | None,
-        typer.Option(help="A CSV's batch: of one device if weak, of all together if strong."),
+        typer.Option(
+            metavar="N",
+            help="For a CSV: the batch, per device if weak, global if strong.",
+            rich_help_panel=TARGET_PANEL,
+        ),
     ] = None,
     wait: Annotated[
-        str | None, typer.Option(help="The time in the queue: 10min, or 8=10min,32=6h by devices.")
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Time in the queue: 10min, or 8=10min,32=6h by devices.",
+            rich_help_panel=QUEUE_PANEL,
+        ),
     ] = None,
     interrupted_every: Annotated[
         str | None,
-        typer.Option(help="How often a device is taken away: 12h, or '12h per node'."),
+        typer.Option(
+            metavar="TIME",
+            help="Mean time between interruptions of a device: 12h, or '12h per node'.",
+            rich_help_panel=QUEUE_PANEL,
+        ),
     ] = None,
     save: Annotated[
-        str | None, typer.Option(help="What saving takes, 30s; as recorded, if not given.")
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Time to save a checkpoint, 30s [default: as recorded].",
+            rich_help_panel=QUEUE_PANEL,
+        ),
     ] = None,
     restart: Annotated[
-        str | None, typer.Option(help="What a restart takes, 3min; as recorded, if not given.")
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Time to restart, 3min [default: as recorded].",
+            rich_help_panel=QUEUE_PANEL,
+        ),
     ] = None,
     worth: Annotated[
-        int | None, typer.Option(help="Ask what would make so many devices worthwhile.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="What would make N devices worthwhile?",
+            rich_help_panel=QUESTIONS_PANEL,
+        ),
     ] = None,
     runs: Annotated[
-        int | None, typer.Option(help="Ask how to place so many equal runs on the devices.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="How should N equal runs be placed on the devices?",
+            rich_help_panel=QUESTIONS_PANEL,
+        ),
     ] = None,
     where: Where = None,
     scaling: Scaling = None,
-    devices_per_node: PerNodeAhead = None,
+    devices_per_node: DevicesPerNode = None,
     as_json: Json = False,
 ) -> None:
     """Advise how many devices to use for a purpose, and say why.
 
-    Example: scalewise advise runs/demo --for deadline=2h
-
-    Example: scalewise advise published.csv --devices-per-node 4 --for efficiency=0.9
-
-    Example: scalewise advise published.csv --for energy=40kWh --device h100
-    Example: scalewise advise runs/demo --for time --target epochs=90 --critical-batch 8192
+    Examples:
+      scalewise advise runs/demo --for deadline=2h
+      scalewise advise published.csv --devices-per-node 4 --for efficiency=0.9
+      scalewise advise published.csv --for energy=40kWh --device h100
+      scalewise advise runs/demo --for time --target epochs=90 --critical-batch 8192
     """
     from scalewise import results
     from scalewise.analysis.advise import Conditions, Purpose
-    from scalewise.analysis.advise import advise as choose
+    from scalewise.analysis.advise import advise as choose_devices
     from scalewise.analysis.predict import parse_larger_counts
-    from scalewise.report import advice
+    from scalewise.report import advice as advice_report
     from scalewise.report.curve_table import not_correct
 
     purpose = Purpose.parse(purposes)
     curve, records = results.curve_and_records(
-        source, where=_pairs(where or []), scaling=scaling, devices_per_node=devices_per_node
+        source, where=_parse_where(where or []), scaling=scaling, devices_per_node=devices_per_node
     )
     conditions = Conditions.parse(
         target=target,
@@ -235,11 +335,10 @@ def advise(  # noqa: PLR0913 - each is an option
         restart=restart,
         records=records,
     )
-    more = parse_larger_counts(curve, at) if at is not None else ()
-    found = choose(
+    advice = choose_devices(
         curve,
         purpose,
-        more,
+        parse_larger_counts(curve, at) if at is not None else (),
         price=price,
         watts=watts,
         device=device,
@@ -249,20 +348,20 @@ def advise(  # noqa: PLR0913 - each is an option
         runs=runs,
     )
     if as_json:
-        typer.echo(advice.as_json(found))
+        typer.echo(advice_report.as_json(advice))
     else:
-        echo(advice.sections(found), first=not_correct(curve))
+        print_sections(advice_report.sections(advice), alerts=not_correct(curve))
 
 
-def _pairs(words: list[str]) -> dict[str, str]:
-    """Read ``strategy=fsdp`` and its like."""
-    for word in words:
-        if "=" not in word:
-            raise SpecError(f"--where takes KEY=VALUE, got {word!r}", hint="--where strategy=fsdp")
-    return dict(word.split("=", 1) for word in words)
+def _parse_where(pairs: list[str]) -> dict[str, str]:
+    """Return the keys and values of ``strategy=fsdp`` and the like."""
+    for pair in pairs:
+        if "=" not in pair:
+            raise SpecError(f"--where takes KEY=VALUE, got {pair!r}", hint="--where strategy=fsdp")
+    return dict(pair.split("=", 1) for pair in pairs)
 
 
-@app.command()
+@verb(PANEL)
 def report(
     sources: Sources,
     output: Annotated[
@@ -270,36 +369,41 @@ def report(
         typer.Option(
             "-o",
             "--output",
-            help="The file; its ending says html, md, txt, csv, tex, json, png or svg.",
+            metavar="FILE",
+            help="The file to write: .html, .md, .txt, .csv, .tex, .json, .png or .svg.",
         ),
     ] = Path("report.html"),
     plot: Annotated[
-        str | None, typer.Option(help="For png and svg: one plot alone, by name.")
+        str | None,
+        typer.Option(metavar="NAME", help="For png and svg: draw only this plot."),
     ] = None,
     scaling: Scaling = None,
-    devices_per_node: PerNode = None,
+    devices_per_node: CsvDevicesPerNode = None,
 ) -> None:
-    """Write a report: one self-contained page that also explains, a table, or plots.
+    """Write a report: a self-contained page, a table, or plots.
 
-    Example: scalewise report runs/demo -o demo.html
-
-    Example: scalewise report runs/a runs/b -o both.png --plot efficiency
+    Examples:
+      scalewise report runs/demo -o demo.html
+      scalewise report runs/a runs/b -o both.png --plot efficiency
     """
     from scalewise import results
     from scalewise.report.write_report import write
 
-    _refuse_sources(output, sources)
+    _refuse_overwriting(output, sources)
     curves = results.curves(sources, scaling=scaling, devices_per_node=devices_per_node)
     folders = [source for source in sources if source.is_dir() and output.suffix == ".html"]
-    why = [each for folder in folders for each in results.explanations(folder)]
-    typer.echo(write(curves, output, plot=plot, why=why))
+    explained = [item for folder in folders for item in results.explanations(folder)]
+    typer.echo(write(curves, output, plot=plot, why=explained))
 
 
-def _refuse_sources(output: Path, sources: list[Path]) -> None:
-    """Refuse to write a report over what it is made from."""
+def _refuse_overwriting(output: Path, sources: list[Path]) -> None:
+    """Refuse to write a report over the records it is made from.
+
+    Reports may be written directly into a study folder, beside its run folders.
+    """
     target = output.resolve()
     for source in sources:
         inside = source.resolve() in target.parents
-        report_of_ours = target.parent == source.resolve() and target.name != "study.json"
-        if target == source.resolve() or (inside and not report_of_ours):
+        beside_runs = target.parent == source.resolve() and target.name != "study.json"
+        if target == source.resolve() or (inside and not beside_runs):
             raise SpecError(f"{output} is where the records are", hint="choose another -o")

@@ -1,11 +1,98 @@
-"""The application that every verb joins."""
+"""The Typer application, and the layout of its help pages.
+
+Help is plain text: Typer's own layout with option panels needs rich, whose import would make
+``--help`` slow. The classes here print panels, examples and metavars without it.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+class HelpCommand(TyperCommand):
+    """A command whose help shows examples one per line, and options in panels."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the arguments of the usage line, named by their metavars."""
+        return [self.options_metavar or "", *map(_usage_name, _arguments(self, ctx))]
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write the description, then the examples, which are never wrapped."""
+        text, _, examples = inspect.cleandoc(self.help or "").partition("\n\nExamples:\n")
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(text)
+        if examples:
+            with formatter.section("Examples"):
+                for line in examples.splitlines():
+                    formatter.write(f"  {line.strip()}\n")
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, the options without a panel, then a section per panel."""
+        arguments = [(_usage_name(each), each.help or "") for each in _arguments(self, ctx)]
+        _write_section(formatter, "Arguments", arguments)
+        _write_options(self, ctx, formatter)
+
+
+class HelpGroup(TyperGroup):
+    """A group whose help lists its commands in panels."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by panel, then the options."""
+        names = self.list_commands(ctx)
+        width = max(map(len, names), default=0)
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in names:
+            command = self.get_command(ctx, name)
+            panel = getattr(command, "rich_help_panel", None)
+            summary = command.get_short_help_str(formatter.width) if command else ""
+            # A panel that was not set is a placeholder object of Typer, not None.
+            heading = panel if isinstance(panel, str) else "Commands"
+            panels.setdefault(heading, []).append((name.ljust(width), summary))
+        for heading, rows in panels.items():
+            _write_section(formatter, heading, rows)
+        _write_options(self, ctx, formatter)
+
+
+def _arguments(command: Any, ctx: Any) -> list[Any]:
+    return [param for param in command.get_params(ctx) if param.param_type_name == "argument"]
+
+
+def _usage_name(argument: Any) -> str:
+    name = argument.metavar or argument.name.upper()
+    return name if argument.required or name.startswith("[") else f"[{name}]"
+
+
+def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
+    panels: dict[str, list[tuple[str, str]]] = {"Options": []}
+    for param in command.get_params(ctx):
+        record = param.get_help_record(ctx) if param.param_type_name == "option" else None
+        if record is not None:
+            panel = getattr(param, "rich_help_panel", None)
+            panels.setdefault(panel or "Options", []).append(record)
+    for heading, rows in panels.items():
+        _write_section(formatter, heading, rows)
+
+
+def _write_section(formatter: Any, heading: str, rows: Sequence[tuple[str, str]]) -> None:
+    if rows:
+        with formatter.section(heading):
+            formatter.write_dl(rows)
+
 
 app = typer.Typer(
+    cls=HelpGroup,
     epilog="Start with `scalewise demo`. Add --debug to see the traceback of an error.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def verb(panel: str) -> Callable[..., Any]:
+    """Register the decorated function as a verb, listed under ``panel`` in ``--help``."""
+    return app.command(cls=HelpCommand, rich_help_panel=panel)

@@ -1,4 +1,4 @@
-"""Say what a study costs: when it ends, and before it begins."""
+"""Print what a study costs: an estimate before it starts, a receipt when it ends."""
 
 import math
 from collections.abc import Collection, Iterator
@@ -10,30 +10,30 @@ from scalewise.cli.output import say
 
 if TYPE_CHECKING:
     from scalewise.analysis.cost.rates import Rate
-    from scalewise.spec import RunSpec
+    from scalewise.spec import RunSpec, StudySpec
 
 
 @contextmanager
 def receipt_at_end(folder: Path, rate: "Rate | None") -> Iterator[None]:
-    """Tell on stderr what a study has bought, however it ends; of nothing new, nothing.
+    """Print a study's receipt to stderr when the block ends, if device-hours were added.
 
-    A receipt is an extra: whatever is wrong with it, the study's own end is what counts.
+    Errors of the receipt are suppressed: they must not hide how the study itself ended.
     """
     from scalewise.record.attempts import bought
 
-    before = math.inf
+    hours_before = math.inf
     with suppress(OSError):
-        before = bought(folder)
+        hours_before = bought(folder)
     try:
         yield
     finally:
         with suppress(Exception):
             hours = bought(folder)
-            for line in _receipt(folder, hours, rate) if hours > before else ():
+            for line in _receipt_lines(folder, hours, rate) if hours > hours_before else ():
                 say(line, err=True)
 
 
-def _receipt(folder: Path, hours: float, rate: "Rate | None") -> list[str]:
+def _receipt_lines(folder: Path, hours: float, rate: "Rate | None") -> list[str]:
     from scalewise import results
     from scalewise.errors import ScalewiseError
     from scalewise.report import receipt_table
@@ -44,24 +44,26 @@ def _receipt(folder: Path, hours: float, rate: "Rate | None") -> list[str]:
         return [receipt_table.of_the_unreadable(hours, rate, problem)]
 
 
-def rate_of(price: str | None) -> "Rate | None":
-    """Read a price, where one is given."""
+def parse_price(price: str | None) -> "Rate | None":
+    """Return the rate of a ``--price``, None without one."""
     from scalewise.analysis.cost.rates import price_of
 
     return None if price is None else price_of(price)
 
 
-def quote(question: Any, folder: Path, absent: "Collection[RunSpec]", rate: "Rate | None") -> None:
-    """Print the bill of a study, from what is known of it."""
+def print_cost_estimate(
+    spec: "StudySpec", folder: Path, absent: "Collection[RunSpec]", rate: "Rate | None"
+) -> None:
+    """Print what the missing runs of a study are expected to cost; ``absent`` runs are skipped."""
     from scalewise.report import cost_estimate
     from scalewise.study.cost_estimate import bill_of
 
-    for line in cost_estimate.lines(bill_of(question, folder, absent), rate):
+    for line in cost_estimate.lines(bill_of(spec, folder, absent), rate):
         say(line)
 
 
-def means(
-    question: Any,
+def stopping_rules(
+    spec: "StudySpec",
     folder: Path,
     purposes: list[str] | None,
     max_cost: float | None,
@@ -70,7 +72,7 @@ def means(
     *,
     again: bool,
 ) -> dict[str, Any]:
-    """Return who bounds a study: by what it may cost, and by what it is for."""
+    """Return the arguments of ``study.run`` that limit a study's spending and its devices."""
     if not purposes and max_cost is None and max_device_hours is None:
         return {}
     from scalewise.analysis.advise import Purpose
@@ -79,8 +81,8 @@ def means(
 
     limit = Limit.of(max_cost, max_device_hours, rate)
     purpose = Purpose.parse(purposes) if purposes else None
-    home = folder.absolute()
+    study_folder = folder.absolute()
     return {
-        "payer": Purse(question, home, limit, again) if limit else None,
-        "paying": Paying(question, home, purpose, rate) if purpose else None,
+        "payer": Purse(spec, study_folder, limit, again) if limit else None,
+        "paying": Paying(spec, study_folder, purpose, rate) if purpose else None,
     }

@@ -10,52 +10,63 @@ from typing import Annotated, get_args
 
 import typer
 
-from scalewise.cli.app import app
+from scalewise.cli.app import HelpCommand, HelpGroup, app
 from scalewise.cli.options import Json
 from scalewise.cli.output import say
 
 data = typer.Typer(
-    help="Make a data set, look at every file of one, or time its loading.",
+    cls=HelpGroup,
+    help="Make a data set, check its files, or time its loading.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-app.add_typer(data, name="data")
+app.add_typer(data, name="data", rich_help_panel="Data and tools")
 
-QUIET = 2.0
-"""Seconds before a word about how far it is."""
-EVERY = 10.0
-"""Seconds between two lines of a log."""
+FIRST_LINE_SECONDS = 2.0
+"""Work that is finished earlier prints no progress line."""
+LINE_SECONDS = 10.0
+"""Time between two progress lines."""
 
 
-@data.command()
-def make(  # noqa: PLR0913 - each is an option
+@data.command(cls=HelpCommand)
+def make(  # noqa: PLR0913 - one parameter per option
     to: Annotated[Path, typer.Argument(metavar="TO", help="The folder to make.")],
     like: Annotated[
-        str | None, typer.Option(help="As large as micro-224 or tiny-224, in images and classes.")
+        str | None,
+        typer.Option(metavar="NAME", help="Images and classes as in micro-224 or tiny-224."),
     ] = None,
     source: Annotated[
         Path | None,
         typer.Option(
             "--from",
             metavar="FOLDER",
-            help="Tiny ImageNet, or any image folder; without it, images are made up.",
+            help="Tiny ImageNet, or any image folder; without it, images are synthetic.",
         ),
     ] = None,
     images: Annotated[
-        int | None, typer.Option(help="Training images in all; a tenth as many validate.")
+        int | None,
+        typer.Option(metavar="N", help="Training images; a tenth as many are for validation."),
     ] = None,
-    classes: Annotated[int | None, typer.Option(help="The first so many classes.")] = None,
-    edge: Annotated[int, typer.Option(help="Width and height of every image.")] = 224,
-    seed: Annotated[int, typer.Option(help="Which images are drawn, or made up.")] = 0,
+    classes: Annotated[
+        int | None, typer.Option(metavar="N", help="Use the first N classes.")
+    ] = None,
+    edge: Annotated[
+        int, typer.Option(metavar="PIXELS", help="Width and height of every image.")
+    ] = 224,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Random seed for choosing or making images.")
+    ] = 0,
     packed: Annotated[
-        bool, typer.Option("--packed", help="Decode them: raw pixels in a few large files.")
+        bool, typer.Option("--packed", help="Decode to raw pixels in a few large files.")
     ] = False,
 ) -> None:
-    """Make an image folder of one size, or packed images, and print its path.
+    """Make a folder of images of one size, or of packed images.
 
-    Example: scalewise data make datasets/tiny-224 --like tiny-224 --from tiny-imagenet-200
+    Prints the path of the folder.
 
-    Example: scalewise data make datasets/packed --packed --from datasets/tiny-224
+    Examples:
+      scalewise data make datasets/tiny --like tiny-224 --from tiny-imagenet-200
+      scalewise data make datasets/packed --packed --from datasets/tiny-224
     """
     from scalewise import datasets
 
@@ -63,106 +74,116 @@ def make(  # noqa: PLR0913 - each is an option
         to=to, like=like, source=source, images=images, classes=classes,
         edge=edge, seed=seed, packed=packed,
     )  # fmt: skip
-    with progress("making") as tell:
-        made = datasets.make(recipe, tell)
-    typer.echo(made)
+    with progress("making") as report_progress:
+        typer.echo(datasets.make(recipe, report_progress))
 
 
-@data.command()
+@data.command(cls=HelpCommand)
 def check(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A data set of any kind.")],
     as_json: Json = False,
 ) -> None:
-    """Look at every file of a data set; end with 1 if something is broken.
+    """Check every file of a data set; exit code 1 if one is broken.
 
-    Example: scalewise data check datasets/tiny-224
+    Examples:
+      scalewise data check datasets/tiny-224
     """
     from scalewise import datasets
 
-    with progress("checking") as tell:
-        found = datasets.check(folder, tell)
-    say(json.dumps(found.to_dict(), indent=1) if as_json else found)
-    if found.problems:
+    with progress("checking") as report_progress:
+        result = datasets.check(folder, report_progress)
+    say(json.dumps(result.to_dict(), indent=1) if as_json else result)
+    if result.problems:
         raise typer.Exit(1)
 
 
-@data.command()
-def bench(  # noqa: PLR0913 - each is an option
-    source: Annotated[str, typer.Argument(metavar="DATA", help="What a study says as data.")],
+@data.command(cls=HelpCommand)
+def bench(  # noqa: PLR0913 - one parameter per option
+    source: Annotated[
+        str, typer.Argument(metavar="DATA", help="The data, written as in a study file.")
+    ],
     workers: Annotated[
-        str, typer.Option(help="Numbers of workers to try, with commas between.")
+        str, typer.Option(metavar="N,N,...", help="Numbers of loader workers to try.")
     ] = "0,1,2",
-    batch: Annotated[int, typer.Option(help="Samples of a batch.")] = 128,
-    edge: Annotated[int | None, typer.Option(help="As in a study.")] = None,
-    length: Annotated[int | None, typer.Option(help="As in a study.")] = None,
-    augment: Annotated[str, typer.Option(help="As in a study.")] = "none",
-    seconds: Annotated[float, typer.Option(help="How long each number is timed.")] = 5.0,
+    batch: Annotated[int, typer.Option(metavar="N", help="Samples per batch.")] = 128,
+    edge: Annotated[
+        int | None, typer.Option(metavar="PIXELS", help="Image edge, as in a study file.")
+    ] = None,
+    length: Annotated[
+        int | None, typer.Option(metavar="N", help="Sequence length, as in a study file.")
+    ] = None,
+    augment: Annotated[
+        str, typer.Option(metavar="NAME", help="Augmentation, as in a study file.")
+    ] = "none",
+    seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long to time each number of workers.")
+    ] = 5.0,
     as_json: Json = False,
 ) -> None:
-    """Time how fast data is loaded for this machine's device, with nobody who trains on it.
+    """Time how fast data is loaded on this machine, without training.
 
-    A training waits for its input wherever it needs more than that.
+    A training that needs more samples per second than this waits for its input.
 
-    Example: scalewise data bench datasets/micro-224 --workers 2,4,8
+    Examples:
+      scalewise data bench datasets/micro-224 --workers 2,4,8
     """
     from scalewise import datasets
     from scalewise.spec.run import Augment
     from scalewise.validate import choice, positive, whole
 
-    numbers = _numbers(workers)
+    worker_counts = _parse_worker_counts(workers)
     choice("--augment", augment, get_args(Augment))
     whole("--batch", batch, least=1)
     positive("--seconds", seconds, example=5)
-    asked = {
-        "workers": numbers, "batch": batch, "edge": edge, "length": length,
+    settings = {
+        "workers": worker_counts, "batch": batch, "edge": edge, "length": length,
         "augment": augment, "seconds": seconds,
     }  # fmt: skip
-    with progress("loading") as tell:
-        found = datasets.bench(source, asked, tell)
-    say(json.dumps(found.to_dict(), indent=1) if as_json else found)
+    with progress("loading") as report_progress:
+        result = datasets.bench(source, settings, report_progress)
+    say(json.dumps(result.to_dict(), indent=1) if as_json else result)
 
 
-def _numbers(workers: str) -> list[int]:
-    """Read a list of whole numbers."""
+def _parse_worker_counts(workers: str) -> list[int]:
     from scalewise.errors import SpecError
 
-    words = [word.strip() for word in workers.split(",")]
-    if not all(word.isdecimal() and int(word) < 1000 for word in words):
+    counts = [text.strip() for text in workers.split(",")]
+    if not all(count.isdecimal() and int(count) < 1000 for count in counts):
         raise SpecError(
             f"--workers must be whole numbers with commas between, got {workers!r}",
             hint="for example --workers 2,4,8",
         )
-    return [int(word) for word in words]
+    return [int(count) for count in counts]
 
 
 @contextmanager
-def progress(doing: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield what is told how far it is: a bar on a terminal, plain lines elsewhere."""
+def progress(activity: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function of (done, total) that shows a bar on a terminal, plain lines elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _lines(doing)
+        yield _line_progress(activity)
         return
-    columns = (TextColumn(doing), BarColumn(), TextColumn("{task.fields[far]}"))
+    columns = (TextColumn(activity), BarColumn(), TextColumn("{task.fields[count]}"))
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-        task = bar.add_task(doing, total=None, far="")
+        task = bar.add_task(activity, total=None, count="")
 
-        def tell(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, far=f"{done:,} of {total:,}")
+        def update(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, count=f"{done:,} of {total:,}")
 
-        yield tell
+        yield update
 
 
-def _lines(doing: str) -> Callable[[int, int], None]:
-    said, silent = time.monotonic() - EVERY + QUIET, True
+def _line_progress(activity: str) -> Callable[[int, int], None]:
+    printed_at, silent = time.monotonic() - LINE_SECONDS + FIRST_LINE_SECONDS, True
 
-    def tell(done: int, total: int) -> None:
-        nonlocal said, silent
-        if time.monotonic() - said > EVERY or (done == total and not silent):
-            said, silent = time.monotonic(), False
-            with suppress(OSError):  # Nobody listens: the work goes on.
-                print(f"{doing}: {done:,} of {total:,}", file=sys.stderr, flush=True)
+    def update(done: int, total: int) -> None:
+        nonlocal printed_at, silent
+        if time.monotonic() - printed_at > LINE_SECONDS or (done == total and not silent):
+            printed_at, silent = time.monotonic(), False
+            with suppress(OSError):  # A closed stderr must not end the work.
+                print(f"{activity}: {done:,} of {total:,}", file=sys.stderr, flush=True)
 
-    return tell
+    return update

@@ -1,87 +1,120 @@
-"""Arguments and options that several verbs have."""
+"""Arguments and options that several verbs share, and the panels they are listed in."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+PROGRAM_PANEL = "Options for your own program (with --on)"
+SPENDING_PANEL = "Spending limits and cost"
+CURVE_PANEL = "Which curve"
+SIMULATION_PANEL = "Simulation (with --simulate)"
+COST_PANEL = "Cost and energy"
+TARGET_PANEL = "Training target"
+QUEUE_PANEL = "Queue and interruptions"
+QUESTIONS_PANEL = "More questions"
+"""Headings in the help of a verb; options without one are listed under "Options"."""
+
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY.toml", help="The study file.")]
+StudyFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The study folder.")]
 Output = Annotated[
-    Path | None, typer.Option("-o", "--output", help="The study's folder; runs/NAME if not given.")
+    Path | None,
+    typer.Option("-o", "--output", metavar="FOLDER", help="The study folder [default: runs/NAME]."),
 ]
 Launcher = Annotated[
-    str | None, typer.Option(help="local or slurm, instead of what the study file says.")
+    str | None,
+    typer.Option(metavar="NAME", help="local or slurm, instead of the study file's launcher."),
 ]
 Variant = Annotated[
-    str | None, typer.Option(help="A variant that the study file has of itself: [variant.NAME].")
+    str | None,
+    typer.Option(metavar="NAME", help="Use the [variant.NAME] section of the study file."),
 ]
 Again = Annotated[bool, typer.Option("--again", help="Repeat finished runs too.")]
 Sources = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FOLDER…",
-        help="Studies' folders, or CSV files: devices,throughput[,time] or devices,time[,samples].",
+        metavar="FOLDER...",
+        help="Study folders, or CSV files: devices,throughput[,time] or devices,time[,samples].",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
 Scaling = Annotated[
-    str | None, typer.Option(help="How a CSV's batch grew with devices: weak or strong.")
-]
-PerNode = Annotated[
-    int | None, typer.Option("--devices-per-node", min=1, help="Devices per node of a CSV.")
-]
-Source = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FOLDER or CSV",
-        help="A study's folder, or a CSV file: devices,throughput[,time] or devices,time.",
+    str | None,
+    typer.Option(
+        metavar="RULE",
+        help="For a CSV: how the batch grows with devices, weak or strong.",
+        rich_help_panel=CURVE_PANEL,
     ),
 ]
-MaybeSource = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="FOLDER or CSV",
-        help="A study's folder, or a CSV file: devices,throughput[,time] or devices,time.",
+CsvDevicesPerNode = Annotated[
+    int | None,
+    typer.Option(
+        "--devices-per-node",
+        metavar="N",
+        min=1,
+        help="For a CSV: devices per node.",
+        rich_help_panel=CURVE_PANEL,
     ),
 ]
-PURPOSES = (
-    "deadline=2h, efficiency=0.8, budget=200 (device-hours), cost=500, "
-    "energy=40kWh, throughput=5000, time or balanced; several are one purpose."
+DevicesPerNode = Annotated[
+    int | None,
+    typer.Option(
+        "--devices-per-node",
+        metavar="N",
+        min=1,
+        help="Devices per node: for a CSV, or for a study that used one node only.",
+        rich_help_panel=CURVE_PANEL,
+    ),
+]
+_SOURCE_ARGUMENT = typer.Argument(
+    metavar="SOURCE",
+    help="A study folder, or a CSV file: devices,throughput[,time] or devices,time.",
 )
-Purposes = Annotated[list[str], typer.Option("--for", metavar="PURPOSE", help=PURPOSES)]
-WhilePaying = Annotated[
+Source = Annotated[Path, _SOURCE_ARGUMENT]
+OptionalSource = Annotated[Path | None, _SOURCE_ARGUMENT]
+_PURPOSES = (
+    "deadline=2h, efficiency=0.8, budget=200 (device-hours), cost=500, "
+    "energy=40kWh, throughput=5000, time or balanced. Repeat to combine goals."
+)
+Purposes = Annotated[
+    list[str], typer.Option("--for", metavar="PURPOSE", help=f"The goal: {_PURPOSES}")
+]
+StopPurposes = Annotated[
     list[str] | None,
     typer.Option(
         "--for",
         metavar="PURPOSE",
-        help=f"Go on to more devices only while they serve this: {PURPOSES}",
+        help=f"Add devices only while that helps to reach a goal: {_PURPOSES}",
+        rich_help_panel=SPENDING_PANEL,
     ),
 ]
 MaxCost = Annotated[
-    float | None, typer.Option(help="The most that the study may cost in all; needs --price.")
+    float | None,
+    typer.Option(
+        metavar="AMOUNT",
+        help="Maximum cost of the whole study; needs --price.",
+        rich_help_panel=SPENDING_PANEL,
+    ),
 ]
 MaxDeviceHours = Annotated[
-    float | None, typer.Option(help="The most device-hours that the study may take in all.")
+    float | None,
+    typer.Option(
+        metavar="HOURS",
+        help="Maximum device-hours of the whole study.",
+        rich_help_panel=SPENDING_PANEL,
+    ),
 ]
 Where = Annotated[
     list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="Which curve of a study that has several."),
-]
-Price = Annotated[
-    str | None,
     typer.Option(
-        "--price",
-        metavar="PRICE",
-        help="What one device costs for one hour: 2.50, or a name of `scalewise catalog prices`, "
-        "such as aws:p5.48xlarge or aws:p5.48xlarge:spot.",
+        metavar="KEY=VALUE",
+        help="Select a curve of a study that has several, such as strategy=fsdp.",
+        rich_help_panel=CURVE_PANEL,
     ),
 ]
-"""As it was written: ``catalog.rates.price_of`` makes a rate of it."""
-PerNodeAhead = Annotated[
-    int | None,
-    typer.Option(
-        "--devices-per-node",
-        min=1,
-        help="Devices of a node; of a folder, if it used one node only.",
-    ),
-]
+PRICE_HELP = (
+    "Price of one device for one hour: 2.50, or a name from `scalewise catalog prices`, "
+    "such as aws:p5.48xlarge or aws:p5.48xlarge:spot."
+)
+# As text: `analysis.cost.rates.price_of` turns it into a rate.
+Price = Annotated[str | None, typer.Option("--price", metavar="PRICE", help=PRICE_HELP)]

@@ -7,45 +7,52 @@ from typing import Annotated
 
 import typer
 
-from scalewise.cli.app import app
+from scalewise.cli.app import verb
 from scalewise.cli.options import Json
-from scalewise.cli.output import echo, say, telling
+from scalewise.cli.output import announce_slow_checks, print_sections, say
 from scalewise.errors import SpecError
 
+PANEL = "Data and tools"
 
-@app.command()
+
+@verb(PANEL)
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, runs/STUDY/RUN.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, runs/STUDY/RUN.")],
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", help="The file; its ending says safetensors or pt."),
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="The file to write: .safetensors or .pt."
+        ),
     ] = Path("weights.safetensors"),
     step: Annotated[
-        int | None, typer.Option(min=1, help="The checkpoint after this step, not the newest.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="The checkpoint after step N, not the newest."),
     ] = None,
 ) -> None:
-    """Write the trained weights as the serial model has them: no prefixes, one file.
+    """Write a run's trained weights to one file for the serial model.
 
-    Example: scalewise export runs/demo/3f2a9c1b7d40 -o weights.safetensors
+    Examples:
+      scalewise export runs/demo/3f2a9c1b7d40 -o weights.safetensors
     """
     from scalewise.export import export as write
 
     typer.echo(write(run, output, step))
 
 
-@app.command()
+@verb(PANEL)
 def port(
     script: Annotated[Path, typer.Argument(metavar="TRAIN.py", help="A serial PyTorch script.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write the patch here, not to stdout.")
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Write the patch here, not to stdout."),
     ] = None,
     write: Annotated[bool, typer.Option("--write", help="Change the script itself.")] = False,
 ) -> None:
-    """Show what a serial PyTorch script needs for data parallelism, as a patch.
+    """Make a patch that adds data parallelism to a PyTorch script.
 
-    Example: scalewise port train.py | patch -p1
-
-    Example: scalewise port train.py -o train.patch
+    Examples:
+      scalewise port train.py | patch -p1
+      scalewise port train.py -o train.patch
     """
     import scalewise.port
     from scalewise.record.write import write_bytes
@@ -64,99 +71,110 @@ def port(
         typer.echo(ported.diff, nl=False)
 
 
-@app.command()
+@verb(PANEL)
 def doctor(
     collectives: Annotated[
-        bool, typer.Option("--collectives", help="Time the exchange between ranks, by size.")
+        bool, typer.Option("--collectives", help="Time collectives between ranks, by size.")
     ] = False,
     ranks: Annotated[
         int | None,
-        typer.Option(min=1, help="Ranks on this machine; one per device, or 2, if not given."),
+        typer.Option(
+            metavar="N", min=1, help="Ranks on this machine [default: one per device, at least 2]."
+        ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="With --collectives: the file; runs/collectives.json."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Show what this machine and this allocation can do, asked and not guessed.
-
-    Example: scalewise doctor
-
-    Example: scalewise doctor --collectives --ranks 4
-    """
-    from scalewise.doctor import examine
-
-    if collectives:
-        _collectives(output or Path("runs/collectives.json"), ranks, as_json=as_json)
-        return
-    if output:
-        raise SpecError("-o is for --collectives", hint="scalewise doctor --json > doctor.json")
-    findings = {}
-    with telling() as tell:
-        for each in examine(Path.cwd(), ranks=ranks, tell=tell):
-            findings[each.name] = each.to_dict()
-            if not as_json:
-                say(each)
-    if as_json:
-        typer.echo(json.dumps({"schema": 1, "findings": findings}, indent=1))
-
-
-def _collectives(output: Path, ranks: int | None, *, as_json: bool) -> None:
-    """Sweep the collectives, or say how to start them on several nodes."""
-    from scalewise.doctor import framework_checks, own_ranks
-    from scalewise.doctor.collective_sweep import by_hand, sweep, table
-
-    if line := by_hand(os.environ, output, ranks):
-        where = "once" if line.startswith("srun") else "on each of them"
-        typer.echo(f"several nodes: nothing was started; start this {where}:", err=True)
-        typer.echo(line)
-        return
-    with telling() as tell:
-        tell("the exchange between ranks")
-        found = sweep(output, ranks or max(2, own_ranks(framework_checks.about("torch"))))
-    say(json.dumps(found, indent=1) if as_json else f"{table(found)}\n\n{output}")
-
-
-@app.command()
-def catalog(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[KIND] [WORDS…]",
-            help="devices, links or prices, all if none is named; then words to look for.",
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="With --collectives: the file to write [default: runs/collectives.json].",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what is known of devices, links and prices, each with its source and date.
+    """Test what this machine and allocation can do.
 
-    Example: scalewise catalog prices h100
+    Examples:
+      scalewise doctor
+      scalewise doctor --collectives --ranks 4
+    """
+    from scalewise.doctor import examine
 
-    Example: scalewise catalog devices
+    if collectives:
+        _time_collectives(output or Path("runs/collectives.json"), ranks, as_json=as_json)
+        return
+    if output:
+        raise SpecError("-o is for --collectives", hint="scalewise doctor --json > doctor.json")
+    findings = {}
+    with announce_slow_checks() as announce:
+        for finding in examine(Path.cwd(), ranks=ranks, tell=announce):
+            findings[finding.name] = finding.to_dict()
+            if not as_json:
+                say(finding)
+    if as_json:
+        typer.echo(json.dumps({"schema": 1, "findings": findings}, indent=1))
+
+
+def _time_collectives(output: Path, ranks: int | None, *, as_json: bool) -> None:
+    """Time collectives on this node; on several nodes, print the command to start instead."""
+    from scalewise.doctor import framework_checks, own_ranks
+    from scalewise.doctor.collective_sweep import by_hand, sweep, table
+
+    if command := by_hand(os.environ, output, ranks):
+        where = "once" if command.startswith("srun") else "on each of them"
+        typer.echo(f"several nodes: no process was started; start this {where}:", err=True)
+        typer.echo(command)
+        return
+    with announce_slow_checks() as announce:
+        announce("the exchange between ranks")
+        result = sweep(output, ranks or max(2, own_ranks(framework_checks.about("torch"))))
+    say(json.dumps(result, indent=1) if as_json else f"{table(result)}\n\n{output}")
+
+
+@verb(PANEL)
+def catalog(
+    query: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KIND] [WORD...]",
+            help="devices, links or prices [default: all]; then words to search for.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show known devices, links and prices, with source and date.
+
+    Examples:
+      scalewise catalog prices h100
+      scalewise catalog devices
     """
     from scalewise.catalog.hardware import KINDS, search
-    from scalewise.report import catalog as shown
+    from scalewise.report import catalog as catalog_report
 
-    asked = words or []
-    kinds = [asked[0]] if asked[:1] and asked[0] in KINDS else list(KINDS)
-    found = {kind: search(kind, asked[1:] if len(kinds) == 1 else asked) for kind in kinds}
-    if not any(found.values()):
+    words = query or []
+    if words and words[0] in KINDS:
+        kinds, words = [words[0]], words[1:]
+    else:
+        kinds = list(KINDS)
+    rows = {kind: search(kind, words) for kind in kinds}
+    if not any(rows.values()):
         raise SpecError(
-            f"nothing in the catalog fits {' '.join(asked)!r}",
+            f"nothing in the catalog fits {' '.join(query or [])!r}",
             hint="leave a word out; `scalewise catalog prices` shows all prices",
         )
     if as_json:
-        typer.echo(shown.as_json(found))
+        typer.echo(catalog_report.as_json(rows))
     else:
-        echo(shown.sections(found))
+        print_sections(catalog_report.sections(rows))
 
 
-@app.command()
+@verb(PANEL)
 def plugins(as_json: Json = False) -> None:
-    """Show every part of scalewise, and where it comes from.
+    """Show every plugin: frameworks, strategies, launchers, laws, …
 
-    Example: scalewise plugins
+    Examples:
+      scalewise plugins
     """
     from scalewise.plugins import KINDS, available
 
@@ -173,6 +191,6 @@ def plugins(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps({"schema": 1, "plugins": parts}, indent=1))
         return
-    widest = max(len(name) for kind in KINDS for name in available(kind))
+    width = max(len(name) for kind in KINDS for name in available(kind))
     for part in parts:
-        say(f"{part['kind']:<11} {part['name']:<{widest}}  {part['from']}  {part['value']}")
+        say(f"{part['kind']:<11} {part['name']:<{width}}  {part['from']}  {part['value']}")

@@ -1,4 +1,4 @@
-"""Put answers on the screen, and say what takes long."""
+"""Print results to stdout, and messages about slow steps to stderr."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -6,6 +6,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
+
+SLOW_SECONDS = 2.0
+"""A check that takes longer is announced on stderr."""
 
 
 def say(message: object, *, err: bool = False) -> None:
@@ -15,17 +18,17 @@ def say(message: object, *, err: bool = False) -> None:
     typer.echo("\n".join(map(printable, str(message).split("\n"))), err=err)
 
 
-def show(curves: Any) -> None:
-    """Print curves."""
+def print_curves(curves: Any) -> None:
+    """Print curves as tables."""
     from scalewise.report.curve_table import sections
 
-    echo(sections(curves))
+    print_sections(sections(curves))
 
 
-def echo(sections: Any, first: Sequence[str] = ()) -> None:
+def print_sections(sections: Any, alerts: Sequence[str] = ()) -> None:
     """Print sections: in colour on a terminal, plain and wide elsewhere.
 
-    Lines that must not be overlooked come ``first``.
+    ``alerts`` are lines that must not be overlooked: they are printed first, in red.
     """
     from rich.console import Console
     from rich.text import Text
@@ -33,7 +36,7 @@ def echo(sections: Any, first: Sequence[str] = ()) -> None:
     from scalewise.report import formats
 
     console = Console()
-    for line in first:
+    for line in alerts:
         console.print(Text(line, style="bold red"), soft_wrap=True)
     if console.is_terminal and not console.no_color:
         console.print(formats.on_screen(sections, console.width))
@@ -42,19 +45,23 @@ def echo(sections: Any, first: Sequence[str] = ()) -> None:
 
 
 @contextmanager
-def telling() -> Iterator[Callable[[str], None]]:
-    """Yield a function that is told each question; one that takes long is told on stderr."""
+def announce_slow_checks() -> Iterator[Callable[[str], None]]:
+    """Yield a function to call with the name of each check before it starts.
+
+    The name of a check that takes more than ``SLOW_SECONDS`` is printed to stderr.
+    """
     timers: list[threading.Timer] = []
 
-    def tell(name: str) -> None:
+    def announce(name: str) -> None:
         if timers:
             timers[-1].cancel()
-        timers.append(threading.Timer(2.0, typer.echo, [f"asking: {name} …"], {"err": True}))
+        message = f"checking: {name} …"
+        timers.append(threading.Timer(SLOW_SECONDS, typer.echo, [message], {"err": True}))
         timers[-1].daemon = True
         timers[-1].start()
 
     try:
-        yield tell
+        yield announce
     finally:
         if timers:
             timers[-1].cancel()

@@ -1,4 +1,4 @@
-"""The ways of ``predict``: from a curve, by simulation, by published curves."""
+"""The modes of ``predict``: from a curve, by simulation, or from published curves."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from scalewise.cli.output import echo
+from scalewise.cli.output import print_sections
 from scalewise.errors import SpecError
 from scalewise.validate import whole
 
@@ -15,8 +15,8 @@ EXAMPLE = "scalewise predict runs/demo --at 4,8; or --like resnet50 for publishe
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network:
-    """What was said of links and what goes over them, as it was written."""
+class NetworkOptions:
+    """Options about links and messages, not parsed yet."""
 
     collectives: list[Path]
     inside: str | None
@@ -25,8 +25,8 @@ class Network:
     gradients: str | None
 
     @property
-    def said(self) -> Mapping[str, Any]:
-        """What was given, by option."""
+    def by_option(self) -> Mapping[str, Any]:
+        """The values by command-line option."""
         return {
             "--collectives": self.collectives,
             "--link-inside": self.inside,
@@ -36,10 +36,10 @@ class Network:
         }
 
 
-def needed(source: Path | None, at: str | None) -> tuple[Path, str]:
-    """Return what a prediction cannot do without."""
+def require(source: Path | None, at: str | None) -> tuple[Path, str]:
+    """Return the source and the device parse_counts; raise SpecError where one is missing."""
     if source is None:
-        raise SpecError("predict needs a study's folder or a CSV file", hint=EXAMPLE)
+        raise SpecError("predict needs a study folder or a CSV file", hint=EXAMPLE)
     if at is None:
         raise SpecError(
             "predict needs --at, the numbers of devices to predict", hint="for example --at 16,32"
@@ -47,13 +47,13 @@ def needed(source: Path | None, at: str | None) -> tuple[Path, str]:
     return source, at
 
 
-def refuse(why: str, given: Mapping[str, Any], hint: str) -> None:
-    """Refuse options that mean nothing here."""
-    if said := [name for name, value in given.items() if value]:
-        raise SpecError(f"{', '.join(said)}: {why}", hint=hint)
+def refuse(reason: str, options: Mapping[str, Any], hint: str) -> None:
+    """Raise SpecError if any of these options, which have no effect here, was set."""
+    if names := [name for name, value in options.items() if value]:
+        raise SpecError(f"{', '.join(names)}: {reason}", hint=hint)
 
 
-def from_curve(  # noqa: PLR0913 - each is an option
+def predict_from_curve(  # noqa: PLR0913 - one parameter per option
     source: Path,
     at: str,
     where: Mapping[str, str],
@@ -64,7 +64,7 @@ def from_curve(  # noqa: PLR0913 - each is an option
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Predict from what was measured, and show it; published curves stand beside it."""
+    """Predict from a measured curve; with ``like``, compare with published curves."""
     from scalewise import results
     from scalewise.analysis.predict import parse_larger_counts, predict
     from scalewise.report import prediction_sections
@@ -73,58 +73,58 @@ def from_curve(  # noqa: PLR0913 - each is an option
     curve, _ = results.curve_and_records(
         source, where=where, scaling=scaling, devices_per_node=devices_per_node
     )
-    found = predict(curve, parse_larger_counts(curve, at))
-    told, beside = prediction_sections.sections(found), {}
+    prediction = predict(curve, parse_larger_counts(curve, at))
+    sections, comparison = prediction_sections.sections(prediction), {}
     if like is not None:
         from scalewise.analysis.predict.published_curves import compare_published
-        from scalewise.catalog.search import like as alike
+        from scalewise.catalog.search import like as search_curves
         from scalewise.report import published
 
-        went_on = compare_published(found, alike(like))
-        told.append(published.beside(like, found, went_on))
-        beside["like"] = {"words": like, **published.beside_plain(found, went_on)}
+        continued = compare_published(prediction, search_curves(like))
+        sections.append(published.beside(like, prediction, continued))
+        comparison["like"] = {"words": like, **published.beside_plain(prediction, continued)}
     if output:
         from scalewise.report import prediction_plot
 
-        prediction_plot.write(found, output)
+        prediction_plot.write(prediction, output)
     if as_json:
-        typer.echo(prediction_sections.as_json(found, **beside))
+        typer.echo(prediction_sections.as_json(prediction, **comparison))
     else:
-        echo(told, first=not_correct(curve))
+        print_sections(sections, alerts=not_correct(curve))
     if output:
         typer.echo(output, err=as_json)
 
 
-def published_alone(like: str, at: str | None, *, as_json: bool) -> None:
-    """Show the published curves that are like some words."""
+def show_published(like: str, at: str | None, *, as_json: bool) -> None:
+    """Show the published curves that match the words of ``like``."""
     from scalewise.analysis.predict import parse_counts
-    from scalewise.catalog.search import like as alike
+    from scalewise.catalog.search import like as search_curves
     from scalewise.report import published
 
-    curves = alike(like)
-    asked = sorted(set(parse_counts(at))) if at is not None else []
-    for count in asked:
+    curves = search_curves(like)
+    device_counts = sorted(set(parse_counts(at))) if at is not None else []
+    for count in device_counts:
         whole("a number of devices", count, least=1)
     if as_json:
         typer.echo(published.as_json(like, curves))
     else:
-        echo(published.sections(like, curves, asked))
+        print_sections(published.sections(like, curves, device_counts))
 
 
-def simulated(
+def simulate(
     source: Path,
     at: str,
     where: Mapping[str, str],
     devices_per_node: int | None,
-    network: Network,
+    network: NetworkOptions,
     *,
     as_json: bool,
 ) -> None:
-    """Simulate from the smallest run of a folder, and show it."""
+    """Simulate from the smallest run of a study."""
     from scalewise import results
     from scalewise.analysis.predict import parse_counts
     from scalewise.analysis.simulate import exchange, link, simulation, size
-    from scalewise.report import simulation_sections as shown
+    from scalewise.report import simulation_sections
     from scalewise.report.curve_table import not_correct
 
     links = exchange(
@@ -135,7 +135,7 @@ def simulated(
         algorithm=network.algorithm,
     )
     curve, records = results.study_curve(source, where)
-    found = simulation(
+    result = simulation(
         curve,
         records,
         parse_counts(at),
@@ -144,6 +144,6 @@ def simulated(
         gradients=size(network.gradients) if network.gradients else None,
     )
     if as_json:
-        typer.echo(shown.as_json(found))
+        typer.echo(simulation_sections.as_json(result))
     else:
-        echo(shown.sections(found), first=not_correct(curve))
+        print_sections(simulation_sections.sections(result), alerts=not_correct(curve))

@@ -1,4 +1,4 @@
-"""Tell on stderr how a study goes on: a bar on a terminal, plain lines elsewhere."""
+"""Progress of a study on stderr: bars on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ from scalewise.report.escape import printable
 from scalewise.spec import RunSpec
 from scalewise.study import Watcher
 
-EVERY = 10.0
-"""Seconds between two lines about a run that goes on."""
+LINE_SECONDS = 10.0
+"""Time between two lines about a running run."""
 
 
 @contextmanager
 def progress() -> Iterator[Watcher]:
-    """Yield a watcher that fits where stderr goes."""
+    """Yield a watcher: bars if stderr is a terminal, lines if not."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield Lines()
@@ -36,55 +36,55 @@ def progress() -> Iterator[Watcher]:
 
 
 class Lines:
-    """Plain lines, for a log."""
+    """Print progress as plain lines, for a log."""
 
     def __init__(self) -> None:
         self._todo = 0
-        self._said: dict[RunSpec, float] = {}
-        """When each run that is under way was last spoken of."""
+        self._printed_at: dict[RunSpec, float] = {}
+        """When the last line about each active run was printed."""
 
     def begin(self, todo: int, there: int, asked: str) -> None:
-        """Say how much there is to do."""
+        """Print how many runs there are to start."""
         self._todo = todo
-        _say(_opening(todo, there, asked))
+        _print(_opening(todo, there, asked))
 
     def started(self, number: int, run: RunSpec) -> None:
-        """Say which run begins."""
-        _say(f"[{number}/{self._todo}] {run.title}")
-        self._said[run] = time.monotonic()
+        """Print the name of the run."""
+        _print(f"[{number}/{self._todo}] {run.title}")
+        self._printed_at[run] = time.monotonic()
 
     def moved(self, run: RunSpec, share: float) -> None:
-        """Say now and then how far it is."""
-        if time.monotonic() - self._said[run] > EVERY:
-            _say(f"  {self._name(run)}{f'{share:.0%} of its steps' if share else 'running'}")
-            self._said[run] = time.monotonic()
+        """Print the share of steps done, every ``LINE_SECONDS``."""
+        if time.monotonic() - self._printed_at[run] > LINE_SECONDS:
+            _print(f"  {self._name(run)}{f'{share:.0%} of its steps' if share else 'running'}")
+            self._printed_at[run] = time.monotonic()
 
     def ended(self, run: RunSpec, cause: str, seconds: float) -> None:
-        """Say how it ended."""
-        _say(f"  {self._name(run)}{'failed' if cause else 'finished'} after {seconds:.1f} s")
-        del self._said[run]
+        """Print whether the run failed, and its time."""
+        _print(f"  {self._name(run)}{'failed' if cause else 'finished'} after {seconds:.1f} s")
+        del self._printed_at[run]
 
     def noted(self, sentence: str) -> None:
-        """Say which way it takes."""
-        _say(sentence)
+        """Print a note about how the study is run."""
+        _print(sentence)
 
     def said(self, problem: ScalewiseError) -> None:
-        """Say what is wrong, and what to do about it."""
-        _say(f"warning: {problem}")
-        _say(f"   hint: {problem.hint}")
+        """Print a warning and its hint."""
+        _print(f"warning: {problem}")
+        _print(f"   hint: {problem.hint}")
 
     def _name(self, run: RunSpec) -> str:
-        """Name a run where several are under way."""
-        return f"{run.title}: " if len(self._said) > 1 else ""
+        """Return the run's name where several are active."""
+        return f"{run.title}: " if len(self._printed_at) > 1 else ""
 
 
-def _say(line: str) -> None:
-    with suppress(OSError):  # Nobody listens any more: the study goes on.
+def _print(line: str) -> None:
+    with suppress(OSError):  # A closed stderr must not end the study.
         typer.echo(printable(line), err=True)
 
 
 class Bar:
-    """A bar for the study and one for each run that is under way."""
+    """Show a bar for the study, and one for each active run."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
@@ -92,31 +92,31 @@ class Bar:
         self._runs: dict[RunSpec, TaskID] = {}
 
     def begin(self, todo: int, there: int, asked: str) -> None:
-        """Show how much there is to do."""
+        """Print how many runs there are to start, and set the length of the bar."""
         self._print(_opening(todo, there, asked))
         self._bar.update(self._study, total=todo or 1, completed=0 if todo else 1)
 
     def started(self, number: int, run: RunSpec) -> None:
-        """Show which run begins."""
+        """Add a bar for the run."""
         self._runs[run] = self._bar.add_task(printable(run.title), total=1.0)
 
     def moved(self, run: RunSpec, share: float) -> None:
-        """Show how far it is."""
+        """Update the run's bar."""
         self._bar.update(self._runs[run], completed=share)
 
     def ended(self, run: RunSpec, cause: str, seconds: float) -> None:
-        """Leave a line about it."""
-        word = "failed" if cause else "finished"
-        self._print(f"{run.title} {word} after {seconds:.1f} s")
+        """Replace the run's bar by a line."""
+        result = "failed" if cause else "finished"
+        self._print(f"{run.title} {result} after {seconds:.1f} s")
         self._bar.remove_task(self._runs.pop(run))
         self._bar.advance(self._study)
 
     def noted(self, sentence: str) -> None:
-        """Leave a line about the way it takes."""
+        """Print a note about how the study is run."""
         self._print(sentence)
 
     def said(self, problem: ScalewiseError) -> None:
-        """Leave lines about what is wrong, and what to do about it."""
+        """Print a warning and its hint."""
         self._print(f"warning: {problem}", style="yellow")
         self._print(f"   hint: {problem.hint}")
 

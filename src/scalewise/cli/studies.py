@@ -1,16 +1,20 @@
-"""Verbs that carry a study out: demo, init, plan, run, status, cancel."""
+"""Verbs that run a study: demo, init, plan, run, status, cancel."""
 
 import json
 import os
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scalewise.cli.app import app
+from scalewise.cli.app import verb
 from scalewise.cli.options import (
+    PRICE_HELP,
+    PROGRAM_PANEL,
+    SPENDING_PANEL,
     Again,
     Json,
     Launcher,
@@ -18,42 +22,52 @@ from scalewise.cli.options import (
     MaxDeviceHours,
     Output,
     Price,
+    StopPurposes,
     StudyFile,
+    StudyFolder,
     Variant,
-    WhilePaying,
 )
-from scalewise.cli.output import say, show
+from scalewise.cli.output import print_curves, say
 from scalewise.errors import SpecError
 
-PATIENCE = 20.0
-"""Seconds that ending everything in order may take before another Ctrl-C cuts it short."""
+if TYPE_CHECKING:
+    from scalewise.spec import RunSpec, StudySpec
+
+PANEL = "Run a study"
+FORCED_EXIT_SECONDS = 20.0
+"""After an interrupt, another Ctrl-C ends scalewise at once only when this time has passed."""
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-@app.command()
+@verb(PANEL)
 def demo() -> None:
-    """Run a whole study on this machine in about two minutes, then report on it.
+    """Run a small study on this machine in two minutes and report it.
 
-    Example: scalewise demo
+    Examples:
+      scalewise demo
     """
     from scalewise import results, study
     from scalewise.report import page
 
-    question = study.read(_starter())
-    folder = _carry_out(question, _home(question.name))
+    spec = study.read(_starter_file())
+    folder = _run_study(spec, _default_folder(spec.name))
     curves = results.curves([folder])
-    show(curves)
+    print_curves(curves)
     typer.echo()
     typer.echo(page.write(curves, folder / "report.html", results.explanations(folder)))
 
 
-@app.command()
+@verb(PANEL)
 def init(
-    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("study.toml"),
-    force: Annotated[bool, typer.Option("--force", help="Write over what is there.")] = False,
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file to write [default: study.toml].")
+    ] = Path("study.toml"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a starter study file.
 
-    Example: scalewise init my-study.toml
+    Examples:
+      scalewise init my-study.toml
     """
     import tomllib
 
@@ -61,212 +75,263 @@ def init(
     from scalewise.spec import StudySpec
 
     if path.exists() and not force:
-        raise SpecError(f"{path} is there already", hint="choose another name, or --force")
-    text = _starter().read_text(encoding="utf-8")
-    named = text.replace('name = "demo"', f"name = {json.dumps(path.stem)}")
-    StudySpec.from_dict(tomllib.loads(named))  # A file's name may not do as a study's.
-    write_text(path, named)
+        raise SpecError(f"{path} exists already", hint="choose another name, or --force")
+    starter = _starter_file().read_text(encoding="utf-8")
+    text = starter.replace('name = "demo"', f"name = {json.dumps(path.stem)}")
+    StudySpec.from_dict(tomllib.loads(text))  # Not every file name is a valid study name.
+    write_text(path, text)
     typer.echo(path)
 
 
-@app.command()
+@verb(PANEL)
 def plan(
     study_file: StudyFile,
     variant: Variant = None,
     output: Output = None,
     launcher: Launcher = None,
     write: Annotated[
-        Path | None, typer.Option(help="Write the scripts here, to be edited and started by hand.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write the job scripts here, to start them by hand."),
     ] = None,
     price: Price = None,
 ) -> None:
-    """Show every run and every command of a study, and what they cost; start nothing.
+    """Show every run, command and cost of a study; start no run.
 
-    Example: scalewise plan study.toml
-
-    Example: scalewise plan study.toml --price 2.50
-
-    Example: scalewise plan study.toml --launcher slurm --write jobs/
+    Examples:
+      scalewise plan study.toml
+      scalewise plan study.toml --price 2.50
+      scalewise plan study.toml --launcher slurm --write jobs/
     """
     from scalewise import study
-    from scalewise.cli.cost_lines import quote, rate_of
+    from scalewise.cli.cost_lines import parse_price, print_cost_estimate
     from scalewise.record.study_files import finished
 
-    question = study.launched_by(study.read(study_file, variant), launcher)
-    folder = (output or _home(question.name)).absolute()
-    missing = [one for one in question.runs() if not finished(folder / one.id)]
-    absent = study.check(missing, question.engines)
-    plans = study.plan(question, folder, absent)
-    for each in plans:
-        for one in each.runs:
-            there = "finished" if finished(folder / one.id) else "to run"
-            size = f", batch {one.batch}, global {one.global_batch}" if one.batch else ""
-            say(f"{one.title}{size}: {there}")
-        for command in each.commands:
-            say(f"  {command}")
-    if any(command.needs_port for each in plans for command in each.commands):
-        typer.echo("{port} is a free one, found when the run starts")
+    spec = study.launched_by(study.read(study_file, variant), launcher)
+    folder = (output or _default_folder(spec.name)).absolute()
+    missing = [run for run in spec.runs() if not finished(folder / run.id)]
+    absent = study.check(missing, spec.engines)
+    plans = study.plan(spec, folder, absent)
+    _print_commands(plans, folder)
     for sentence in study.left_out(absent):
         say(sentence)
-    runs = [one for each in plans for one in each.runs]
-    word = "run" if len(runs) == 1 else "runs"
-    rule = f"{question.scaling} scaling" if question.scaling else "scaling observed"
-    asked = study.asks(question, runs)
-    say(f"{len(runs)} {word}, {rule}, {asked or 'one after another'}, in {folder}")
-    quote(question, folder, absent, rate_of(price))
+    _print_summary(spec, [run for launch in plans for run in launch.runs], folder)
+    print_cost_estimate(spec, folder, absent, parse_price(price))
     if write:
-        for path in study.write_plan(plans, question, write):
+        for path in study.write_plan(plans, spec, write):
             typer.echo(path)
 
 
-@app.command()
-def run(  # noqa: PLR0913 - each is an option
-    words: Annotated[
+def _print_commands(plans: Any, folder: Path) -> None:
+    """Print every run with its state, and the commands that start it."""
+    from scalewise.record.study_files import finished
+
+    for launch in plans:
+        for run in launch.runs:
+            state = "finished" if finished(folder / run.id) else "to run"
+            batch = f", batch {run.batch}, global {run.global_batch}" if run.batch else ""
+            say(f"{run.title}{batch}: {state}")
+        for command in launch.commands:
+            say(f"  {command}")
+    if any(command.needs_port for launch in plans for command in launch.commands):
+        typer.echo("{port}: a free port, chosen when the run starts")
+
+
+def _print_summary(spec: "StudySpec", runs: "list[RunSpec]", folder: Path) -> None:
+    from scalewise import study
+
+    count = f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}"
+    scaling = f"{spec.scaling} scaling" if spec.scaling else "scaling observed"
+    request = study.asks(spec, runs) or "one after another"
+    say(f"{count}, {scaling}, {request}, in {folder}")
+
+
+@verb(PANEL)
+def run(  # noqa: PLR0913 - one parameter per option
+    args: Annotated[
         list[str],
         typer.Argument(
-            metavar="STUDY.toml or -- PROGRAM…",
+            metavar="STUDY.toml or -- PROGRAM...",
             help="A study file; or, with --on, a script, -m MODULE or command, and its arguments.",
         ),
     ],
     on: Annotated[
-        str | None, typer.Option(help="Devices to run a program on: 1,2,4 or 1x4,2x4.")
+        str | None,
+        typer.Option(
+            metavar="DEVICES",
+            help="Run a program on these numbers of devices: 1,2,4 or 1x4,2x4.",
+            rich_help_panel=PROGRAM_PANEL,
+        ),
     ] = None,
     stop_after: Annotated[
-        int | None, typer.Option(min=1, help="Let a program leave after this many steps.")
+        int | None,
+        typer.Option(
+            metavar="STEPS",
+            min=1,
+            help="Stop the program after this many steps.",
+            rich_help_panel=PROGRAM_PANEL,
+        ),
     ] = None,
     samples_per_step: Annotated[
-        int | None, typer.Option(min=1, help="One rank's samples per step, if they are not seen.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Samples per step of one rank, if they cannot be observed.",
+            rich_help_panel=PROGRAM_PANEL,
+        ),
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Runs of a program on each count.")] = 1,
+    repeats: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Runs on each number of devices.",
+            rich_help_panel=PROGRAM_PANEL,
+        ),
+    ] = 1,
     trace: Annotated[
-        int, typer.Option(min=0, help="Steps of a program to look at with the engine's profiler.")
+        int,
+        typer.Option(
+            metavar="STEPS",
+            min=0,
+            help="Steps to record with the framework's profiler.",
+            rich_help_panel=PROGRAM_PANEL,
+        ),
     ] = 0,
     loaders_alone: Annotated[
-        bool, typer.Option("--loaders-alone", help="Time a program's loader alone, at the end.")
+        bool,
+        typer.Option(
+            "--loaders-alone",
+            help="Afterwards, time the program's data loader without training.",
+            rich_help_panel=PROGRAM_PANEL,
+        ),
     ] = False,
     variant: Variant = None,
     output: Output = None,
     launcher: Launcher = None,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Submit the jobs and leave them to the cluster.")
+        bool, typer.Option("--detach", help="Submit the jobs to the cluster and return.")
     ] = False,
     again: Again = False,
-    purposes: WhilePaying = None,
+    purposes: StopPurposes = None,
     max_cost: MaxCost = None,
     max_device_hours: MaxDeviceHours = None,
-    price: Price = None,
+    price: Annotated[
+        str | None,
+        typer.Option(metavar="PRICE", help=PRICE_HELP, rich_help_panel=SPENDING_PANEL),
+    ] = None,
 ) -> None:
-    """Start the runs of a study that are missing; safe to repeat.
+    """Start the missing runs of a study; safe to repeat.
 
-    With --on, of your own script, unmodified, on each number of devices.
+    With --on, run your own unmodified script on each number of devices.
 
-    Example: scalewise run study.toml
-
-    Example: scalewise run studies/vit-micro-224.toml --variant cpu
-
-    Example: scalewise run --on 1,2,4 --stop-after 300 -- train.py --epochs 3
-
-    Example: scalewise run study.toml --launcher slurm --detach
-
-    Example: scalewise run study.toml --for efficiency=0.8 --max-cost 20 --price 2.50
+    Examples:
+      scalewise run study.toml
+      scalewise run studies/vit-micro-224.toml --variant cpu
+      scalewise run --on 1,2,4 --stop-after 300 -- train.py --epochs 3
+      scalewise run study.toml --launcher slurm --detach
+      scalewise run study.toml --for efficiency=0.8 --max-cost 20 --price 2.50
     """
     from scalewise import study
-    from scalewise.cli.cost_lines import means, rate_of
+    from scalewise.cli.cost_lines import parse_price, stopping_rules
+
+    program_options = {
+        "stop_after": stop_after,
+        "samples_per_step": samples_per_step,
+        "trace": trace,
+        "loaders_alone": loaders_alone,
+    }
+    spec = study.launched_by(_read_question(args, on, repeats, variant, program_options), launcher)
+    folder = output or _default_folder(spec.name)
+    rate = parse_price(price)
+    rules = stopping_rules(spec, folder, purposes, max_cost, max_device_hours, rate, again=again)
+    typer.echo(_run_study(spec, folder, rate, again=again, detach=detach, **rules))
+
+
+def _read_question(
+    args: list[str],
+    on: str | None,
+    repeats: int,
+    variant: str | None,
+    program_options: Mapping[str, Any],
+) -> "StudySpec":
+    """Return the study of a program (with ``on``), or of the study file."""
+    from scalewise import study
 
     if on is not None:
-        fields = {
-            "stop_after": stop_after,
-            "samples_per_step": samples_per_step,
-            "trace": trace,
-            "loaders_alone": loaders_alone,
-        }
-        question = study.of_program(words, on, repeats, **fields)
-    elif (
-        len(words) > 1
-        or words[0].endswith(".py")
-        or stop_after
-        or samples_per_step
-        or repeats > 1
-        or trace
-        or loaders_alone
-    ):
+        return study.of_program(args, on, repeats, **program_options)
+    if len(args) > 1 or args[0].endswith(".py") or repeats > 1 or any(program_options.values()):
         raise SpecError(
             "a program needs --on, the devices to run it on",
-            hint="scalewise run --on 1,2 -- train.py; a study file says all this itself",
+            hint="scalewise run --on 1,2 -- train.py; in a study file, set these options there",
         )
-    else:
-        question = study.read(Path(words[0]), variant)
-    asked = study.launched_by(question, launcher)
-    folder = output or _home(asked.name)
-    rate = rate_of(price)
-    bounds = means(asked, folder, purposes, max_cost, max_device_hours, rate, again=again)
-    typer.echo(_carry_out(asked, folder, rate, again=again, detach=detach, **bounds))
+    return study.read(Path(args[0]), variant)
 
 
-@app.command()
-def status(
-    folder: Annotated[Path, typer.Argument(help="A study's folder.")], as_json: Json = False
-) -> None:
-    """Show where every run of a study is.
+@verb(PANEL)
+def status(folder: StudyFolder, as_json: Json = False) -> None:
+    """Show the state of every run of a study.
 
-    Example: scalewise status runs/demo
+    Examples:
+      scalewise status runs/demo
     """
     from scalewise import study
 
-    found = study.status(folder)
+    states = study.status(folder)
     if as_json:
-        told = [{"id": s.run.id, "topology": str(s.run.topology), "repeat": s.run.repeat,
-                 "phase": s.phase, "cause": s.cause} for s in found]  # fmt: skip
-        typer.echo(json.dumps({"schema": 1, "runs": told}, indent=1))
+        runs = [{"id": s.run.id, "topology": str(s.run.topology), "repeat": s.run.repeat,
+                 "phase": s.phase, "cause": s.cause} for s in states]  # fmt: skip
+        typer.echo(json.dumps({"schema": 1, "runs": runs}, indent=1))
         return
-    for each in found:
-        say(f"{each.run.title}: {each.phase}" + (f", {each.cause}" if each.cause else ""))
+    for state in states:
+        say(f"{state.run.title}: {state.phase}" + (f", {state.cause}" if state.cause else ""))
 
 
-@app.command()
-def cancel(folder: Annotated[Path, typer.Argument(help="A study's folder.")]) -> None:
-    """End every run of a study that is under way; what was measured stays.
+@verb(PANEL)
+def cancel(folder: StudyFolder) -> None:
+    """End all running and queued runs of a study; results stay.
 
-    Example: scalewise cancel runs/cluster
+    Examples:
+      scalewise cancel runs/cluster
     """
     from scalewise import study
 
-    ended = study.cancel(folder)
-    for run in ended:
+    cancelled = study.cancel(folder)
+    for run in cancelled:
         say(f"{run.title}: cancelled")
-    if not ended:
-        typer.echo("no run is under way")
+    if not cancelled:
+        typer.echo("no run is queued or running")
 
 
-def _carry_out(question: Any, folder: Path, rate: Any = None, **how: Any) -> Path:
-    """Run a study with its progress on stderr; Ctrl-C ends it in order."""
+def _run_study(spec: "StudySpec", folder: Path, rate: Any = None, **options: Any) -> Path:
+    """Run a study with progress and receipt on stderr; Ctrl-C stops all processes in order."""
     from scalewise import study
     from scalewise.cli.cost_lines import receipt_at_end
     from scalewise.cli.progress import progress
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in STOP_SIGNALS:
         signal.signal(number, _interrupt_once)
     with receipt_at_end(folder, rate):
         try:
             with progress() as watcher:
-                study.run(question, folder, watcher, **how)
+                study.run(spec, folder, watcher, **options)
         except KeyboardInterrupt:
-            told = "interrupted; finished runs are kept, running again starts the rest"
-            typer.echo(told, err=True)
+            message = "interrupted; finished runs are kept, running again starts the rest"
+            typer.echo(message, err=True)
             raise typer.Exit(130) from None
     return folder
 
 
 def _interrupt_once(number: int, frame: Any) -> None:
-    """Begin to end everything; whoever is impatient meanwhile changes nothing for a while."""
+    """Start to stop all processes; ignore further signals for ``FORCED_EXIT_SECONDS``."""
     began = time.monotonic()
 
-    def insist(number: int, frame: Any) -> None:
-        if time.monotonic() - began > PATIENCE:
+    def exit_if_late(number: int, frame: Any) -> None:
+        if time.monotonic() - began > FORCED_EXIT_SECONDS:
             os._exit(130)
 
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, insist)
+    for stop_signal in STOP_SIGNALS:
+        signal.signal(stop_signal, exit_if_late)
     if number == signal.SIGHUP:
         from scalewise.study import HungUp
 
@@ -274,9 +339,9 @@ def _interrupt_once(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
 
 
-def _home(name: str) -> Path:
+def _default_folder(name: str) -> Path:
     return Path("runs") / name
 
 
-def _starter() -> Path:
+def _starter_file() -> Path:
     return Path(__file__).parent.parent / "starter.toml"
