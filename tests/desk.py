@@ -4,7 +4,7 @@ import json
 import time
 from subprocess import PIPE
 
-from scalewise.record.close import last_word
+from scalewise.record.rank_tail import read_tail
 from scalewise.record.read import read_run
 from scalewise.spec import StudySpec
 
@@ -80,7 +80,7 @@ class Desk:
         home = self.home / run.id
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            taken = last_word(home, 0, attempt).find("steps")
+            taken = read_tail(home, 0, attempt).notes.steps
             if taken and taken[1] >= steps:
                 return str(json.loads((home / "job.json").read_text())["job"])
             time.sleep(0.2)

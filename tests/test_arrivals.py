@@ -110,7 +110,7 @@ def test_a_larger_machine_is_simulated_from_a_real_run_on_one_device(tmp_path):
     record = read_run(tmp_path, run)
     seen = inputs(record)
     assert not seen.notes and seen.work.samples == 8
-    assert seen.work.size == 4 * record.ranks[0].find("outline")["parameters"]
+    assert seen.work.size == 4 * record.ranks[0].outline.parameters
     machine = Machine(exchange=Network(Link(1.0, 1e9)), spread=seen.spread)
     alone, pair = simulate(seen.work, [Topology(1, 1), Topology(1, 2)], machine)
     assert alone.exposed == 0 < pair.exposed

@@ -124,8 +124,8 @@ def test_all_engines_do_the_same_work(records):
     assert {*records} == {(way, devices) for way in filter(present, WAYS) for devices in (1, 2)}
     for record in records.values():
         assert taken(record) == ({EPOCHS * 22}, EPOCHS * 22 * 64), record.spec.title
-    outlines = [record.ranks[0].find("outline") for record in records.values()]
-    assert {(each["parameters"], each["steps"]) for each in outlines} == {(53_002, 22)}
+    outlines = [record.ranks[0].outline for record in records.values()]
+    assert {(outline.parameters, outline.steps) for outline in outlines} == {(53_002, 22)}
 
 
 @pytest.mark.engines
@@ -172,7 +172,7 @@ def test_a_fused_step_is_one_phase_and_its_exchange_is_not_known(pair):
         assert np.allclose(parts, rank.steps.seconds, atol=1e-6)
         begun = {"rendezvous", "data", "build", "compile", "train"}
         assert begun <= {span.name for span in rank.spans}
-        assert rank.find("memory") > 2**20 and rank.find("device") == "cpu"
+        assert rank.notes.peak_memory > 2**20 and rank.notes.device == "cpu"
     assert build_ledger(one, 1).exposed == 0 and build_ledger(two, 1).sync is None
     way = f"{two.spec.framework}.{two.spec.strategy}"
     alone, both = scalewise.explain(one.folder.parent, where={"strategy": way}).points
@@ -200,7 +200,7 @@ def test_deepspeed_tells_its_engine_its_settings_and_what_it_exchanged(pair):
     assert settings == config(record.spec)
     engine = record.environment["engine"]
     assert engine["name"] == "deepspeed" and engine["torch"].startswith("2.")
-    traffic = record.ranks[0].find("traffic")["exchanged"]
+    traffic = record.ranks[0].notes.traffic.exchanged
     assert sum(each["bytes"] for each in traffic.values()) > 4 * 53_002
 
 
@@ -208,8 +208,8 @@ def test_deepspeed_tells_its_engine_its_settings_and_what_it_exchanged(pair):
 @pytest.mark.timeout(900)
 @of("horovod")
 def test_what_horovod_exchanges_past_pytorch_is_unknown(pair):
-    assert pair[1].ranks[0].find("traffic") is None
-    assert pair[1].ranks[0].find("started") == "horovodrun"
+    assert pair[1].ranks[0].notes.traffic is None
+    assert pair[1].ranks[0].notes.starter == "horovodrun"
 
 
 @pytest.mark.engines

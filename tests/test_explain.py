@@ -845,7 +845,7 @@ def test_a_step_takes_what_the_law_says_and_ends_for_all_together(tmp_path):
     for rank in record.ranks:
         assert rank.steps.seconds == pytest.approx(expected, abs=1e-6)
     assert [int(rank.steps.samples[0]) for rank in record.ranks] == [4, 7, 9, 12]
-    assert [rank.find("outline")["seen"] for rank in record.ranks] == [80, 140, 180, 240]
+    assert [rank.outline.seen for rank in record.ranks] == [80, 140, 180, 240]
 
 
 def test_jitter_is_of_each_rank_by_itself_and_adds_no_compute_on_average(tmp_path):

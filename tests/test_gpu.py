@@ -37,8 +37,8 @@ def a_gpu_run(folder, **changes):
 def test_one_rank_trains_over_nccl_and_its_steps_are_timed_on_the_device(tmp_path):
     record, point = a_gpu_run(tmp_path)
     rank = record.ranks[0]
-    assert rank.find("backend") == "nccl"
-    assert rank.find("device") == torch.cuda.get_device_name(0)
+    assert rank.notes.backend == "nccl"
+    assert rank.notes.device == torch.cuda.get_device_name(0)
     trained = sum(span.end - span.start for span in rank.spans if span.name == "train")
     assert rank.steps.seconds.sum() == pytest.approx(trained, rel=0.05)
     assert set(rank.steps.phases) == {"input", "forward", "backward", "optimizer"}
@@ -48,7 +48,7 @@ def test_one_rank_trains_over_nccl_and_its_steps_are_timed_on_the_device(tmp_pat
 
 def test_two_ranks_share_one_card_over_gloo(tmp_path):
     record, point = a_gpu_run(tmp_path, topology="1x2", backend="gloo")
-    assert {rank.find("device") for rank in record.ranks} == {torch.cuda.get_device_name(0)}
+    assert {rank.notes.device for rank in record.ranks} == {torch.cuda.get_device_name(0)}
     assert point.devices == 2
     assert point.accuracy.value > 0.9
 
@@ -178,6 +178,6 @@ def test_a_second_run_of_a_study_finds_what_the_first_compiled(tmp_path, said):
     question = StudySpec.from_dict({**values, "repeats": 2})
     home = run(question, tmp_path)
     ranks = [read_run(home / spec.id, spec).ranks[0] for spec in question.runs()]
-    first, again = (rank.find("compiled") for rank in ranks)
+    first, again = (rank.notes.compiled_graphs for rank in ranks)
     assert first["made"] > 0
     assert again == {"found": first["made"], "made": 0}

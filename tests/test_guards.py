@@ -200,7 +200,7 @@ DRIFTED = {"by_rank": ({}, {"weights": weights(1.5, 2.0)})}
 def test_ranks_that_exchange_nothing_are_said_to_train_alone(facts, alone, seen):
     made = DRIFTED | {"facts": facts} if seen == "drift" else {"facts": SAME | facts}
     assert names(a_record(**made)) == ["no exchange" if alone else seen]
-    equal = [rank.find("facts") for rank in a_record(facts=facts).ranks]
+    equal = [rank.notes.facts for rank in a_record(facts=facts).ranks]
     assert not replicas.alone(equal)  # They may do so in a way that cannot be seen.
 
 
@@ -243,7 +243,7 @@ STAGES = ({"weights": weights(1.0)}, {"weights": weights(1.0, shapes="another st
     ],
 )  # fmt: skip
 def test_ranks_that_hold_parts_of_a_model_share_equal_batches(made, parts, unclear):
-    facts = [rank.find("facts") for rank in a_record(**made).ranks]
+    facts = [rank.notes.facts for rank in a_record(**made).ranks]
     assert batch_sharing.parts(facts) == parts
     assert batch_sharing.unclear(facts) == unclear
 

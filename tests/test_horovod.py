@@ -21,7 +21,8 @@ from scalewise.frameworks.horovod.exchange_options import Settings
 from scalewise.launch.interpreters import Engines
 from scalewise.launch.local import LocalLauncher
 from scalewise.launch.slurm import SlurmLauncher
-from scalewise.record.close import close, last_word
+from scalewise.record.close import close
+from scalewise.record.rank_tail import read_tail
 from scalewise.record.read import read_run
 from scalewise.spec import StudySpec
 from trained import losses
@@ -144,7 +145,7 @@ def test_ranks_find_each_other_without_horovodrun_and_settings_take_effect(pytho
         ),
         tmp_path / "other",
     )
-    starters = [each.ranks[1].find("started") for each in (one, other)]
+    starters = [each.ranks[1].notes.starter for each in (one, other)]
     assert starters == ["mpirun (Open MPI)" if start == "mpirun" else "environment", "environment"]
     assert len(losses(one)) == 60 and losses(one) == pytest.approx(losses(other), abs=NEAR)
     assert "threshold" in tuned.read_text()
@@ -159,10 +160,10 @@ def test_an_elastic_run_goes_on_when_a_rank_is_killed_and_is_not_measured(python
     launcher, home = LocalLauncher({}, Engines({"horovod": python})), tmp_path / run.id
     (job,) = launcher.submit(launcher.plan([run], tmp_path))
     until = time.monotonic() + 300
-    while not (first := last_word(home, 1, 1)).find("steps"):
+    while not (first := read_tail(home, 1, 1)).notes.steps:
         assert time.monotonic() < until and launcher.poll(job).phase == "running", first
         time.sleep(0.1)
-    os.kill(first.find("pid"), signal.SIGKILL)
+    os.kill(first.notes.pid, signal.SIGKILL)
     while (state := launcher.poll(job)).phase == "running":
         assert time.monotonic() < until
         time.sleep(0.1)
@@ -173,7 +174,7 @@ def test_an_elastic_run_goes_on_when_a_rank_is_killed_and_is_not_measured(python
     lines = [json.loads(line) for line in (home / "rank-00000.jsonl").read_text().splitlines()]
     (change,) = [line for line in lines if "left_with" in line]
     assert change["lost"] == [1] and change["left_with"] == 1
-    assert 0 < change["after"] < 2500 == last_word(home, 0, 1).find("steps")[1]
+    assert 0 < change["after"] < 2500 == read_tail(home, 0, 1).notes.steps[1]
     assert sum(line["samples"] for line in lines if line.get("span") == "train") == 2500 * 16
     assert (home / "weights.pt").exists()
     assert "samples/s" not in log.partition("epoch 1")[2].partition("validation")[0]

@@ -33,7 +33,7 @@ def test_ranks_of_srun_and_mpirun_learn_the_same_on_two_nodes(user, packages):
     _, said = run.communicate(timeout=240)
     assert run.returncode == 0, said
     records = user.runs(study)
-    assert [each.ranks[0].find("started") for each in records] == ["srun", "mpirun (Open MPI)"]
+    assert [each.ranks[0].notes.starter for each in records] == ["srun", "mpirun (Open MPI)"]
     for record in records:
         assert len({rank.host for rank in record.ranks}) == 2
         assert len(record.ranks[3].steps.samples) == 20

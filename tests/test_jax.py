@@ -69,7 +69,7 @@ def test_what_torch_offers_of_a_step_is_here_too(steps):
     whole = losses(steps["whole"])
     assert whole[-1] < whole[0] - 0.3
     assert losses(steps["micro"]) == pytest.approx(whole, rel=2e-3, abs=2e-4)
-    rates = steps["micro"].ranks[0].find("outline")["rates"]
+    rates = steps["micro"].ranks[0].outline.rates
     assert rates == str(Rates.of(steps["micro"].spec, 23, 46)) and "warm-up" in rates
 
 
@@ -83,7 +83,7 @@ def test_a_process_per_device_learns_what_one_for_all_learns(steps):
         assert {"rendezvous", "data", "build", "compile", "train"} <= {
             span.name for span in rank.spans
         }
-        assert rank.find("memory") > 2**20 and rank.find("device") == "cpu"
+        assert rank.notes.peak_memory > 2**20 and rank.notes.device == "cpu"
     found = np.load(plain.folder / "weights.npz")
     model = mnist_cnn((1, 8, 8), 10)
     model.load_state_dict({name: torch.from_numpy(found[name]) for name in found})

@@ -12,8 +12,9 @@ import pytest
 
 from builders import a_run
 from scalewise.errors import RecordError
-from scalewise.record.close import close, last_word, rivals
+from scalewise.record.close import close, rivals
 from scalewise.record.log import ends_in, first_traceback, own_lines, told_to_end
+from scalewise.record.rank_tail import read_tail
 from scalewise.record.read import read_rank, read_run
 from scalewise.record.study_files import read_json
 from scalewise.record.write import RankFile, rank_file, write_json
@@ -69,8 +70,8 @@ def test_a_torn_line_costs_only_itself(tmp_path):
     file.close()
     later = RankFile(tmp_path, 0, 2)
     later.line({"c": 3})
-    assert last_word(tmp_path, 0, 1).lines == ()
-    assert last_word(tmp_path, 0, 2).last == {"attempt": 2, "c": 3}
+    assert read_tail(tmp_path, 0, 1).lines == ()
+    assert read_tail(tmp_path, 0, 2).last == {"attempt": 2, "c": 3}
     assert rank_file(tmp_path, 0).read_text().splitlines()[0] == '{"attempt":1,"a":1}'
 
 
@@ -321,7 +322,7 @@ def test_a_header_far_back_in_a_long_file_is_still_found(tmp_path):
     file.line({"host": "here", "pid": 7})
     for _ in range(3000):
         file.line({"filler": "x" * 40})
-    assert last_word(tmp_path, 0, 1).find("pid") == 7
+    assert read_tail(tmp_path, 0, 1).notes.pid == 7
 
 
 WRITER = """
@@ -360,8 +361,8 @@ def test_a_rank_that_hangs_too_long_shows_its_stacks_and_ends(tmp_path):
     )
     assert done.returncode == 1 and "time.sleep(60)" not in done.stdout
     assert "Current thread" in done.stderr and "in <module>" in done.stderr
-    word = last_word(tmp_path, 0, 1)
-    assert word.last["kind"] == "stalled" and word.find("stalled")["steps"] == 30
+    word = read_tail(tmp_path, 0, 1)
+    assert word.last["kind"] == "stalled" and word.notes.stall.steps == 30
 
 
 def test_a_rank_whose_agent_is_gone_leaves(tmp_path):
@@ -377,7 +378,7 @@ time.sleep(60)
         assert started.stdout.readline() == b"done\n"
         started.kill()
         started.stdout.read()  # Until the rank, which holds it too, is gone.
-    last = last_word(tmp_path, 0, 1).last
+    last = read_tail(tmp_path, 0, 1).last
     assert last["kind"] == "orphaned" and f"(process {started.pid}) is gone" in last["failed"]
 
 
@@ -387,7 +388,7 @@ def test_a_rank_that_is_told_to_end_leaves_its_last_words(tmp_path):
     writer.send_signal(signal.SIGTERM)
     writer.communicate(timeout=30)
     assert writer.returncode == 128 + signal.SIGTERM
-    last = last_word(tmp_path, 0, 1).last
+    last = read_tail(tmp_path, 0, 1).last
     assert last["kind"] == "terminated"
     lines = [json.loads(line) for line in rank_file(tmp_path, 0).read_text().splitlines()]
     assert sum(line.get("samples", 0) for line in lines) == 30 * 4
@@ -405,7 +406,7 @@ def test_a_full_disk_is_said_and_what_was_written_stays(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert "stays readable" in full.value.hint
-    assert last_word(tmp_path, 0, 1).last["filler"] == "x" * 40
+    assert read_tail(tmp_path, 0, 1).last["filler"] == "x" * 40
 
 
 def test_reading_names_a_missing_rank_file(tmp_path):
@@ -556,10 +557,10 @@ def test_samples_that_ranks_share_are_counted_once_wherever_they_are_told(tmp_pa
     assert first.steps.samples.tolist() == [10, 3]
     assert second.steps.samples.tolist() == [10, 2]
     for rank, seen in ((first, 13), (second, 12)):
-        assert rank.find("outline")["seen"] == seen
-        assert [span.facts["samples"] for span in rank.spans] == [seen]
-        assert rank.find("loader")["rate"] == 50.0
-        assert rank.find("facts")["samples"] == ["a", "b"]
+        assert rank.outline.seen == seen
+        assert [span.samples for span in rank.spans] == [seen]
+        assert rank.notes.loader.rate == 50.0
+        assert rank.notes.facts["samples"] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -570,4 +571,4 @@ def test_samples_that_ranks_share_are_counted_once_wherever_they_are_told(tmp_pa
 def test_samples_that_nobody_is_known_to_share_are_counted_as_they_were_told(given, tmp_path):
     for rank in _program(tmp_path, **given).ranks:
         assert rank.steps.samples.tolist() == [20, 5]
-        assert rank.find("outline")["seen"] == 25
+        assert rank.outline.seen == 25

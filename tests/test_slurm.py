@@ -48,7 +48,7 @@ def test_all_starters_give_equal_losses_and_are_told_apart(user):
     done = user.scalewise("run", "study.toml")
     assert done.returncode == 0, done.stderr
     records = user.runs(study)
-    assert [record.ranks[0].find("started") for record in records] == [
+    assert [record.ranks[0].notes.starter for record in records] == [
         "torchrun", "srun", "mpirun (Open MPI)",
     ]  # fmt: skip
     first, *others = map(losses, records)

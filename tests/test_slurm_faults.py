@@ -11,7 +11,7 @@ import pytest
 
 from desk import FAKE, SLEEPS, losses
 from scalewise import results
-from scalewise.record.close import last_word
+from scalewise.record.rank_tail import read_tail
 from scalewise.record.read import read_run
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
@@ -46,8 +46,8 @@ def preempted(user, moments, every):
     # Complete time counts everything, the rate only what was trained last.
     (earlier,) = [span for span in rank.spans if span.name == "earlier"]
     assert earlier.start == record.started
-    resumed = rank.find("resumed")
-    assert 0 < resumed == steps - rank.find("steps")[1]
+    resumed = rank.notes.resumed
+    assert 0 < resumed == steps - rank.notes.steps[1]
 
 
 def test_a_preempted_run_goes_on_where_it_was(user):
@@ -136,8 +136,8 @@ def test_a_rank_that_stands_still_is_named(user):
     watching = user.started("run", "study.toml")
     user.wait_for(study, 20)
     (run,) = study.runs()
-    victim = last_word(user.home / run.id, 1, 1)
-    user.cluster.root("kill", f"-{signal.SIGSTOP}", str(victim.find("pid")))
+    victim = read_tail(user.home / run.id, 1, 1)
+    user.cluster.root("kill", f"-{signal.SIGSTOP}", str(victim.notes.pid))
     _, said = watching.communicate(timeout=120)
     assert watching.returncode == 3
     assert f"rank 1 on {victim.find('host')}" in said, said
@@ -169,12 +169,12 @@ def test_torchruns_agent_starts_its_ranks_anew(user):
     watching = user.started("run", "study.toml")
     user.wait_for(study, 200)
     (run,) = study.runs()
-    victim = last_word(user.home / run.id, 1, 1).find("pid")
+    victim = read_tail(user.home / run.id, 1, 1).notes.pid
     user.cluster.root("kill", f"-{signal.SIGKILL}", str(victim))
     _, said = watching.communicate(timeout=120)
     assert watching.returncode == 0, said
     (record,) = user.runs(study)
-    assert record.attempt == 2 and record.ranks[0].find("resumed") >= 100
+    assert record.attempt == 2 and record.ranks[0].notes.resumed >= 100
 
 
 def test_ctrl_c_while_sbatch_is_under_way_leaves_no_job(user):

@@ -49,7 +49,7 @@ def test_a_script_that_fits_is_watched_unmodified_and_learns_the_same(tmp_path, 
     spans = [span.name for span in rank.spans]
     once = ["train", "validate", "checkpoint"]
     assert spans == ["launch", "build", *once, *once, "train", "validate", "shutdown"]
-    assert rank.find("memory") > 2**20 and rank.find("threads") == 1
+    assert rank.notes.peak_memory > 2**20 and rank.notes.threads == 1
     assert record.environment["engine"]["name"] == "tensorflow"
     (point,) = measure(folder).points
     assert point.devices == 2 and point.steps == 42 and point.samples == 624

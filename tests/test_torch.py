@@ -73,15 +73,15 @@ def test_every_validation_sample_counts_exactly_once(equal_batches):
     for record in equal_batches.values():
         checks = [line["validation"] for line in record.ranks[0].lines if "validation" in line]
         assert [check["samples"] for check in checks] == [359] * 3
-    one, two = (equal_batches[n, "drop"].ranks[0].find("validation") for n in (1, 2))
-    assert one["accuracy"] == pytest.approx(two["accuracy"], abs=1.5 / 359)
+    one, two = (equal_batches[n, "drop"].ranks[0].notes.validation for n in (1, 2))
+    assert one.accuracy == pytest.approx(two.accuracy, abs=1.5 / 359)
 
 
 def test_what_was_trained_on_is_counted(equal_batches):
     for (world, remainder), record in equal_batches.items():
         seen = [
-            sum(span.facts["samples"] for rank in record.ranks for span in rank.spans
-                if span.name == "train" and span.facts["epoch"] == epoch)
+            sum(span.samples for rank in record.ranks for span in rank.spans
+                if span.name == "train" and span.epoch == epoch)
             for epoch in range(3)
         ]  # fmt: skip
         assert seen == [{"drop": 23 * 60, "short": 1438}[remainder]] * 3
@@ -107,8 +107,8 @@ def test_phases_and_environment_are_recorded(equal_batches):
     }
     assert record.environment["engine"]["version"] == torch.__version__
     assert record.environment["variables"]["OMP_NUM_THREADS"] == "1"
-    assert record.ranks[1].find("threads") == 1 and record.ranks[1].find("backend") == "gloo"
-    assert record.ranks[0].find("memory") > 50e6
+    assert record.ranks[1].notes.threads == 1 and record.ranks[1].notes.backend == "gloo"
+    assert record.ranks[0].notes.peak_memory > 50e6
 
 
 def test_the_log_tells_what_happened_once_in_plain_lines(equal_batches):

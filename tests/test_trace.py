@@ -21,6 +21,7 @@ from scalewise.analysis.explain.trace_analysis import (
 )
 from scalewise.analysis.measure.window import lifetime_parts, steady_window
 from scalewise.record.read import RankRecord, RunRecord, Steps
+from scalewise.record.schema import LoaderTiming
 from scalewise.record.trace import Event, Lap, Trace, read_trace
 from scalewise.report import explanation
 from scripts.expected import HERE, Script
@@ -276,9 +277,7 @@ def test_all_ranks_of_a_program_stop_together_and_are_traced_before(tmp_path):
     assert {lap.step for lap in read_trace(record.folder, 0).laps} == {8, 9, 10}
     assert found.points[0].trace.ranks[0].steps == 3
     # A loader that is not timed is known all the same.
-    assert record.ranks[0].find("loader") == {
-        "rate": None, "workers": 1, "batch": 32, "batches": 0
-    }  # fmt: skip
+    assert record.ranks[0].notes.loader == LoaderTiming(workers=1, batch=32, batches=0, rate=None)
     assert "loaders" not in lifetime_parts(record)
 
 
@@ -299,8 +298,8 @@ def test_a_profiler_that_cannot_start_lets_the_training_go_on(tmp_path):
     own = replace(HEAVY, path=str(script))
     (rank,), cause = run(own, 1, tmp_path / "out", trace=3)
     assert cause == ""
-    assert rank.find("outline")["steps"] == 30
-    assert rank.find("untraced")
+    assert rank.outline.steps == 30
+    assert rank.notes.untraced
 
 
 @pytest.mark.scripts
@@ -336,11 +335,11 @@ def test_the_loader_alone_says_how_many_workers_would_do(tmp_path):
     args = ["--slow-loader", "0.002", "--workers", "1", "--width", "64", "--steps", "40"]
     record, _, found = heavy(tmp_path, *args, loaders_alone=True)
     for rank in record.ranks:
-        loader = rank.find("loader")
-        assert loader["workers"] == 1
-        assert loader["batch"] == 32
-        assert loader["batches"] == 38
-        assert 250 < loader["rate"] < 505
+        loader = rank.notes.loader
+        assert loader.workers == 1
+        assert loader.batch == 32
+        assert loader.batches == 38
+        assert 250 < loader.rate < 505
     assert lifetime_parts(record)["loaders"] > 0
     assert "raise workers from 1 to" in found.points[0].action
 

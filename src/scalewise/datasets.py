@@ -11,6 +11,7 @@ from scalewise.analysis.measure.estimate import Estimate, estimate_from_steps
 from scalewise.analysis.number_format import format_count, format_estimate, format_number
 from scalewise.errors import SpecError
 from scalewise.launch.processes import follow
+from scalewise.record.schema import SkippedFiles
 from scalewise.record.skipped_files import sentence
 from scalewise.validate import choice, whole
 
@@ -163,7 +164,7 @@ class Benched:
                 f"{row.workers:>7}  {format_estimate(row.rate):<23}  {format_number(share):>11}  "
                 f"{row.first:>9.2f} s"
             )
-        if words := sentence([{"count": len(self.left_out), "paths": self.left_out}]):
+        if words := sentence([SkippedFiles(len(self.left_out), self.left_out)]):
             lines.append(words)
         return "\n".join(lines)
 

@@ -304,7 +304,7 @@ def _watch_warnings(records: Sequence[RunRecord]) -> list[str]:
         ("untraced", "no trace was recorded"),
     ):
         for record in records:
-            reasons = (rank.find(event) for rank in record.ranks)
+            reasons = (getattr(rank.notes, event) for rank in record.ranks)
             if reason := next(filter(None, reasons), None):
                 warnings.append(f"{record.spec.topology}: {text}: {reason}")
     return warnings + [
@@ -344,6 +344,6 @@ def _sample_count_warnings(records: Sequence[RunRecord]) -> list[str]:
     return warnings
 
 
-def _rank_facts(record: RunRecord) -> list[dict[str, Any]]:
+def _rank_facts(record: RunRecord) -> list[Mapping[str, Any]]:
     """Return what was recorded about the program on each rank."""
-    return [rank.find("facts") or {} for rank in record.ranks]
+    return [rank.notes.facts for rank in record.ranks]

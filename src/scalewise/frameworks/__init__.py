@@ -6,7 +6,6 @@ one loop that drives them. Importing this package imports no engine.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,42 +14,9 @@ from scalewise.errors import NoEngine, SpecError
 from scalewise.plugins import way_to_install
 from scalewise.probe import Clock, Laps, Probe
 from scalewise.probe.environment import release
+from scalewise.record.schema import Outline as Outline
+from scalewise.record.schema import Quality as Quality
 from scalewise.spec import RunSpec
-
-
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """What a session is about to do, known before its first step."""
-
-    epochs: int | None
-    """Passes over the data; nothing where a number of steps decides."""
-    steps: int
-    """Optimizer steps per epoch, or in total."""
-    samples: int
-    """Training samples in the data set."""
-    seen: int
-    """Samples this rank trains on per epoch, or in total."""
-    together: int | None = None
-    """Samples that all ranks train on then; nothing where each has as many as this one."""
-    unit: str = "samples"
-    parameters: int | None = None
-    flops: int | None = None
-    """Operations of one sample, forward and backward; rank 0 counts them, where it can."""
-    uncounted: str = ""
-    """Why it could not."""
-    validation: int = 0
-    """Validation samples in the data set."""
-    rates: str = ""
-    """The learning rate of the steps, in words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quality:
-    """How well the model does on the validation data, over all ranks."""
-
-    accuracy: float
-    loss: float
-    samples: int
 
 
 def too_few(samples: int, replicas: int) -> SpecError:

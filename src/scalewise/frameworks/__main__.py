@@ -32,8 +32,9 @@ from scalewise.probe import Probe
 from scalewise.probe.environment import environment
 from scalewise.probe.heartbeat import Heartbeat
 from scalewise.probe.rank_identity import rank_and_world, set_torchrun_variables
-from scalewise.record.close import close, closed, first_launch, newest_attempt
+from scalewise.record.close import close, closed
 from scalewise.record.log import OURS, ends_in, start_in, told_to_end
+from scalewise.record.rank_tail import first_launch, newest_attempt
 from scalewise.record.spans import EARLIER
 from scalewise.record.write import SCHEMA, RankFile, write_json
 from scalewise.spec import RunSpec
@@ -94,7 +95,7 @@ def do_close(argument: str) -> int:
     try:
         cause = close(
             folder, attempt=attempt, world=spec.ranks, ended=time.time(),
-            why=why, killed=killed, exits=exits,
+            reason=why, killed=killed, exits=exits,
             launched=float(launched) if launched else None,
         )  # fmt: skip
     except ScalewiseError as full:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from scalewise.record.close import newest_attempt
+from scalewise.record.rank_tail import newest_attempt
 from scalewise.record.write import write_bytes, write_json, write_text
 from scalewise.spec import RunSpec
 from scalewise.validate import environment_name

@@ -34,8 +34,8 @@ from scalewise.launch import (
 )
 from scalewise.launch.interpreters import Engines
 from scalewise.launch.program import program
-from scalewise.record.close import LastWord, last_word
 from scalewise.record.log import ends_in, signal_name, usual_reason
+from scalewise.record.rank_tail import RankTail, read_tail
 from scalewise.record.write import rank_file
 from scalewise.spec import RunSpec
 from scalewise.validate import positive, refuse_unknown
@@ -201,7 +201,7 @@ class LocalLauncher:
         if not outermost:
             return State("ended")
         # A process that has ended by now was started if its rank has written something.
-        begun = all(last_word(job.folder, rank, job.attempt).lines for rank in range(job.world))
+        begun = all(read_tail(job.folder, rank, job.attempt).lines for rank in range(job.world))
         if len(outermost) < job.name.get("commands", 1) and not begun:
             return State("stuck", "not all of its processes were started")
         return State("running", job=replace(job, name={**job.name, "processes": outermost}))
@@ -215,7 +215,7 @@ class LocalLauncher:
         return state
 
     def _state_by_files(self, job: Job) -> State:
-        ranks = [last_word(job.folder, rank, job.attempt) for rank in range(job.world)]
+        ranks = [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)]
         if all(rank.ended for rank in ranks):
             return State("ended")
         seconds = silence(job)
@@ -239,8 +239,8 @@ class LocalLauncher:
                 + ("by that user ends it" if same else "there ends it"),
             )
         if stuck:
-            ranks = {last_word(job.folder, r, job.attempt).find("pid") for r in range(job.world)}
-            processes.show_stacks(_mark(job), ranks)
+            tails = [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)]
+            processes.show_stacks(_mark(job), {tail.notes.pid for tail in tails if tail.notes.pid})
         processes.end(_mark(job))
         for process in job.name.get("processes", ()):
             if _visible(job) and processes.alive(**process):
@@ -419,26 +419,26 @@ def silence(job: Job) -> float:
         # An earlier attempt may have left the rank's file, long ago.
         signs = (path, job.folder / "job.json")
         since = max(each.stat().st_mtime for each in signs if each.exists())
-        stalled = last_word(job.folder, rank, job.attempt).last.get("stalled")
+        stalled = read_tail(job.folder, rank, job.attempt).last.get("stalled")
         quiet.append(time.time() - since + (stalled["seconds"] if stalled else 0.0))
     return min(quiet)
 
 
 def _hung(job: Job) -> str:
     """Say which rank holds the others up."""
-    words = [last_word(job.folder, rank, job.attempt) for rank in range(job.world)]
+    words = [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)]
     if not any(word.lines for word in words):
         return f"no rank has started for {silence(job):.0f} s ([launcher] patience allows more)"
     behind = min(words, key=_progress)
     alone = sum(_progress(word) == _progress(behind) for word in words) == 1
     who = f"rank {behind.rank}" if alone else f"all {len(words)} ranks"
     return (
-        f"no progress for {silence(job):.0f} s: {who} stopped {behind.place} "
+        f"no progress for {silence(job):.0f} s: {who} stopped {behind.position} "
         "(stacks are in log.txt; [launcher] patience allows more)"
     )
 
 
-def _progress(word: LastWord) -> tuple[int, int]:
+def _progress(word: RankTail) -> tuple[int, int]:
     """Order ranks by how far they came: whole steps, then laps in the current one."""
     stalled = word.last.get("stalled") or {}
     return stalled.get("steps", -1 if not word.lines else 0), stalled.get("laps", 0)
@@ -452,7 +452,7 @@ def _ends(job: Job, codes: Sequence[int | None]) -> tuple[dict[int, str], dict[i
     """
     killed, exits = ends_in(job.folder / "log.txt", job.name.get("log", 0))
     own = {p["pid"]: code for p, code in zip(job.name["processes"], codes) if code}
-    ranks = {last_word(job.folder, rank, job.attempt).find("pid") for rank in range(job.world)}
+    ranks = {read_tail(job.folder, rank, job.attempt).notes.pid for rank in range(job.world)}
     shot = {pid: signal_name(-code) for pid, code in own.items() if code < 0}
     killed = {**killed, **{pid: name for pid, name in shot.items() if pid in ranks}}
     return killed, exits or own

@@ -19,6 +19,7 @@ NAME = "worker.zip"
 CONTENT = (
     "__init__.py", "errors.py", "validate.py", "plugins.py", "spec",
     "record/__init__.py", "record/write.py", "record/close.py", "record/log.py",
+    "record/rank_tail.py", "record/failure_cause.py", "record/schema.py",
     "record/checkpoints.py", "record/spans.py", "probe", "watch", "frameworks",
 )  # fmt: skip
 INJECTION = "watch/inject.py"

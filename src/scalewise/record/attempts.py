@@ -9,7 +9,8 @@ from typing import Any
 
 from scalewise.errors import RecordError
 from scalewise.record.allocation_log import stays
-from scalewise.record.close import closed, last_word, newest_attempt
+from scalewise.record.close import closed
+from scalewise.record.rank_tail import newest_attempt, read_tail
 from scalewise.record.study_files import finished, read_json
 from scalewise.record.write import rank_file
 
@@ -53,7 +54,7 @@ def _attempts(home: Path) -> dict[int, Attempt]:
     rest = set()
     for number in range(1, newest + 1):
         if number == well.get("attempt"):
-            began = last_word(home, 0, number).launched or _launch(home, number) or well["started"]
+            began = read_tail(home, 0, number).launched or _launch(home, number) or well["started"]
             found[number] = Attempt(number, devices, began, well["ended"], well=True)
         elif span := _failed(home / f"failure-{number}.json"):
             found[number] = Attempt(number, devices, *span, well=False)

@@ -8,6 +8,7 @@ read; what earlier attempts left behind stays where it is.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from scalewise.errors import RecordError
 from scalewise.record import batch_sharing
+from scalewise.record.schema import Outline, RankNotes
 from scalewise.record.study_files import REPEAT, newer, read_json
 from scalewise.record.write import SCHEMA, rank_file
 from scalewise.spec import RunSpec
@@ -35,7 +37,13 @@ class Span:
     name: str
     start: float
     end: float
-    facts: Mapping[str, Any]
+    epoch: int = 0
+    samples: int = 0
+    """Samples that this rank trained on in it."""
+    steps: int | None = None
+    """Optimizer steps in it, where they were counted."""
+    checkpoint_step: int | None = None
+    """The step that a checkpoint during training was taken after."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,7 @@ class Steps:
     """When each began, by the wall clock, where that was recorded."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RankRecord:
     """What one rank did."""
 
@@ -65,9 +73,16 @@ class RankRecord:
     traced: Steps | None = None
     """The steps that a profiler slowed down, and those around them."""
 
-    def find(self, key: str) -> Any:
-        """Return the newest value of ``key``, or nothing."""
-        return next((line[key] for line in reversed(self.lines) if key in line), None)
+    @cached_property
+    def notes(self) -> RankNotes:
+        """The newest value of everything that the rank noted beside its steps and spans."""
+        return RankNotes.from_lines(reversed(self.lines))
+
+    @property
+    def outline(self) -> Outline:
+        """What the rank was about to do; every rank that ended has written it."""
+        assert self.notes.outline is not None
+        return self.notes.outline
 
 
 @dataclass(frozen=True)
@@ -103,7 +118,7 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
             spec=spec,
             started=outcome["started"],
             ended=outcome["ended"],
-            environment=ranks[0].find("environment") or {},
+            environment=ranks[0].notes.environment,
             ranks=ranks,
             attempt=attempt,
         )
@@ -113,7 +128,7 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
 
 def _counted_once(ranks: tuple[RankRecord, ...]) -> tuple[RankRecord, ...]:
     """Return each rank with its part of the samples that others count too."""
-    places = batch_sharing.parts([rank.find("facts") or {} for rank in ranks])
+    places = batch_sharing.parts([rank.notes.facts for rank in ranks])
     return tuple(
         _part(rank, place, of) if of > 1 else rank
         for rank, (place, of) in zip(ranks, places, strict=True)
@@ -139,7 +154,7 @@ def _part(rank: RankRecord, place: int, of: int) -> RankRecord:
 
     return replace(
         rank,
-        spans=tuple(replace(span, facts=of_line(span.facts)) for span in rank.spans),
+        spans=tuple(replace(span, samples=own(span.samples)) for span in rank.spans),
         steps=of_steps(rank.steps),
         lines=tuple(of_line(line) for line in rank.lines),
         traced=None if rank.traced is None else of_steps(rank.traced),
@@ -168,7 +183,17 @@ def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:
             raise RecordError(f"{path} is cut off: its line {needed!r} is missing", hint=REPEAT)
     _refuse_gaps(path, [line["steps"] for line in lines if "steps" in line])
     spans = tuple(
-        Span(line["span"], line["start"], line["end"], line) for line in lines if "span" in line
+        Span(
+            line["span"],
+            line["start"],
+            line["end"],
+            line.get("epoch", 0),
+            line.get("samples", 0),
+            line.get("taken"),
+            line.get("step"),
+        )
+        for line in lines
+        if "span" in line
     )
     host = next((line["host"] for line in reversed(lines) if "host" in line), "")
     steps, traced = _steps(lines)

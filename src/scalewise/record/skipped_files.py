@@ -3,23 +3,24 @@
 Standard library only, and Python 3.10.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
+
+from scalewise.record.schema import SkippedFiles
 
 
-def sentence(told: Sequence[Mapping[str, Any] | None]) -> str:
-    """Say how many files the ranks of a run left out, each counted once; nothing if none was.
+def sentence(by_rank: Iterable[SkippedFiles | None]) -> str:
+    """Say how many files the ranks of a run left out, each counted once; empty if none was.
 
-    >>> sentence([{"count": 2, "paths": ["a", "b"]}, None, {"count": 1, "paths": ["a"]}])
+    >>> sentence([SkippedFiles(2, ("a", "b")), None, SkippedFiles(1, ("a",))])
     'left out: 2 images that cannot be read, the first is a'
     """
-    found = [each for each in told if each]
-    paths = sorted({path for each in found for path in each["paths"]})
+    skipped = [files for files in by_rank if files]
+    paths = sorted({path for files in skipped for path in files.paths})
     if not paths:
         return ""
-    count = max(len(paths), *(each["count"] for each in found))
+    count = max(len(paths), *(files.count for files in skipped))
     if count == 1:
         return f"left out: 1 image that cannot be read, {paths[0]}"
-    whole = all(each["count"] == len(each["paths"]) for each in found)
-    several = f"{count:,}" if whole else f"at least {count:,}"
+    all_named = all(files.count == len(files.paths) for files in skipped)
+    several = f"{count:,}" if all_named else f"at least {count:,}"
     return f"left out: {several} images that cannot be read, the first is {paths[0]}"

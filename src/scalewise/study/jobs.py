@@ -8,7 +8,8 @@ from scalewise import plugins
 from scalewise.errors import PluginError, RecordError, SpecError
 from scalewise.launch import Job, Launcher, State
 from scalewise.launch.interpreters import Engines
-from scalewise.record.close import close, closed, last_word, newest_attempt, rivals
+from scalewise.record.close import close, closed, rivals
+from scalewise.record.rank_tail import newest_attempt, read_tail
 from scalewise.record.study_files import read_json
 from scalewise.spec import StudySpec
 
@@ -53,13 +54,13 @@ def alone(home: Path) -> bool:
     job = job_of(home)
     if not job or rivals(home, job.attempt).exists():
         return False
-    return bool(last_word(home, 0, job.attempt).find("alone"))
+    return bool(read_tail(home, 0, job.attempt).notes.trains_alone)
 
 
 def launched(job: Job) -> float | None:
     """Return when a job was launched: its ranks, or what started them; nothing if it waits."""
     job = newest(job)
-    return last_word(job.folder, 0, job.attempt).launched or _began(job)
+    return read_tail(job.folder, 0, job.attempt).launched or _began(job)
 
 
 def _began(job: Job) -> float | None:
@@ -73,8 +74,8 @@ def _began(job: Job) -> float | None:
 def share_done(job: Job) -> float:
     """Return the share of its steps that a run has done, 0 where that is not known yet."""
     job = newest(job)
-    word = last_word(job.folder, 0, job.attempt)
-    steps, whole, before = word.find("steps"), word.find("of"), word.find("resumed") or 0
+    word = read_tail(job.folder, 0, job.attempt)
+    steps, whole, before = word.notes.steps, word.notes.planned_steps, word.notes.resumed or 0
     return float((before + steps[1]) / (before + whole)) if steps and whole else 0.0
 
 
@@ -89,7 +90,7 @@ def close_job(job: Job, ended: float | None, why: str, state: State | None = Non
         attempt=job.attempt,
         world=job.world,
         ended=ended,
-        why=why,
+        reason=why,
         killed=state.killed if state else {},
         exits=state.exits if state else {},
         launched=_began(job),

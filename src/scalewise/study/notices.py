@@ -9,8 +9,8 @@ from typing import Protocol
 from scalewise.errors import RecordError, RunFailed, ScalewiseError
 from scalewise.launch.program import engine
 from scalewise.record import replicas
-from scalewise.record.close import last_word
 from scalewise.record.log import first_traceback, own_lines
+from scalewise.record.rank_tail import read_tail
 from scalewise.record.skipped_files import sentence as unread_sentence
 from scalewise.spec import RunSpec
 from scalewise.study.jobs import alone, job_of
@@ -58,9 +58,9 @@ def tell_of_strangers(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -
     for run in runs:
         job = job_of(folder / run.id) if run.program else None
         words = (
-            [last_word(job.folder, rank, job.attempt) for rank in range(job.world)] if job else []
+            [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)] if job else []
         )
-        if replicas.alone([word.find("facts") or {} for word in words]):
+        if replicas.alone([word.notes.facts for word in words]):
             hint = "is the model wrapped, in DistributedDataParallel or by what it is made with?"
             watcher.said(RecordError(f"{run.title}: {replicas.ALONE}", hint=hint))
 
@@ -71,8 +71,8 @@ def tell_of_unread(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -> N
         job = job_of(folder / run.id) if run.data else None
         if job is None:
             continue
-        ends = [last_word(job.folder, rank, job.attempt) for rank in range(job.world)]
-        if words := unread_sentence([end.find("left_out") for end in ends]):
+        ends = [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)]
+        if words := unread_sentence([end.notes.skipped_files for end in ends]):
             hint = f'`scalewise data check {run.data}` names all; broken = "refuse" ends such a run'
             watcher.said(RecordError(f"{run.title}: {words}", hint=hint))
 
@@ -81,8 +81,8 @@ def tell_of_damaged(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -> 
     """Tell of damaged checkpoints that runs passed over when they were resumed."""
     for run in runs:
         job = job_of(folder / run.id) if run.checkpoint_every or run.resume else None
-        last = last_word(job.folder, 0, job.attempt) if job else None
-        for sentence in (last.find("damaged") if last else None) or ():
+        last = read_tail(job.folder, 0, job.attempt) if job else None
+        for sentence in (last.notes.damaged if last else None) or ():
             hint = "check the disk; the run keeps its damaged ones as checkpoints/damaged-*"
             watcher.said(RecordError(f"{run.title}: {sentence}", hint=hint))
 

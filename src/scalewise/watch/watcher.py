@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.probe import HostClock, Probe, Row, rank_identity
-from scalewise.record.close import first_launch, last_word, rivals
+from scalewise.record.close import rivals
+from scalewise.record.rank_tail import first_launch, read_tail
 from scalewise.record.spans import EARLIER
 from scalewise.record.write import SCHEMA, RankFile, rank_file
 from scalewise.spec import RunSpec
@@ -195,7 +196,7 @@ class Watcher:
         """Return whether no other process has begun to train as this rank."""
         if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
             return True  # The other process failed, and torchrun restarted the rank.
-        lines = last_word(self.folder, rank, self._attempt).lines
+        lines = read_tail(self.folder, rank, self._attempt).lines
         return not lines or lines[-1].get("pid", self._pid) == self._pid
 
     def _yield_to_other_process(self, rank: int) -> None:

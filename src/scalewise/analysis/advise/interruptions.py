@@ -182,7 +182,7 @@ def recorded_save(records: Sequence[RunRecord]) -> float | None:
     for record in records:
         if record.spec.topology.world == largest:
             by_rank = [
-                [each for each in rank.spans if each.name == "checkpoint" and "step" in each.facts]
+                [span for span in rank.spans if span.checkpoint_step is not None]
                 for rank in record.ranks
             ]
             spans += [max(each.end - each.start for each in once) for once in zip(*by_rank)]

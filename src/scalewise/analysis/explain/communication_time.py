@@ -30,11 +30,11 @@ TRANSFER_ACTIONS = {
 
 def collective_bytes(record: RunRecord) -> Mapping[str, int] | None:
     """Return the bytes of each kind of collective in a step, on the device that sends most."""
-    found = [rank.find("traffic") for rank in record.ranks]
-    if not all(found):
+    found = [rank.notes.traffic for rank in record.ranks]
+    if None in found:
         return None
     busiest = max(
-        (each["exchanged"] for each in found),
+        (each.exchanged for each in found if each),
         key=lambda kinds: sum(one["sent"] for one in kinds.values()),
     )
     return {kind: int(one["bytes"]) for kind, one in busiest.items()}

@@ -306,8 +306,8 @@ def _workers(record: RunRecord) -> int | None:
     """Return the workers that load samples; nothing for an engine that reads by itself."""
     if FUSED_PHASE in record.ranks[0].steps.phases:
         return None
-    loader = record.ranks[0].find("loader")
-    return int((loader or {}).get("workers", record.spec.workers) or 0)
+    loader = record.ranks[0].notes.loader
+    return loader.workers if loader else record.spec.workers
 
 
 def _told(
@@ -366,11 +366,12 @@ def _samples(runs: Sequence[RunView]) -> float:
 
 def _loaders(record: RunRecord, step: float, samples: float) -> LoaderRates | None:
     """Return what the loaders alone deliver, where that was measured, and what is needed."""
-    found = [rank.find("loader") for rank in record.ranks]
-    if not all(found) or not all(each.get("rate") for each in found):
+    found = [rank.notes.loader for rank in record.ranks]
+    rates = [loader.rate for loader in found if loader and loader.rate]
+    if len(rates) < len(found) or not found[0]:
         return None
     return LoaderRates(
-        delivered=float(sum(each["rate"] for each in found)),
+        delivered=float(sum(rates)),
         needed=len(found) * samples / step,
-        workers=int(found[0].get("workers") or 0),
+        workers=found[0].workers,
     )

@@ -175,8 +175,8 @@ def _work(record: RunRecord) -> tuple[float, float]:
     """Return the samples of all ranks in this attempt's training, and those while it was traced."""
     if not is_watched_program(record):
         trained = (s for rank in record.ranks for s in rank.spans if s.name == "train")
-        return float(sum(span.facts["samples"] for span in trained)), 0.0
-    seen = sum(rank.find("outline")["seen"] for rank in record.ranks)
+        return float(sum(span.samples for span in trained)), 0.0
+    seen = sum(rank.outline.seen for rank in record.ranks)
     looked = sum(int(rank.traced.samples.sum()) for rank in record.ranks if rank.traced is not None)
     return float(seen - looked), float(looked)
 

@@ -17,7 +17,7 @@ MIN_STEPS = 10
 
 def threads(run: WatchedRun) -> Finding | None:
     """Cores that no thread uses, on a run without accelerator."""
-    used = run.record.ranks[0].find("threads")
+    used = run.record.ranks[0].notes.threads
     cores = run.first.get("cores")
     if run.accelerated or not used or not cores:
         return None

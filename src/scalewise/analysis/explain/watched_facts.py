@@ -49,7 +49,7 @@ class WatchedRun:
     @classmethod
     def of(cls, record: RunRecord) -> "WatchedRun | None":
         """Return a run with its facts, or nothing where a rank has none."""
-        found = tuple(rank.find("facts") for rank in record.ranks)
+        found = tuple(rank.notes.facts for rank in record.ranks)
         return cls(record, found) if found and all(found) else None
 
     @property
@@ -75,7 +75,7 @@ class WatchedRun:
     @property
     def steps(self) -> tuple[int, ...]:
         """Steps of each rank."""
-        return tuple(int(rank.find("outline")["steps"]) for rank in self.record.ranks)
+        return tuple(rank.outline.steps for rank in self.record.ranks)
 
     @property
     def global_batch(self) -> int:

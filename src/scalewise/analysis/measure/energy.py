@@ -49,7 +49,7 @@ def run_energy(record: RunRecord, nodes: Sequence[NodeRecord]) -> Energy:
         return Energy()
     start, end = record.started, record.ended
     host_joules = _sum([_counter_joules(node, node.energy, start, end) for node in nodes])
-    if all(rank.find("device") == "cpu" for rank in record.ranks):
+    if all(rank.notes.device == "cpu" for rank in record.ranks):
         return Energy(host_joules, host_joules, "processors" if host_joules else None)
     used = _used_devices(nodes, record.spec.topology.world)
     total = _sum([_counter_joules(node, device.energy, start, end) for node, device in used])

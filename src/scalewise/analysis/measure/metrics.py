@@ -3,10 +3,9 @@
 A metric is declared once, as a field of ``Point`` with its function and its columns.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from scalewise.analysis.measure.window import (
     steady_window,
 )
 from scalewise.record.read import RunRecord
+from scalewise.record.schema import Outline
 from scalewise.spec import RunSpec
 
 
@@ -37,15 +37,14 @@ class Repeats:
         return self.records[0].spec
 
     @property
-    def outline(self) -> Mapping[str, Any]:
+    def outline(self) -> Outline:
         """Counts of steps and samples that rank 0 of the first run recorded."""
-        outline: Mapping[str, Any] = self.records[0].ranks[0].find("outline")
-        return outline
+        return self.records[0].ranks[0].outline
 
     @property
     def passes(self) -> int:
         """Epochs; 1 where a run was given as a number of steps."""
-        return self.outline["epochs"] or 1
+        return self.outline.epochs or 1
 
     @cached_property
     def windows(self) -> list[Window]:
@@ -117,8 +116,9 @@ def peak_memory(repeats: Repeats) -> Estimate | None:
     """Return the peak bytes on the device that used most."""
 
     def largest(record: RunRecord) -> float | None:
-        peaks = [rank.find("memory") for rank in record.ranks]
-        return None if None in peaks else float(max(peaks))
+        peaks = [rank.notes.peak_memory for rank in record.ranks]
+        known = [peak for peak in peaks if peak is not None]
+        return float(max(known)) if len(known) == len(peaks) else None
 
     return estimate_if_all_known([largest(record) for record in repeats.records])
 
@@ -127,46 +127,45 @@ def state_bytes(repeats: Repeats) -> Estimate | None:
     """Return the bytes of parameters, gradients and optimizer state on the fullest device."""
 
     def largest(record: RunRecord) -> float | None:
-        sizes = [rank.find("held") for rank in record.ranks]
-        return None if None in sizes else float(max(sum(by_kind.values()) for by_kind in sizes))
+        totals = [state.total for rank in record.ranks if (state := rank.notes.state_bytes)]
+        return float(max(totals)) if len(totals) == len(record.ranks) else None
 
     return estimate_if_all_known([largest(record) for record in repeats.records])
 
 
 def compression(repeats: Repeats) -> dict[str, Estimate] | None:
     """Return the share of the gradients' bytes that is exchanged, and its error, over all ranks."""
-    runs = [[rank.find("compression") for rank in record.ranks] for record in repeats.records]
-    if not all(rank for ranks in runs for rank in ranks):
-        return None
-    estimates = {
-        "ratio": Estimate.of(
-            [sum(r["sent"] for r in ranks) / sum(r["whole"] for r in ranks) for ranks in runs]
-        )
-    }
-    errors = [[rank["error"] for rank in ranks] for ranks in runs]
-    if not any(None in ranks for ranks in errors):
-        estimates["error"] = Estimate.of_shares([float(np.mean(ranks)) for ranks in errors])
-    return estimates
+    ratios, errors = [], []
+    for record in repeats.records:
+        ranks = [used for rank in record.ranks if (used := rank.notes.compression)]
+        if len(ranks) < len(record.ranks):
+            return None
+        ratios.append(sum(r.sent_bytes for r in ranks) / sum(r.gradient_bytes for r in ranks))
+        known = [rank.relative_error for rank in ranks if rank.relative_error is not None]
+        errors.append(float(np.mean(known)) if len(known) == len(ranks) else None)
+    error = Estimate.of_shares([e for e in errors if e is not None]) if None not in errors else None
+    return {"ratio": Estimate.of(ratios), **({"error": error} if error else {})}
 
 
 def gradient_noise(repeats: Repeats) -> Estimate | None:
     """Return the gradient noise scale; a single run has the interval that it recorded."""
-    noises = [record.ranks[0].find("noise") or {} for record in repeats.records]
-    if any(noise.get("scale") is None for noise in noises):
+    noises = [noise for run in repeats.records if (noise := run.ranks[0].notes.gradient_noise)]
+    scales = [noise.scale for noise in noises if noise.scale is not None]
+    if len(scales) < len(repeats.records):
         return None
-    if len(noises) == 1:
-        return Estimate(noises[0]["scale"], noises[0]["low"], noises[0]["high"])
-    return Estimate.of([noise["scale"] for noise in noises])
+    if len(scales) == 1:
+        return Estimate(scales[0], noises[0].low, noises[0].high)
+    return Estimate.of(scales)
 
 
 def sent_bytes(repeats: Repeats) -> Estimate | None:
     """Return the bytes that the device which sends most sends in a step."""
 
     def largest(record: RunRecord) -> float | None:
-        traffic = [rank.find("traffic") for rank in record.ranks]
-        if not all(traffic):
+        traffics = [traffic for rank in record.ranks if (traffic := rank.notes.traffic)]
+        if len(traffics) < len(record.ranks):
             return None
-        collectives = [rank["exchanged"].values() for rank in traffic]
+        collectives = [traffic.exchanged.values() for traffic in traffics]
         return float(max(sum(kind["sent"] for kind in kinds) for kinds in collectives))
 
     return estimate_if_all_known([largest(record) for record in repeats.records])
@@ -197,12 +196,12 @@ def batches_per_rank(repeats: Repeats) -> int | None:
     """Return the batches of one rank per epoch; None for a watched program."""
     if repeats.spec.program:
         return None
-    return int(repeats.outline["steps"] * repeats.spec.accumulate)
+    return int(repeats.outline.steps * repeats.spec.accumulate)
 
 
 def total_samples(repeats: Repeats) -> int:
     """Return the samples of all ranks in all epochs."""
-    per_epoch = sum(rank.find("outline")["seen"] for rank in repeats.records[0].ranks)
+    per_epoch = sum(rank.outline.seen for rank in repeats.records[0].ranks)
     return int(per_epoch * repeats.passes)
 
 
@@ -211,13 +210,13 @@ def accuracy(repeats: Repeats) -> Estimate | None:
     validations = [last_validation(record) for record in repeats.records]
     if not all(validations):
         return None
-    return Estimate.of_shares([validation["accuracy"] for validation in validations if validation])
+    return Estimate.of_shares([validation.accuracy for validation in validations if validation])
 
 
 def validation_samples(repeats: Repeats) -> int | None:
     """Return the number of samples that were validated."""
     validation = last_validation(repeats.records[0])
-    return validation["samples"] if validation else None
+    return validation.samples if validation else None
 
 
 def host_count(repeats: Repeats) -> int:

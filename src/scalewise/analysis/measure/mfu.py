@@ -30,10 +30,10 @@ def point_flops(repeats: Sequence[RunRecord], per_device: Estimate) -> dict[str,
 
     ``per_device`` is the samples per second of one device.
     """
-    outline = repeats[0].ranks[0].find("outline")
-    flops = outline.get("flops")
+    outline = repeats[0].ranks[0].outline
+    flops = outline.flops
     if not flops:
-        reason = outline.get("uncounted")
+        reason = outline.uncounted
         return {"mfu_unknown": f"operations were not counted: {reason}" if reason else None}
     rate = per_device * flops
     counted: dict[str, Any] = {"flops": flops, "flops_per_second": rate}
@@ -45,7 +45,7 @@ def point_flops(repeats: Sequence[RunRecord], per_device: Estimate) -> dict[str,
 
 def device_name(repeats: Sequence[RunRecord]) -> str | None:
     """Return the device name of one topology's ranks; several kinds are joined with "and"."""
-    names = {rank.find("device") for record in repeats for rank in record.ranks}
+    names = {rank.notes.device for record in repeats for rank in record.ranks}
     return " and ".join(sorted(map(str, names - {None}))) or None
 
 

@@ -106,10 +106,10 @@ class Point:
     )
     """Per epoch; in total where the run was given as a number of steps."""
     samples_per_rank: int | None = metric(
-        lambda repeats: repeats.outline["seen"], Column("samples/rank", "work", "count")
+        lambda repeats: repeats.outline.seen, Column("samples/rank", "work", "count")
     )
     steps: int | None = metric(
-        lambda repeats: repeats.outline["steps"] * repeats.passes,
+        lambda repeats: repeats.outline.steps * repeats.passes,
         Column("steps", "work", "count"),
     )
     """Optimizer steps in total."""

@@ -62,7 +62,7 @@ def _curve(study: StudySpec, records: Sequence[RunRecord], nodes: NodeSamples) -
         scaling=study.scaling or _observed_scaling(points),
         work=_work_text(ordered),
         conditions=_conditions(study, first),
-        unit=first.ranks[0].find("outline")["unit"],
+        unit=first.ranks[0].outline.unit,
         devices_per_node=max(full_nodes, default=None),
         warnings=tuple(warnings),
     )
@@ -74,7 +74,7 @@ def _work_text(records: Sequence[RunRecord]) -> str:
     spec = records[0].spec
     if spec.program:
         limit = spec.stop_after or inf
-        ended = [record.ranks[0].find("outline")["steps"] < limit for record in records]
+        ended = [record.ranks[0].outline.steps < limit for record in records]
         if all(ended):  # By itself, before the step at which it would have been stopped.
             return "the whole program"
         at_most = "at most " if any(ended) else ""
@@ -93,14 +93,14 @@ def _conditions(study: StudySpec, record: RunRecord) -> dict[str, Any]:
         return {
             "program": " ".join(spec.program),
             "threads": spec.threads,
-            "device": record.ranks[0].find("device"),
+            "device": record.ranks[0].notes.device,
         }
     fixed = "batch" if study.scaling == "weak" else "global_batch"
     names = ("workload", "data", "precision", "compile", "accumulate", "threads", "workers")
     return {
         fixed: getattr(spec, fixed),
         **{name: getattr(spec, name) for name in names},
-        "device": record.ranks[0].find("device"),
+        "device": record.ranks[0].notes.device,
     }
 
 
@@ -143,7 +143,7 @@ def _point(repeats: Repeats) -> Point:
 def _size_warnings(repeats: Repeats) -> list[str]:
     warnings = []
     steady_steps = min(window.steps for window in repeats.windows)
-    per_epoch = repeats.outline["steps"]
+    per_epoch = repeats.outline.steps
     if steady_steps < MIN_STEADY_STEPS:
         count = _plural(steady_steps, "steady step")
         warnings.append(f"only {count}: the rate is rough")
@@ -171,12 +171,12 @@ def _resume_warnings(records: Sequence[RunRecord]) -> list[str]:
 
 def _skipped_file_warnings(records: Sequence[RunRecord]) -> list[str]:
     """Return one warning of all files that could not be read: repeats read the same ones."""
-    skipped = [rank.find("left_out") for record in records for rank in record.ranks]
+    skipped = [rank.notes.skipped_files for record in records for rank in record.ranks]
     return [text] if (text := sentence(skipped)) else []
 
 
 def _loss_warnings(records: Sequence[RunRecord]) -> list[str]:
-    losses = [record.ranks[0].find("loss") for record in records]
+    losses = [record.ranks[0].notes.loss for record in records]
     if all(loss is None or isfinite(loss) for loss in losses):
         return []
     return ["the final loss is not a number: the accuracy means nothing"]
@@ -188,14 +188,14 @@ def _environment_warnings(records: Sequence[RunRecord]) -> list[str]:
     def facts(record: RunRecord) -> dict[str, Any]:
         environment = record.environment
         engine = environment.get("engine", {})
-        kinds = {rank.find("device") for rank in record.ranks}
+        kinds = {rank.notes.device for rank in record.ranks}
         return {
             "engine version": engine.get("version"),
             "device": "/".join(sorted(str(kind) for kind in kinds)),
             "processor": environment.get("processor"),
             "Python": environment.get("python"),
             "commit": environment.get("commit"),
-            "threads": record.ranks[0].find("threads"),
+            "threads": record.ranks[0].notes.threads,
             "OMP_NUM_THREADS": environment.get("variables", {}).get("OMP_NUM_THREADS"),
         }
 

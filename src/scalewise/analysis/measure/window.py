@@ -1,13 +1,13 @@
 """The steady part of one run, and the parts of its lifetime."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord, Span
+from scalewise.record.schema import Quality
 from scalewise.record.spans import EARLIER, PAUSES, UNEXPLAINED, by_precedence, in_order_of_life
 
 MIN_STEADY_STEPS = 20
@@ -52,7 +52,7 @@ def steady_window(record: RunRecord) -> Window:
             if record.spec.resume
             else "--again repeats it",
         )
-    per_epoch = record.ranks[0].find("outline")["steps"]
+    per_epoch = record.ranks[0].outline.steps
     if len(epochs) > 1:
         stretches = [spans for epoch in epochs[1:] for spans in epoch]
         first = _count_steps(epochs[0], per_epoch)
@@ -66,7 +66,8 @@ def steady_window(record: RunRecord) -> Window:
         )
     series = _step_seconds(record, 0)
     # Counting traffic slows its step down, so the window begins after it.
-    traffic_steps = int((record.ranks[0].find("traffic") or {}).get("step", -1)) + 1
+    traffic = record.ranks[0].notes.traffic
+    traffic_steps = 0 if traffic is None or traffic.step is None else traffic.step + 1
     dropped = max(count_warmup_steps(series), min(traffic_steps, len(series) // 2))
     stretches = epochs[0]
     warmup = [float(rank.steps.seconds[:dropped].sum()) for rank in record.ranks]
@@ -85,7 +86,7 @@ def steady_window(record: RunRecord) -> Window:
 
 def is_watched_program(record: RunRecord) -> bool:
     """Say whether a run is a user's program that was watched, not a built-in workload."""
-    return bool(record.ranks[0].find("guest"))
+    return bool(record.ranks[0].notes.watched)
 
 
 def _watched_window(record: RunRecord) -> Window:
@@ -95,7 +96,7 @@ def _watched_window(record: RunRecord) -> Window:
     """
     steps = [rank.steps for rank in record.ranks]
     traced = [rank.traced for rank in record.ranks if rank.traced is not None]
-    step_count = min(int(rank.find("outline")["steps"]) for rank in record.ranks)
+    step_count = min(rank.outline.steps for rank in record.ranks)
     recorded = min(int((columns.index < step_count).sum()) for columns in steps)
     if not step_count or not recorded or any(columns.at is None for columns in steps):
         raise NotEnoughData(
@@ -106,14 +107,14 @@ def _watched_window(record: RunRecord) -> Window:
     excluded = sum(int(columns.samples[:dropped].sum()) for columns in steps)
     excluded += sum(int(columns.samples.sum()) for columns in traced)
     steady_steps = step_count - dropped - max((len(columns.index) for columns in traced), default=0)
-    if record.ranks[0].find("device") in (None, "cpu"):
+    if record.ranks[0].notes.device in (None, "cpu"):
         seconds = _seconds_without_pauses(record, dropped)
     else:
         # The host runs ahead of an accelerator: only times taken on the device give its pace.
         pace = min(float(columns.seconds[dropped:recorded].mean()) for columns in steps)
         seconds = pace * steady_steps
     return Window(
-        samples=sum(rank.find("outline")["seen"] for rank in record.ranks) - excluded,
+        samples=sum(rank.outline.seen for rank in record.ranks) - excluded,
         seconds=seconds,
         step_seconds=series[dropped:],
         first=int(steps[0].index[dropped]),
@@ -249,27 +250,25 @@ def epoch_seconds(record: RunRecord) -> list[float]:
 
 def resumed_after_step(record: RunRecord) -> int | None:
     """Return the step after which a run resumed from a checkpoint; None if it did not."""
-    step: int | None = record.ranks[0].find("resumed")
-    return step
+    return record.ranks[0].notes.resumed
 
 
-def last_validation(record: RunRecord) -> dict[str, Any] | None:
+def last_validation(record: RunRecord) -> Quality | None:
     """Return the last validation's result, if there was one."""
-    validation: dict[str, Any] | None = record.ranks[0].find("validation")
-    return validation
+    return record.ranks[0].notes.validation
 
 
 def _epochs(record: RunRecord) -> list[list[tuple[Span, ...]]]:
     """Return each epoch's stretches of training; checkpoints lie between them."""
     epochs: dict[int, list[tuple[Span, ...]]] = {}
     for spans in _spans_of_all_ranks(record, "train"):
-        epochs.setdefault(spans[0].facts["epoch"], []).append(spans)
+        epochs.setdefault(spans[0].epoch, []).append(spans)
     return list(epochs.values())
 
 
 def _count_steps(stretches: list[tuple[Span, ...]], per_epoch: int) -> int:
     """Return the steps of an epoch's stretches; ``per_epoch`` where a span has no count."""
-    return sum(spans[0].facts.get("taken", per_epoch) for spans in stretches)
+    return sum(per_epoch if spans[0].steps is None else spans[0].steps for spans in stretches)
 
 
 def _spans_of_all_ranks(record: RunRecord, name: str) -> list[tuple[Span, ...]]:
@@ -279,7 +278,7 @@ def _spans_of_all_ranks(record: RunRecord, name: str) -> list[tuple[Span, ...]]:
 
 
 def _count_samples(spans: tuple[Span, ...]) -> int:
-    return sum(span.facts["samples"] for span in spans)
+    return sum(span.samples for span in spans)
 
 
 def _duration(spans: tuple[Span, ...]) -> float:

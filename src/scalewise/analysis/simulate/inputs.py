@@ -101,7 +101,7 @@ def _buckets(
     # DDP has a small first bucket only where nobody sets the size of the others.
     first = float(options.get("first_bucket_mb") or options.get("bucket_mb") or FIRST_MB)
     packed, notes = _packed(record)
-    arrivals = record.ranks[0].find("arrivals")
+    arrivals = record.ranks[0].notes.gradient_arrivals
     if arrivals and gradients is None:
         came = (Bucket(size, share) for size, share in arrivals)
         return _smaller(bundled(came, first, later), packed), notes
@@ -117,9 +117,10 @@ def _gradients(record: RunRecord) -> float | None:
 
     Of a user's own script its parameters are known; of shards, only one.
     """
-    if held := (record.ranks[0].find("held") or {}).get("gradients"):
-        return float(held)
-    facts = record.ranks[0].find("facts") or {}
+    state = record.ranks[0].notes.state_bytes
+    if state and state.gradients:
+        return float(state.gradients)
+    facts = record.ranks[0].notes.facts
     width = WIDTHS.get(facts.get("dtype") or "")
     if width is None or facts.get("sharded") or facts.get("split"):
         return None
@@ -128,8 +129,8 @@ def _gradients(record: RunRecord) -> float | None:
 
 def _packed(record: RunRecord) -> tuple[float, tuple[str, ...]]:
     """Return which share of the gradients' bytes is exchanged."""
-    if seen := record.ranks[0].find("compression"):
-        return seen["sent"] / seen["whole"], ()
+    if seen := record.ranks[0].notes.compression:
+        return seen.sent_bytes / seen.gradient_bytes, ()
     kind = record.spec.options.get("compression", "none")
     if kind in ("none", *PACKED):
         return PACKED.get(kind, 1.0), ()

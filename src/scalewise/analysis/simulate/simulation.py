@@ -185,7 +185,7 @@ def _way(record: RunRecord) -> Strategy:
             "model takes",
             hint="simulate from a run with ddp or fsdp on one device",
         )
-    sharded = (record.ranks[0].find("facts") or {}).get("sharded")
+    sharded = record.ranks[0].notes.facts.get("sharded")
     return Fsdp() if sharded else strategy_of(spec)
 
 

@@ -33,8 +33,9 @@ from scalewise.launch.interpreters import Engines
 from scalewise.launch.slurm import inside_allocation, queue
 from scalewise.launch.slurm.batch_script import Request, array, in_turn, requeues, script
 from scalewise.launch.slurm.settings import Settings, seconds
-from scalewise.record.close import closed, last_word, newest_attempt
+from scalewise.record.close import closed
 from scalewise.record.log import ends_in, start_in, told_to_end
+from scalewise.record.rank_tail import newest_attempt, read_tail
 from scalewise.spec import RunSpec
 
 EVERY = 2.0
@@ -350,10 +351,10 @@ def _why(job: Job, entry: queue.Entry) -> str:
         return ""
     if entry.state == "NODE_FAIL" and (lost := queue.lost(entry.nodes)):
         attempt = newest_attempt(job.folder, job.attempt)
-        words = [last_word(job.folder, rank, attempt) for rank in range(job.world)]
-        there = [f"rank {word.rank}" for word in words if word.find("host") in lost]
+        words = [read_tail(job.folder, rank, attempt) for rank in range(job.world)]
+        there = [f"rank {word.rank}" for word in words if word.notes.host in lost]
         said = f"node {', '.join(lost)} was lost, and {', '.join(there) or 'no rank'} with it"
-        left = [word for word in words if word.lines and word.find("host") not in lost]
+        left = [word for word in words if word.lines and word.notes.host not in lost]
         if left:
-            said += f"; rank {left[0].rank} on {left[0].find('host')} stood {left[0].place}"
+            said += f"; rank {left[0].rank} on {left[0].notes.host} stood {left[0].position}"
     return f"job {job.name['job']} on {entry.nodes or 'no node'}: {said}"

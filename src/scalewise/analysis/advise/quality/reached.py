@@ -67,7 +67,7 @@ def reached(records: Iterable[RunRecord], aim: Aim) -> Reached:
 def trace(record: RunRecord, name: str) -> Trace:
     """Return the training loss or the validation accuracy of a run against samples."""
     lines = [line for line in record.ranks[0].lines if "epoch" in line and "span" not in line]
-    per_epoch = sum(rank.find("outline")["seen"] for rank in record.ranks)
+    per_epoch = sum(rank.outline.seen for rank in record.ranks)
     found = []
     for line in sorted(lines, key=lambda each: each["epoch"]):
         parts = _losses(line) if name == "loss" else _accuracy(line)

@@ -197,4 +197,4 @@ def _epoch(aim: Aim, records: Sequence[RunRecord]) -> float:
             f"{aim} cannot be told: how many samples an epoch has is not known",
             hint="give the product: --target 'samples=115e6 at 256'",
         )
-    return float(sum(rank.find("outline")["seen"] for rank in known[0].ranks))
+    return float(sum(rank.outline.seen for rank in known[0].ranks))

@@ -1,0 +1,200 @@
+"""Why an attempt failed: the rank that failed first, and one sentence.
+
+Standard library only, and Python 3.10, as everything that closes a run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scalewise.record.log import ranks_by_pid, signal_name, usual_reason
+from scalewise.record.rank_tail import RankTail
+
+LAST_STANDARD_SIGNAL = 31
+"""Signals beyond it are real-time ones, which no system sends by itself."""
+NOT_DISTRIBUTED = "the program is not distributed: every process trains alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why an attempt failed."""
+
+    sentence: str
+    tail: RankTail | None = None
+    """Of the rank that failed first, where that is known."""
+    names_reason: bool = True
+    """Whether the sentence has the reason; else the last line of the log may help."""
+
+
+@dataclass(frozen=True)
+class ProcessEnds:
+    """What the launcher saw of processes that ended."""
+
+    signals: Mapping[int, str] = field(default_factory=dict)
+    """The signal that killed a process, by process id, first seen first."""
+    codes: Mapping[int, int] = field(default_factory=dict)
+    """Exit codes other than 0, by process id."""
+
+    def signal_of(self, tail: RankTail) -> str | None:
+        """Return the signal that killed a rank, if one did."""
+        return self.signals.get(tail.notes.pid or 0)
+
+    def code_of(self, tail: RankTail) -> int | None:
+        """Return the exit code of a rank, if it was not 0."""
+        return self.codes.get(tail.notes.pid or 0)
+
+    @property
+    def first_code(self) -> int | None:
+        """The first exit code that was not 0."""
+        return next(iter(self.codes.values()), None)
+
+
+def program_fault(tails: Sequence[RankTail], world: int, ends: ProcessEnds) -> str:
+    """Return what is wrong with a user's program all of whose ranks ended; empty if all is well."""
+    lines = [tail.end for tail in tails if tail.ended and tail.end.watched]
+    never_began = sum(not tail.lines for tail in tails)
+    died = ends.codes or ends.signals
+    if lines and not died and len(lines) + never_began == len(tails) and lines[0].trains_alone:
+        return NOT_DISTRIBUTED
+    if len(lines) < len(tails):
+        return ""
+    ranks, devices = max(line.world for line in lines), lines[0].devices or 0
+    requested = lines[0].requested_devices
+    if ranks > world:
+        return f"the program made {ranks} ranks of its own where {world} were asked for"
+    if requested is not None and devices > requested:
+        return f"the program took {devices} devices of its own where {requested} were asked for"
+    if any(line.trains_alone for line in lines):
+        return NOT_DISTRIBUTED
+    if ends.codes:
+        return f"the program ended with code {ends.first_code}"
+    if not any(line.steps for line in lines):
+        return "the program took no training step that could be seen"
+    return ""
+
+
+def find_cause(folder: Path, tails: Sequence[RankTail], ends: ProcessEnds) -> Cause:
+    """Return the rank that failed first, and how."""
+    return (
+        _killed_before_first_line(folder, tails, ends)
+        or _died_silently(tails, ends)
+        or _reported(tails, ends)
+        or _never_began(tails, ends)
+    )
+
+
+def _killed_before_first_line(
+    folder: Path, tails: Sequence[RankTail], ends: ProcessEnds
+) -> Cause | None:
+    """Return the rank that a signal ended before its first line, if the first one killed was.
+
+    Only the first process that was killed counts: losing it may kill those with lines.
+    """
+    pid, name = next(iter(ends.signals.items()), (None, ""))
+    if pid is None or any(tail.notes.pid == pid for tail in tails):
+        return None
+    raised = any(tail.failure_kind not in (None, "terminated") for tail in tails)
+    if raised and name in ("SIGTERM", "SIGABRT"):  # A lost rank often ends the others so.
+        return None
+    silent = [tail for tail in tails if not tail.lines]
+    rank = ranks_by_pid(folder).get(pid, silent[0].rank if len(silent) == 1 else None)
+    tail = next((tail for tail in silent if tail.rank == rank), None)
+    process = f"rank {tail.rank} (process {pid})" if tail else f"process {pid}"
+    reason = usual_reason(name)
+    return Cause(f"{process} was killed by {name} before it recorded anything{reason}", tail)
+
+
+def _died_silently(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None:
+    """Return the first rank that ended without a last line."""
+    unfinished = [tail for tail in tails if tail.lines and not tail.ended]
+    silent = [tail for tail in unfinished if "failed" not in tail.last]
+    if any(tail.notes.watched for tail in unfinished) and len(silent) < len(unfinished):
+        # A program's ranks do not catch the SIGTERM that torchrun ends the others with.
+        silent = [tail for tail in silent if ends.signal_of(tail) not in (None, "SIGTERM")]
+    if not silent:
+        return None
+    # Losing one rank may kill the next: the first that was seen to die is the cause.
+    order = {pid: index for index, pid in enumerate(ends.signals)}
+    first = min(silent, key=lambda tail: order.get(tail.notes.pid or 0, len(order)))
+    signal, code = ends.signal_of(first), ends.code_of(first)
+    if signal:
+        ended = f"was killed by {signal}"
+    else:
+        ended = f"ended with {_exit_code(code)}" if code else "died without a word"
+    reason = usual_reason(signal or "")
+    has_reason = bool(ends.signals)
+    return Cause(f"{_rank_name(first)} {ended} {first.position}{reason}", first, has_reason)
+
+
+def _reported(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None:
+    """Return the first of the ranks that recorded their own failure."""
+    failed = [tail for tail in tails if tail.failure_kind]
+    if any(not tail.lines for tail in tails):
+        # Ranks that were told to end are not the cause where another has not even begun.
+        failed = [tail for tail in failed if tail.failure_kind != "terminated"]
+    if not failed:
+        return None
+    failed.sort(key=_blame_order)
+    first = failed[0]
+    if first.failure_kind == "stalled" and first.notes.stall:
+        # One that hangs in its own code says so; one whose process or node is stopped cannot.
+        terminated = (tail for tail in failed if tail.failure_kind == "terminated")
+        if stopped := next((tail for tail in terminated if not tail.notes.stall), None):
+            waited = f"the others waited {first.notes.stall.seconds:.0f} s"
+            return Cause(f"{_rank_name(stopped)} stood still {stopped.position}: {waited}", stopped)
+    code = ends.code_of(first)
+    ended = f" (code {code})" if code and first.notes.watched else ""
+    sentence = f"{_rank_name(first)} failed {first.position}: {first.last['failed']}{ended}"
+    return Cause(sentence + _left_early(tails, first), first)
+
+
+def _never_began(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause:
+    """Return the first rank without any line."""
+    silent = [tail for tail in tails if not tail.lines]
+    code = f"a process ended with {_exit_code(ends.first_code)}" if ends.first_code else ""
+    has_reason = bool(ends.signals)
+    if len(silent) == len(tails):
+        sentence = f"no rank started: {code}" if code else "no rank started"
+        return Cause(sentence, None, has_reason)
+    terminated = next((tail for tail in tails if tail.failure_kind == "terminated"), None)
+    also = f", and rank {terminated.rank} was {terminated.last['failed']}" if terminated else ""
+    sentence = f"rank {silent[0].rank} left no word{also}{'; ' if code else ''}{code}"
+    return Cause(sentence, silent[0], has_reason)
+
+
+def _blame_order(tail: RankTail) -> tuple[bool, int, int, float]:
+    """Order failed ranks by who is to blame: of those that hang, the one that is behind."""
+    stall = tail.notes.stall if tail.failure_kind == "stalled" else None
+    behind = (stall.steps, stall.laps) if stall else (-1, -1)
+    return tail.failure_kind == "terminated", *behind, tail.last["at"]
+
+
+def _left_early(tails: Sequence[RankTail], failed: RankTail) -> str:
+    """Say which rank of a program had ended before another failed, which waits for it."""
+    for tail in tails:
+        if not (tail.ended and tail.end.watched and failed.notes.steps):
+            continue
+        if tail.end.steps <= failed.notes.steps[1]:
+            return (
+                f"; rank {tail.rank} had left its loop after {tail.end.steps} steps: "
+                "every rank must take as many"
+            )
+    return ""
+
+
+def _exit_code(code: int) -> str:
+    """Return an exit code in words; a shell adds 128 to the signal that ended its command.
+
+    >>> _exit_code(3), _exit_code(137)
+    ('code 3', 'code 137: SIGKILL (often out of memory)')
+    """
+    number = -code if code < 0 else code - 128
+    if number <= 0 or (code > 0 and number > LAST_STANDARD_SIGNAL):
+        return f"code {code}"
+    name = signal_name(number)
+    return f"code {code}: {name}{usual_reason(name)}"
+
+
+def _rank_name(tail: RankTail) -> str:
+    host = tail.notes.host
+    return f"rank {tail.rank}" + (f" on {host} (process {tail.notes.pid})" if host else "")

@@ -1,0 +1,130 @@
+"""The last lines that a rank wrote in an attempt: how far it came, and how it ended.
+
+Standard library only, and Python 3.10, as everything that closes a run.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from scalewise.record.schema import RankEnd, RankNotes, from_json
+from scalewise.record.write import rank_file
+
+TAIL_BYTES = 1 << 16
+"""How much of the end of a rank's file is read."""
+
+
+@dataclass(frozen=True)
+class RankTail:
+    """The last lines of one rank in an attempt."""
+
+    rank: int
+    lines: tuple[Mapping[str, Any], ...]
+    """Newest first; empty if the rank never began."""
+
+    @property
+    def last(self) -> Mapping[str, Any]:
+        """The very last line, or an empty one."""
+        return self.lines[0] if self.lines else {}
+
+    @cached_property
+    def notes(self) -> RankNotes:
+        """The newest value of everything that the rank noted in these lines."""
+        return RankNotes.from_lines(self.lines)
+
+    @property
+    def launched(self) -> float | None:
+        """When this attempt was launched: its first line or its launch span has the time."""
+        for line in reversed(self.lines):
+            if "launched" in line:
+                return float(line["launched"])
+            if line.get("span") == "launch":
+                return float(line["start"])
+        return None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the rank ended without an error."""
+        return "ended" in self.last
+
+    @cached_property
+    def end(self) -> RankEnd:
+        """The last line, of a rank that ended or left with a checkpoint."""
+        return from_json(RankEnd, self.last)
+
+    @property
+    def failure_kind(self) -> str | None:
+        """How it failed: ``error``, ``stalled`` or ``terminated``; None if it did not say."""
+        return self.last.get("kind") if "failed" in self.last else None
+
+    @property
+    def position(self) -> str:
+        """Where the rank was: after which step, or in which span."""
+        if (stalled := self.last.get("stalled")) and stalled["span"]:
+            return f"in {stalled['span']}, after {stalled['steps']} steps"
+        if self.notes.steps:
+            return f"after step {self.notes.steps[1]}"
+        return f"after {self.notes.span}" if self.notes.span else "at its start"
+
+
+def read_tail(folder: Path, rank: int, attempt: int) -> RankTail:
+    """Return the last lines that ``rank`` wrote in this attempt."""
+    lines: list[Mapping[str, Any]] = []
+    for line in _newest_first(folder, rank):
+        if line.get("attempt") != attempt:
+            break
+        lines.append(line)
+    else:
+        path = rank_file(folder, rank)
+        if path.exists() and path.stat().st_size > TAIL_BYTES:
+            # The first line of the attempt names host and process, and lies before the tail.
+            begins = f'{{"attempt":{attempt},'.encode()
+            with path.open("rb") as file:
+                lines.append(json.loads(next(line for line in file if line.startswith(begins))))
+    return RankTail(rank, tuple(lines))
+
+
+def newest_attempt(folder: Path, at_least: int) -> int:
+    """Return the last attempt in rank 0's file; a requeued job starts one by itself."""
+    newest = next((line["attempt"] for line in _newest_first(folder, 0)), at_least)
+    return max(at_least, int(newest))
+
+
+def first_launch(folder: Path, rank: int, first_attempt: int) -> float:
+    """Return when a job's first recorded attempt was launched; infinity where none is recorded.
+
+    The attempts from ``first_attempt`` on belong to the job: it was requeued in between.
+    """
+    try:
+        with rank_file(folder, rank).open("rb") as file:
+            for text in file:
+                if b'"launched":' not in text:
+                    continue
+                with suppress(ValueError):
+                    line = json.loads(text)
+                    if line.get("attempt", 0) >= first_attempt:
+                        return float(line["launched"])
+    except FileNotFoundError:
+        pass
+    return math.inf
+
+
+def _newest_first(folder: Path, rank: int) -> Iterator[Mapping[str, Any]]:
+    """Yield the last lines of a rank's file; skip a line that was cut off."""
+    try:
+        with rank_file(folder, rank).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL_BYTES))
+            tail = file.read().splitlines()
+    except FileNotFoundError:
+        return
+    for text in reversed(tail):
+        with suppress(ValueError):
+            line: Mapping[str, Any] = json.loads(text)
+            yield line

@@ -1,0 +1,252 @@
+"""The run folder as types: what ranks, launchers and samplers write, and what readers get.
+
+``from_json`` makes a value of a JSON object: keys that it does not know are ignored, keys
+that are absent are None. A field whose key in the file has another name says so (``key``).
+Standard library only, and Python 3.10: the worker writes what the lab reads.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeVar
+
+Value = TypeVar("Value")
+
+
+def key(name: str, default: Any = None, *, kind: type | None = None) -> Any:
+    """Declare a field that has the name ``name`` in the file; ``kind`` is its own type here."""
+    return field(default=default, metadata={"key": name, "kind": kind})
+
+
+def from_json(kind: type[Value], values: Mapping[str, Any]) -> Value:
+    """Return a value of ``kind`` from a JSON object.
+
+    >>> from_json(Stall, {"seconds": 10.0, "span": "train", "steps": 3, "laps": 1, "new": 0})
+    Stall(seconds=10.0, span='train', steps=3, laps=1)
+    """
+    arguments: dict[str, Any] = {}
+    for item in fields(kind):  # type: ignore[arg-type]
+        name, nested = item.metadata.get("key", item.name), item.metadata.get("kind")
+        value = values.get(name)
+        if name in values:
+            arguments[item.name] = (
+                value if value is None or not nested else from_json(nested, value)
+            )
+        elif item.default is MISSING and item.default_factory is MISSING:
+            arguments[item.name] = None
+    return kind(**arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What a session is about to do, known before its first step."""
+
+    epochs: int | None
+    """Passes over the data; None where a number of steps decides."""
+    steps: int
+    """Optimizer steps per epoch, or in total."""
+    samples: int | None
+    """Training samples in the data set; None for a user's program."""
+    seen: int
+    """Samples this rank trains on per epoch, or in total."""
+    together: int | None = None
+    """Samples that all ranks train on then; None where each has as many as this one."""
+    unit: str = "samples"
+    parameters: int | None = None
+    flops: int | None = None
+    """Operations of one sample, forward and backward; rank 0 counts them, where it can."""
+    uncounted: str = ""
+    """Why it could not."""
+    validation: int = 0
+    """Validation samples in the data set."""
+    rates: str = ""
+    """The learning rate of the steps, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How well the model does on the validation data, over all ranks."""
+
+    accuracy: float
+    loss: float
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateBytes:
+    """Bytes that a rank holds of the model's state after the first step."""
+
+    parameters: int = 0
+    gradients: int = 0
+    optimizer: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.parameters + self.gradients + self.optimizer
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What a rank exchanged in one early step."""
+
+    step: int | None = None
+    exchanged: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By kind of collective: its ``calls``, ``bytes`` of payload, and bytes ``sent``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """How gradients were compressed for their exchange."""
+
+    kind: str
+    sent_bytes: float = key("sent")
+    gradient_bytes: float = key("whole")
+    relative_error: float | None = key("error")
+
+
+@dataclass(frozen=True, slots=True)
+class GradientNoise:
+    """The gradient noise scale, in samples, with its interval."""
+
+    scale: float | None = None
+    low: float | None = None
+    high: float | None = None
+    estimates: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderTiming:
+    """A program's data loader, and how fast it is alone."""
+
+    workers: int = 0
+    batch: int | None = None
+    batches: int = 0
+    """How many were loaded to measure it."""
+    rate: float | None = None
+    """Samples per second of one rank's loader with no training beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedFiles:
+    """Files of a data set that a rank could not read."""
+
+    count: int
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A rank has made no progress for ``seconds``; where it is."""
+
+    seconds: float
+    span: str | None
+    steps: int
+    """Whole steps done."""
+    laps: int = 0
+    """Phases done in the current step."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankNotes:
+    """The newest value of everything that a rank notes beside its steps and spans."""
+
+    host: str | None = None
+    pid: int | None = None
+    device: str | None = None
+    backend: str | None = None
+    threads: int | None = None
+    starter: str | None = key("started")
+    """What started the ranks: torchrun, srun, mpirun …"""
+    compiled_graphs: Mapping[str, int] | None = key("compiled")
+    """How many graphs were ``found`` in the study's cache, and how many ``made``."""
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    watched: bool = key("guest", default=False)
+    """Whether the rank is of a user's program."""
+    outline: Outline | None = key("outline", kind=Outline)
+    resumed: int | None = None
+    """Optimizer steps done before this attempt, by the checkpoint that it continues."""
+    damaged: tuple[str, ...] = ()
+    """A sentence for each damaged checkpoint that was passed over."""
+    steps: tuple[int, int] | None = None
+    """The newest written steps: the first, and the one after the last."""
+    planned_steps: int | None = key("of")
+    span: str | None = None
+    """The span that ended last."""
+    loss: float | None = None
+    """Mean training loss of the newest epoch."""
+    validation: Quality | None = key("validation", kind=Quality)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What guards look at, of a user's program; see docs/guides/guards.md."""
+    loader: LoaderTiming | None = key("loader", kind=LoaderTiming)
+    skipped_files: SkippedFiles | None = key("left_out", kind=SkippedFiles)
+    peak_memory: int | None = key("memory")
+    state_bytes: StateBytes | None = key("held", kind=StateBytes)
+    compression: Compression | None = key("compression", kind=Compression)
+    gradient_noise: GradientNoise | None = key("noise", kind=GradientNoise)
+    gradient_arrivals: tuple[tuple[float, float], ...] | None = key("arrivals")
+    """Bytes of each gradient, and the share of the backward pass after which it was ready."""
+    traffic: Traffic | None = key("traffic", kind=Traffic)
+    unwatched: str | None = None
+    """Why watching stopped."""
+    untraced: str | None = None
+    """Why there is no trace."""
+    trains_alone: bool = key("alone", default=False)
+    """Whether each process of a program trains a model that it does not share."""
+    failed: str | None = None
+    """The rank's own account of its failure."""
+    stall: Stall | None = key("stalled", kind=Stall)
+
+    @classmethod
+    def from_lines(cls, newest_first: Iterable[Mapping[str, Any]]) -> "RankNotes":
+        """Return the newest value of each key in a rank's lines."""
+        newest: dict[str, Any] = {}
+        for line in newest_first:
+            for name, value in line.items():
+                newest.setdefault(name, value)
+        return from_json(cls, newest)
+
+
+@dataclass(frozen=True, slots=True)
+class RankEnd:
+    """The last line of a rank that ended without an error."""
+
+    ended: float | None = None
+    left_after_step: int | None = key("left")
+    """The step after which it left with a checkpoint, because the job was told to end."""
+    launched: float | None = None
+    simulated: bool = False
+    lost_ranks: tuple[int, ...] = key("lost", default=())
+    """Ranks of an elastic run that were lost on the way."""
+    watched: bool = key("guest", default=False)
+    world: int = 0
+    """Ranks that a program made."""
+    devices: int | None = None
+    """Devices that a program used."""
+    requested_devices: int | None = key("asked")
+    steps: int = key("taken", default=0)
+    """Steps that were seen in a program."""
+    trains_alone: bool = key("alone", default=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """outcome.json: the attempt that ended well."""
+
+    attempt: int
+    started: float
+    ended: float
+    ranks: int
+    lost_ranks: tuple[int, ...] = key("lost", default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """failure-<n>.json: why an attempt did not end well."""
+
+    attempt: int
+    cause: str
+    rank: int | None
+    host: str | None
+    closed: float
+    started: float | None
+    ended: float | None
