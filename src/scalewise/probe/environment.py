@@ -23,7 +23,7 @@ def environment(framework: Mapping[str, Any]) -> dict[str, Any]:
         "host": system.nodename,
         "system": f"{system.sysname} {system.release} {system.machine}",
         "processor": _processor(),
-        "cores": _cores(),
+        "cores": usable_cores(),
         "python": sys.version.split()[0],
         "arguments": sys.argv,
         "folder": os.getcwd(),
@@ -35,7 +35,7 @@ def environment(framework: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _cores() -> int | None:
+def usable_cores() -> int | None:
     """Return the number of cores this process may use; the machine may have more."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

@@ -74,13 +74,6 @@ class _SafePath(MetaPathFinder):
                 del sys.path[0]
 
 
-def _install_finders() -> None:
-    if "PYTHONSAFEPATH" in os.environ and sys.version_info < (3, 11):
-        sys.meta_path.insert(0, _SafePath())
-    if "SCALEWISE_RUN" in os.environ and "SCALEWISE_UNWATCHED" not in os.environ:
-        sys.meta_path.insert(0, _Finder())
-
-
 def _run_hidden_sitecustomize() -> None:
     """Run the ``sitecustomize`` that this one hides, if there is another."""
     own_folder = os.path.dirname(__file__)
@@ -93,5 +86,8 @@ def _run_hidden_sitecustomize() -> None:
 
 
 if __name__ == "sitecustomize":
-    _install_finders()
+    if "PYTHONSAFEPATH" in os.environ and sys.version_info < (3, 11):
+        sys.meta_path.insert(0, _SafePath())
+    if "SCALEWISE_RUN" in os.environ and "SCALEWISE_UNWATCHED" not in os.environ:
+        sys.meta_path.insert(0, _Finder())
     _run_hidden_sitecustomize()

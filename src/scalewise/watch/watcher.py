@@ -172,7 +172,7 @@ class Watcher:
         if not self.enabled:
             return
         self.set_enabled(enabled=False)
-        print(f"scalewise: watching stopped: {problem!r}; the program goes on", file=sys.stderr)
+        print(f"scalewise: watching stopped: {problem!r}; the program continues", file=sys.stderr)
         try:
             self.note(unwatched=repr(problem))
         except Exception:

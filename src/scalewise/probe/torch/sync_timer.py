@@ -21,8 +21,8 @@ from scalewise.spec import RunSpec
 Args = tuple[Any, ...]
 Patch = tuple[Any, str, Any, Any]
 """Owner, attribute name, original, replacement."""
-NEXT = {"forward": "backward", "backward": "optimizer", "sync": "optimizer"}
-"""The phase that follows another one; ``input`` follows no wait."""
+NEXT_PHASE = {"forward": "backward", "backward": "optimizer", "sync": "optimizer"}
+"""The phase after each one; after ``optimizer`` comes ``input``, in which no rank waits."""
 
 
 def wrap_wait(begin: Callable[[Args], None], end: Callable[[], None]) -> list[Patch]:
@@ -110,7 +110,7 @@ class SyncTimer:
 
     def __init__(self, spec: RunSpec, device: torch.device) -> None:
         first = "pipeline" if spec.degrees.pipeline > 1 else "forward"
-        self._next = {**NEXT, "input": first, first: NEXT.get(first, "optimizer")}
+        self._next = {**NEXT_PHASE, "input": first, first: NEXT_PHASE.get(first, "optimizer")}
         self._probe: Laps = Unwatched()
         self._phase = first
         self._waiting = 0

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data.distributed import DistributedSampler
 
-from scalewise.probe.environment import environment
+from scalewise.probe.environment import environment, usable_cores
 from scalewise.probe.torch import device as devices
 from scalewise.record.write import write_json
 from scalewise.watch import watcher as watchers
@@ -214,7 +214,11 @@ class Facts:
             joined = dist.is_available() and dist.is_initialized()
             self.noted["rank"] = dist.get_rank() if joined else watchers.rank_and_world()[0]
             self.noted["backend"] = str(dist.get_backend()) if joined else None
-            self._note_optimizer(optimizer)
+            group = optimizer.param_groups[0]
+            self.noted["optimizer"] = type(optimizer).__name__
+            self.noted["by_hand"] = isinstance(optimizer, ManualUpdates)
+            self.noted["rate"] = _plain(group.get("initial_lr", optimizer.defaults.get("lr")))
+            self._first_optimizer = id(optimizer)
         rate = _plain(optimizer.param_groups[0].get("lr"))
         if id(optimizer) == self._first_optimizer and rate is not None:
             # The highest so far: a schedule may warm up.
@@ -229,13 +233,6 @@ class Facts:
             if self._weights is not None and not self.noted["sharded"]:
                 self._weights.compute(step)
 
-    def _note_optimizer(self, optimizer: Any) -> None:
-        group = optimizer.param_groups[0]
-        self.noted["optimizer"] = type(optimizer).__name__
-        self.noted["by_hand"] = isinstance(optimizer, ManualUpdates)
-        self.noted["rate"] = _plain(group.get("initial_lr", optimizer.defaults.get("lr")))
-        self._first_optimizer = id(optimizer)
-
     def _count_waits(self, step: int) -> None:
         if step < WAIT_STEPS[1]:
             self.noted.setdefault("waits", {"from": step})
@@ -247,9 +244,11 @@ class Facts:
     # At the end.
 
     def _finish(self) -> None:
+        # A compiled model, or such a library, may exchange gradients unobserved: then unknown.
+        unobserved = self._compiled or UNSEEN_LIBRARIES & sys.modules.keys()
         self.noted |= {
             "compiled": self._compiled,
-            "exchanged": self._is_exchanged(),
+            "exchanged": True if self.exchanged else None if unobserved else False,
             "samples": self._digests,
             "loads": self._has_loader,
             "emptied": self._calls.emptied,
@@ -267,14 +266,8 @@ class Facts:
         if self._sampler_epochs:
             self.noted["passes"] = {"count": self._epochs, "epochs": len(self._sampler_epochs)}
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-        self.noted["cores"] = len(cores) if cores else os.cpu_count()
+        self.noted["cores"] = usable_cores()
         self.noted["which_cores"] = blake2b(repr(cores).encode(), digest_size=6).hexdigest()
-
-    def _is_exchanged(self) -> bool | None:
-        """Return whether ranks exchange gradients; None where they may do so unobserved."""
-        if self.exchanged:
-            return True
-        return None if self._compiled or UNSEEN_LIBRARIES & sys.modules.keys() else False
 
     def _write_environment(self, values: dict[str, Any]) -> None:
         values["environment"] = environment(devices.facts())

@@ -93,7 +93,7 @@ class Hooks:
         self.loaders = Loaders(watcher, self.observer)
         self.profile = Profile(watcher, self.buffer, lambda: rank_and_world()[0])
         self.patches = Patches(watcher, self.disable)
-        self.replicated = self.input_has_batch = False
+        self.may_compile = self.replicated = self.input_has_batch = False
         self.model = 0
         self.manual_updates: ManualUpdates | None = ManualUpdates(
             lambda updates: self.hot.step_ends(updates, (), {}), self._end_manual_updates
@@ -167,11 +167,6 @@ class Hooks:
         self.patches.remove()
         self.discovery.remove()
         self.ddp.remove()
-
-    @property
-    def may_compile(self) -> bool:
-        """Whether the program compiles: events during tracing are ignored."""
-        return self.patches.may_compile
 
     # The model.
 
@@ -263,7 +258,7 @@ class Hooks:
         self.discovery.add_compiled(args[0])
 
     def _expect_compiler(self) -> None:
-        self.patches.may_compile = True
+        self.may_compile = self.patches.may_compile = True
         self.hot.refresh()
 
     def _before_wait(self, args: Args) -> None:
@@ -338,11 +333,8 @@ class Hooks:
 
     def _before_zero_grad(self, args: Args, kwargs: Kwargs) -> None:
         """Take ``zero_grad`` as the end of a step where the optimizer is compiled: no hook runs."""
-        if (
-            self.patches.may_compile
-            and not self._optimizer_seen
-            and self.buffer.contains(("backward",))
-        ):
+        unseen = self.may_compile and not self._optimizer_seen
+        if unseen and self.buffer.contains(("backward",)):
             self.add_event(("begin", "optimizer"))
             self.hot.step_ends(args[0], (), {})
 

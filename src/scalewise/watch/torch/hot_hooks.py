@@ -28,10 +28,8 @@ Kwargs = dict[str, Any]
 class SlowHooks(Protocol):
     """What is not done in every step."""
 
-    @property
-    def may_compile(self) -> bool:
-        """Whether the program compiles: events during tracing are ignored."""
-
+    may_compile: bool
+    """Whether the program compiles: events during tracing are ignored."""
     model: int
     """The id of the model that was trained last, if no more is to be learned from it; else 0."""
     replicated: bool

@@ -47,7 +47,7 @@ class Loaders:
             try:
                 facts |= measure_alone(self._loaders[loaders[-1]])
             except Exception as problem:
-                print(f"scalewise: the loader alone failed: {problem!r}", file=sys.stderr)
+                print(f"scalewise: measuring the loader alone failed: {problem!r}", file=sys.stderr)
             self._watcher.span("loaders", began, time.perf_counter())
         return {"loader": facts}
 

@@ -42,7 +42,8 @@ class ManualUpdates:
         if not self._backwards:
             return
         if not self._backwards_per_step:
-            if not self._has_changed():
+            weight, copy = self._weight, self._copy
+            if weight is None or copy is None or torch.equal(weight.detach(), copy):
                 if self._backwards >= MAX_BACKWARDS:
                     self._give_up()
                 return
@@ -68,11 +69,6 @@ class ManualUpdates:
     def _step(self) -> None:
         self._backwards = 0
         self._stepped(self)
-
-    def _has_changed(self) -> bool:
-        if self._weight is None or self._copy is None:
-            return False
-        return not torch.equal(self._weight.detach(), self._copy)
 
 
 def find_weight(loss: Any) -> Any:

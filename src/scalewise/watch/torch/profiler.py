@@ -104,7 +104,11 @@ class Profile:
             self._start(device)
         elif self._profiled <= self._count + 1:
             if self._profiled > 1:
-                self._note_laps()
+                names, times = self._observer.last_row
+                self._laps += [
+                    {"step": self._watcher.steps - 1, "name": name, "start": start, "end": end}
+                    for name, start, end in zip(names, times, times[1:])
+                ]
             elif device.type == "cuda":  # Queued work belongs to the step before.
                 torch.cuda.synchronize(device)
             self._profiler.step()
@@ -131,13 +135,6 @@ class Profile:
             on_trace_ready=self._save,
         )
         self._profiler.start()
-
-    def _note_laps(self) -> None:
-        names, times = self._observer.last_row
-        self._laps += [
-            {"step": self._watcher.steps - 1, "name": name, "start": start, "end": end}
-            for name, start, end in zip(names, times, times[1:])
-        ]
 
     def _save(self, profiler: Any) -> None:
         """Write the trace, its slowest operators and our own laps."""
@@ -167,7 +164,7 @@ class Profile:
         self._stop_ranges()
         with suppress(Exception):
             self._stop_profiler()
-        print(f"scalewise: no trace: {problem!r}; the program goes on", file=sys.stderr)
+        print(f"scalewise: no trace: {problem!r}; the program continues", file=sys.stderr)
         self._watcher.note(untraced=str(problem))
         if self._began:
             self._watcher.span("trace", self._began, time.perf_counter())

@@ -62,7 +62,7 @@ class StepOptimizers:
     def add(self, step: OptimizerStep, *, trained: bool) -> list[OptimizerStep]:
         """Add an optimizer's step; return those, of all pending, that end a step of the loop."""
         if self.closer is None:
-            return self._learn(step, trained=trained)
+            return self._find_closer(step, trained=trained)
         self.pending.append(step)
         if step.optimizer == self.closer:
             return [step]
@@ -81,7 +81,7 @@ class StepOptimizers:
             return self.pending[-1:]
         return self._steps_of_new()
 
-    def _learn(self, step: OptimizerStep, *, trained: bool) -> list[OptimizerStep]:
+    def _find_closer(self, step: OptimizerStep, *, trained: bool) -> list[OptimizerStep]:
         """Find the closer: the last optimizer before one steps again."""
         self._trained |= trained
         if all(step.optimizer != other.optimizer for other in self.pending):
