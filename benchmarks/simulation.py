@@ -33,19 +33,19 @@ from scalewise.analysis.simulate import (
     Bucket,
     Cores,
     Fsdp,
-    Inputs,
     Link,
     Machine,
     Network,
-    Simulated,
+    SimulatedStep,
+    SimulationInputs,
     Spread,
     Sweep,
     Work,
-    inputs,
-    measured,
-    read_sweep,
+    concurrent_steps,
+    fit_exchange,
+    load_inputs,
+    parse_sweep,
     simulate,
-    together,
 )
 from scalewise.record.close import close
 from scalewise.record.read import RunRecord, read_run
@@ -160,7 +160,7 @@ class Bench:
             file = self.folder / f"sweep-{ranks}.json"
             file.write_text(json.dumps({"ask": {"operations": ["all-reduce"]}}))
             start([["collectives", str(file)]] * ranks, ranks, self.place)
-            found = read_sweep(json.loads(file.read_text()))
+            found = parse_sweep(json.loads(file.read_text()))
             self.sweeps[ranks] = replace(found, topology=Topology(1, ranks))
         return self.sweeps[ranks]
 
@@ -170,7 +170,7 @@ class Known:
     """What is measured of a workload without any exchange."""
 
     name: str
-    seen: Inputs
+    seen: SimulationInputs
     alone: float
     """Seconds of a step of one copy."""
 
@@ -178,17 +178,17 @@ class Known:
     def of(cls, bench: Bench, name: str) -> "Known":
         """Record one rank."""
         records = bench.run(WORKLOADS[name], 1)
-        return cls(name, inputs(records[0]), together(records)[0])
+        return cls(name, load_inputs(records[0]), concurrent_steps(records)[0])
 
     def step(
         self, sweeps: Sequence[Sweep], ranks: int, sharing: float, spread: Spread
-    ) -> Simulated:
+    ) -> SimulatedStep:
         """Return the simulated step of so many ranks."""
-        exchange = measured(sweeps)
+        exchange = fit_exchange(sweeps)
         machine = Machine(
             exchange=exchange,
             spread=spread,
-            contention=Cores(len(os.sched_getaffinity(0)), exchange.busy or 0.0),
+            contention=Cores(len(os.sched_getaffinity(0)), exchange.busy_cores or 0.0),
             sharing={ranks: sharing},
         )
         (found,) = simulate(self.seen.work, [Topology(1, ranks)], machine)
@@ -205,7 +205,7 @@ def real(record: RunRecord) -> tuple[float, float]:
 
 def compared(bench: Bench, known: Known, ranks: int, words: str) -> float:
     """Hold a simulated step against a real one; print both, return the error."""
-    copies, spread = together(bench.run(WORKLOADS[known.name], 1, copies=ranks))
+    copies, spread = concurrent_steps(bench.run(WORKLOADS[known.name], 1, copies=ranks))
     ((step, exposed),) = map(real, bench.run(WORKLOADS[known.name], ranks))
     told = known.step([bench.sweep(ranks)], ranks, copies / known.alone, spread)
     by_law = known.step([bench.sweep(2)], ranks, copies / known.alone, spread)

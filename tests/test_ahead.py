@@ -62,7 +62,7 @@ def test_one_run_alone_is_simulated(alone, scalewise):
                                "--gradients", "100MB")  # fmt: skip
     assert (code, err) == (0, "")
     assert "a study, simulated" in out and "16,384 devices (2048x8)" in out
-    assert "! when each gradient came was not recorded" in out
+    assert "! arrival times of gradients were not recorded" in out
 
 
 def test_one_run_alone_is_refused_without_and_told_the_way(alone, scalewise):
@@ -93,8 +93,8 @@ def test_sweeps_are_read_from_what_doctor_keeps(alone, scalewise, tmp_path):
     words = ("--collectives", "one.json", "--collectives", "two.json", "--gradients", "1MB")
     code, out, err = scalewise("predict", alone, "--at", "2,8", "--simulate", *words)
     assert (code, err) == (0, "")
-    assert "On 2: the exchange was timed on 1x2; how the devices" in out
-    assert "On 8: the exchange was timed on 1x2, 2x2, and follows the links" in out
+    assert "On 2: communication was timed on 1x2; the slow-down between" in out
+    assert "On 8: communication was timed on 1x2, 2x2, and is extrapolated" in out
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from torch import nn
 
 from builders import a_run
 from ranks import start
-from scalewise.analysis.simulate import Link, Machine, Network, inputs, simulate
+from scalewise.analysis.simulate import Link, Machine, Network, load_inputs, simulate
 from scalewise.frameworks.torch.timing.gradient_timing import FIRST_STEP, LAST_STEP, GradientTimer
 from scalewise.probe import Unwatched
 from scalewise.record.close import close
@@ -108,7 +108,7 @@ def test_a_larger_machine_is_simulated_from_a_real_run_on_one_device(tmp_path):
     assert code == 0, said
     assert not close(tmp_path, attempt=1, world=1, ended=time.time())
     record = read_run(tmp_path, run)
-    seen = inputs(record)
+    seen = load_inputs(record)
     assert not seen.notes and seen.work.samples == 8
     assert seen.work.size == 4 * record.ranks[0].outline.parameters
     machine = Machine(exchange=Network(Link(1.0, 1e9)), spread=seen.spread)

@@ -17,7 +17,7 @@ from attached import Seen, run, seen
 from ranks import start
 from scalewise import results
 from scalewise.analysis.explain.guards import run_guards
-from scalewise.analysis.simulate import exchange, link, simulation
+from scalewise.analysis.simulate import make_exchange, parse_link, simulate_curve
 from scalewise.record.read import RunRecord
 from scripts.expected import HERE, SCRIPTS, Script
 
@@ -105,8 +105,8 @@ def test_a_script_that_is_not_distributed_is_measured_on_one_device(tmp_path):
     assert any("not distributed" in warning for warning in curve.warnings)
     as_it_is(PLAIN, [seen(records[0].folder, 0)])
     without_fault(PLAIN, records)
-    links = exchange(inside=link("10GB/s,20us"))
-    ahead = simulation(curve, records, [8], links, per_node=8)
+    links = make_exchange(inside=parse_link("10GB/s,20us"))
+    ahead = simulate_curve(curve, records, [8], links, per_node=8)
     assert ahead.work.size == 4 * records[0].ranks[0].notes.facts["parameters"]
     assert ahead.points[0].step > ahead.alone.step
 

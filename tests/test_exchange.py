@@ -11,7 +11,7 @@ import pytest
 from builders import a_run
 from ranks import start
 from scalewise import results
-from scalewise.analysis.simulate import Bucket, bundled
+from scalewise.analysis.simulate import Bucket, make_buckets
 from scalewise.api import run as run_study
 from scalewise.errors import SpecError
 from scalewise.frameworks.gradient_noise import Noise
@@ -56,7 +56,7 @@ def test_when_gradients_come_tells_the_buckets_that_ddp_makes(cases):
     arrivals = cases["bundled"]["arrivals"]
     shares = [share for _, share in arrivals]
     assert shares == sorted(shares) and 0 < shares[0] < shares[-1] <= 1
-    buckets = bundled([Bucket(*each) for each in arrivals], first_mb=0.05, bucket_mb=0.05)
+    buckets = make_buckets([Bucket(*each) for each in arrivals], first_mb=0.05, bucket_mb=0.05)
     assert len(buckets) > 2
     assert [each.size for each in buckets] == [2 * sent for sent in cases["bundled"]["last"]]
 

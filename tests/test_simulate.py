@@ -26,18 +26,18 @@ from scalewise.analysis.simulate import (
     Spread,
     Sweep,
     Work,
-    bundled,
-    evenly,
-    fitted,
-    inputs,
-    measured,
-    read_sweep,
+    concurrent_steps,
+    even_buckets,
+    fit_exchange,
+    fit_link,
+    load_inputs,
+    make_buckets,
+    parse_sweep,
     simulate,
-    strategy_of,
-    together,
+    strategy_from_spec,
 )
-from scalewise.analysis.simulate.schedule import Task, play
-from scalewise.analysis.simulate.spread import apart, beside
+from scalewise.analysis.simulate.schedule import Task, run_queues
+from scalewise.analysis.simulate.spread import independent_spread, synchronized_spread
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.frameworks.fake import Law
 from scalewise.spec import Topology
@@ -119,14 +119,16 @@ def test_computing_and_exchanging_slow_each_other_only_while_both_go_on():
 
 
 def test_ranks_that_fill_all_cores_share_them_with_their_exchange():
-    cores = Cores(count=4, busy=0.5)
+    cores = Cores(count=4, busy_cores=0.5)
     assert cores.at(2) == Contention() and cores.at(4) == Contention(1.5, 1.5)
     assert cores.at(8) == Contention(1.5, 1.5)  # That cores are too few is seen without exchange.
 
 
 def test_devices_of_a_node_share_its_memory():
     machine = Machine(exchange=HERE, sharing={2: 1.1, 4: 1.5})
-    assert [machine.slower(n) for n in (1, 2, 3, 4, 8)] == pytest.approx([1, 1.1, 1.3, 1.5, 1.5])
+    assert [machine.sharing_factor(n) for n in (1, 2, 3, 4, 8)] == pytest.approx(
+        [1, 1.1, 1.3, 1.5, 1.5]
+    )
     found = one(work((100, 1.0)), sharing={2: 1.1})
     assert found.step == pytest.approx(4.4 + 1.2) and found.phases["sharing"] == pytest.approx(0.4)
 
@@ -145,13 +147,13 @@ def test_the_slowest_of_many_is_the_slowest_that_was_seen():
 
 
 def test_what_slows_all_ranks_at_once_is_no_spread():
-    assert set(beside(np.array([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]])).ratios) == {1.0}
+    assert set(synchronized_spread(np.array([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]])).ratios) == {1.0}
     drifting = np.repeat([1.0, 2.0, 3.0], 20)
-    assert set(apart([drifting]).ratios) == {1.0}
+    assert set(independent_spread([drifting]).ratios) == {1.0}
 
 
 def test_ranks_that_are_always_slower_are_spread():
-    ratios = apart([np.full(20, 1.0), np.full(20, 3.0)]).ratios
+    ratios = independent_spread([np.full(20, 1.0), np.full(20, 3.0)]).ratios
     assert min(ratios) == 0.5 and max(ratios) == 1.5
 
 
@@ -227,22 +229,22 @@ def test_the_bubble_of_a_pipeline_is_the_known_share(stages, small, rounds):
 
 def test_stages_hand_over_what_they_computed_and_reduce_their_part_of_the_gradients():
     far = Network(Link(0.1, 100.0), Link(0.2, 10.0))
-    found = one(work((200, 1.0)), Topology(2, 2), Pipeline(2, 4, handed=100), far)
+    found = one(work((200, 1.0)), Topology(2, 2), Pipeline(2, 4, activation_bytes=100), far)
     assert found.phases["bubble"] == pytest.approx(3 / 8 + 2 * (0.1 + 1))
     # 100 bytes between two nodes, behind nothing: the stage's last gradient comes last.
     assert found.exposed == pytest.approx(2 * 0.2 + 100 / 10)
-    wide = one(work((200, 1.0)), Topology(4, 1), Pipeline(4, 4, handed=100), far)
+    wide = one(work((200, 1.0)), Topology(4, 1), Pipeline(4, 4, activation_bytes=100), far)
     assert wide.phases["bubble"] == pytest.approx(3 * 3 / 16 + 2 * 3 * (0.2 + 10))
 
 
 def test_queues_that_wait_for_each_other_are_refused():
     with pytest.raises(SpecError, match="both queues wait for each other after 0 and 0 tasks"):
-        play([Task(1.0, after=1)], [Task(1.0, after=1)])
+        run_queues([Task(1.0, after=1)], [Task(1.0, after=1)])
 
 
 def test_a_strategy_is_that_of_a_run_or_refused():
     def torch(**run):
-        return strategy_of(a_run(framework="torch", workload="gpt", **run))
+        return strategy_from_spec(a_run(framework="torch", workload="gpt", **run))
 
     assert torch(strategy="ddp", topology="1x4") == Ddp()
     assert torch(strategy="fsdp", topology="1x4") == Fsdp()
@@ -336,19 +338,19 @@ NEAR, FAR = Link(2e-6, 1e11), Link(2e-5, 1e10)
 
 def test_links_are_found_in_what_doctor_keeps():
     network = Network(NEAR, FAR)
-    inside = fitted(read_sweep(stored(network, Topology(1, 4))))
+    inside = fit_link(parse_sweep(stored(network, Topology(1, 4))))
     assert inside.link.latency == pytest.approx(2e-6) and inside.error < 1e-9
     assert inside.link.bandwidth == pytest.approx(1e11)
-    between = fitted(read_sweep(stored(network, Topology(2, 4))), inside.link)
+    between = fit_link(parse_sweep(stored(network, Topology(2, 4))), inside.link)
     assert between.link.latency == pytest.approx(2e-5)
     assert between.link.bandwidth == pytest.approx(1e10)
 
 
 def test_sweeps_are_believed_where_they_were_made_and_explain_the_rest():
     network = Network(NEAR, FAR)
-    sweeps = [read_sweep(stored(network, place)) for place in (PAIR, Topology(2, 2))]
-    found = measured(sweeps)
-    assert found.busy == pytest.approx(0.5)
+    sweeps = [parse_sweep(stored(network, place)) for place in (PAIR, Topology(2, 2))]
+    found = fit_exchange(sweeps)
+    assert found.busy_cores == pytest.approx(0.5)
     for place in (PAIR, Topology(2, 2), Topology(1, 8), Topology(64, 8)):
         for operation in ("all-reduce", "all-gather", "reduce-scatter"):
             for size in (4, 3 * 2**20, 2**28):
@@ -357,32 +359,32 @@ def test_sweeps_are_believed_where_they_were_made_and_explain_the_rest():
 
 
 def test_a_simulation_says_what_it_rests_on():
-    sweeps = [read_sweep(stored(Network(NEAR, FAR), place)) for place in (PAIR, Topology(2, 2))]
-    machine = Machine(exchange=measured(sweeps), sharing={2: 1.1})
+    sweeps = [parse_sweep(stored(Network(NEAR, FAR), place)) for place in (PAIR, Topology(2, 2))]
+    machine = Machine(exchange=fit_exchange(sweeps), sharing={2: 1.1})
     places = [Topology(1, 1), PAIR, Topology(2, 4)]
     told = [each.reach for each in simulate(work((100, 1.0)), places, machine)]
     assert told == [
-        "a device alone has nobody to exchange with",
-        "the exchange was timed on 1x2",
-        "the exchange was timed on 1x2, 2x2, and follows the links that explain it; "
-        "how the devices of a node slow each other was seen up to 2 of them",
+        "one device does not communicate",
+        "communication was timed on 1x2",
+        "communication was timed on 1x2, 2x2, and is extrapolated with fitted links; "
+        "the slow-down between devices of one node was measured up to 2",
     ]
     assert one(work()).reach == (
-        "the links were given; how the devices of a node slow each other is not known"
+        "links as given; the slow-down between devices of one node is unknown"
     )
 
 
 def test_a_law_that_does_not_hold_is_not_needed_where_a_sweep_was_made():
     odd = stored(HERE, PAIR, sizes=(100, 200))
     odd["rows"][1]["seconds"]["value"] = 9.2
-    found = measured([read_sweep(odd)])
+    found = fit_exchange([parse_sweep(odd)])
     assert found.seconds("all-reduce", 150, PAIR) == pytest.approx((1.2 + 9.2) / 2)
     assert found.seconds("all-reduce", 50, PAIR) == pytest.approx(1.2)
     assert found.seconds("all-reduce", 400, PAIR) == pytest.approx(18.4)
 
 
 def test_a_machine_that_was_swept_on_nodes_alone_has_one_kind_of_link():
-    found = measured([read_sweep(stored(Network(FAR, FAR), Topology(2, 1)))]).network
+    found = fit_exchange([parse_sweep(stored(Network(FAR, FAR), Topology(2, 1)))]).network
     assert found.inside == found.between
 
 
@@ -390,22 +392,22 @@ def test_a_sweep_without_processor_times_says_nothing_of_cores():
     old = stored(HERE, PAIR)
     for row in old["rows"]:
         del row["processor"]
-    assert measured([read_sweep(old)]).busy is None
+    assert fit_exchange([parse_sweep(old)]).busy_cores is None
 
 
 # Buckets.
 
 
 def test_gradients_are_bundled_as_ddp_does():
-    found = bundled([Bucket(MB / 2, n / 60) for n in range(1, 61)])
+    found = make_buckets([Bucket(MB / 2, n / 60) for n in range(1, 61)])
     assert [each.size / MB for each in found] == [1, 25, 4]
     assert [each.ready for each in found] == pytest.approx([2 / 60, 52 / 60, 1])
-    assert [each.size / MB for each in bundled([Bucket(3 * MB, 1.0)])] == [3]
-    assert bundled([]) == ()
+    assert [each.size / MB for each in make_buckets([Bucket(3 * MB, 1.0)])] == [3]
+    assert make_buckets([]) == ()
 
 
 def test_gradients_of_which_nothing_is_known_come_evenly():
-    found = evenly(51 * MB)
+    found = even_buckets(51 * MB)
     assert [each.size / MB for each in found] == [1, 25, 25]
     assert [each.ready for each in found] == pytest.approx([1 / 51, 26 / 51, 1])
 
@@ -423,7 +425,7 @@ def recorded(folder, arrivals=None, held=None, **changes):
 
 def test_the_fake_machines_law_is_found_from_one_device_and_its_links(tmp_path):
     law = {"latency": 0.0, "wait": 0.003}
-    seen = inputs(recorded(tmp_path, arrivals=[[100, 1.0]], options=law))
+    seen = load_inputs(recorded(tmp_path, arrivals=[[100, 1.0]], options=law))
     assert not seen.notes and seen.spread.slowest(64) == pytest.approx(1)
     truth = Law.of(law)
     links = Link(0.0, 100 / truth.ring), Link(0.0, 100 / truth.network)
@@ -438,7 +440,7 @@ def test_the_fake_machines_law_is_found_from_one_device_and_its_links(tmp_path):
 def test_jitter_is_spread_whether_seen_on_one_rank_or_several(tmp_path, topology):
     law = {"latency": 0.0, "ring": 0.0, "jitter": 0.1, "host": 0.0}
     many = {"steps": 400, "options": law}
-    seen = inputs(recorded(tmp_path, arrivals=[[1, 1.0]], topology=topology, **many))
+    seen = load_inputs(recorded(tmp_path, arrivals=[[1, 1.0]], topology=topology, **many))
     machine = Machine(exchange=Network(Link(0.0, 1e30)), spread=seen.spread)
     (found,) = simulate(seen.work, [Topology(1, 8)], machine)
     played = recorded(tmp_path, topology="1x8", **many)
@@ -447,7 +449,7 @@ def test_jitter_is_spread_whether_seen_on_one_rank_or_several(tmp_path, topology
 
 def test_copies_tell_how_long_a_step_takes_beside_others(tmp_path):
     copies = [recorded(tmp_path / str(n), options={"host": n / 100}) for n in (1, 2, 3)]
-    step, spread = together(copies)
+    step, spread = concurrent_steps(copies)
     assert step == pytest.approx(0.032 + 0.02)
     assert sorted(set(np.round(spread.ratios, 6))) == pytest.approx(
         [0.042 / 0.052, 1.0, 0.062 / 0.052], rel=1e-3
@@ -455,15 +457,15 @@ def test_copies_tell_how_long_a_step_takes_beside_others(tmp_path):
 
 
 def test_a_record_of_several_ranks_says_that_they_disturbed_each_other(tmp_path):
-    (note,) = inputs(recorded(tmp_path, arrivals=[[1, 1.0]], topology="1x2")).notes
-    assert note.startswith("computation was measured beside the exchange of 2 ranks")
+    (note,) = load_inputs(recorded(tmp_path, arrivals=[[1, 1.0]], topology="1x2")).notes
+    assert note.startswith("computation was measured on 2 ranks")
 
 
 def test_what_was_not_recorded_is_assumed_and_said(tmp_path):
-    even = inputs(recorded(tmp_path, held={"gradients": 51 * MB}))
-    assert len(even.work.buckets) == 3 and "come at an even pace" in even.notes[0]
-    nothing = inputs(recorded(tmp_path / "more"))
-    assert nothing.work.buckets == () and nothing.notes[0].endswith("nothing is exchanged")
+    even = load_inputs(recorded(tmp_path, held={"gradients": 51 * MB}))
+    assert len(even.work.buckets) == 3 and "an even pace is assumed" in even.notes[0]
+    nothing = load_inputs(recorded(tmp_path / "more"))
+    assert nothing.work.buckets == () and nothing.notes[0].endswith("no exchange is simulated")
 
 
 @pytest.mark.parametrize(
@@ -479,14 +481,14 @@ def test_buckets_are_those_of_the_runs_options(tmp_path, options, sizes):
     arrivals = [[MB / 2, n / 6] for n in range(1, 7)]
     record = recorded(tmp_path, arrivals=arrivals)
     changed = replace(record, spec=replace(record.spec, options=options))
-    assert [each.size / MB for each in inputs(changed).work.buckets] == sizes
+    assert [each.size / MB for each in load_inputs(changed).work.buckets] == sizes
 
 
 def test_steps_without_phases_are_refused(tmp_path):
     record = recorded(tmp_path)
     bare = [replace(rank, steps=replace(rank.steps, phases={})) for rank in record.ranks]
-    with pytest.raises(NotEnoughData, match="does not tell forward and backward apart"):
-        inputs(replace(record, ranks=tuple(bare)))
+    with pytest.raises(NotEnoughData, match="does not record forward and backward separately"):
+        load_inputs(replace(record, ranks=tuple(bare)))
 
 
 def test_the_example_of_the_card_runs(capsys):
@@ -506,21 +508,21 @@ def test_the_example_of_the_card_runs(capsys):
         (lambda: Link(math.nan, 1.0), "a latency is 0 or more seconds, got nan"),
         (lambda: Link(0.0, 0.0), "bandwidth must be a number above 0, got 0.0"),
         (lambda: Network(NEAR, None, "rings"), "algorithm must be one of ring, .*, got 'rings'"),
-        (lambda: Contention(compute=0.5), "contention makes nothing faster, got compute = 0.5"),
+        (lambda: Contention(compute=0.5), "contention must be 1 or more, got compute = 0.5"),
         (lambda: Cores(0, 1.0), "a node has at least one core"),
         (lambda: Spread(()), "a spread is one or more ratios above 0"),
         (lambda: work(forward=math.nan), "forward must be 0 or more seconds, got nan"),
-        (lambda: Work(forward=0.0, backward=0.0), "a step takes some time"),
-        (lambda: work((1, 0.5), (1, 0.4)), r"one after another, .* got \[0.5, 0.4\]"),
+        (lambda: Work(forward=0.0, backward=0.0), "a step must take more than 0 seconds"),
+        (lambda: work((1, 0.5), (1, 0.4)), r"in order, .* got \[0.5, 0.4\]"),
         (lambda: work((1, 1.5)), r"from 0 to 1 of the backward, got \[1.5\]"),
         (lambda: work((0, 1.0)), "bucket size must be a number above 0, got 0"),
         (lambda: work(samples=0), "samples must be a number above 0"),
-        (lambda: Machine(exchange=HERE, sharing={2: 0.0}), "2 devices that take 0.0 times"),
+        (lambda: Machine(exchange=HERE, sharing={2: 0.0}), "a factor above 0, got 2: 0.0"),
         (lambda: one(work(), Topology(1, 3), Pipeline(2)), "2 stages do not divide 3 devices"),
         (lambda: Pipeline(0), "stages must be a whole number from 1"),
-        (lambda: read_sweep({"rows": []}), "this is no sweep of collectives: it has no 'hosts'"),
+        (lambda: parse_sweep({"rows": []}), "this is no sweep of collectives: it has no 'hosts'"),
         (
-            lambda: read_sweep(stored(HERE, PAIR) | {"ranks": 3}),
+            lambda: parse_sweep(stored(HERE, PAIR) | {"ranks": 3}),
             "3 ranks do not fill 1 nodes with 2 each",
         ),
     ],
@@ -538,13 +540,13 @@ def test_nonsense_is_refused_in_a_sentence(make, problem):
             lambda: one(work((1, 1.0)), Topology(2, 2)),
             "2x2 leaves the node, and no link between nodes is known",
         ),
-        (lambda: measured([]), "no collectives were timed"),
+        (lambda: fit_exchange([]), "no collectives were timed"),
         (
-            lambda: fitted(read_sweep(stored(HERE, PAIR, sizes=(4,)))),
-            "a link has two unknowns, and 1 sizes",
+            lambda: fit_link(parse_sweep(stored(HERE, PAIR, sizes=(4,)))),
+            "needs two sizes of all-reduce, got 1",
         ),
         (
-            lambda: fitted(Sweep(PAIR, {"all-reduce": ((4, 2.0), (8, 1.0))})),
+            lambda: fit_link(Sweep(PAIR, {"all-reduce": ((4, 2.0), (8, 1.0))})),
             "larger messages took no longer",
         ),
     ],

@@ -18,7 +18,7 @@ from scalewise.analysis.explain import (
 from scalewise.analysis.explain.guards import correctness_faults
 from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
 from scalewise.analysis.measure.energy import NodeSamples
-from scalewise.analysis.simulate import Sweep, read_sweep
+from scalewise.analysis.simulate import Sweep, parse_sweep
 from scalewise.errors import NewerSchema, RecordError, SpecError
 from scalewise.record import batch_sharing, replicas
 from scalewise.record.allocation_log import stays
@@ -143,7 +143,7 @@ def read_sweeps(paths: Sequence[Path]) -> list[Sweep]:
 def _read_sweep_file(path: Path) -> Sweep:
     hint = "make one with `scalewise doctor --collectives`"
     try:
-        return read_sweep(json.loads(path.read_text(encoding="utf-8")))
+        return parse_sweep(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}", hint=hint) from error
     except SpecError as error:

@@ -123,25 +123,25 @@ def simulate(
     """Simulate from the smallest run of a study."""
     from scalewise import results
     from scalewise.analysis.predict import parse_counts
-    from scalewise.analysis.simulate import exchange, link, simulation, size
+    from scalewise.analysis.simulate import make_exchange, parse_link, parse_size, simulate_curve
     from scalewise.report import simulation_sections
     from scalewise.report.curve_table import not_correct
 
-    links = exchange(
+    links = make_exchange(
         results.read_sweeps(network.collectives),
-        inside=link(network.inside) if network.inside else None,
-        between=link(network.between) if network.between else None,
+        inside=parse_link(network.inside) if network.inside else None,
+        between=parse_link(network.between) if network.between else None,
         per_node=devices_per_node,
         algorithm=network.algorithm,
     )
     curve, records = results.study_curve(source, where)
-    result = simulation(
+    result = simulate_curve(
         curve,
         records,
         parse_counts(at),
         links,
         per_node=devices_per_node,
-        gradients=size(network.gradients) if network.gradients else None,
+        gradients=parse_size(network.gradients) if network.gradients else None,
     )
     if as_json:
         typer.echo(simulation_sections.as_json(result))

@@ -5,7 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from scalewise.analysis.simulate import PHASES, Link, Simulated, Simulation, sentences
+from scalewise.analysis.simulate import (
+    PHASES,
+    Link,
+    SimulatedStep,
+    Simulation,
+    simulation_sentences,
+)
 from scalewise.report.curve_table import NONE, Section, Table, by_devices, number, percent, whole
 from scalewise.report.formats import SCHEMA, plain
 
@@ -14,7 +20,7 @@ from scalewise.report.formats import SCHEMA, plain
 class _Row:
     """A simulated number of devices."""
 
-    point: Simulated
+    point: SimulatedStep
     efficiency: float
     anchored: float | None
     warnings: tuple[str, ...] = ()
@@ -27,7 +33,10 @@ class _Row:
 def sections(found: Simulation) -> list[Section]:
     """Return the simulation: how it came about, the steps, and real ones beside them."""
     unit = f"{found.curve.unit}/s"
-    rows = [_Row(point, found.efficiency(point), found.anchored(point)) for point in found.points]
+    rows = [
+        _Row(point, found.efficiency(point), found.corrected_throughput(point))
+        for point in found.points
+    ]
     tables = (
         by_devices(rows, "Simulated", [
             ("nodes", lambda r: whole(r.point.topology.nodes)),
@@ -53,7 +62,7 @@ def sections(found: Simulation) -> list[Section]:
     )  # fmt: skip
     shown = tuple(table for table in tables if table.rows)
     warnings = (*found.notes, *found.curve.warnings)
-    return [Section(f"{found.curve.name}, simulated", sentences(found), shown, warnings)]
+    return [Section(f"{found.curve.name}, simulated", simulation_sentences(found), shown, warnings)]
 
 
 def _named(phase: str) -> str:
@@ -94,7 +103,7 @@ def as_json(found: Simulation) -> str:
             for check in found.checks
         ],
         "interval": None,
-        "sentences": list(sentences(found)),
+        "sentences": list(simulation_sentences(found)),
         "notes": list(found.notes),
         "warnings": list(found.curve.warnings),
         "not_correct": list(found.curve.not_correct),
@@ -102,13 +111,13 @@ def as_json(found: Simulation) -> str:
     return json.dumps(told, indent=1)
 
 
-def _point(found: Simulation, point: Simulated) -> dict[str, Any]:
+def _point(found: Simulation, point: SimulatedStep) -> dict[str, Any]:
     return {
         "devices": point.topology.world,
         "topology": str(point.topology),
         "step": point.step,
         "throughput": plain(point.throughput),
-        "anchored": plain(found.anchored(point)),
+        "anchored": plain(found.corrected_throughput(point)),
         "efficiency": found.efficiency(point),
         "phases": plain(point.phases),
         "communication": point.communication,

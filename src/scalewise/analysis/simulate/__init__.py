@@ -1,29 +1,45 @@
-"""One step on machines that nobody has measured, from mechanism.
+"""Simulate a step on machines that were not measured, from the record of a small run.
 
-work        what one rank computes, and when its gradients are ready
-network     what a collective takes over links with a latency and a bandwidth
-sweep       collectives as doctor timed them, and the links that explain them
-spread      what the slowest of many ranks makes of their differences
-schedule    computing and exchanging beside each other
-strategies  ddp, fsdp and pipelines, as the two queues of one device
-step        the step on any topology
-inputs      all that from the record of a small run
-units       links and sizes as people write them
-simulation  the whole answer, held against what was measured
-words       what it says
+rank_work           what one rank computes, and when its gradients are ready
+network             seconds of a collective over links with a latency and a bandwidth
+sweep               collectives as doctor timed them, and the links fitted to them
+spread              how late the slowest of many ranks is
+schedule            computation and communication that run concurrently
+strategy_schedules  ddp, fsdp and pipelines, as the two queues of one device
+simulated_step      the step on any topology
+inputs              work and spread from the record of a small run
+units               links and sizes as text
+simulation          all of it as one value, compared with measurements
+simulation_text     the sentences of a simulation
 """
 
-from scalewise.analysis.simulate.inputs import Inputs, inputs, together
+from scalewise.analysis.simulate.inputs import SimulationInputs, concurrent_steps, load_inputs
 from scalewise.analysis.simulate.network import Link, Network
-from scalewise.analysis.simulate.rank_work import Bucket, Work, bundled, evenly
+from scalewise.analysis.simulate.rank_work import Bucket, Work, even_buckets, make_buckets
 from scalewise.analysis.simulate.schedule import Contention, Cores
-from scalewise.analysis.simulate.simulated_step import PHASES, Machine, Simulated, simulate
-from scalewise.analysis.simulate.simulation import Check, Simulation, exchange, simulation
-from scalewise.analysis.simulate.simulation_text import sentences
+from scalewise.analysis.simulate.simulated_step import PHASES, Machine, SimulatedStep, simulate
+from scalewise.analysis.simulate.simulation import (
+    Check,
+    Simulation,
+    make_exchange,
+    simulate_curve,
+)
+from scalewise.analysis.simulate.simulation_text import simulation_sentences
 from scalewise.analysis.simulate.spread import Spread
-from scalewise.analysis.simulate.strategy_schedules import Ddp, Fsdp, Pipeline, strategy_of
-from scalewise.analysis.simulate.sweep import Measured, Sweep, fitted, measured, read_sweep
-from scalewise.analysis.simulate.units import link, size
+from scalewise.analysis.simulate.strategy_schedules import (
+    Ddp,
+    Fsdp,
+    Pipeline,
+    strategy_from_spec,
+)
+from scalewise.analysis.simulate.sweep import (
+    MeasuredExchange,
+    Sweep,
+    fit_exchange,
+    fit_link,
+    parse_sweep,
+)
+from scalewise.analysis.simulate.units import parse_link, parse_size
 
 __all__ = [
     "PHASES",
@@ -33,29 +49,29 @@ __all__ = [
     "Cores",
     "Ddp",
     "Fsdp",
-    "Inputs",
     "Link",
     "Machine",
-    "Measured",
+    "MeasuredExchange",
     "Network",
     "Pipeline",
-    "Simulated",
+    "SimulatedStep",
     "Simulation",
+    "SimulationInputs",
     "Spread",
     "Sweep",
     "Work",
-    "bundled",
-    "evenly",
-    "exchange",
-    "fitted",
-    "inputs",
-    "link",
-    "measured",
-    "read_sweep",
-    "sentences",
+    "concurrent_steps",
+    "even_buckets",
+    "fit_exchange",
+    "fit_link",
+    "load_inputs",
+    "make_buckets",
+    "make_exchange",
+    "parse_link",
+    "parse_size",
+    "parse_sweep",
     "simulate",
-    "simulation",
-    "size",
-    "strategy_of",
-    "together",
+    "simulate_curve",
+    "simulation_sentences",
+    "strategy_from_spec",
 ]

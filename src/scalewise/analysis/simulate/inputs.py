@@ -1,27 +1,32 @@
-"""From the record of a small run to what a simulation needs."""
+"""Work and spread of a rank, from the record of a small run."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from scalewise.analysis.measure.ledger import Ledger, build_ledger
+from scalewise.analysis.measure.ledger import build_ledger
 from scalewise.analysis.measure.window import steady_window
-from scalewise.analysis.simulate.rank_work import BUCKET_MB, FIRST_MB, Bucket, Work, bundled, evenly
-from scalewise.analysis.simulate.spread import Spread, apart, beside
+from scalewise.analysis.simulate.rank_work import (
+    BUCKET_MB,
+    FIRST_BUCKET_MB,
+    Bucket,
+    Work,
+    even_buckets,
+    make_buckets,
+)
+from scalewise.analysis.simulate.spread import Spread, independent_spread, synchronized_spread
 from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord
 
-PACKED = {"fp16": 0.5, "bf16": 0.5}
-"""Which share of fp32 gradients is left by these ways to compress them."""
-WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
-"""Bytes of a number."""
+COMPRESSION_RATIOS = {"none": 1.0, "fp16": 0.5, "bf16": 0.5}
+"""Compressed size over fp32 gradients, where the option alone determines it."""
+DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """What a run tells a simulation."""
+class SimulationInputs:
+    """What a simulation takes from a run."""
 
     work: Work
     spread: Spread
@@ -29,56 +34,56 @@ class Inputs:
     """What was not recorded, and is assumed."""
 
 
-def inputs(record: RunRecord, gradients: float | None = None) -> Inputs:
-    """Return the mean work of a rank, and the spread of ranks, from a run on one or few.
+def load_inputs(record: RunRecord, gradients: float | None = None) -> SimulationInputs:
+    """Return the mean work of a rank and the spread of ranks, from a run on few devices.
 
-    ``gradients`` are their bytes, where they were not recorded or shall be others.
+    ``gradients`` are their bytes, if they were not recorded or are to be replaced.
     """
     window = steady_window(record)
-    found = build_ledger(record, window.first)
-    columns = [rank.steps.phases for rank in record.ranks]
-    if found is None or not all({"forward", "backward"} <= set(each) for each in columns):
+    ledger = build_ledger(record, window.first)
+    phases = [set(rank.steps.phases) for rank in record.ranks]
+    if ledger is None or not all({"forward", "backward"} <= names for names in phases):
         raise NotEnoughData(
-            f"{record.folder} does not tell forward and backward apart",
+            f"{record.folder} does not record forward and backward separately",
             hint="simulate from a run with the strategy ddp, on one device or few",
         )
-    buckets, notes = _buckets(record, gradients)
+    buckets, notes = _gradient_buckets(record, gradients)
     accumulate = record.spec.accumulate
     work = Work(
-        forward=_mean(record, "forward", window.first) / accumulate,
-        backward=_mean(record, "backward", window.first) / accumulate,
+        forward=_mean_seconds(record, "forward", window.first) / accumulate,
+        backward=_mean_seconds(record, "backward", window.first) / accumulate,
         buckets=buckets,
-        optimizer=_mean(record, "optimizer", window.first),
-        input=_mean(record, "input", window.first),
-        other=max(0.0, float(found.other.mean())),
+        optimizer=_mean_seconds(record, "optimizer", window.first),
+        input=_mean_seconds(record, "input", window.first),
+        other=max(0.0, float(ledger.other.mean())),
         accumulate=accumulate,
         samples=window.samples / (window.steps * len(record.ranks)),
     )
     if len(record.ranks) > 1:
         notes += (
-            f"computation was measured beside the exchange of {len(record.ranks)} ranks: what "
-            "they slow each other by is in it",
+            f"computation was measured on {len(record.ranks)} ranks that also exchanged "
+            "gradients: their mutual slow-down is included",
         )
-    return Inputs(work, _spread(found), notes)
+    own = ledger.own
+    spread = synchronized_spread(own) if len(own) > 1 else independent_spread([own[0]])
+    return SimulationInputs(work, spread, notes)
 
 
-def together(records: Sequence[RunRecord]) -> tuple[float, Spread]:
-    """Return seconds of a step, and the spread, of copies that ran at once and exchanged nothing.
+def concurrent_steps(records: Sequence[RunRecord]) -> tuple[float, Spread]:
+    """Return seconds of a step, and the spread, of runs that ran at once without exchange.
 
-    Over the seconds of one copy alone they are the ``sharing`` of so many devices.
-    The median step of each counts: at the edges some ran without the others.
+    Divided by the seconds of one run alone, they are the ``sharing`` of so many devices.
+    The median step of each run counts: at both ends some ran without the others.
     """
-    rows = [_seconds(record) for record in records]
-    return float(np.mean([np.median(row) for row in rows])), apart(rows)
+    rows = []
+    for record in records:
+        steps = record.ranks[0].steps
+        rows.append(steps.seconds[steps.index >= steady_window(record).first])
+    return float(np.mean([np.median(row) for row in rows])), independent_spread(rows)
 
 
-def _seconds(record: RunRecord) -> NDArray[np.float64]:
-    steps = record.ranks[0].steps
-    return steps.seconds[steps.index >= steady_window(record).first]
-
-
-def _mean(record: RunRecord, phase: str, first: int) -> float:
-    """Return the seconds of a phase in the steps from ``first`` on, mean of all ranks."""
+def _mean_seconds(record: RunRecord, phase: str, first: int) -> float:
+    """Return the mean seconds of a phase in the steps from ``first`` on, over all ranks."""
     means = [
         float(rank.steps.phases[phase][rank.steps.index >= first].mean())
         for rank in record.ranks
@@ -87,55 +92,50 @@ def _mean(record: RunRecord, phase: str, first: int) -> float:
     return sum(means) / len(record.ranks)
 
 
-def _spread(found: Ledger) -> Spread:
-    own = found.own
-    return beside(own) if len(own) > 1 else apart([own[0]])
-
-
-def _buckets(
+def _gradient_buckets(
     record: RunRecord, gradients: float | None
 ) -> tuple[tuple[Bucket, ...], tuple[str, ...]]:
-    """Return the buckets of a run's gradients, and what was assumed for them."""
+    """Return the buckets of a run's gradients, and notes on what was assumed for them."""
     options = record.spec.options
-    later = float(options.get("bucket_mb") or BUCKET_MB)
-    # DDP has a small first bucket only where nobody sets the size of the others.
-    first = float(options.get("first_bucket_mb") or options.get("bucket_mb") or FIRST_MB)
-    packed, notes = _packed(record)
+    bucket_mb = float(options.get("bucket_mb") or BUCKET_MB)
+    # DDP has a small first bucket only where the size of the others is not set.
+    first_mb = float(options.get("first_bucket_mb") or options.get("bucket_mb") or FIRST_BUCKET_MB)
+    ratio, notes = _compression_ratio(record)
     arrivals = record.ranks[0].notes.gradient_arrivals
     if arrivals and gradients is None:
-        came = (Bucket(size, share) for size, share in arrivals)
-        return _smaller(bundled(came, first, later), packed), notes
-    size = _gradients(record) if gradients is None else gradients
-    if not size:
-        return (), (*notes, "the bytes of gradients were not recorded: nothing is exchanged")
-    assumed = "when each gradient came was not recorded: they are taken to come at an even pace"
-    return _smaller(evenly(size, (first, later)), packed), (*notes, assumed)
+        arrived = (Bucket(size, share) for size, share in arrivals)
+        buckets = make_buckets(arrived, first_mb, bucket_mb)
+    else:
+        size = _gradient_bytes(record) if gradients is None else gradients
+        if not size:
+            return (), (*notes, "gradient bytes were not recorded: no exchange is simulated")
+        buckets = even_buckets(size, (first_mb, bucket_mb))
+        notes += ("arrival times of gradients were not recorded: an even pace is assumed",)
+    return tuple(Bucket(bucket.size * ratio, bucket.ready) for bucket in buckets), notes
 
 
-def _gradients(record: RunRecord) -> float | None:
-    """Return the bytes of a model's gradients: as they were held, or as large as its parameters.
+def _gradient_bytes(record: RunRecord) -> float | None:
+    """Return the bytes of a model's gradients: as recorded, or as large as its parameters.
 
-    Of a user's own script its parameters are known; of shards, only one.
+    For a user's script the parameters are known; for a sharded model only one shard.
     """
-    state = record.ranks[0].notes.state_bytes
-    if state and state.gradients:
-        return float(state.gradients)
-    facts = record.ranks[0].notes.facts
-    width = WIDTHS.get(facts.get("dtype") or "")
+    notes = record.ranks[0].notes
+    if notes.state_bytes and notes.state_bytes.gradients:
+        return float(notes.state_bytes.gradients)
+    facts = notes.facts
+    width = DTYPE_BYTES.get(facts.get("dtype") or "")
     if width is None or facts.get("sharded") or facts.get("split"):
         return None
     return float(width * facts.get("parameters", 0)) or None
 
 
-def _packed(record: RunRecord) -> tuple[float, tuple[str, ...]]:
-    """Return which share of the gradients' bytes is exchanged."""
-    if seen := record.ranks[0].notes.compression:
-        return seen.sent_bytes / seen.gradient_bytes, ()
-    kind = record.spec.options.get("compression", "none")
-    if kind in ("none", *PACKED):
-        return PACKED.get(kind, 1.0), ()
-    return 1.0, (f"what {kind} saves was not recorded: gradients are taken to go whole",)
-
-
-def _smaller(buckets: Iterable[Bucket], share: float) -> tuple[Bucket, ...]:
-    return tuple(Bucket(each.size * share, each.ready) for each in buckets)
+def _compression_ratio(record: RunRecord) -> tuple[float, tuple[str, ...]]:
+    """Return the exchanged share of the gradients' bytes, and notes."""
+    if recorded := record.ranks[0].notes.compression:
+        return recorded.sent_bytes / recorded.gradient_bytes, ()
+    method = record.spec.options.get("compression", "none")
+    if method in COMPRESSION_RATIOS:
+        return COMPRESSION_RATIOS[method], ()
+    return 1.0, (
+        f"the compression ratio of {method} was not recorded: uncompressed gradients are assumed",
+    )

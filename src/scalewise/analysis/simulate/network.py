@@ -1,4 +1,4 @@
-"""What a collective takes: links with a latency and a bandwidth, and the way it goes over them.
+"""Seconds of a collective over links with a latency and a bandwidth, by algorithm.
 
 N ranks on M nodes with g each exchange S bytes. α is a link's latency and B its
 bandwidth, inside a node and between nodes (Hockney's model):
@@ -7,12 +7,12 @@ bandwidth, inside a node and between nodes (Hockney's model):
     tree          2⌈log2 g⌉ α_in + 2⌈log2 M⌉ α_out + 2 S/B
     hierarchical  2(g−1) α_in + 2(g−1)/g S/B_in + 2(M−1) α_out + 2(M−1)/M S/B_out
 
-An all-gather and a reduce-scatter are each half of an all-reduce; a tree does
-neither, and they take the ring.
+An all-gather and a reduce-scatter each take half of an all-reduce; there is no tree
+for them, and they use the ring.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -26,20 +26,20 @@ ALGORITHMS = ("ring", "tree", "hierarchical", "quickest")
 
 
 class Exchange(Protocol):
-    """Something that knows how long ranks exchange."""
+    """How long ranks take to exchange data."""
 
     def seconds(self, operation: Operation, size: float, topology: Topology) -> float:
-        """Return what a collective of ``size`` bytes takes, with nothing else going on."""
+        """Return the seconds of a collective of ``size`` bytes, without concurrent work."""
         ...
 
     def reach(self, topology: Topology) -> str:
-        """Say what its seconds on this topology rest on."""
+        """Return what the seconds on this topology are based on."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What one message takes: ``latency`` seconds, and its bytes over ``bandwidth`` a second."""
+    """One message takes ``latency`` seconds plus its bytes over ``bandwidth`` (bytes/s)."""
 
     latency: float
     bandwidth: float
@@ -53,49 +53,44 @@ class Link:
             )
 
     def seconds(self, size: float, messages: float = 1) -> float:
-        """Return what ``size`` bytes take, in so many messages one after another."""
+        """Return the seconds of ``size`` bytes, sent as so many messages in sequence."""
         return messages * self.latency + size / self.bandwidth
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The links of a machine, and the way its collectives go."""
+    """The links of a machine, and the algorithm of its all-reduce."""
 
     inside: Link
     """Between two devices of a node."""
     between: Link | None = None
-    """What leaves a node, over all that it has for that; nothing where it is not known."""
+    """From a node to another, over all its adapters together; None if unknown."""
     algorithm: Algorithm = "ring"
 
     def __post_init__(self) -> None:
         choice("algorithm", self.algorithm, ALGORITHMS)
 
     def seconds(self, operation: Operation, size: float, topology: Topology) -> float:
-        """Return what a collective takes; one rank exchanges nothing."""
+        """Return the seconds of a collective; 0 for one rank."""
         if topology.world == 1:
             return 0.0
         if operation == "point-to-point":
-            return self._crossing(topology).seconds(size)
-        if operation == "all-reduce":
-            return self._all_reduce(size, topology, self.algorithm)
-        way: Algorithm = "ring" if self.algorithm == "tree" else self.algorithm
-        return self._all_reduce(size, topology, way) / 2
+            return self._outer_link(topology).seconds(size)
+        algorithm, share = self.algorithm, 1.0
+        if operation != "all-reduce":
+            algorithm, share = "ring" if algorithm == "tree" else algorithm, 0.5
+        names = ALL_REDUCE if algorithm == "quickest" else [algorithm]
+        return share * min(ALL_REDUCE[name](self, size, topology) for name in names)
 
     def reach(self, topology: Topology) -> str:
-        """Say that links were given."""
-        return "the links were given"
+        return "links as given"
 
     @property
-    def busy(self) -> float | None:
-        """Cores that one rank's exchange keeps busy: a link does not tell."""
+    def busy_cores(self) -> float | None:
+        """Cores that one rank's exchange keeps busy: unknown for a link."""
         return None
 
-    def _all_reduce(self, size: float, topology: Topology, way: Algorithm) -> float:
-        if way == "quickest":
-            return min(each(self, size, topology) for each in WAYS.values())
-        return WAYS[way](self, size, topology)
-
-    def _crossing(self, topology: Topology) -> Link:
+    def _outer_link(self, topology: Topology) -> Link:
         """Return the link between nodes; on one node, the one inside."""
         if topology.nodes == 1:
             return self.inside
@@ -107,53 +102,41 @@ class Network:
             )
         return self.between
 
+    def _slowest_bandwidth(self, topology: Topology) -> float:
+        outer = self._outer_link(topology).bandwidth
+        # With one device per node, no byte passes the link inside.
+        return min(self.inside.bandwidth, outer) if topology.devices > 1 else outer
+
     def ring(self, size: float, topology: Topology) -> float:
-        """Return an all-reduce through all devices in a row."""
-        ranks, nodes, out = topology.world, topology.nodes, self._crossing(topology)
-        slowest = min(self.inside.bandwidth, out.bandwidth) if _inside(topology) else out.bandwidth
-        hops = 2 * (ranks - nodes) * self.inside.latency + 2 * (nodes - 1) * out.latency
-        return hops + 2 * (ranks - 1) / ranks * size / slowest
+        """Return the seconds of an all-reduce on one ring through all devices."""
+        ranks, nodes, outer = topology.world, topology.nodes, self._outer_link(topology)
+        hops = 2 * (ranks - nodes) * self.inside.latency + 2 * (nodes - 1) * outer.latency
+        return hops + 2 * (ranks - 1) / ranks * size / self._slowest_bandwidth(topology)
 
     def tree(self, size: float, topology: Topology) -> float:
-        """Return an all-reduce up and down a tree, in pieces that follow each other."""
-        out = self._crossing(topology)
-        slowest = min(self.inside.bandwidth, out.bandwidth) if _inside(topology) else out.bandwidth
-        hops = _depth(topology.devices) * self.inside.latency
-        hops += _depth(topology.nodes) * out.latency
-        return 2 * (hops + size / slowest)
+        """Return the seconds of a pipelined all-reduce up and down a tree."""
+        hops = tree_depth(topology.devices) * self.inside.latency
+        hops += tree_depth(topology.nodes) * self._outer_link(topology).latency
+        return 2 * (hops + size / self._slowest_bandwidth(topology))
 
     def hierarchical(self, size: float, topology: Topology) -> float:
-        """Return an all-reduce that leaves a node once: scattered, exchanged, gathered."""
-        here, nodes = topology.devices, topology.nodes
-        inner = self.inside.seconds(2 * (here - 1) / here * size, 2 * (here - 1))
-        outer = self._crossing(topology).seconds(2 * (nodes - 1) / nodes * size, 2 * (nodes - 1))
-        return inner + outer
+        """Return the seconds of a reduce-scatter inside, an all-reduce between, a gather."""
+        devices, nodes, outer = topology.devices, topology.nodes, self._outer_link(topology)
+        inside = self.inside.seconds(2 * (devices - 1) / devices * size, 2 * (devices - 1))
+        return inside + outer.seconds(2 * (nodes - 1) / nodes * size, 2 * (nodes - 1))
 
 
-WAYS: Mapping[str, "Way"] = {
+ALL_REDUCE: Mapping[str, Callable[[Network, float, Topology], float]] = {
     "ring": Network.ring,
     "tree": Network.tree,
     "hierarchical": Network.hierarchical,
 }
 
 
-class Way(Protocol):
-    """One way of an all-reduce."""
+def tree_depth(count: int) -> int:
+    """Return the levels of a binary tree over so many members.
 
-    def __call__(self, network: Network, size: float, topology: Topology, /) -> float:
-        """Return its seconds."""
-        ...
-
-
-def _inside(topology: Topology) -> bool:
-    """Say whether anything is exchanged inside a node."""
-    return topology.devices > 1
-
-
-def _depth(count: int) -> int:
-    """Return the levels of a tree.
-
-    >>> _depth(1), _depth(8), _depth(9)
+    >>> tree_depth(1), tree_depth(8), tree_depth(9)
     (0, 3, 4)
     """
     return (count - 1).bit_length()

@@ -1,9 +1,9 @@
-"""One step on any number of devices, from what one device does and what its links take.
+"""One step on any number of devices, from the work of one device and its communication.
 
-Devices are alike: one is played, and every other does the same. So 16,384 of them
-take no longer to simulate than two. What is not alike is the spread of ranks: the
-slowest one is played, slower by as much as the slowest of so many is expected to
-be, and taken to be the last at every bucket.
+Devices are alike: one is simulated for all. So 16,384 of them take no longer to
+simulate than two. Only the spread of ranks differs: the slowest one is simulated,
+slower by the expected ratio of the slowest of so many, and assumed to be the last at
+every bucket.
 """
 
 import math
@@ -14,7 +14,7 @@ import numpy as np
 
 from scalewise.analysis.simulate.network import Exchange
 from scalewise.analysis.simulate.rank_work import Work
-from scalewise.analysis.simulate.schedule import Contention, Cores, Played, play
+from scalewise.analysis.simulate.schedule import Contention, Cores, Timeline, run_queues
 from scalewise.analysis.simulate.spread import Spread
 from scalewise.analysis.simulate.strategy_schedules import Ddp, Strategy
 from scalewise.errors import SpecError
@@ -24,50 +24,50 @@ PHASES = (
     "input", "forward", "backward", "optimizer", "other", "sharing", "balance", "contention",
     "bubble", "exchange",
 )  # fmt: skip
-"""What a step is made of: what a device does alone, then what others add to it."""
+"""Parts of a step: what a device does alone, then what other devices add to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What the ranks run on, and how they disturb each other."""
+    """What the ranks run on, and how they slow each other."""
 
     exchange: Exchange
     spread: Spread = field(default_factory=Spread)
     contention: Contention | Cores = field(default_factory=Contention)
     """Between computing and exchanging on one device."""
     sharing: Mapping[int, float] = field(default_factory=dict)
-    """How many times longer a step takes on so many devices of a node that exchange nothing:
-    they share its memory. Between two counts it is interpolated, beyond the last it stays."""
+    """How many times longer a step takes on so many devices of a node without exchange:
+    they share its memory. Interpolated between counts, constant beyond the last."""
 
     def __post_init__(self) -> None:
         for devices, factor in self.sharing.items():
             if devices < 1 or not 0 < factor < math.inf:
                 raise SpecError(
-                    f"{devices!r} devices that take {factor!r} times as long mean nothing",
+                    f"sharing maps 1 or more devices to a factor above 0, got "
+                    f"{devices!r}: {factor!r}",
                     hint="for example sharing = {1: 1.0, 8: 1.3}",
                 )
 
-    def slower(self, devices: int) -> float:
-        """Return how many times longer a step takes beside the others of a node."""
+    def sharing_factor(self, devices: int) -> float:
+        """Return how many times longer a step takes on a node with so many devices."""
         if not self.sharing:
             return 1.0
-        known = sorted({1: 1.0, **self.sharing}.items())
-        counts, factors = zip(*known)
+        counts, factors = zip(*sorted({1: 1.0, **self.sharing}.items()))
         return float(np.interp(devices, counts, factors))
 
     def reach(self, topology: Topology) -> str:
-        """Say what is known of others on this topology, and what is not."""
+        """Return what the effect of other devices on this topology is based on."""
         if topology.world == 1:
-            return "a device alone has nobody to exchange with"
-        told, most = self.exchange.reach(topology), max(self.sharing, default=1)
-        if topology.devices <= most:
-            return told
-        seen = f"was seen up to {most} of them" if self.sharing else "is not known"
-        return f"{told}; how the devices of a node slow each other {seen}"
+            return "one device does not communicate"
+        basis, largest = self.exchange.reach(topology), max(self.sharing, default=1)
+        if topology.devices <= largest:
+            return basis
+        measured = f"was measured up to {largest}" if self.sharing else "is unknown"
+        return f"{basis}; the slow-down between devices of one node {measured}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Simulated:
+class SimulatedStep:
     """One step on one topology."""
 
     topology: Topology
@@ -78,13 +78,13 @@ class Simulated:
     phases: Mapping[str, float]
     """Seconds of each of ``PHASES``; they sum to the step."""
     communication: float
-    """Seconds with something on its way, hidden or not."""
+    """Seconds of communication, hidden or not."""
     reach: str
-    """What the seconds of others rest on."""
+    """What the effect of other devices is based on."""
 
     @property
     def exposed(self) -> float:
-        """Seconds that a device only waits for communication, the bubble not counted."""
+        """Seconds that a device only waits for communication, without the bubble."""
         return self.phases["exchange"]
 
 
@@ -93,25 +93,27 @@ def simulate(
     topologies: Iterable[Topology],
     machine: Machine,
     strategy: Strategy | None = None,
-) -> tuple[Simulated, ...]:
-    """Return one step of ``work`` on each topology; gradients are all-reduced if nothing is said.
+) -> tuple[SimulatedStep, ...]:
+    """Return one step of ``work`` on each topology; the default strategy is ddp.
 
-    The batch of a device stays the same: weak scaling.
+    The batch per device stays the same: weak scaling.
     """
-    way = strategy or Ddp()
-    return tuple(_simulated(work, topology, machine, way) for topology in topologies)
+    strategy = strategy or Ddp()
+    return tuple(_simulate_step(work, topology, machine, strategy) for topology in topologies)
 
 
-def _simulated(work: Work, topology: Topology, machine: Machine, way: Strategy) -> Simulated:
-    part = way.part(work, topology)
-    shared = machine.slower(topology.devices)
-    late = machine.spread.slowest(topology.world)
-    even, bubble = _played(part.times(shared), topology, machine, way)
-    slow, longer = _played(part.times(shared * late), topology, machine, way)
+def _simulate_step(
+    work: Work, topology: Topology, machine: Machine, strategy: Strategy
+) -> SimulatedStep:
+    part = strategy.part(work, topology)
+    sharing = machine.sharing_factor(topology.devices)
+    slowest = machine.spread.slowest(topology.world)
+    mean, bubble = _run(part.scaled(sharing), topology, machine, strategy)
+    late, late_bubble = _run(part.scaled(sharing * slowest), topology, machine, strategy)
     fixed = part.input + part.other
-    step = slow.seconds + longer + shared * late * fixed
-    samples = work.samples and work.samples * way.replicas(topology)
-    return Simulated(
+    step = late.seconds + late_bubble + sharing * slowest * fixed
+    samples = work.samples and work.samples * strategy.replicas(topology)
+    return SimulatedStep(
         topology=topology,
         step=step,
         throughput=samples / step if samples else None,
@@ -121,21 +123,21 @@ def _simulated(work: Work, topology: Topology, machine: Machine, way: Strategy) 
             "backward": part.accumulate * part.backward,
             "optimizer": part.optimizer,
             "other": part.other,
-            "sharing": (shared - 1) * part.seconds,
-            "balance": step - (even.seconds + bubble + shared * fixed),
-            "contention": even.computing - shared * part.computing,
+            "sharing": (sharing - 1) * part.seconds,
+            "balance": step - (mean.seconds + bubble + sharing * fixed),
+            "contention": mean.compute_seconds - sharing * part.compute_seconds,
             "bubble": bubble,
-            "exchange": even.exposed,
+            "exchange": mean.exposed,
         },
-        communication=even.exchanging,
+        communication=mean.exchange_seconds,
         reach=machine.reach(topology),
     )
 
 
-def _played(
-    part: Work, topology: Topology, machine: Machine, way: Strategy
-) -> tuple[Played, float]:
-    """Return how a step goes, and its bubble."""
-    queues = way.queues(part, machine.exchange, topology)
+def _run(
+    part: Work, topology: Topology, machine: Machine, strategy: Strategy
+) -> tuple[Timeline, float]:
+    """Return the timeline of a step, and the seconds of its bubble."""
+    queues = strategy.queues(part, machine.exchange, topology)
     contention = machine.contention.at(topology.devices)
-    return play(queues.compute, queues.exchange, contention), queues.bubble
+    return run_queues(queues.compute, queues.exchange, contention), queues.bubble

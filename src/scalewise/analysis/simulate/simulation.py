@@ -1,8 +1,7 @@
-"""The whole answer: what many devices would do, from the record of few and facts about links.
+"""Simulate many devices from the record of few and facts about links.
 
-Nothing in it is an interval: a simulation is right where its mechanism is. What
-was measured beyond the smallest run is held against it, and the factor between
-the two is told.
+There is no interval: a simulation is as good as its model. Scales that were measured
+beyond the smallest run are compared with it, and the factor between the two is kept.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,21 +10,20 @@ from typing import cast
 
 from scalewise.analysis.measure import ScalingCurve
 from scalewise.analysis.measure.window import steady_window
-from scalewise.analysis.simulate.inputs import inputs
+from scalewise.analysis.simulate.inputs import load_inputs
 from scalewise.analysis.simulate.network import ALGORITHMS, Algorithm, Link, Network
 from scalewise.analysis.simulate.rank_work import Work
 from scalewise.analysis.simulate.schedule import Contention, Cores
-from scalewise.analysis.simulate.simulated_step import Machine, Simulated, simulate
+from scalewise.analysis.simulate.simulated_step import Machine, SimulatedStep, simulate
 from scalewise.analysis.simulate.spread import Spread
-from scalewise.analysis.simulate.strategy_schedules import Fsdp, Strategy, strategy_of
-from scalewise.analysis.simulate.sweep import Measured, Sweep, measured
+from scalewise.analysis.simulate.strategy_schedules import Fsdp, Strategy, strategy_from_spec
+from scalewise.analysis.simulate.sweep import MeasuredExchange, Sweep, fit_exchange
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.record.read import RunRecord
 from scalewise.spec import Topology
 from scalewise.validate import choice, whole
 
-Links = Measured | Network
-GIVEN = "--link-inside 200GB/s,5us --link-between 25GB/s,20us"
+LINKS_EXAMPLE = "--link-inside 200GB/s,5us --link-between 25GB/s,20us"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,214 +34,212 @@ class Check:
     simulated: float
     """Samples per second."""
     measured: float
+    """Samples per second."""
 
     @property
     def factor(self) -> float:
-        """How many times as long a real step took as the simulated one."""
+        """How many times as long a measured step took as the simulated one."""
         return self.simulated / self.measured
 
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """Steps on machines that nobody has measured, and what they rest on."""
+    """Simulated steps on machines that were not measured, and what they are based on."""
 
     curve: ScalingCurve
     origin: Topology
     """Of the run that everything is simulated from."""
     run: str
-    """Its id."""
+    """The id of that run."""
     work: Work
     spread: Spread
-    """Of its steps, in the place of ranks that nobody has seen."""
+    """Of that run's steps, taken for the spread of ranks."""
     strategy: str
     network: Network
     per_node: int | None
-    alone: Simulated
-    """The step of a single device: what efficiency is held against."""
-    points: tuple[Simulated, ...]
+    alone: SimulatedStep
+    """The step of a single device: the reference of the efficiency."""
+    points: tuple[SimulatedStep, ...]
     checks: tuple[Check, ...] = ()
     """Scales that were measured too, from few devices to many."""
     notes: tuple[str, ...] = ()
-    """What was not recorded and is assumed, or could not be held against a measurement."""
+    """What was not recorded and is assumed, or could not be compared with a measurement."""
 
-    def efficiency(self, point: Simulated) -> float:
-        """Return the step of a device alone over this one: both have the same samples."""
+    def efficiency(self, point: SimulatedStep) -> float:
+        """Return the step of one device over this step; both have the same batch per device."""
         return self.alone.step / point.step
 
     @property
     def factor(self) -> float | None:
-        """How many times as long a step took as simulated, on the largest that was measured."""
+        """How many times as long a step took as simulated, at the largest measured scale."""
         return self.checks[-1].factor if self.checks else None
 
-    def anchored(self, point: Simulated) -> float | None:
-        """Return the throughput with that factor on it; nothing inside what was measured."""
+    def corrected_throughput(self, point: SimulatedStep) -> float | None:
+        """Return the throughput divided by that factor; None up to the largest measured scale."""
         if not self.checks or point.throughput is None:
             return None
-        beyond = point.topology.world > self.checks[-1].topology.world
-        return point.throughput / self.checks[-1].factor if beyond else None
+        largest = self.checks[-1]
+        beyond = point.topology.world > largest.topology.world
+        return point.throughput / largest.factor if beyond else None
 
 
-def exchange(
+def make_exchange(
     sweeps: Sequence[Sweep] = (),
     *,
     inside: Link | None = None,
     between: Link | None = None,
     per_node: int | None = None,
     algorithm: str | None = None,
-) -> Links:
-    """Return how devices exchange: as it was timed, by the links that are given, or both.
+) -> MeasuredExchange | Network:
+    """Return how devices exchange data: from sweeps, from given links, or both.
 
-    Gloo goes in a ring; NCCL takes the quickest way, and so do links that are only
-    given. Nodes of one device need no link inside.
+    The default algorithm is a ring for gloo, and the quickest for NCCL and for links
+    without a sweep. Nodes of one device need no link inside.
     """
     if algorithm is not None:
         choice("algorithm", algorithm, ALGORITHMS)
-    usual = "ring" if any(each.backend == "gloo" for each in sweeps) else "quickest"
-    way = cast(Algorithm, algorithm or usual)
+    default = "ring" if any(sweep.backend == "gloo" for sweep in sweeps) else "quickest"
+    chosen = cast(Algorithm, algorithm or default)
     if sweeps:
-        return measured(sweeps, way, inside=inside, between=between)
+        return fit_exchange(sweeps, chosen, inside=inside, between=between)
     nearest = inside or between
     if nearest is None:
         raise SpecError(
             "a simulation needs the links between devices",
-            hint=f"--collectives runs/collectives.json, or {GIVEN}",
+            hint=f"--collectives runs/collectives.json, or {LINKS_EXAMPLE}",
         )
     if inside is None and per_node != 1:
         raise SpecError(
             "the link inside a node is not known",
             hint="--link-inside 200GB/s,5us; or --devices-per-node 1, where it has one device",
         )
-    return Network(nearest, between, way)
+    return Network(nearest, between, chosen)
 
 
-def simulation(
+def simulate_curve(
     curve: ScalingCurve,
     records: Sequence[RunRecord],
     at: Iterable[int],
-    exchange: Links,
+    exchange: MeasuredExchange | Network,
     *,
     per_node: int | None = None,
     gradients: float | None = None,
 ) -> Simulation:
-    """Return a step on each of these numbers of devices, from the smallest of the runs.
+    """Simulate a step on each of these numbers of devices, from the smallest of the runs.
 
-    ``per_node`` are the devices of a node there. ``gradients`` are their bytes, where
-    the run has not recorded them.
+    ``per_node`` is the number of devices of a node there. ``gradients`` are their bytes,
+    where the run has not recorded them.
     """
-    _refuse_strong(curve)
-    record = _smallest(records)
-    way = _way(record)
-    seen = inputs(record, gradients)
-    per_node = per_node or curve.devices_per_node or _swept(exchange)
-    places = [_place(count, per_node, exchange) for count in sorted(set(at))]
-    if not seen.work.buckets:
+    if curve.scaling == "strong":
+        raise SpecError(
+            f"a simulation keeps the batch per device, but {curve.name} keeps the global batch",
+            hint="predict without --simulate, or study the batch that a device has on many",
+        )
+    record = _smallest_run(records)
+    strategy = _strategy(record)
+    inputs = load_inputs(record, gradients)
+    sweeps = exchange.sweeps if isinstance(exchange, MeasuredExchange) else ()
+    swept_nodes = [sweep.topology.devices for sweep in sweeps if sweep.topology.nodes > 1]
+    per_node = per_node or curve.devices_per_node or next(iter(swept_nodes), None)
+    topologies = [_topology(count, per_node, sweeps) for count in sorted(set(at))]
+    if not inputs.work.buckets:
         raise NotEnoughData(
-            f"{record.folder} does not tell how many bytes of gradients it exchanges",
+            f"{record.folder} does not record how many bytes of gradients it exchanges",
             hint="give them: --gradients 100MB, four bytes for each parameter in fp32",
         )
-    machine = _machine(record, exchange, seen.spread)
-    alone, *points = simulate(seen.work, [Topology(1, 1), *places], machine, way)
-    checks, missed = _checks(curve, records, seen.work, machine, way)
+    machine = _machine(record, exchange, inputs.spread)
+    alone, *points = simulate(inputs.work, [Topology(1, 1), *topologies], machine, strategy)
+    checks, skipped = _check_measured(curve, records, inputs.work, machine, strategy)
     return Simulation(
         curve=curve,
         origin=record.spec.topology,
         run=record.spec.id,
-        work=seen.work,
-        spread=seen.spread,
-        strategy=type(way).__name__.lower(),
-        network=exchange.network if isinstance(exchange, Measured) else exchange,
+        work=inputs.work,
+        spread=inputs.spread,
+        strategy=strategy.name,
+        network=exchange.network if isinstance(exchange, MeasuredExchange) else exchange,
         per_node=per_node,
         alone=alone,
         points=tuple(points),
         checks=checks,
-        notes=(*seen.notes, *missed),
+        notes=(*inputs.notes, *skipped),
     )
 
 
-def _refuse_strong(curve: ScalingCurve) -> None:
-    if curve.scaling == "strong":
-        raise SpecError(
-            f"a simulation keeps the batch of a device, and {curve.name} keeps the global batch",
-            hint="predict without --simulate, or study the batch that a device has on many",
-        )
-
-
-def _smallest(records: Sequence[RunRecord]) -> RunRecord:
-    """Return the run on the fewest devices: of its repeats, the one with the middle step."""
-    least = min(record.spec.topology.world for record in records)
-    repeats = [record for record in records if record.spec.topology.world == least]
+def _smallest_run(records: Sequence[RunRecord]) -> RunRecord:
+    """Return the run on the fewest devices; of its repeats, the one with the median step."""
+    fewest = min(record.spec.topology.world for record in records)
+    repeats = [record for record in records if record.spec.topology.world == fewest]
     repeats.sort(key=lambda record: (window := steady_window(record)).seconds / window.steps)
     return repeats[(len(repeats) - 1) // 2]
 
 
-def _way(record: RunRecord) -> Strategy:
-    """Return how the run spreads its model; refuse one that holds only a part of it."""
+def _strategy(record: RunRecord) -> Strategy:
+    """Return how the run spreads its model; refuse one whose ranks hold only a part of it."""
     spec = record.spec
     if spec.strategy == "pipeline" or spec.degrees.degree > 1:
         raise SpecError(
-            f"the smallest run, {spec.topology} with {spec.strategy}, does not tell what a whole "
-            "model takes",
+            f"no device of the smallest run ({spec.topology}, {spec.strategy}) computes a whole "
+            "model",
             hint="simulate from a run with ddp or fsdp on one device",
         )
     sharded = record.ranks[0].notes.facts.get("sharded")
-    return Fsdp() if sharded else strategy_of(spec)
+    return Fsdp() if sharded else strategy_from_spec(spec)
 
 
-def _machine(record: RunRecord, exchange: Links, spread: Spread) -> Machine:
-    """Return what the ranks run on; on processors, an exchange takes cores from the others."""
+def _machine(record: RunRecord, exchange: MeasuredExchange | Network, spread: Spread) -> Machine:
+    """Return what the ranks run on; on CPUs, an exchange takes cores from the computation."""
     engine = record.environment.get("engine") or {}
-    cores, busy = record.environment.get("cores"), exchange.busy
-    alone = engine.get("devices") == ["cpu"] and engine.get("threads") == 1
-    crowded = Cores(cores, busy) if alone and cores and busy is not None else Contention()
-    return Machine(exchange=exchange, spread=spread, contention=crowded)
+    cores, busy_cores = record.environment.get("cores"), exchange.busy_cores
+    one_thread = engine.get("devices") == ["cpu"] and engine.get("threads") == 1
+    contention: Contention | Cores = Contention()
+    if one_thread and cores and busy_cores is not None:
+        contention = Cores(cores, busy_cores)
+    return Machine(exchange=exchange, spread=spread, contention=contention)
 
 
-def _swept(exchange: Links) -> int | None:
-    """Return the devices of a node in sweeps over several."""
-    sweeps = exchange.sweeps if isinstance(exchange, Measured) else ()
-    return next((each.topology.devices for each in sweeps if each.topology.nodes > 1), None)
-
-
-def _place(count: int, per_node: int | None, exchange: Links) -> Topology:
+def _topology(count: int, per_node: int | None, sweeps: Sequence[Sweep]) -> Topology:
     """Return so many devices in full nodes, or inside one."""
     whole("a number of devices", count, least=1)
-    sweeps = exchange.sweeps if isinstance(exchange, Measured) else ()
-    seen = [each.topology.devices for each in sweeps if each.topology.nodes == 1]
-    inside = max(seen, default=1) if per_node is None else per_node
+    one_node = [sweep.topology.devices for sweep in sweeps if sweep.topology.nodes == 1]
+    inside = max(one_node, default=1) if per_node is None else per_node
     if count <= inside:
         return Topology(1, count)
     if per_node is None:
         raise SpecError(
-            f"how many devices a node has is not known, so {count} have no topology",
+            f"devices per node are unknown, so {count} devices have no topology",
             hint="--devices-per-node 8",
         )
     if count % per_node:
-        near = count // per_node * per_node
+        full = count // per_node * per_node
         raise SpecError(
             f"{count} devices do not fill nodes of {per_node}",
-            hint=f"for example --at {near},{near + per_node}",
+            hint=f"for example --at {full},{full + per_node}",
         )
     return Topology(count // per_node, per_node)
 
 
-def _checks(
+def _check_measured(
     curve: ScalingCurve,
     records: Sequence[RunRecord],
     work: Work,
     machine: Machine,
-    way: Strategy,
+    strategy: Strategy,
 ) -> tuple[tuple[Check, ...], tuple[str, ...]]:
-    """Hold every scale of several devices that was measured against its simulation."""
-    checks, missed = [], []
-    places = {record.spec.topology for record in records if record.spec.topology.world > 1}
+    """Compare every measured scale of several devices with its simulation.
+
+    The second value has a note for each scale that could not be simulated.
+    """
+    checks, skipped = [], []
+    measured = {record.spec.topology for record in records if record.spec.topology.world > 1}
     rates = {(point.nodes, point.devices): point.throughput for point in curve.points}
-    for place in sorted(places, key=lambda place: (place.world, place.nodes)):
-        rate = rates.get((place.nodes, place.world))
+    for topology in sorted(measured, key=lambda scale: (scale.world, scale.nodes)):
+        rate = rates.get((topology.nodes, topology.world))
         try:
-            (found,) = simulate(work, [place], machine, way)
+            (step,) = simulate(work, [topology], machine, strategy)
         except NotEnoughData as problem:
-            missed.append(f"{place} was measured and is not held against a simulation: {problem}")
+            skipped.append(f"{topology} was measured, but cannot be simulated: {problem}")
             continue
-        if rate and found.throughput:
-            checks.append(Check(place, found.throughput, rate.value))
-    return tuple(checks), tuple(missed)
+        if rate and step.throughput:
+            checks.append(Check(topology, step.throughput, rate.value))
+    return tuple(checks), tuple(skipped)

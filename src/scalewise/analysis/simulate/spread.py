@@ -1,7 +1,7 @@
-"""How unlike ranks are, and what the slowest of many makes of it.
+"""How much ranks vary, and how late the slowest of many is.
 
-All wait for the slowest. The more ranks there are, the more often one of them
-has a step as bad as the worst that was ever seen.
+All ranks wait for the slowest. The more ranks there are, the more often one of them
+has a step as slow as the slowest that was measured.
 """
 
 import math
@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from scalewise.errors import SpecError
 
-AROUND = 20
-"""Steps over which a machine is taken to be equally fast."""
-LEAST = 0.01
-"""The least time over the mean one: no rank takes none."""
+BLOCK_STEPS = 20
+"""Steps over which the speed of a machine is assumed constant."""
+MIN_RATIO = 0.01
+"""Lower limit of a step's time over the mean: it must stay above 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Times of single steps over their mean, as they were seen."""
+    """Measured times of single steps over their mean."""
 
     ratios: tuple[float, ...] = (1.0,)
 
@@ -33,9 +33,10 @@ class Spread:
             )
 
     def slowest(self, ranks: int) -> float:
-        """Return the expected ratio of the slowest of so many ranks, each as likely as any seen.
+        """Return the expected ratio of the slowest of so many ranks.
 
-        Exact for independent ranks; never beyond the slowest that was seen.
+        Exact for independent ranks that draw from the measured ratios; never above the
+        largest of them.
 
         >>> Spread((1.0, 2.0)).slowest(1), Spread((1.0, 2.0)).slowest(2)
         (1.5, 1.75)
@@ -45,29 +46,26 @@ class Spread:
         return float(ordered @ np.diff(below))
 
 
-def beside(seconds: NDArray[np.float64]) -> Spread:
-    """Return the spread of ranks, a row each, in steps that they did together.
+def synchronized_spread(seconds: NDArray[np.float64]) -> Spread:
+    """Return the spread of ranks (rows) that did their steps (columns) together.
 
-    Each is held against the mean of its step: what slows all of them at once is
-    no spread. A few ranks stay close to their own mean, which is made good as in
-    a standard deviation.
+    Ratios are to the mean of each step: what slows all ranks at once is no spread.
+    As in a sample standard deviation, √(n / (n − 1)) corrects for the own mean.
     """
     ranks = len(seconds)
-    far = (seconds / seconds.mean(axis=0) - 1) * math.sqrt(ranks / (ranks - 1))
-    return Spread(tuple(map(float, np.maximum(1 + far, LEAST).ravel())))
+    deviations = (seconds / seconds.mean(axis=0) - 1) * math.sqrt(ranks / (ranks - 1))
+    return Spread(tuple(map(float, np.maximum(1 + deviations, MIN_RATIO).ravel())))
 
 
-def apart(rows: Sequence[NDArray[np.float64]]) -> Spread:
-    """Return the spread of ranks that had nothing to do with each other, or of one.
+def independent_spread(rows: Sequence[NDArray[np.float64]]) -> Spread:
+    """Return the spread of one rank, or of several that did not wait for each other.
 
-    A step is held against those around it, because a machine is faster at one
-    time and slower at another; and a rank against the others.
+    Ratios are to the neighbouring steps, because the speed of a machine drifts; times
+    the ratio of the rank's mean to that of all.
     """
-    every = float(np.mean([row.mean() for row in rows]))
-    ratios = [ratio * (row.mean() / every) for row in rows for ratio in _around(row)]
-    return Spread(tuple(map(float, ratios)))
-
-
-def _around(row: NDArray[np.float64]) -> NDArray[np.float64]:
-    blocks = np.array_split(row, max(1, len(row) // AROUND))
-    return np.concatenate([block / block.mean() for block in blocks])
+    total_mean = float(np.mean([row.mean() for row in rows]))
+    ratios: list[float] = []
+    for row in rows:
+        for block in np.array_split(row, max(1, len(row) // BLOCK_STEPS)):
+            ratios += map(float, block / block.mean() * (row.mean() / total_mean))
+    return Spread(tuple(ratios))

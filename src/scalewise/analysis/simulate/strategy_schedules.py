@@ -1,13 +1,15 @@
-"""Ways to spread a model over devices, as the two queues of one of them.
+"""Parallel strategies as the two queues of one device: one class declares one strategy.
 
-Devices are alike, so one is played for all of them; each collective takes what
-all its ranks need together.
+Devices are alike, so one is simulated for all; each collective takes the seconds that
+all its ranks need together. To add a strategy, write its class and list it in
+``STRATEGIES``.
 """
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Protocol
+from typing import ClassVar, Protocol
 
+from scalewise.analysis.number_format import join_with_and
 from scalewise.analysis.simulate.network import Exchange
 from scalewise.analysis.simulate.rank_work import Bucket, Work
 from scalewise.analysis.simulate.schedule import Task
@@ -18,33 +20,50 @@ from scalewise.validate import whole
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """What a device computes and exchanges in a step, each in its order."""
+    """What a device computes and communicates in a step, each in its order."""
 
     compute: list[Task]
     exchange: list[Task]
     bubble: float = 0.0
-    """Seconds in which a stage waits for others, besides."""
+    """Additional seconds in which a stage waits for other stages."""
 
 
 class Strategy(Protocol):
-    """A way to spread a model."""
+    """How a model is spread over devices."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    """What can be simulated, as an error message lists it."""
+
+    @classmethod
+    def from_spec(cls, spec: RunSpec) -> "Strategy | None":
+        """Return the strategy of a run, or None where this is not the run's strategy."""
+        ...
 
     def replicas(self, topology: Topology) -> int:
-        """Return how many have samples of their own."""
+        """Return the number of data-parallel replicas."""
         ...
 
     def part(self, work: Work, topology: Topology) -> Work:
-        """Return what one device does of the work of a whole model."""
+        """Return one device's part of the work of a whole model."""
         ...
 
     def queues(self, part: Work, exchange: Exchange, topology: Topology) -> Queues:
-        """Return what a device with this part does in a step."""
+        """Return the step of a device with this part."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Ddp:
-    """Every device holds the model; buckets of gradients are all-reduced beside the backward."""
+    """Every device holds the model; gradient buckets are all-reduced during the backward."""
+
+    name: ClassVar[str] = "ddp"
+    description: ClassVar[str] = "ddp"
+
+    @classmethod
+    def from_spec(cls, spec: RunSpec) -> "Ddp | None":
+        whole_model = spec.degrees.tensor == spec.degrees.pipeline == 1
+        return cls() if spec.strategy in ("ddp", "pipeline") and whole_model else None
 
     def replicas(self, topology: Topology) -> int:
         return topology.world
@@ -53,16 +72,24 @@ class Ddp:
         return work
 
     def queues(self, part: Work, exchange: Exchange, topology: Topology) -> Queues:
-        return _reduced(part, part.backward, exchange, topology)
+        return _all_reduce_queues(part, part.backward, exchange, topology)
 
 
 @dataclass(frozen=True, slots=True)
 class Fsdp:
     """All devices share the model: a block is gathered before it is used, one ahead.
 
-    In the backward again, and then its gradients are reduced and scattered. A
-    block is taken to have the same share of the forward as of the backward.
+    In the backward it is gathered again, and its gradients are reduce-scattered. A
+    block is assumed to have the same share of the forward as of the backward.
     """
+
+    name: ClassVar[str] = "fsdp"
+    description: ClassVar[str] = "fsdp"
+
+    @classmethod
+    def from_spec(cls, spec: RunSpec) -> "Fsdp | None":
+        sharded_only = spec.degrees.tensor == spec.degrees.pipeline == 1
+        return cls() if spec.strategy == "fsdp" and sharded_only else None
 
     def replicas(self, topology: Topology) -> int:
         return topology.world
@@ -71,51 +98,64 @@ class Fsdp:
         return replace(work, optimizer=work.optimizer / topology.world)
 
     def queues(self, part: Work, exchange: Exchange, topology: Topology) -> Queues:
-        blocks = list(zip((bucket.size for bucket in part.buckets), _shares(part)))
+        blocks = list(zip((bucket.size for bucket in part.buckets), _backward_shares(part)))
         compute: list[Task] = []
         link: list[Task] = []
 
-        def use(size: float, seconds: float) -> None:
-            """Gather a block while the one before it is computed, then compute it."""
+        def gather_and_compute(size: float, seconds: float) -> None:
+            """Gather a block while the block before it is computed, then compute it."""
             gather = exchange.seconds("all-gather", size, topology)
             link.append(Task(gather, after=max(0, len(compute) - 1)))
             compute.append(Task(seconds, after=len(link)))
 
-        for micro in range(part.accumulate):
+        for micro_step in range(part.accumulate):
             for size, share in reversed(blocks):
-                use(size, share * part.forward)
+                gather_and_compute(size, share * part.forward)
             scatters: list[Task] = []
             for size, share in blocks:
-                use(size, share * part.backward)
-                # Behind the gather of this block goes the scatter of the one before: it had
-                # to be computed first.
+                gather_and_compute(size, share * part.backward)
+                # The scatter of the previous block goes behind the gather of this one: it
+                # had to be computed first.
                 link += scatters
                 scatter = Task(exchange.seconds("reduce-scatter", size, topology), len(compute))
-                scatters = [scatter] if micro == part.accumulate - 1 else []
+                scatters = [scatter] if micro_step == part.accumulate - 1 else []
             link += scatters
-        rest = _rest(part) * (part.forward + part.backward) * part.accumulate
-        compute.append(Task(rest + part.optimizer, after=len(link)))
+        after_blocks = _share_after_buckets(part) * (part.forward + part.backward)
+        seconds = after_blocks * part.accumulate + part.optimizer
+        compute.append(Task(seconds, after=len(link)))
         return Queues(compute, link)
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Stages of a model one behind the other, and small batches that pass through them.
+    """Stages of a model in sequence, and small batches that pass through them.
 
-    Of the step (p − 1)/(v m + p − 1) is bubble, with p stages, m small batches and v
-    rounds. Stages are taken to be equally long, and what they hand over to be hidden
-    but for the filling and the emptying of the pipeline.
+    The bubble is (p − 1)/(v m + p − 1) of the step, with p stages, m small batches and v
+    rounds. Stages are assumed to take equally long, and the transfer between them to be
+    hidden except while the pipeline fills and drains.
     """
 
+    name: ClassVar[str] = "pipeline"
+    description: ClassVar[str] = "pipelines of replicas"
     stages: int
     small_batches: int = 1
     rounds: int = 1
-    handed: float = 0.0
-    """Bytes that a stage hands on for one small batch."""
+    activation_bytes: float = 0.0
+    """Bytes that a stage passes on for one small batch."""
 
     def __post_init__(self) -> None:
         for name in ("stages", "small_batches", "rounds"):
             whole(name, getattr(self, name), least=1)
+
+    @classmethod
+    def from_spec(cls, spec: RunSpec) -> "Pipeline | None":
+        degrees = spec.degrees
+        replicated = degrees.tensor == degrees.shard == 1
+        if spec.strategy not in ("ddp", "fsdp", "pipeline") or not replicated:
+            return None
+        if degrees.pipeline == 1:
+            return None
+        return cls(degrees.pipeline, spec.small_batches, spec.rounds)
 
     def replicas(self, topology: Topology) -> int:
         if topology.world % self.stages:
@@ -132,59 +172,65 @@ class Pipeline:
             forward=work.forward / p,
             backward=work.backward / p,
             optimizer=work.optimizer / p,
-            buckets=tuple(Bucket(each.size / p, each.ready) for each in work.buckets),
+            buckets=tuple(Bucket(bucket.size / p, bucket.ready) for bucket in work.buckets),
         )
 
     def queues(self, part: Work, exchange: Exchange, topology: Topology) -> Queues:
         replicas, inside = self.replicas(topology), max(1, topology.devices // self.stages)
-        others = Topology(max(1, replicas // inside), inside)
-        found = _reduced(part, part.backward / self.small_batches, exchange, others)
-        one = (part.forward + part.backward) / self.small_batches
-        filling = (self.stages - 1) * one / self.rounds + 2 * self._passing(exchange, topology)
-        return replace(found, bubble=filling * part.accumulate)
+        replica_topology = Topology(max(1, replicas // inside), inside)
+        last_backward = part.backward / self.small_batches
+        queues = _all_reduce_queues(part, last_backward, exchange, replica_topology)
+        small_batch = (part.forward + part.backward) / self.small_batches
+        bubble = (self.stages - 1) * small_batch / self.rounds
+        bubble += 2 * self._transfer_seconds(exchange, topology)
+        return replace(queues, bubble=bubble * part.accumulate)
 
-    def _passing(self, exchange: Exchange, topology: Topology) -> float:
-        """Return what it takes to hand one small batch through all stages, neighbours first."""
+    def _transfer_seconds(self, exchange: Exchange, topology: Topology) -> float:
+        """Return the seconds to pass one small batch through all stages, neighbours first."""
         nodes = -(-self.stages // topology.devices)
-        near = exchange.seconds("point-to-point", self.handed, Topology(1, 2))
-        hops = (self.stages - nodes) * near
+        size = self.activation_bytes
+        seconds = (self.stages - nodes) * exchange.seconds("point-to-point", size, Topology(1, 2))
         if nodes > 1:
-            far = exchange.seconds("point-to-point", self.handed, Topology(2, 1))
-            hops += (nodes - 1) * far
-        return hops
+            seconds += (nodes - 1) * exchange.seconds("point-to-point", size, Topology(2, 1))
+        return seconds
 
 
-def strategy_of(spec: RunSpec) -> Strategy:
+STRATEGIES: tuple[type[Strategy], ...] = (Ddp, Fsdp, Pipeline)
+
+
+def strategy_from_spec(spec: RunSpec) -> Strategy:
     """Return how a run spreads its model; refuse what cannot be simulated."""
-    split, alike = spec.degrees, spec.strategy in ("ddp", "fsdp", "pipeline")
-    if not alike or split.tensor > 1 or (split.pipeline > 1 and split.shard > 1):
-        raise SpecError(
-            f"{spec.strategy} with {split} cannot be simulated",
-            hint="ddp, fsdp and pipelines of replicas can",
-        )
-    if split.pipeline > 1:
-        return Pipeline(split.pipeline, spec.small_batches, spec.rounds)
-    return Fsdp() if spec.strategy == "fsdp" else Ddp()
+    for kind in STRATEGIES:
+        strategy = kind.from_spec(spec)
+        if strategy is not None:
+            return strategy
+    raise SpecError(
+        f"{spec.strategy} with {spec.degrees} cannot be simulated",
+        hint=f"{join_with_and([kind.description for kind in STRATEGIES])} can",
+    )
 
 
-def _reduced(part: Work, backward: float, exchange: Exchange, topology: Topology) -> Queues:
+def _all_reduce_queues(
+    part: Work, backward: float, exchange: Exchange, topology: Topology
+) -> Queues:
     """Return a step whose last ``backward`` seconds exchange buckets as they become ready."""
     lead = part.accumulate * (part.forward + part.backward) - backward
-    compute = [Task(lead), *(Task(share * backward) for share in _shares(part))]
+    compute = [Task(lead), *(Task(share * backward) for share in _backward_shares(part))]
     link = [
-        Task(exchange.seconds("all-reduce", bucket.size, topology), after=place)
-        for place, bucket in enumerate(part.buckets, start=2)
+        Task(exchange.seconds("all-reduce", bucket.size, topology), after=computed)
+        for computed, bucket in enumerate(part.buckets, start=2)
     ]
-    compute += [Task(_rest(part) * backward), Task(part.optimizer, after=len(link))]
+    compute.append(Task(_share_after_buckets(part) * backward))
+    compute.append(Task(part.optimizer, after=len(link)))
     return Queues(compute, link)
 
 
-def _shares(part: Work) -> list[float]:
-    """Return which share of the backward each bucket takes."""
+def _backward_shares(part: Work) -> list[float]:
+    """Return the share of the backward that each bucket takes."""
     ready = (0.0, *(bucket.ready for bucket in part.buckets))
     return [later - earlier for earlier, later in pairwise(ready)]
 
 
-def _rest(part: Work) -> float:
-    """Return which share of the backward is left when the last bucket is ready."""
+def _share_after_buckets(part: Work) -> float:
+    """Return the share of the backward that remains when the last bucket is ready."""
     return 1 - part.buckets[-1].ready if part.buckets else 1.0

@@ -1,7 +1,7 @@
-"""Collectives as they were timed: the sweeps of doctor, and the links that explain them.
+"""Collectives as they were timed by doctor (sweeps), and the links fitted to them.
 
-A sweep is believed for the topology on which it was made. For others there is
-the network whose links are fitted to it.
+A sweep is used as it is for the topology on which it was made. For other topologies
+there is the network whose links are fitted to it.
 """
 
 import math
@@ -11,33 +11,35 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scalewise.analysis.simulate.network import Algorithm, Link, Network, Operation
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.spec import Topology
 
-LARGE = 2**16
-"""Bytes from which a message needs bandwidth rather than latency."""
-MADE = "make one with `scalewise doctor --collectives`"
+MIN_LARGE_BYTES = 2**16
+"""Messages from here on are limited by bandwidth rather than latency."""
+SWEEP_HINT = "make one with `scalewise doctor --collectives`"
 Points = tuple[tuple[float, float], ...]
 """Bytes and seconds, from small to large."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What the collectives took between some ranks."""
+    """Seconds of the collectives between some ranks."""
 
     topology: Topology
     points: Mapping[str, Points]
     """By operation."""
-    busy: float | None = None
+    busy_cores: float | None = None
     """Cores that one rank keeps busy while it all-reduces large messages."""
     backend: str | None = None
 
     def seconds(self, operation: Operation, size: float) -> float | None:
-        """Return what this many bytes take, between the sizes that were timed.
+        """Return the seconds of ``size`` bytes, interpolated between the timed sizes.
 
-        Smaller ones take what the smallest did; larger ones go on at the pace of the largest.
+        Smaller sizes take as long as the smallest; larger ones have the bandwidth of the
+        largest. None where the operation was not timed.
         """
         points = self.points.get(operation)
         if not points:
@@ -48,75 +50,75 @@ class Sweep:
         return float(np.interp(size, sizes, seconds))
 
 
-def read_sweep(stored: Mapping[str, Any]) -> Sweep:
-    """Return a sweep from what ``scalewise doctor --collectives`` keeps."""
+def parse_sweep(stored: Mapping[str, Any]) -> Sweep:
+    """Read a sweep from the JSON of ``scalewise doctor --collectives``."""
     if not isinstance(stored, Mapping):
-        raise SpecError(f"this is no sweep of collectives, but {type(stored).__name__}", hint=MADE)
+        raise SpecError(
+            f"this is no sweep of collectives, but {type(stored).__name__}", hint=SWEEP_HINT
+        )
     try:
-        nodes, each = len(stored["hosts"]), int(stored["ranks_per_node"])
+        hosts, ranks_per_node = len(stored["hosts"]), int(stored["ranks_per_node"])
         ranks, rows = int(stored["ranks"]), list(stored["rows"])
-        found: dict[str, list[tuple[float, float]]] = {}
-        for row in rows:
-            point = float(row["bytes"]), float(row["seconds"]["value"])
-            if not all(0 < each < math.inf for each in point):
-                raise ValueError(f"{point[0]:g} bytes in {point[1]:g} s")
-            found.setdefault(row["operation"], []).append(point)
-        shares = [
+        points = _sweep_points(rows)
+        busy_shares = [
             row["processor"] / row["seconds"]["value"]
             for row in rows
             if row["operation"] == "all-reduce"
-            and row["bytes"] >= LARGE
+            and row["bytes"] >= MIN_LARGE_BYTES
             and row.get("processor") is not None
         ]
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as bad:
-        raise SpecError(
-            f"this is no sweep of collectives: {_wrong(bad)}",
-            hint=MADE,
-        ) from bad
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        problem = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise SpecError(f"this is no sweep of collectives: {problem}", hint=SWEEP_HINT) from error
     # Namespaces and containers of one host share its name: ranks count, names do not.
-    nodes = max(nodes, ranks // max(1, each))
-    if ranks < 2 or nodes * each != ranks:
+    nodes = max(hosts, ranks // max(1, ranks_per_node))
+    if ranks < 2 or nodes * ranks_per_node != ranks:
         raise SpecError(
-            f"{ranks} ranks do not fill {nodes} nodes with {each} each",
+            f"{ranks} ranks do not fill {nodes} nodes with {ranks_per_node} each",
             hint="sweep with as many ranks on every node",
         )
-    points = {name: tuple(sorted(each)) for name, each in found.items()}
-    busy = median(shares) if shares else None
-    return Sweep(Topology(nodes, each), points, busy, stored.get("backend"))
+    busy_cores = median(busy_shares) if busy_shares else None
+    return Sweep(Topology(nodes, ranks_per_node), points, busy_cores, stored.get("backend"))
+
+
+def _sweep_points(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
+    """Return bytes and seconds by operation; raise ValueError where one is not above 0."""
+    points: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        size, seconds = float(row["bytes"]), float(row["seconds"]["value"])
+        if not (0 < size < math.inf and 0 < seconds < math.inf):
+            raise ValueError(f"{size:g} bytes in {seconds:g} s")
+        points.setdefault(row["operation"], []).append((size, seconds))
+    return {operation: tuple(sorted(pairs)) for operation, pairs in points.items()}
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """A link that explains a sweep, and how far it is off at the median."""
+class FittedLink:
+    """A link fitted to a sweep, and its median relative error."""
 
     link: Link
     error: float
 
 
-def _wrong(bad: Exception) -> str:
-    """Say what is wrong with a stored sweep."""
-    return f"it has no {bad}" if isinstance(bad, KeyError) else str(bad)
+def fit_link(sweep: Sweep, inside: Link | None = None) -> FittedLink:
+    """Fit a link to a sweep's all-reduce, assumed to be a ring.
 
-
-def fitted(sweep: Sweep, inside: Link | None = None) -> Fitted:
-    """Return the link of a sweep's all-reduce, taken for a ring.
-
-    seconds = 2(n−1) latency + 2(n−1)/n bytes / bandwidth, by least squares of
-    the relative error. Of a sweep over several nodes it is the link between
-    them: what ``inside`` takes of the latency, where it is known, is taken off.
+    seconds = 2(n−1) latency + 2(n−1)/n bytes / bandwidth, by least squares of the
+    relative error. For a sweep over several nodes it is the link between them: the
+    latency of ``inside``, where it is known, is subtracted.
     """
     points = sweep.points.get("all-reduce", ())
     if len({size for size, _ in points}) < 2:
         raise NotEnoughData(
-            f"a link has two unknowns, and {len(points)} sizes of all-reduce were timed",
+            f"fitting a link needs two sizes of all-reduce, got {len(points)}",
             hint="sweep at least two sizes",
         )
     ranks, nodes = sweep.topology.world, sweep.topology.nodes
     size, seconds = np.array(points).T
-    constant, slope = _line(size / seconds, 1 / seconds)
+    constant, slope = _fit_nonnegative_line(size, seconds)
     if slope <= 0:
         raise NotEnoughData(
-            "larger messages took no longer, so no bandwidth can be told",
+            "larger messages took no longer, so no bandwidth can be fitted",
             hint="sweep larger sizes, on an idle machine",
         )
     error = float(np.median(np.abs(constant + slope * size - seconds) / seconds))
@@ -124,72 +126,78 @@ def fitted(sweep: Sweep, inside: Link | None = None) -> Fitted:
     if nodes > 1 and inside is not None:
         hops = 2 * (nodes - 1)
         constant = max(0.0, constant - 2 * (ranks - nodes) * inside.latency)
-    return Fitted(Link(constant / hops, 2 * (ranks - 1) / ranks / slope), error)
+    return FittedLink(Link(constant / hops, 2 * (ranks - 1) / ranks / slope), error)
 
 
-def _line(slope: Any, constant: Any) -> tuple[float, float]:
-    """Return c and s of c · constant + s · slope = 1, neither below 0."""
-    terms = np.stack([constant, slope], axis=1)
-    (c, s), *_ = np.linalg.lstsq(terms, np.ones(len(terms)), rcond=None)
-    if c < 0:
-        return 0.0, float(slope.sum() / (slope**2).sum())
-    return float(c), float(s)
+def _fit_nonnegative_line(
+    size: NDArray[np.float64], seconds: NDArray[np.float64]
+) -> tuple[float, float]:
+    """Return constant and slope of seconds against size, with least relative squares.
+
+    A constant below 0 is set to 0; the slope may still be 0 or less.
+    """
+    relative_size = size / seconds
+    terms = np.stack([1 / seconds, relative_size], axis=1)
+    (constant, slope), *_ = np.linalg.lstsq(terms, np.ones(len(terms)), rcond=None)
+    if constant < 0:
+        return 0.0, float(relative_size.sum() / (relative_size**2).sum())
+    return float(constant), float(slope)
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Sweeps where there is one, and a network for everything else."""
+class MeasuredExchange:
+    """Sweeps for the topologies that were timed, and a network for all others."""
 
     sweeps: tuple[Sweep, ...]
     network: Network
 
     def seconds(self, operation: Operation, size: float, topology: Topology) -> float:
-        """Return what a collective takes."""
+        """Return the seconds of a collective."""
         for sweep in self.sweeps:
             if sweep.topology == topology:
-                found = sweep.seconds(operation, size)
-                if found is not None:
-                    return found
+                seconds = sweep.seconds(operation, size)
+                if seconds is not None:
+                    return seconds
         return self.network.seconds(operation, size, topology)
 
     def reach(self, topology: Topology) -> str:
-        """Say whether this topology was timed, or follows from others."""
+        """Return whether this topology was timed, or is extrapolated."""
         timed = [sweep.topology for sweep in self.sweeps]
         if topology in timed:
-            return f"the exchange was timed on {topology}"
-        told = ", ".join(map(str, timed))
-        if topology.nodes > 1 and all(each.nodes == 1 for each in timed):
-            return f"the exchange was timed on {told}, and the link between nodes was given"
-        return f"the exchange was timed on {told}, and follows the links that explain it"
+            return f"communication was timed on {topology}"
+        basis = f"communication was timed on {', '.join(map(str, timed))}"
+        if topology.nodes > 1 and all(swept.nodes == 1 for swept in timed):
+            return f"{basis}, and the link between nodes was given"
+        return f"{basis}, and is extrapolated with fitted links"
 
     @property
-    def busy(self) -> float | None:
-        """Cores that one rank's exchange keeps busy, at the median of the sweeps."""
-        known = [sweep.busy for sweep in self.sweeps if sweep.busy is not None]
-        return median(known) if known else None
+    def busy_cores(self) -> float | None:
+        """Cores that one rank's exchange keeps busy: the median of the sweeps."""
+        measured = [sweep.busy_cores for sweep in self.sweeps if sweep.busy_cores is not None]
+        return median(measured) if measured else None
 
 
-def measured(
+def fit_exchange(
     sweeps: Sequence[Sweep],
     algorithm: Algorithm = "ring",
     *,
     inside: Link | None = None,
     between: Link | None = None,
-) -> Measured:
-    """Return the exchange that sweeps tell of, its links fitted to the largest of each kind.
+) -> MeasuredExchange:
+    """Return the exchange that was swept, with links fitted to the largest of each kind.
 
-    A link that is given counts instead of the fitted one.
+    A link that is given replaces the fitted one.
     """
-    largest = sorted(sweeps, key=lambda sweep: sweep.topology.world)
-    here = [sweep for sweep in largest if sweep.topology.nodes == 1]
-    apart = [sweep for sweep in largest if sweep.topology.nodes > 1]
-    if not largest:
-        raise NotEnoughData("no collectives were timed", hint=MADE)
-    if inside is None and here:
-        inside = fitted(here[-1]).link
-    if between is None and apart:
-        between = fitted(apart[-1], inside).link
-    # Without a sweep of one node, its links are not told apart from those that leave it.
+    if not sweeps:
+        raise NotEnoughData("no collectives were timed", hint=SWEEP_HINT)
+    by_size = sorted(sweeps, key=lambda sweep: sweep.topology.world)
+    one_node = [sweep for sweep in by_size if sweep.topology.nodes == 1]
+    several_nodes = [sweep for sweep in by_size if sweep.topology.nodes > 1]
+    if inside is None and one_node:
+        inside = fit_link(one_node[-1]).link
+    if between is None and several_nodes:
+        between = fit_link(several_nodes[-1], inside).link
+    # Without a sweep of one node, the links between nodes stand in for those inside.
     nearest = inside or between
     assert nearest is not None
-    return Measured(tuple(sweeps), Network(nearest, between, algorithm))
+    return MeasuredExchange(tuple(sweeps), Network(nearest, between, algorithm))
