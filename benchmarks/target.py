@@ -29,8 +29,8 @@ from pathlib import Path
 
 import numpy as np
 
-from scalewise.analysis.advise.quality.target import LEARNED, Target, work_to_target
 from scalewise.analysis.advise.quality.target_posterior import Learned
+from scalewise.analysis.advise.quality.work_to_target import LEARNED, WorkToTarget, work_to_target
 from scalewise.catalog.convergence import tables
 
 MEDIAN, COVERAGE = 0.10, 0.85
@@ -89,7 +89,7 @@ def trials(workload: str, points: Points, protocol: str, known: Learned) -> list
     """Return all hidden batches of one workload."""
     found = []
     for shown, hidden in PROTOCOLS[protocol](points):
-        target = work_to_target(shown, known=known)
+        target = work_to_target(shown, learned=known)
         for batch, work, *_ in hidden:
             made = target.work(batch)
             logs = [math.log(each) for each in (work, made.low, made.value, made.high)]
@@ -121,9 +121,9 @@ def seen(known: Tables, but: str = "") -> Learned:
 
 
 @cache
-def whole(points: tuple[Sequence[float], ...]) -> Target:
+def whole(points: tuple[Sequence[float], ...]) -> WorkToTarget:
     """Return the law of a whole table."""
-    return work_to_target(points, known=START)
+    return work_to_target(points, learned=START)
 
 
 def line(name: str, found: Sequence[Trial]) -> str:

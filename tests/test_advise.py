@@ -71,7 +71,7 @@ def test_on_the_smaller_data_set_more_than_8_buy_almost_no_time_for_fixed_costs(
     found = scalewise.advise(published("micro"), "deadline=350s")
     assert str(found.chosen) == "8 devices (2x4)"
     assert found.returns.enough == 8
-    assert "Going beyond 8 devices buys almost no time: 16 save 4.9 %" in str(found)
+    assert "Going beyond 8 devices saves almost no time: 16 save 4.9 %" in str(found)
     assert found.returns.cause.startswith("The cause is fixed costs")
     assert "about 318 of the 325.7 s that T(N) = 317.9 + " in found.returns.cause
     assert devices("micro", "time") == 16  # 32 are less than 1 % faster.
@@ -104,7 +104,7 @@ def test_the_rows_up_to_8_devices_lead_to_the_same_advice(name, purpose, chosen)
 def test_devices_that_buy_no_time_are_not_advised(times):
     found = scalewise.advise(curve_from_numbers(times=times), "time")
     assert found.chosen.devices == 1
-    assert "Going beyond 1 device buys no time." in found.returns.sentences
+    assert "Going beyond 1 device saves no time." in found.returns.sentences
 
 
 def test_a_prediction_below_the_fixed_costs_is_warned_of():
@@ -248,7 +248,9 @@ def test_what_is_chosen_meets_its_limits_and_lies_on_the_front_of_time_and_spend
     times = zip(counts.tolist(), (100 * (fixed + (1 - fixed) / counts)).tolist())
     found = scalewise.advise(curve_from_numbers(times=times), purpose)
     front = found.pareto
-    assert all(a.slowness > b.slowness and a.spent < b.spent for a, b in pairwise(front))
+    assert all(
+        a.slowness > b.slowness and a.device_time < b.device_time for a, b in pairwise(front)
+    )
     if found.chosen is None:
         assert "No scale of 1 to 64 devices meets" in found.reason
         return
@@ -314,7 +316,7 @@ def test_a_purpose_is_read_as_people_write_it(text, bound, goal):
         ("budget=-1", "budget must be above 0", "budget=200"),
         ("budget=200 EUR", "budget must be a number", "budget=200"),
         ("cost=nan", "cost must be a number, got 'cost=nan'", "cost=500"),
-        ("energy=40 kWh", "energy=40 kWh cannot be told: no energy was measured", "--watts 700"),
+        ("energy=40 kWh", "energy=40 kWh cannot be checked: no energy was measured", "--watts 700"),
         ("energy=40", "energy must be a number with J, Wh, kWh, MWh, got 'energy=40'", "40kWh"),
         ("energy=40 kcal", "energy must be a number with J, Wh, kWh, MWh", "40kWh"),
         ("energy=-1kWh", "energy must be above 0", "energy=40kWh"),
@@ -324,7 +326,11 @@ def test_a_purpose_is_read_as_people_write_it(text, bound, goal):
         (["deadline=2h", "deadline=3h"], "deadline was given twice", "keep one"),
         ([7], "a purpose is text, got 7", "deadline=2h"),
         ("cost=500", "cost=500 needs the price of one device for one hour", "--price 2.50"),
-        ("throughput=5", "throughput=5 cannot be told: there is no throughput", "another purpose"),
+        (
+            "throughput=5",
+            "throughput=5 cannot be checked: there is no throughput",
+            "another purpose",
+        ),
     ],
 )
 def test_nonsense_is_refused_with_a_hint(purpose, problem, hint):
@@ -336,7 +342,7 @@ def test_nonsense_is_refused_with_a_hint(purpose, problem, hint):
 
 def test_what_the_curve_does_not_tell_is_refused():
     rates = curve_from_numbers([(1, 100.0), (2, 180.0)])
-    with pytest.raises(SpecError, match="deadline=2h cannot be told: there is no time"):
+    with pytest.raises(SpecError, match="deadline=2h cannot be checked: there is no time"):
         scalewise.advise(rates, "deadline=2h")
     with pytest.raises(NotEnoughData, match="advice needs 2 numbers of devices, got 1"):
         scalewise.advise(curve_from_numbers([(4, 100.0)]), "time")

@@ -16,7 +16,7 @@ from hypothesis import strategies as some
 from builders import a_study
 from scalewise import results, study
 from scalewise.analysis.advise import Purpose
-from scalewise.analysis.advise.next_scale import enough
+from scalewise.analysis.advise.next_scale import stop_reason
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.measure import curve_from_numbers
 from scalewise.errors import LaunchError, SpecError
@@ -386,7 +386,9 @@ FINE = [(1, 100.0), (2, 198.0), (4, 392.0)]
 
 
 def why(points, purpose, ahead=(8, 16), **more):
-    return enough(curve_from_numbers(points, scaling="weak"), Purpose.parse(purpose), ahead, **more)
+    return stop_reason(
+        curve_from_numbers(points, scaling="weak"), Purpose.parse(purpose), ahead, **more
+    )
 
 
 def test_a_scale_that_would_be_chosen_is_worth_going_on_for():
@@ -411,11 +413,11 @@ def test_a_purpose_that_no_scale_meets_is_not_chased():
 def test_a_deadline_that_is_met_by_few_asks_for_no_more():
     times = [(1, 1000.0), (2, 510.0), (4, 270.0)]
     curve = curve_from_numbers(times=times)
-    met = enough(curve, Purpose.parse("deadline=600s"), [8])
+    met = stop_reason(curve, Purpose.parse("deadline=600s"), [8])
     assert "2 devices, measured, take the fewest device-hours" in met
     assert "8 are predicted to take" in met and "less, for" in met
-    assert enough(curve, Purpose.parse("deadline=200s"), [8]) == ""
-    assert enough(curve, Purpose.parse("cost=0.76"), [8], price=2.5) != ""
+    assert stop_reason(curve, Purpose.parse("deadline=200s"), [8]) == ""
+    assert stop_reason(curve, Purpose.parse("cost=0.76"), [8], price=2.5) != ""
 
 
 @settings(max_examples=12, deadline=None)
@@ -467,7 +469,7 @@ def test_equal_steps_are_unequal_work_and_weighed_by_throughput(tmp_path):
     question = a_study(topologies=["1x1", "1x2", "1x4"], options=GOOD, steps=50)
     played(question, tmp_path, (1, 2))
     assert Paying(question, tmp_path, Purpose.parse("efficiency=0.8")).enough(4) == ""
-    with pytest.raises(SpecError, match="deadline=9s cannot be told") as told:
+    with pytest.raises(SpecError, match="deadline=9s cannot be checked") as told:
         Paying(question, tmp_path, Purpose.parse("deadline=9s")).enough(4)
     assert told.value.hint.startswith("equal epochs give it")
 

@@ -14,13 +14,13 @@ import scalewise
 from builders import a_study
 from scalewise.analysis.advise import Conditions, Purpose, advise
 from scalewise.analysis.advise.interruptions import (
-    Often,
-    expected,
-    interval,
+    InterruptionInterval,
+    daly_interval,
+    expected_time,
     recorded_save,
     young_interval,
 )
-from scalewise.analysis.advise.queue_wait import Wait
+from scalewise.analysis.advise.queue_wait import QueueWait
 from scalewise.analysis.measure import curve_from_numbers, scaling_curves
 from scalewise.errors import ScalewiseError, SpecError
 from scalewise.record.read import Span
@@ -53,7 +53,7 @@ def test_a_wait_comes_on_top_of_the_time_and_of_no_device_hours():
         assert scale.time.value == pytest.approx(bare.time.value + 600)
         assert scale.time.low == pytest.approx(bare.time.low + 600)
         assert (scale.device_hours, scale.wait) == (bare.device_hours, 600)
-        assert scale.spent == pytest.approx(bare.spent)
+        assert scale.device_time == pytest.approx(bare.device_time)
 
 
 def test_a_deadline_counts_the_wait_and_the_sentence_shows_it():
@@ -82,30 +82,30 @@ def test_no_wait_changes_nothing(wait):
 
 
 def test_between_told_counts_the_wait_is_a_line_in_logarithms_and_said_so():
-    wait = Wait.parse("1=1min,8=8min")
+    wait = QueueWait.parse("1=1min,8=8min")
     assert wait.seconds(2) == pytest.approx(120)
     assert wait.seconds(4) == pytest.approx(240)
     told = str(asked(at=[8], wait="1=1min,8=8min"))
-    assert "The wait on 2 and 4 devices lies between those told for 1 and 8." in told
+    assert "The wait on 2 and 4 devices is interpolated between those given for 1 and 8." in told
 
 
 def test_beyond_told_counts_the_wait_is_a_guess_and_warned_of():
     found = asked(wait="2=1min,4=2min")
     assert found.scales[-1].wait == pytest.approx(60 * 16)
     assert found.scales[0].wait == pytest.approx(30)
-    text = "the wait on 1, 8, 16 and 32 devices is only guessed from those of 2 and 4"
+    text = "the wait on 1, 8, 16 and 32 devices is only extrapolated from those of 2 and 4"
     assert text in found.warnings
     alone = asked(wait="4=2min")
     assert {scale.wait for scale in alone.scales} == {120}
-    assert any("guessed from that of 4 alone" in text for text in alone.warnings)
+    assert any("extrapolated from that of 4 alone" in text for text in alone.warnings)
     assert not asked(wait="2min").conditions.warnings
 
 
 def test_a_wait_of_nothing_has_no_logarithm():
-    wait = Wait.parse("1=0s,4=10min")
+    wait = QueueWait.parse("1=0s,4=10min")
     assert wait.seconds(2) == pytest.approx(300)
     assert wait.seconds(16) == pytest.approx(1200)
-    assert Wait.parse("2=10min,4=0s").seconds(64) == 0
+    assert QueueWait.parse("2=10min,4=0s").seconds(64) == 0
 
 
 @settings(max_examples=50, deadline=None)
@@ -114,7 +114,7 @@ def test_a_wait_of_nothing_has_no_logarithm():
     some.integers(1, 4096),
 )
 def test_a_wait_is_a_time_and_between_its_neighbours(told, devices):
-    wait = Wait(dict(sorted(told.items())), anywhere=False)
+    wait = QueueWait(dict(sorted(told.items())), same_for_all=False)
     try:
         found = wait.seconds(devices)
     except SpecError:
@@ -147,7 +147,7 @@ def test_interruptions_lengthen_the_time_and_the_device_hours_by_dalys_law():
     for bare, scale in zip(plain.scales, found.scales):
         mean = 86400 / scale.devices
         assert scale.interrupted.mean == mean
-        work, tau = bare.time.value, interval(10.0, mean)
+        work, tau = bare.time.value, daly_interval(10.0, mean)
         saving = mean * exp(60 / mean) * (exp((tau + 10) / mean) - 1) * work / tau
         without = mean * exp(60 / mean) * (exp(work / mean) - 1)
         assert scale.time.value == pytest.approx(min(saving, without) if tau < work else without)
@@ -175,9 +175,9 @@ def test_the_interval_beats_its_neighbours(save, times, restart):
     work = 1e4 * mean
 
     def cost(between):
-        return expected(work, mean=mean, save=save, restart=min(restart, mean), between=between)
+        return expected_time(work, mean=mean, save=save, restart=min(restart, mean), every=between)
 
-    best = interval(save, mean)
+    best = daly_interval(save, mean)
     for other in (0.25, 0.5, 0.8, 1.25, 2.0, 4.0):
         assert cost(best) <= cost(other * best) * (1 + 1e-9)
     found = min(cost(best * (1 + share / 200)) for share in range(-100, 101))
@@ -190,11 +190,13 @@ def test_the_interval_beats_its_neighbours(save, times, restart):
 @given(some.floats(1.0, 1e6), some.floats(1.0, 1e8), some.floats(0.01, 1e3), some.floats(0.0, 1e4))
 def test_interruptions_never_shorten_a_job_and_more_of_them_lengthen_it(work, mean, save, restart):
     def cost(each):
-        return expected(work, mean=each, save=save, restart=restart, between=interval(save, each))
+        return expected_time(
+            work, mean=each, save=save, restart=restart, every=daly_interval(save, each)
+        )
 
     assert cost(mean) >= work * (1 - 1e-9)
-    assert cost(mean / 4) >= min(cost(mean), expected(
-        work, mean=mean, save=save, restart=restart, between=inf)) * (1 - 1e-9)  # fmt: skip
+    assert cost(mean / 4) >= min(cost(mean), expected_time(
+        work, mean=mean, save=save, restart=restart, every=inf)) * (1 - 1e-9)  # fmt: skip
 
 
 def test_what_is_expected_is_the_mean_of_what_happens():
@@ -207,7 +209,7 @@ def test_what_is_expected_is_the_mean_of_what_happens():
         alive = random.expovariate(1 / mean)
         clock += min(alive, needed)
         done, back = (done + 1, 0.0) if alive >= needed else (done, restart)
-    law = expected(stretches * between, mean=mean, save=save, restart=restart, between=between)
+    law = expected_time(stretches * between, mean=mean, save=save, restart=restart, every=between)
     assert clock == pytest.approx(law, rel=0.01)
 
 
@@ -216,7 +218,7 @@ def test_a_node_is_interrupted_as_a_whole():
     per_node = asked(curve=nodes, **{**OFTEN, "interrupted_every": "24h per node"})
     means = [scale.interrupted.mean for scale in per_node.scales]
     assert means == [86400 / n for n in (1, 1, 1, 2, 4, 8)]
-    assert Often.parse("24h per device").per == "device"
+    assert InterruptionInterval.parse("24h per device").per == "device"
     with pytest.raises(SpecError, match="the devices per node are not known"):
         asked(**{**OFTEN, "interrupted_every": "24h per node"})
 
@@ -243,8 +245,8 @@ def test_scales_that_never_get_done_are_left_out_and_named():
     often = {"interrupted_every": "20min", "save": "60s", "restart": "5min"}
     found = asked(**often)
     assert found.scales[-1].devices < 32
-    assert any("interrupted too often to get done" in text for text in found.warnings)
-    with pytest.raises(SpecError, match="no scale gets done"):
+    assert any("interrupted too often to finish" in text for text in found.warnings)
+    with pytest.raises(SpecError, match="no scale finishes"):
         asked(**{**often, "interrupted_every": "10s"})
 
 
@@ -331,7 +333,7 @@ def test_the_purposes_efficiency_is_the_one_to_meet():
     never = published(purpose="efficiency=0.95", worth=32).worth
     assert never.data is None and never.model is None
     assert (
-        "Not with any amount of data: the training itself has an efficiency of 89.3 %"
+        "No amount of data is enough: the training itself has an efficiency of 89.3 %"
         in " ".join(never.sentences)
     )
 
@@ -429,8 +431,8 @@ def test_the_queue_is_waited_for_once():
 def test_runs_are_told_in_a_sentence_a_table_and_json():
     found = published(purpose="budget=1.5", runs=8)
     assert (
-        "8 runs on 8 devices are done soonest, in equal shares, on 1 device each, 8 at a time, "
-        "in 2,350 s" in str(found)
+        "8 equal runs on 8 devices finish soonest on 1 device each, 8 at a time, in 2,350 s"
+        in str(found)
     )
     assert "one after another on all in 4,840 s" in str(found)
     (section,) = advice.sections(found)

@@ -298,7 +298,7 @@ def test_watts_do_not_stand_in_for_what_was_measured(curve):
 
 def test_without_times_there_is_no_energy():
     rates = curve_from_numbers([(1, 100.0), (2, 180.0)])
-    with pytest.raises(SpecError, match="energy=1kWh cannot be told: there is no time"):
+    with pytest.raises(SpecError, match="energy=1kWh cannot be checked: there is no time"):
         scalewise.advise(rates, "energy=1kWh", watts=700)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from builders import a_run, a_study
 from scalewise import results
-from scalewise.analysis.advise.job_time import AGAIN, START
+from scalewise.analysis.advise.job_time import EPOCH_SPANS, START_SPANS
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.measure.window import lifetime_parts
 from scalewise.frameworks.__main__ import do_train
@@ -135,7 +135,7 @@ def test_what_is_declared_of_spans_is_whole():
     assert len({span.precedence for span in SPANS}) == len(SPANS)
     assert set(COLORS) == set(PARTS) and len(set(COLORS.values())) == len(COLORS)
     again = {"train", "earlier", "trace", "loaders"}
-    assert {*START, *AGAIN} | again == set(PARTS)
+    assert {*START_SPANS, *EPOCH_SPANS} | again == set(PARTS)
 
 
 @pytest.mark.parametrize(

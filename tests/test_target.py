@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from scalewise.analysis.advise import by_noise, published, work_to_target
-from scalewise.analysis.advise.quality.target_posterior import WITHIN, stated
+from scalewise.analysis.advise import critical_from_noise, published_work, work_to_target
+from scalewise.analysis.advise.quality.target_posterior import T_HALF_WIDTH, stated_prior
 from scalewise.analysis.measure import Estimate
 from scalewise.catalog.convergence import table, tables
 from scalewise.errors import NotEnoughData, ScalewiseError, SpecError
@@ -90,8 +90,8 @@ def test_hidden_batches_of_public_workloads_are_near_and_covered():
     [("resnet", 46_900), ("bert", 12_700), ("rnnt", 3_690), ("gnn", 116_000), ("maskrcnn", 830)],
 )
 def test_the_critical_batch_of_public_workloads_is_that_of_least_squares(workload, critical):
-    assert published(workload).critical.value == pytest.approx(critical, rel=0.08)
-    assert holds(published(workload).critical, critical)
+    assert published_work(workload).critical.value == pytest.approx(critical, rel=0.08)
+    assert holds(published_work(workload).critical, critical)
 
 
 def test_more_points_and_more_runs_make_it_surer():
@@ -139,15 +139,15 @@ def test_a_given_critical_batch_and_one_point_are_enough():
     vague = work_to_target([(1000, 3e6, 10)], critical=1000)
     assert vague.critical.high / vague.critical.low > found.critical.high / found.critical.low
     assert vague.work(8000).low < found.work(8000).low < found.work(8000).value
-    assert stated(1000.0, 800.0, 1250.0).spread * WITHIN == pytest.approx(log(1.25))
+    assert stated_prior(1000.0, 800.0, 1250.0).spread * T_HALF_WIDTH == pytest.approx(log(1.25))
 
 
 def test_a_noise_scale_is_trusted_less_than_its_own_interval_says():
     noise = Estimate(2000.0, 1900.0, 2100.0, 150)
-    critical = by_noise(noise)
+    critical = critical_from_noise(noise)
     assert (critical.value, critical.count) == (2000.0, 150)
     assert critical.low < noise.low / 2 and critical.high > noise.high * 2
-    assert by_noise(Estimate(2000.0)).high == 6000.0
+    assert critical_from_noise(Estimate(2000.0)).high == 6000.0
     both = work_to_target(points([64, 512]), critical=critical)
     alone = work_to_target(points([64, 512]))
     assert both.critical.high / both.critical.low < alone.critical.high / alone.critical.low
@@ -272,7 +272,7 @@ def test_every_public_table_has_its_source_and_date():
 
 def test_an_unknown_workload_is_answered_with_the_nearest():
     with pytest.raises(SpecError, match=r"no convergence table of 'resnet50'; there are: bert,"):
-        published("resnet50")
+        published_work("resnet50")
     with pytest.raises(SpecError) as refused:
         table("resnet50")
     assert refused.value.hint == "did you mean 'resnet'?"

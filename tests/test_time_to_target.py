@@ -12,8 +12,8 @@ from hypothesis import strategies as some
 import scalewise
 from builders import a_study
 from scalewise.analysis.advise import Conditions, Purpose, advise, work_to_target
-from scalewise.analysis.advise.quality.aim import Aim
-from scalewise.analysis.advise.quality.reached import reached, trace
+from scalewise.analysis.advise.quality.reached import quality_trace, reached
+from scalewise.analysis.advise.quality.target import Target
 from scalewise.analysis.measure import Estimate, curve_from_numbers, scaling_curves
 from scalewise.errors import NotEnoughData, ScalewiseError, SpecError
 from scalewise.frameworks.fake import Law
@@ -72,7 +72,7 @@ def test_under_strong_scaling_the_work_is_the_same_and_no_critical_batch_is_need
     for scale in found.scales:
         assert scale.target.work == Estimate(1e6, 1e6, 1e6)
         assert scale.target.statistical.value == 1
-    assert "which all scales have" in str(found)
+    assert "the same on all scales" in str(found)
 
 
 def test_past_the_critical_batch_more_devices_buy_little_and_what_to_do_instead_is_said():
@@ -201,7 +201,7 @@ def test_a_run_that_was_to_do_steps_has_no_epochs(tmp_path):
     study = a_study(scaling="weak", topologies=["1x1", "1x2"])
     records = list(play_all(study, tmp_path))
     (curve,) = scaling_curves(study, records)
-    with pytest.raises(SpecError, match="how many samples an epoch has is not known"):
+    with pytest.raises(SpecError, match="needs the number of samples of an epoch"):
         with_records(curve, records, "epochs=3 at 8", critical_batch=5)
 
 
@@ -229,10 +229,10 @@ def test_the_work_lies_between_the_two_looks_where_a_loss_was_passed(recorded):
     line = {"epoch": 0, "losses": [4.0] * 10 + [2.0] * 10, "every": 1, "loss": 3.0}
     rank = replace(first.ranks[0], lines=(*records[0].ranks[0].lines, line))
     one = replace(first, ranks=(rank,))
-    assert trace(one, "loss") == [(32768.0, 4.0), (65536.0, 2.0)]
-    ((batch, samples, runs),) = reached([one], Aim.parse("loss=2.5")).points
+    assert quality_trace(one, "loss") == [(32768.0, 4.0), (65536.0, 2.0)]
+    ((batch, samples, runs),) = reached([one], Target.parse("loss=2.5")).points
     assert (batch, samples, runs) == (64, 32768 + 0.75 * 32768, 1)
-    ((_, at_once, _),) = reached([one], Aim.parse("loss=5")).points
+    ((_, at_once, _),) = reached([one], Target.parse("loss=5")).points
     assert at_once == 32768
 
 
@@ -270,7 +270,7 @@ def test_numbers_that_are_none_are_not_a_quality(recorded):
     _, records = recorded
     broken = learned(records, lambda _: [float("nan"), float("inf")])
     with pytest.raises(NotEnoughData, match="no run recorded its loss"):
-        reached(broken, Aim.parse("loss=2"))
+        reached(broken, Target.parse("loss=2"))
 
 
 def noisy(curve, noise):
@@ -288,7 +288,7 @@ def test_the_critical_batch_is_the_given_one_or_the_noise_or_refused(recorded):
     assert named.conditions.target.critical == by_default.conditions.target.critical
     given_one = with_records(noisy(curve, scale), records, "epochs=4", critical_batch="300")
     assert given_one.conditions.target.critical.source == "as given"
-    with pytest.raises(NotEnoughData, match="known at a global batch of 64 alone") as refused:
+    with pytest.raises(NotEnoughData, match="known at a global batch of 64 only") as refused:
         with_records(curve, records, "epochs=4")
     assert "--critical-batch 8192" in refused.value.hint
     with pytest.raises(NotEnoughData, match="holds no gradient noise"):

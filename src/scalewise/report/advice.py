@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalewise.analysis.advise import Advice, Scale
-from scalewise.analysis.advise.packing import Runs, Way
+from scalewise.analysis.advise.packing import Packing, Placement
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.measure.energy import JOULES_PER_UNIT, energy_unit
 from scalewise.report.curve_table import NONE, Section, Table, by_devices, number, percent, value
@@ -62,9 +62,9 @@ def sections(found: Advice) -> list[Section]:
 class _Placed:
     """The best way to place many runs on some devices, and the two extremes."""
 
-    best: Way
-    first: Way
-    last: Way
+    best: Placement
+    first: Placement
+    last: Placement
     warnings: tuple[str, ...] = ()
 
     @property
@@ -72,7 +72,7 @@ class _Placed:
         return self.best.devices
 
 
-def _runs(runs: Runs) -> Table:
+def _runs(runs: Packing) -> Table:
     """Return the best way to place many runs, for each number of devices."""
     rows = []
     for count in runs.counts:

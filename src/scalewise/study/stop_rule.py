@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scalewise.analysis.advise import Purpose
-from scalewise.analysis.advise.choice import refuse_unpriced
-from scalewise.analysis.advise.next_scale import enough
+from scalewise.analysis.advise.choice import require_price
+from scalewise.analysis.advise.next_scale import stop_reason
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.measure import ScalingCurve
 from scalewise.spec import StudySpec
@@ -23,12 +23,12 @@ class Paying:
 
     def __post_init__(self) -> None:
         for limit in self.purpose.limits:
-            refuse_unpriced(limit, self.rate)
+            require_price(limit, self.rate)
 
     def enough(self, devices: int) -> str:
         """Say why this many devices and more serve no curve of the study better, if so."""
         told = [
-            enough(curve, self.purpose, ahead, price=self.rate)
+            stop_reason(curve, self.purpose, ahead, price=self.rate)
             for curve in curves_of(self.study, self.folder)
             if (ahead := self._ahead(curve, devices))
         ]

@@ -1,49 +1,53 @@
 """How many devices to use for a purpose, and why.
 
-purpose        limits to keep, and what is best among what keeps them
-spans          time spans as people write them
-scale          one number of devices as a choice
-candidates     every scale that can be chosen, under the conditions that hold
-choice         the whole answer: the scale that serves a purpose, its neighbours, the reason
-returns        where more devices stop paying, and the part of the job that is the cause
-words          what an advice says
-outlook        a prediction and advice for usual purposes, as a report has them
+choice               the advice: the scale that serves a purpose, its neighbours, the reason
+purpose              every purpose: the limit it sets, and what is best among what meets it
+quantities           the quantities that scales are judged by, and how they are written
+scale                one number of devices as a candidate
+candidates           every candidate, under the given conditions
+conditions           conditions beyond the measured job
+advice_text          the sentences of an advice
 
-conditions     what else there is beside the job that was measured
-quality/       a target: the work until the model is good enough, and the time that it takes
-interruptions  how often to save where devices are taken away, and what is lost
-wait           the time in a queue
-job            a job of any length: its start, and what each sample takes
+quality/             time to target: the work until the model is good enough
+interruptions        how often to save, and what interruptions cost
+queue_wait           the time in a queue
+job_time             start and rate of a job of any length
+durations            numbers and durations as users write them
 
-power          how much energy a scale would take
-worthwhile     what would make a number of devices worthwhile
-runs           many equal runs on some devices
-bill           what a study will cost, from what is known before it runs
-paying         whether the next larger scale of a study still serves a purpose
+diminishing_returns  where more devices stop paying, and the cause
+break_even           what would make a number of devices worthwhile
+packing              many equal runs on some devices
+next_scale           whether a study may stop before its larger scales
+outlook              the prediction and the advice of a report
 """
 
 from scalewise.analysis.advise.choice import Advice, advise
 from scalewise.analysis.advise.conditions import Conditions
-from scalewise.analysis.advise.diminishing_returns import Returns
+from scalewise.analysis.advise.diminishing_returns import DiminishingReturns
 from scalewise.analysis.advise.outlook import Outlook, outlook
 from scalewise.analysis.advise.purpose import Limit, Purpose
-from scalewise.analysis.advise.quality.target import Target, by_noise, published, work_to_target
+from scalewise.analysis.advise.quality.work_to_target import (
+    WorkToTarget,
+    critical_from_noise,
+    published_work,
+    work_to_target,
+)
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.cost.energy_use import Power
 
 __all__ = [
     "Advice",
     "Conditions",
+    "DiminishingReturns",
     "Limit",
     "Outlook",
     "Power",
     "Purpose",
-    "Returns",
     "Scale",
-    "Target",
+    "WorkToTarget",
     "advise",
-    "by_noise",
+    "critical_from_noise",
     "outlook",
-    "published",
+    "published_work",
     "work_to_target",
 ]

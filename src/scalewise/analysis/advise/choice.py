@@ -1,75 +1,76 @@
 """How many devices to use for a purpose: the scale that serves it, its neighbours, the reason.
 
-Every scale that was measured or can be predicted is weighed by what it takes:
+Every scale that was measured or can be predicted is a candidate:
 
     device-hours = devices × time / 3600        cost = device-hours × price
-    energy: as it was measured, or as ``power`` has it
+    energy: as measured, or by ``Power``
 
-A scale serves a purpose if its expected values keep all limits; the chance that
-it really does is read from its interval, taken as log-normal.
+A scale serves a purpose if its expected values meet all limits. The chance that it really
+does is computed from its interval, taken as log-normal.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 
 from scipy.special import ndtr
 
 from scalewise.analysis.advise import advice_text
-from scalewise.analysis.advise.break_even import Worthwhile, worthwhile
-from scalewise.analysis.advise.candidates import scales_of
-from scalewise.analysis.advise.conditions import Conditions, Settled
-from scalewise.analysis.advise.diminishing_returns import Returns, returns
-from scalewise.analysis.advise.packing import Runs, many_runs
+from scalewise.analysis.advise.break_even import BreakEven, break_even
+from scalewise.analysis.advise.candidates import candidate_scales
+from scalewise.analysis.advise.conditions import Conditions, ResolvedConditions
+from scalewise.analysis.advise.diminishing_returns import (
+    DiminishingReturns,
+    find_diminishing_returns,
+)
+from scalewise.analysis.advise.packing import Packing, pack_runs
 from scalewise.analysis.advise.purpose import Limit, Purpose
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.cost.energy_use import Power, power_of
 from scalewise.analysis.cost.rates import Rate, price_of, same_money
 from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.analysis.measure.estimate import student_t_quantile
-from scalewise.analysis.number_format import format_count
 from scalewise.analysis.predict import Prediction, predict
-from scalewise.analysis.predict.prediction_text import next_measurement
 from scalewise.errors import NotEnoughData, SpecError
 
-AHEAD = 2
-"""Doublings beyond the largest measurement that are weighed if nothing else is asked."""
-ALIKE = 0.01
+DOUBLINGS_AHEAD = 2
+"""Doublings beyond the largest measurement that are candidates by default."""
+TIE_TOLERANCE = 0.01
 """Of scales that differ by less in their goal, the one with fewer devices is preferred."""
-SURE = student_t_quantile(10**6)
+INTERVAL_SIGMAS = student_t_quantile(10**6)
 """Standard deviations from the middle of a 90 % interval to its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """What to use for a purpose, with everything it was chosen from."""
+    """The scale to use for a purpose, with everything it was chosen from."""
 
     purpose: Purpose
     prediction: Prediction
     scales: tuple[Scale, ...]
-    """All that were weighed, from few devices to many."""
+    """All candidates, from few devices to many."""
     chosen: Scale | None
-    """The scale that serves the purpose, or nothing where none does."""
+    """The scale that serves the purpose; None if no candidate does."""
     closest: Scale
-    """The chosen scale; where there is none, the one that misses the purpose by least."""
+    """The chosen scale; without one, the scale that misses the purpose by the smallest factor."""
     reason: str
-    returns: Returns
+    returns: DiminishingReturns
     """Where more devices stop paying, and why."""
-    conditions: Settled
-    """What else the scales were weighed under: a target, interruptions, a queue."""
+    conditions: ResolvedConditions
+    """Target, interruptions and queue of the candidates."""
     power: Power | None = None
-    """What energy follows from, where it is known."""
+    """The law of the energy; None where unknown."""
     rate: Rate | None = None
-    """What one device costs for one hour, and where that is from."""
-    worth: Worthwhile | None = None
-    """What would make a number of devices worthwhile, where that was asked."""
-    runs: Runs | None = None
-    """Where many equal runs would best be placed, where that was asked."""
+    """The price of one device-hour and its source."""
+    worth: BreakEven | None = None
+    """What would make a number of devices worthwhile, if asked."""
+    runs: Packing | None = None
+    """How to place many equal runs, if asked."""
 
     @property
     def price(self) -> float | None:
-        """The number alone."""
+        """The price of one device-hour as a plain number."""
         return self.rate.per_device_hour if self.rate else None
 
     @property
@@ -78,82 +79,50 @@ class Advice:
 
     @property
     def not_correct(self) -> tuple[str, ...]:
-        """Why the training that was measured is not correct, if a guard says so."""
+        """Why the measured training is not correct, by the guards; empty if it is."""
         return self.curve.not_correct
 
     @property
     def smaller(self) -> Scale | None:
-        """The next choice with fewer devices."""
+        """The next candidate with fewer devices."""
         below = [scale for scale in self.scales if scale.devices < self.closest.devices]
         return below[-1] if below else None
 
     @property
     def larger(self) -> Scale | None:
-        """The next choice with more devices."""
+        """The next candidate with more devices."""
         above = [scale for scale in self.scales if scale.devices > self.closest.devices]
         return above[0] if above else None
 
     @property
     def pareto(self) -> tuple[Scale, ...]:
-        """Scales that no other beats in time and device-hours at once."""
+        """Scales that no other beats in both time and device-hours."""
         return tuple(
-            each
-            for each in self.scales
+            scale
+            for scale in self.scales
             if not any(
-                other.slowness <= each.slowness
-                and other.spent <= each.spent
-                and (other.slowness, other.spent) != (each.slowness, each.spent)
+                other.slowness <= scale.slowness
+                and other.device_time <= scale.device_time
+                and (other.slowness, other.device_time) != (scale.slowness, scale.device_time)
                 for other in self.scales
             )
         )
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The reason, the neighbours, where returns diminish, and what would make it surer."""
-        told = [self.reason, *self.conditions.sentences(self.closest)]
-        told += [
-            advice_text.instead(way, other, self.closest)
-            for other, way in ((self.smaller, "Fewer"), (self.larger, "More"))
-            if other
-        ]
-        told += self.returns.sentences
-        told += self.worth.sentences if self.worth else ()
-        told += [self.runs.sentence(self.closest.devices)] if self.runs else []
-        if self.power:
-            told.append(self.power.says)
-        if self.rate and self.rate.name:
-            told.append(f"A price of {self.rate}.")
-        if self.prediction.next and not self.closest.measured:
-            told.append(next_measurement(self.prediction.next))
-        return tuple(told)
+        """The reason, the neighbours, where returns diminish, and what to measure next."""
+        return advice_text.advice_sentences(self)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What to beware of."""
-        return (
-            *self.prediction.warnings,
-            *self.returns.warnings,
-            *self.conditions.warnings,
-            *self.conditions.left_out(self.scales),
-            *self._in_part(),
-        )
-
-    def _in_part(self) -> tuple[str, ...]:
-        """Warn of a cost that no seller would charge: instances are rented whole."""
-        whole = self.rate.devices if self.rate else None
-        if not self.rate or not whole or not self.closest.charged % whole:
-            return ()
-        return (
-            f"{self.rate.name} is rented whole, with {format_count(whole)}: {self.closest} are "
-            "charged "
-            "as a part of it",
-        )
+        """What limits the trust in this advice."""
+        return advice_text.advice_warnings(self)
 
     def __str__(self) -> str:
         return "\n".join(self.sentences)
 
 
-def advise(  # noqa: PLR0913 - each is a question
+def advise(  # noqa: PLR0913 - one parameter per question
     curve: ScalingCurve,
     purpose: Purpose,
     at: Iterable[int] = (),
@@ -168,18 +137,17 @@ def advise(  # noqa: PLR0913 - each is a question
 ) -> Advice:
     """Return how many devices serve a purpose best.
 
-    Weighed are the measured numbers of devices and doublings beyond them: up to
-    ``at``, or two. ``price`` is that of one device for one hour, or a name of
-    the price list; ``watts`` is what a device draws, or ``device`` names one of the
-    catalog, where no energy was measured; ``whole_nodes`` charges a node that is used
-    in part as if all of it were. ``conditions`` are what else there is: a target,
-    interruptions, a queue. ``worth`` asks what would make so many devices worthwhile,
-    ``runs`` where so many equal runs are best placed.
+    Candidates are the measured numbers of devices, and doublings beyond them: up to
+    ``at``, or two. ``price`` is that of one device-hour, or a name of the price list.
+    ``watts`` of a device, or ``device``, a name of the catalog, give the energy where none
+    was measured. ``whole_nodes`` charges all devices of a node that is used in part.
+    ``conditions`` add a target, interruptions and a queue. ``worth`` asks what would make
+    that many devices worthwhile, ``runs`` how to place that many equal runs.
     """
     return among(
         curve,
         purpose,
-        _counts(curve, list(at)),
+        _candidate_counts(curve, list(at)),
         price=price,
         watts=watts,
         device=device,
@@ -190,7 +158,7 @@ def advise(  # noqa: PLR0913 - each is a question
     )
 
 
-def among(  # noqa: PLR0913 - each is a question
+def among(  # noqa: PLR0913 - one parameter per question
     curve: ScalingCurve,
     purpose: Purpose,
     counts: Iterable[int],
@@ -203,39 +171,42 @@ def among(  # noqa: PLR0913 - each is a question
     worth: int | None = None,
     runs: int | None = None,
 ) -> Advice:
-    """Return which of these numbers of devices serves a purpose best, and weigh no others."""
+    """Return which of exactly these numbers of devices serves a purpose best."""
     rate = None if price is None else price_of(price)
-    found = predict(curve, counts)
-    settled = (conditions or Conditions()).settled(found)
+    prediction = predict(curve, counts)
+    resolved = (conditions or Conditions()).resolve(prediction)
     power = power_of(curve, watts, device)
-    scales = scales_of(found, settled, rate, power, whole_nodes=whole_nodes)
+    candidates = candidate_scales(prediction, resolved, rate, power, whole_nodes=whole_nodes)
     for limit in purpose.limits:
-        _known(limit, scales, rate)
-    judged = tuple(replace(scale, chance=_chance(scale, purpose)) for scale in scales)
-    fit = [scale for scale in judged if all(_off(scale, limit) <= 0 for limit in purpose.limits)]
-    by_energy = all(scale.energy for scale in scales)
-    chosen = _best(fit, purpose, by_energy=by_energy) if fit else None
-    closest = chosen or min(judged, key=lambda scale: max(_offs(scale, purpose)))
+        _require_quantity(limit, candidates, rate)
+    scales = tuple(replace(scale, chance=_chance(scale, purpose)) for scale in candidates)
+    meeting = [
+        scale for scale in scales if all(_excess(scale, limit) <= 0 for limit in purpose.limits)
+    ]
+    chosen = _best(meeting, purpose, scales) if meeting else None
+    closest = chosen or min(
+        scales, key=lambda scale: max(_excess(scale, limit) for limit in purpose.limits)
+    )
     return Advice(
         purpose=purpose,
-        prediction=found,
-        scales=judged,
+        prediction=prediction,
+        scales=scales,
         chosen=chosen,
         closest=closest,
-        reason=advice_text.reason(chosen, purpose, judged)
+        reason=advice_text.reason(chosen, purpose, scales)
         if chosen
-        else advice_text.missed(closest, purpose, judged),
-        returns=returns(found, judged, same_job=settled.same_job),
-        conditions=settled,
+        else advice_text.no_scale_sentence(closest, purpose, scales),
+        returns=find_diminishing_returns(prediction, scales, same_job=resolved.same_job),
+        conditions=resolved,
         power=power,
         rate=rate,
-        worth=None if worth is None else worthwhile(curve, worth, purpose),
-        runs=None if runs is None else many_runs(runs, judged),
+        worth=None if worth is None else break_even(curve, worth, purpose),
+        runs=None if runs is None else pack_runs(runs, scales),
     )
 
 
-def _counts(curve: ScalingCurve, at: Sequence[int]) -> list[int]:
-    """Return the measured numbers of devices, what is asked for, and doublings on the way."""
+def _candidate_counts(curve: ScalingCurve, at: Sequence[int]) -> list[int]:
+    """Return the measured numbers of devices, ``at``, and the doublings on the way."""
     measured = {point.devices for point in curve.points}
     if len(measured) < 2:
         raise NotEnoughData(
@@ -243,105 +214,83 @@ def _counts(curve: ScalingCurve, at: Sequence[int]) -> list[int]:
             hint="measure one more, twice as large as the largest",
         )
     largest = max(measured)
+    # Values of ``at`` that are no counts are refused later, by predict().
     numbers = [int(count) for count in at if isinstance(count, Real) and math.isfinite(count)]
-    end = max(numbers, default=largest * 2**AHEAD)
+    end = max(numbers, default=largest * 2**DOUBLINGS_AHEAD)
     doublings = [largest * 2**step for step in range(1, (end // largest).bit_length())]
     return [*measured, *doublings, *at]
 
 
-def _known(limit: Limit, scales: Sequence[Scale], rate: Rate | None) -> None:
-    """Refuse a limit on what this curve does not tell."""
-    refuse_unpriced(limit, rate)
-    timed = all(scale.time for scale in scales)
-    if limit.name == "energy" and timed and any(scale.energy is None for scale in scales):
-        raise SpecError(
-            f"{limit} cannot be told: no energy was measured",
-            hint="advise takes --watts 700, or --device h100 for what it may draw at most",
-        )
-    if any(_value(scale, limit) is None for scale in scales):
-        missing = "throughput" if limit.floor else "time of equal work"
-        equal = "" if limit.floor else "equal epochs give it, "
-        raise SpecError(
-            f"{limit} cannot be told: there is no {missing} for every scale",
-            hint=f"{equal}add a column {missing.partition(' ')[0]}, or choose another purpose",
-        )
+def _require_quantity(limit: Limit, scales: Sequence[Scale], rate: Rate | None) -> None:
+    """Refuse a limit on a quantity that is unknown for some scale."""
+    require_price(limit, rate)
+    quantity = limit.quantity
+    if all(quantity.read(scale) is not None for scale in scales):
+        return
+    if quantity.missing and all(scale.time for scale in scales):
+        problem, hint = quantity.missing
+        raise SpecError(f"{limit} cannot be checked: {problem}", hint=hint)
+    column = quantity.requires.partition(" ")[0]
+    equal = "equal epochs give it, " if column == "time" else ""
+    raise SpecError(
+        f"{limit} cannot be checked: there is no {quantity.requires} for every scale",
+        hint=f"{equal}add a column {column}, or choose another purpose",
+    )
 
 
-def refuse_unpriced(limit: Limit, rate: Rate | None) -> None:
-    """Refuse a limit on money without a price, or with one in other money."""
-    if limit.name == "cost" and rate is None:
+def require_price(limit: Limit, rate: Rate | None) -> None:
+    """Refuse a limit on money without a price, or with a price in another currency."""
+    if limit.kind.needs_price and rate is None:
         raise SpecError(
             f"{limit} needs the price of one device for one hour",
             hint="--price 2.50 or --price aws:p5.48xlarge; price=2.5 in Python",
         )
-    money = rate.currency if rate else None
-    if limit.unit and rate and money and not same_money(limit.unit, money):
+    currency = rate.currency if rate else None
+    if limit.unit and rate and currency and not same_money(limit.unit, currency):
         raise SpecError(
-            f"{limit} and the price of {rate.name}, which is in {money}, are different money",
-            hint=f"there are no exchange rates: give the cost in {money}, or the price as a number",
+            f"{limit} and the price of {rate.name}, which is in {currency}, are different money",
+            hint=f"there are no exchange rates: give the cost in {currency}, or the price as a "
+            "number",
         )
 
 
-def _value(scale: Scale, limit: Limit) -> Estimate | None:
-    """Return the quantity that a limit bounds."""
-    held: dict[str, Estimate | None] = {
-        "deadline": scale.time,
-        "efficiency": scale.efficiency,
-        "budget": scale.device_hours,
-        "cost": scale.cost,
-        "energy": scale.energy,
-        "throughput": scale.throughput,
-    }
-    return held[limit.name]
-
-
-def _off(scale: Scale, limit: Limit) -> float:
-    """Return how far a scale is beyond a limit, in logarithms; at most 0 where it keeps it."""
-    value = _value(scale, limit)
-    assert value is not None  # Limits on what is not known are refused.
-    beyond = math.log(value.value / limit.bound)
-    return -beyond if limit.floor else beyond
-
-
-def _offs(scale: Scale, purpose: Purpose) -> list[float]:
-    return [_off(scale, limit) for limit in purpose.limits]
+def _excess(scale: Scale, limit: Limit) -> float:
+    """Return by how much a scale misses a limit, in logarithms; at most 0 where it is met."""
+    value = limit.quantity.read(scale)
+    assert value is not None  # _require_quantity() refused unknown ones.
+    log_ratio = math.log(value.value / limit.bound)
+    return -log_ratio if limit.floor else log_ratio
 
 
 def _chance(scale: Scale, purpose: Purpose) -> float | None:
-    """Return the chance to keep all limits: the least of each, for they mostly fail together."""
-    values = [(limit, _value(scale, limit)) for limit in purpose.limits]
-    found = [chance(value, limit.bound, floor=limit.floor) for limit, value in values if value]
-    known = [each for each in found if each is not None]
-    return min(known) if known and len(known) == len(found) else None
+    """Return the chance to meet all limits: the smallest one, because they mostly fail together."""
+    values = [(limit, limit.quantity.read(scale)) for limit in purpose.limits]
+    chances = [chance(value, limit.bound, floor=limit.floor) for limit, value in values if value]
+    known_chances = [share for share in chances if share is not None]
+    return min(known_chances) if chances and len(known_chances) == len(chances) else None
 
 
 def chance(value: Estimate, bound: float, *, floor: bool) -> float | None:
-    """Return the chance to keep one limit: log-normal, each side of the interval for itself.
+    """Return the chance to meet a limit: log-normal, with the interval's two sides apart.
+
+    None for a value without an interval.
 
     >>> round(chance(Estimate(100.0, 80.0, 125.0), 125.0, floor=False), 3)
     0.95
     """
     if value.low is None or value.high is None or value.low <= 0:
         return None
-    room = math.log(bound / value.value)
-    half = math.log(value.high / value.value if room > 0 else value.value / value.low)
-    if half <= 0:
-        return float(room <= 0 if floor else room >= 0)
-    below = float(ndtr(room * SURE / half))
+    margin = math.log(bound / value.value)
+    half_width = math.log(value.high / value.value if margin > 0 else value.value / value.low)
+    if half_width <= 0:
+        return float(margin <= 0 if floor else margin >= 0)
+    below = float(ndtr(margin * INTERVAL_SIGMAS / half_width))
     return 1 - below if floor else below
 
 
-def _best(fit: Sequence[Scale], purpose: Purpose, *, by_energy: bool) -> Scale:
-    """Return the best scale by the purpose's goal; of those alike, the one with fewer devices."""
-
-    def taken(scale: Scale) -> float:
-        return scale.energy.value if by_energy and scale.energy else scale.spent
-
-    by: dict[str, Callable[[Scale], float]] = {
-        "device-hours": lambda scale: scale.spent,
-        "time": lambda scale: scale.slowness,
-        "balanced": lambda scale: taken(scale) * scale.slowness,
-    }
-    least = min(map(by[purpose.goal], fit))
-    alike = [scale for scale in fit if by[purpose.goal](scale) <= least * (1 + ALIKE)]
-    return min(alike, key=lambda scale: scale.devices)
+def _best(meeting: Sequence[Scale], purpose: Purpose, scales: Sequence[Scale]) -> Scale:
+    """Return the best scale by the purpose's goal; among ties, that with the fewest devices."""
+    goal = purpose.objective(scales)
+    best = min(map(goal.value, meeting))
+    ties = [scale for scale in meeting if goal.value(scale) <= best * (1 + TIE_TOLERANCE)]
+    return min(ties, key=lambda scale: scale.devices)

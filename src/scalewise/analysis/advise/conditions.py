@@ -1,26 +1,26 @@
-"""What else there is beside the job that was measured: a target, interruptions, a queue.
+"""Conditions beyond the measured job: a target, interruptions, a queue.
 
-Conditions are what was asked for. Settled on a prediction, they turn each scale of the
-measured job into one of the job that is asked about.
+``Conditions`` are what the user asks for. Resolved for one curve, they turn each scale of
+the measured job into a scale of the job that is asked about.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scalewise.analysis.advise.durations import span
+from scalewise.analysis.advise import advice_text
+from scalewise.analysis.advise.durations import parse_limited_duration
 from scalewise.analysis.advise.interruptions import (
-    HOPELESS,
+    MAX_SLOWDOWN,
+    InterruptionInterval,
     Interruptions,
-    Often,
     recorded_save,
 )
-from scalewise.analysis.advise.job_time import starts
-from scalewise.analysis.advise.quality.aim import Aim
-from scalewise.analysis.advise.quality.to_target import ToTarget, to_target
-from scalewise.analysis.advise.queue_wait import Wait
+from scalewise.analysis.advise.job_time import known_starts
+from scalewise.analysis.advise.quality.target import Target
+from scalewise.analysis.advise.quality.time_to_target import TimeToTarget, time_to_target
+from scalewise.analysis.advise.queue_wait import QueueWait
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.measure import Estimate
-from scalewise.analysis.number_format import format_count
 from scalewise.analysis.predict import Prediction
 from scalewise.errors import SpecError
 from scalewise.record.read import RunRecord
@@ -28,21 +28,22 @@ from scalewise.record.read import RunRecord
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """What was asked for; nothing changes nothing."""
+    """Conditions as the user gave them; without any, advice is about the measured job."""
 
-    target: Aim | None = None
+    target: Target | None = None
     critical_batch: str | float | Estimate | None = None
     batch: float | None = None
-    wait: Wait | None = None
-    often: Often | None = None
-    """How often devices are interrupted."""
+    wait: QueueWait | None = None
+    interrupted_every: InterruptionInterval | None = None
     save: float | None = None
+    """Seconds of one save; None: as recorded."""
     restart: float | None = None
+    """Seconds of a restart; None: as the measured start."""
     records: Sequence[RunRecord] = ()
-    """Of the curve's runs, where there are some."""
+    """Of the curve's runs; empty for a CSV."""
 
     @classmethod
-    def parse(  # noqa: PLR0913 - each is a condition
+    def parse(  # noqa: PLR0913 - one parameter per condition
         cls,
         *,
         target: str | None = None,
@@ -54,131 +55,128 @@ class Conditions:
         restart: str | None = None,
         records: Sequence[RunRecord] = (),
     ) -> "Conditions":
-        """Read conditions as people write them."""
-        _refuse_alone(
-            "target", target, "epochs=90 at 256", {"critical-batch": critical_batch, "batch": batch}
-        )
-        _refuse_alone(
-            "interrupted-every", interrupted_every, "12h", {"save": save, "restart": restart}
-        )
+        """Parse conditions as users write them."""
+        if target is None:
+            details = {"critical-batch": critical_batch, "batch": batch}
+            _refuse_details(details, "target", "epochs=90 at 256")
+        if interrupted_every is None:
+            _refuse_details({"save": save, "restart": restart}, "interrupted-every", "12h")
         return cls(
-            target=None if target is None else Aim.parse(target),
+            target=None if target is None else Target.parse(target),
             critical_batch=critical_batch,
             batch=batch,
-            wait=None if wait is None else Wait.parse(wait),
-            often=None if interrupted_every is None else Often.parse(interrupted_every),
-            save=None if save is None else span(save, "--save 30s"),
-            restart=None if restart is None else span(restart, "--restart 3min", zero=True),
+            wait=None if wait is None else QueueWait.parse(wait),
+            interrupted_every=None
+            if interrupted_every is None
+            else InterruptionInterval.parse(interrupted_every),
+            save=None if save is None else parse_limited_duration(save, "--save 30s"),
+            restart=None
+            if restart is None
+            else parse_limited_duration(restart, "--restart 3min", allow_zero=True),
             records=records,
         )
 
-    def settled(self, found: Prediction) -> "Settled":
-        """Return these conditions with all that is known of this curve."""
-        return Settled(
-            counts=tuple(point.devices for point in found.points),
-            target=self._to_target(self.target, found) if self.target else None,
-            interruptions=self._interruptions(self.often, found) if self.often else None,
+    def resolve(self, prediction: Prediction) -> "ResolvedConditions":
+        """Return these conditions with everything that depends on the curve filled in."""
+        target = None
+        if self.target:
+            target = time_to_target(
+                self.target,
+                prediction,
+                self.records,
+                critical=self.critical_batch,
+                batch=self.batch,
+            )
+        return ResolvedConditions(
+            counts=tuple(point.devices for point in prediction.points),
+            target=target,
+            interruptions=self._interruptions(prediction),
             wait=self.wait,
         )
 
-    def _to_target(self, aim: Aim, found: Prediction) -> ToTarget:
-        return to_target(aim, found, self.records, critical=self.critical_batch, batch=self.batch)
-
-    def _interruptions(self, often: Often, found: Prediction) -> Interruptions:
-        """Return the interruptions; what saving and restarting take can be in the records."""
+    def _interruptions(self, prediction: Prediction) -> Interruptions | None:
+        """Return the interruptions, with recorded times of save and restart unless given."""
+        every = self.interrupted_every
+        if every is None:
+            return None
         save = self.save or recorded_save(self.records)
         if save is None:
             raise SpecError(
-                f"--interrupted-every {often.text} needs the time that a save takes",
+                f"--interrupted-every {every.text} needs the time that a save takes",
                 hint="--save 30s, or a study's folder with checkpoint_every",
             )
-        known = starts(found)
-        if self.restart is None and known is None:
+        restarts = (
+            known_starts(prediction)
+            if self.restart is None
+            else dict.fromkeys([point.devices for point in prediction.points], self.restart)
+        )
+        if restarts is None:
             raise SpecError(
-                f"--interrupted-every {often.text} needs the time that a restart takes",
+                f"--interrupted-every {every.text} needs the time that a restart takes",
                 hint="--restart 3min",
             )
-        counts = [point.devices for point in found.points]
-        again = dict.fromkeys(counts, self.restart) if self.restart is not None else known
-        taken = [
+        measured = [
             *(["the save"] if self.save is None else []),
             *(["the restart"] if self.restart is None else []),
         ]
         return Interruptions(
-            often=often,
+            every=every,
             save=save,
-            restarts=again or {},
-            source=f" ({' and '.join(taken)} as measured)" if taken else "",
+            restarts=restarts,
+            source=f" ({' and '.join(measured)} as measured)" if measured else "",
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settled:
-    """Conditions that know the curve."""
+class ResolvedConditions:
+    """Conditions for the scales of one curve."""
 
     counts: tuple[int, ...]
-    target: ToTarget | None = None
+    """The numbers of devices of all candidates."""
+    target: TimeToTarget | None = None
     interruptions: Interruptions | None = None
-    wait: Wait | None = None
+    wait: QueueWait | None = None
 
     @property
     def same_job(self) -> bool:
-        """Whether the time is that of the job as it was measured."""
+        """Whether the times are those of the measured job."""
         waits = self.wait is not None and any(self.wait.seconds(count) for count in self.counts)
         return self.target is None and self.interruptions is None and not waits
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What to beware of."""
-        return (
-            *(self.target.warnings if self.target else ()),
-            *(self.wait.warnings(self.counts) if self.wait else ()),
-        )
-
-    def lived(self, scale: Scale) -> Scale | None:
-        """Return the scale with all that happens while devices are held; or it never ends."""
-        whole = self.target.applied(scale) if self.target else scale
-        return self.interruptions.applied(whole) if self.interruptions else whole
+    def while_running(self, scale: Scale) -> Scale | None:
+        """Return the scale with target and interruptions; None where it never finishes."""
+        to_target = self.target.applied(scale) if self.target else scale
+        return self.interruptions.applied(to_target) if self.interruptions else to_target
 
     def queued(self, scale: Scale) -> Scale:
         """Return the scale with the wait before it starts."""
         return self.wait.applied(scale) if self.wait else scale
 
-    def done(self, scales: list[Scale]) -> list[Scale]:
-        """Return the scales that get done; refuse to weigh none."""
+    def require_any(self, scales: list[Scale]) -> list[Scale]:
+        """Return the scales that finish; refuse an empty list."""
         if not scales and self.interruptions:
             raise SpecError(
-                f"interrupted every {self.interruptions.often.text}, no scale gets done: it would "
-                f"take more than {HOPELESS:g} times as long",
-                hint="save and restart faster, or use fewer devices, or others",
+                f"interrupted every {self.interruptions.every.text}, no scale finishes: it would "
+                f"take more than {MAX_SLOWDOWN:g} times as long",
+                hint="save and restart faster, use fewer devices, or devices that are "
+                "interrupted less often",
             )
         return scales
 
-    def left_out(self, scales: Sequence[Scale]) -> tuple[str, ...]:
-        """Warn of scales that are interrupted too often to get done."""
-        gone = {*self.counts} - {scale.devices for scale in scales}
-        if not gone or not self.interruptions:
-            return ()
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What limits the trust in the conditions."""
         return (
-            f"from {format_count(min(gone))} on a job is interrupted too often to get done: it "
-            "would "
-            f"take more than {HOPELESS:g} times as long",
-        )
-
-    def sentences(self, closest: Scale) -> tuple[str, ...]:
-        """Say what the conditions mean for a scale."""
-        return (
-            *(self.target.sentences(closest) if self.target else ()),
-            *(self.interruptions.sentences(closest) if self.interruptions else ()),
-            *(self.wait.sentences(self.counts) if self.wait else ()),
+            *(self.target.warnings if self.target else ()),
+            *(advice_text.wait_warnings(self.wait, self.counts) if self.wait else ()),
         )
 
 
-def _refuse_alone(what: str, given: object, example: str, others: dict[str, object]) -> None:
-    """Refuse details of something that was not asked for."""
-    for name, value in others.items():
-        if given is None and value is not None:
+def _refuse_details(details: Mapping[str, object], option: str, example: str) -> None:
+    """Refuse options that only have a meaning together with another one."""
+    for name, value in details.items():
+        if value is not None:
             raise SpecError(
-                f"--{name} says something about --{what}, which was not given",
-                hint=f"for example --{what} '{example}'",
+                f"--{name} needs --{option}, which was not given",
+                hint=f"for example --{option} '{example}'",
             )

@@ -1,24 +1,40 @@
-"""Time spans as people write them, within what a job can mean by them."""
+"""Parse numbers and durations as users write them."""
 
-from scalewise.analysis.advise.purpose import duration
+import re
+
 from scalewise.errors import SpecError
 
-SHORTEST, LONGEST = 1e-6, 1e12
-"""Seconds; whoever writes less or more has slipped."""
+NUMBER = r"([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?)"
+"""A pattern with one group. Unlike float() it refuses nan, inf and 1_000."""
+SECONDS_PER_UNIT = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+MIN_SECONDS, MAX_SECONDS = 1e-6, 1e12
+"""Durations outside this range are refused as typing errors."""
 
 
-def span(given: object, example: str, *, part: str | None = None, zero: bool = False) -> float:
-    """Read ``30s`` or ``1h30m``, in seconds; ``part`` is the span in a longer text.
+def parse_duration(text: str, argument: str, example: str) -> float:
+    """Return ``2h``, ``90min`` or ``1h30m`` in seconds; errors quote the full ``argument``."""
+    part = rf"{NUMBER}\s*(s|min|m|h|d)\s*"
+    if not re.fullmatch(f"(?:{part})+", text):
+        raise SpecError(
+            f"not a time span: {argument!r}", hint=f"a number and s, min, h or d: {example}"
+        )
+    return sum(float(number) * SECONDS_PER_UNIT[unit] for number, unit in re.findall(part, text))
 
-    >>> span("3min", "--restart 3min")
+
+def parse_limited_duration(
+    argument: object, example: str, *, text: str | None = None, allow_zero: bool = False
+) -> float:
+    """Return a duration in seconds that a job can have; ``text`` is its part of the argument.
+
+    >>> parse_limited_duration("3min", "--restart 3min")
     180.0
     """
-    if not isinstance(given, str):
-        raise SpecError(f"a time span is text, got {given!r}", hint=example)
-    found = duration(given, given if part is None else part, example)
-    if SHORTEST <= found <= LONGEST or (zero and found == 0):
-        return found
-    least = "0" if zero else "above 0"
+    if not isinstance(argument, str):
+        raise SpecError(f"a time span is text, got {argument!r}", hint=example)
+    seconds = parse_duration(argument if text is None else text, argument, example)
+    if MIN_SECONDS <= seconds <= MAX_SECONDS or (allow_zero and seconds == 0):
+        return seconds
+    lowest = "0" if allow_zero else "above 0"
     raise SpecError(
-        f"a time span from {least} to {LONGEST:g} s is needed, got {given!r}", hint=example
+        f"a time span from {lowest} to {MAX_SECONDS:g} s is needed, got {argument!r}", hint=example
     )

@@ -1,14 +1,14 @@
-"""A job of any length: what starts it, and what each sample then takes.
+"""A job of any length: the start, and the time of each sample.
 
     time = start + samples × (1 / throughput + between)
 
-``start`` is what more work does not lengthen (launch, data, build, compile), ``between``
-what comes again with every epoch (validation, checkpoints), per sample. Records have both
-in their spans. A table with throughput and time has the start in its law,
+``start`` is independent of the amount of work (launch, data, build, compile). ``between``
+recurs every epoch (validation, checkpoints), per sample. Records have both in their spans.
+For a table with throughput and time the start is in its law,
 
     T(N) = start + work / X(N) + growing log2 N
 
-and one with times alone in T(N) = start + work / N + growing log2 N.
+and for one with times alone in T(N) = start + work / N + growing log2 N.
 """
 
 from collections.abc import Mapping
@@ -24,107 +24,99 @@ from scalewise.analysis.predict.series import Floats
 from scalewise.errors import NotEnoughData
 from scalewise.record.spans import UNEXPLAINED, recurring
 
-START = (*recurring("once"), UNEXPLAINED)
-"""Spans of a job's life that there are once, however long it trains.
+START_SPANS = (*recurring("once"), UNEXPLAINED)
+"""Spans that occur once, however long a job trains.
 
-Not those that only a measurement has: a trace, loaders that were timed alone, earlier attempts.
+Without those that only a measurement has: a trace, timed loaders, earlier attempts.
 """
-AGAIN = recurring("every epoch")
-"""Spans that come again with every epoch."""
-GROWS = 4
-"""Points that a start which grows with devices needs to be told from a fixed one."""
+EPOCH_SPANS = recurring("every epoch")
+"""Spans that recur every epoch."""
+MIN_POINTS_GROWING_START = 4
+"""Points needed to separate a start that grows with devices from a fixed one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """The start and the rate of a job on each number of devices that is weighed."""
+    """Start and rate of a job on each number of devices."""
 
     starts: Mapping[int, float] | None
-    """Seconds; nothing where the start cannot be told from the rest."""
+    """Seconds by devices; None where the start cannot be separated from the training."""
     rates: Mapping[int, Estimate]
-    """Samples per second, validation and checkpoints included."""
+    """Samples per second by devices, validation and checkpoints included."""
     work: float | None
-    """Samples of the job that was measured, on its fewest devices, where times tell them."""
+    """Samples of the measured job on its fewest devices; None where unknown."""
     in_samples: bool = True
-    """Or else the whole job counts as one sample: how many it has is not known."""
+    """False: the complete job counts as one sample, because its samples are unknown."""
     assumed: str = ""
-    """The law by which training was taken to be shared evenly, where times are all there is."""
+    """The law by which training was assumed to be shared evenly, if there are only times."""
 
     def start(self, devices: int) -> float:
-        """Return the seconds of the start; 0 where they are not known."""
+        """Return the seconds of the start; 0 where unknown."""
         return self.starts[devices] if self.starts else 0.0
 
 
-def job(found: Prediction) -> Job:
-    """Return the job behind a prediction, from its records or from its law."""
-    counts = [point.devices for point in found.points]
+def split_job(prediction: Prediction) -> Job:
+    """Split the job of a prediction into start and rate, by its records or by its law."""
+    curve = prediction.curve
+    counts = [point.devices for point in prediction.points]
     at = np.array(counts, float)
-    spans = predict_complete_time(found.curve, at)
-    seen = {point.devices: point.throughput for point in found.points if point.throughput}
-    if spans:
-        starts = _once(spans, at)
-        again = _again(spans, found.curve, at)
-        rates = {
-            count: _slowed(rate, between) for (count, rate), between in zip(seen.items(), again)
-        }
-        samples = samples_at(found.curve.points, at[:1])
-        return Job(
-            starts=dict(zip(counts, starts)),
-            rates=rates,
-            work=None if samples is None else float(samples[0]),
-        )
-    if not seen or _by_samples(found.curve):
-        return _of_times(found, counts)
-    law = _law(found.curve)
+    rates = {point.devices: point.throughput for point in prediction.points if point.throughput}
+    if spans := predict_complete_time(curve, at):
+        return _job_from_spans(spans, curve, at, rates)
+    # With known samples and no spans, throughputs are only times in another unit.
+    only_times = all(point.samples and point.time and not point.complete for point in curve.points)
+    if not rates or only_times:
+        return _job_from_times(prediction, counts)
+    law = _fit_start(curve)
     if law is None:
-        return Job(starts=None, rates=seen, work=None)
+        return Job(starts=None, rates=rates, work=None)
     fixed, work, growing = law
+    return Job(starts=_growing_starts(fixed, growing, counts), rates=rates, work=work)
+
+
+def known_starts(prediction: Prediction) -> Mapping[int, float] | None:
+    """Return the seconds that the job takes to start, by devices; None where unknown."""
+    try:
+        starts = split_job(prediction).starts
+    except NotEnoughData:
+        return None
+    return starts if starts and all(starts.values()) else None
+
+
+def _job_from_spans(
+    spans: CompleteTime, curve: ScalingCurve, at: Floats, rates: Mapping[int, Estimate]
+) -> Job:
+    """Return the job by the spans of its records."""
+
+    def slowed(rate: Estimate, between: float) -> Estimate:
+        return rate.through(lambda samples: 1 / (1 / samples + between))
+
+    starts = _sum_spans(spans, START_SPANS, at)
+    samples = samples_at(curve.points, at)
+    recurring_seconds = _sum_spans(spans, EPOCH_SPANS, at)
+    between = np.zeros_like(at) if samples is None else recurring_seconds / samples
     return Job(
-        starts={count: fixed + growing * float(np.log2(count)) for count in counts},
-        rates=seen,
-        work=work,
+        starts={int(count): float(start) for count, start in zip(at, starts)},
+        rates={
+            count: slowed(rate, float(extra))
+            for (count, rate), extra in zip(rates.items(), between)
+        },
+        work=None if samples is None else float(samples[0]),
     )
 
 
-def starts(found: Prediction) -> Mapping[int, float] | None:
-    """Return the seconds that a job takes to start, or nothing where that is not known."""
-    try:
-        known = job(found).starts
-    except NotEnoughData:
-        return None
-    return known if known and all(known.values()) else None
+def _sum_spans(spans: CompleteTime, names: tuple[str, ...], at: Floats) -> Floats:
+    parts = [part.seconds(at) for part in spans.span_laws if part.name in names]
+    return np.sum(parts, axis=0) if parts else np.zeros_like(at)
 
 
-def _slowed(rate: Estimate, between: float) -> Estimate:
-    return rate.through(lambda samples: 1 / (1 / samples + between))
+def _growing_starts(fixed: float, growing: float, counts: list[int]) -> dict[int, float]:
+    return {count: fixed + growing * float(np.log2(count)) for count in counts}
 
 
-def _rate(training: Estimate, samples: float) -> Estimate:
-    return training.through(lambda seconds: samples / seconds)
-
-
-def _once(spans: CompleteTime, at: Floats) -> list[float]:
-    parts = [part.seconds(at) for part in spans.span_laws if part.name in START]
-    return [float(each) for each in np.sum(parts, axis=0)] if parts else [0.0] * len(at)
-
-
-def _again(spans: CompleteTime, curve: ScalingCurve, at: Floats) -> list[float]:
-    """Return the seconds per sample that come on top of the steps."""
-    parts = [part.seconds(at) for part in spans.span_laws if part.name in AGAIN]
-    samples = samples_at(curve.points, at)
-    if not parts or samples is None:
-        return [0.0] * len(at)
-    return [float(each) for each in np.sum(parts, axis=0) / samples]
-
-
-def _by_samples(curve: ScalingCurve) -> bool:
-    """Say whether throughputs are only the times of known samples in other words."""
-    return all(p.samples and p.time and not p.complete for p in curve.points)
-
-
-def _of_times(found: Prediction, counts: list[int]) -> Job:
-    """Return the job of a table of times: the law of the complete time splits them."""
-    law = next(fit for fit in found.laws if fit.law == "complete")
+def _job_from_times(prediction: Prediction, counts: list[int]) -> Job:
+    """Return the job of a table of times, split by the law of the complete time."""
+    law = next(fit for fit in prediction.laws if fit.law == "complete")
     fixed, shared = law.parameters["fixed"].value, law.parameters["work"].value
     growing = law.parameters["growing"].value if "growing" in law.parameters else 0.0
     if shared <= 0:
@@ -132,16 +124,16 @@ def _of_times(found: Prediction, counts: list[int]) -> Job:
             f"by {law.formula} no part of the job is shared by its devices",
             hint="add a column throughput",
         )
-    samples = samples_at(found.curve.points, np.array(counts, float))
-    totals = [1.0] * len(counts) if samples is None else [float(each) for each in samples]
+    samples = samples_at(prediction.curve.points, np.array(counts, float))
+    totals = [1.0] * len(counts) if samples is None else [float(total) for total in samples]
     rates = {}
-    for point, total in zip(found.points, totals):
-        assert point.time is not None  # Every point of such a table has one.
-        # The law gives the middle; the prediction says how sure it is.
-        middle = point.time * (shared / point.devices / point.time.value)
-        rates[point.devices] = _rate(middle, total)
+    for point, total in zip(prediction.points, totals):
+        assert point.time is not None  # Every point of such a table has a time.
+        # The law gives the value; the prediction gives the relative interval.
+        training = point.time * (shared / point.devices / point.time.value)
+        rates[point.devices] = training.through(lambda seconds: 1 / seconds) * total
     return Job(
-        starts={count: fixed + growing * float(np.log2(count)) for count in counts},
+        starts=_growing_starts(fixed, growing, counts),
         rates=rates,
         work=totals[0],
         in_samples=samples is not None,
@@ -149,20 +141,19 @@ def _of_times(found: Prediction, counts: list[int]) -> Job:
     )
 
 
-def _law(curve: ScalingCurve) -> tuple[float, float, float] | None:
-    """Return the fixed part of the start, the samples, and what a doubling adds to the start."""
-    known = [
+def _fit_start(curve: ScalingCurve) -> tuple[float, float, float] | None:
+    """Fit the fixed start, the samples, and what each doubling of devices adds to the start."""
+    rows = [
         (float(point.devices), point.throughput.value, point.time.value)
         for point in curve.points
         if point.throughput and point.time
     ]
-    if len(known) < 2:
+    if len(rows) < 2:
         return None
-    devices, rates, times = np.array(known).T
+    devices, rates, times = np.array(rows).T
     terms = [np.ones_like(times), 1 / rates, np.log2(devices)]
-    count = 3 if len(known) >= GROWS else 2
-    fixed, work, growing = (
-        *map(float, nonnegative_least_squares(np.stack(terms[:count], axis=1), times)),
-        0.0,
-    )[:3]
+    if len(rows) < MIN_POINTS_GROWING_START:
+        terms.pop()
+    parameters = nonnegative_least_squares(np.stack(terms, axis=1), times)
+    fixed, work, growing = (*map(float, parameters), 0.0)[:3]
     return fixed, work, growing

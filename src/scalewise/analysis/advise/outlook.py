@@ -1,50 +1,52 @@
-"""What there is to say of a curve beyond its measurements: predicted, and advised."""
+"""What a report adds to the measurements of a curve: a prediction, and advice."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from scalewise.analysis.advise.choice import AHEAD, Advice, advise
+from scalewise.analysis.advise.choice import DOUBLINGS_AHEAD, Advice, advise
 from scalewise.analysis.advise.purpose import Purpose
 from scalewise.analysis.measure import ScalingCurve
 from scalewise.analysis.predict import Prediction, predict
 from scalewise.errors import ScalewiseError
 
-PURPOSES = ("balanced", "efficiency=0.8")
-"""What most people want: neither slow nor wasteful; and as fast as is not wasteful."""
+REPORT_PURPOSES = ("balanced", "efficiency=0.8")
+"""Neither slow nor wasteful; and as fast as possible without waste."""
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """A prediction for the next doublings and advice for usual purposes, or why there is none."""
+    """A prediction for the next doublings and advice for common purposes."""
 
     curve: ScalingCurve
     prediction: Prediction | str
-    """A sentence where nothing can be predicted."""
+    """The reason as a sentence if no prediction is possible."""
     advice: tuple[Advice | str, ...]
-    """For each purpose; a sentence where it cannot be told."""
+    """One per purpose; the reason as a sentence if no advice is possible."""
 
 
 def outlook(curve: ScalingCurve) -> Outlook | None:
-    """Return what lies ahead of a curve; nothing of a single number of devices."""
+    """Return the outlook of a curve; None if it has a single number of devices."""
     measured = {point.devices for point in curve.points}
     if len(measured) < 2:
         return None
-    advice = tuple(_or_why(partial(advise, curve, Purpose.parse(each))) for each in PURPOSES)
-    made = next((each.prediction for each in advice if isinstance(each, Advice)), None)
+    advice = tuple(
+        _or_problem(partial(advise, curve, Purpose.parse(purpose))) for purpose in REPORT_PURPOSES
+    )
+    made = next((answer.prediction for answer in advice if isinstance(answer, Advice)), None)
     if made is None:
-        counts = [max(measured) * 2**step for step in range(1, AHEAD + 1)]
-        return Outlook(
-            curve=curve, prediction=_or_why(partial(predict, curve, counts)), advice=advice
-        )
-    # Advice weighs the measured counts too; what is predicted beyond them is the same.
+        counts = [max(measured) * 2**step for step in range(1, DOUBLINGS_AHEAD + 1)]
+        prediction = _or_problem(partial(predict, curve, counts))
+        return Outlook(curve=curve, prediction=prediction, advice=advice)
+    # The prediction of an advice includes the measured counts; a report shows those beyond.
     beyond = tuple(point for point in made.points if point.devices > max(measured))
     return Outlook(curve=curve, prediction=replace(made, points=beyond), advice=advice)
 
 
-def _or_why(answer: Callable[[], Answer]) -> Answer | str:
+def _or_problem(answer: Callable[[], Answer]) -> Answer | str:
+    """Return the answer, or the error that prevents it as a sentence."""
     try:
         return answer()
     except ScalewiseError as problem:

@@ -1,59 +1,153 @@
-"""What devices are for: limits to keep, and what is best among the scales that keep them."""
+"""What devices are for: limits to meet, and the goal that chooses among the scales that do.
+
+``PURPOSES`` declares every purpose in one place: its name, how it is written, the quantity
+it limits and the goal it implies. A new purpose is one more entry there, and its example
+in the help of ``--for`` (``cli/options.py``).
+"""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
-from typing import Literal
+from math import inf, isfinite
 
+from scalewise.analysis.advise.durations import NUMBER, parse_duration
+from scalewise.analysis.advise.quantities import (
+    COST,
+    DEVICE_HOURS,
+    EFFICIENCY,
+    ENERGY,
+    THROUGHPUT,
+    TIME,
+    Quantity,
+)
+from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.measure.energy import JOULES_PER_UNIT
 from scalewise.errors import SpecError
 from scalewise.validate import nearest
 
-Goal = Literal["device-hours", "time", "balanced"]
-EXAMPLES = {
-    "deadline": "deadline=2h",
-    "efficiency": "efficiency=0.8",
-    "budget": "budget=200",
-    "cost": "cost=500",
-    "energy": "energy=40kWh",
-    "throughput": "throughput=5000",
-    "time": "time",
-    "balanced": "balanced",
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What is minimized among the scales that meet all limits."""
+
+    value: Callable[[Scale], float]
+    verb: tuple[str, str]
+    """Of one device, and of several."""
+    phrase: str
+    """What the chosen scale is or has, after the verb."""
+
+
+GOALS = {
+    "device-hours": Goal(
+        value=lambda scale: scale.device_time,
+        verb=("takes", "take"),
+        phrase="the fewest device-hours",
+    ),
+    "time": Goal(
+        value=lambda scale: scale.slowness,
+        verb=("is", "are"),
+        phrase="the fastest",
+    ),
+    "balanced": Goal(
+        value=lambda scale: scale.device_time * scale.slowness,
+        verb=("has", "have"),
+        phrase="the least device-hours × time (device-hours stand for energy)",
+    ),
 }
-"""Every purpose, and how it is written."""
-GOALS: dict[str, Goal] = {"time": "time", "balanced": "balanced"}
-"""Purposes without a limit."""
-FLOORS = ("efficiency", "throughput")
-"""Limits from below; the others are from above."""
-SPEED = ("deadline", "throughput")
-"""Limits that ask for speed: then the cheapest is best. The others ask to spare: the fastest."""
-NUMBER = r"([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?)"
-SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-UNITS = {
-    "efficiency": ("", "%"),
-    "budget": ("", "h", "device-hours"),
-    "throughput": ("", "/s"),
-    "energy": tuple(JOULES_PER_UNIT),
+BALANCED_BY_ENERGY = Goal(
+    value=lambda scale: (scale.energy.value if scale.energy else inf) * scale.slowness,
+    verb=("has", "have"),
+    phrase="the least energy × time",
+)
+"""Replaces ``balanced`` where the energy of every scale is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurposeKind:
+    """Everything that is known about one purpose."""
+
+    example: str
+    """How users write it."""
+    goal: str
+    """What is best if only this purpose is given; a name of ``GOALS``."""
+    quantity: Quantity | None = None
+    """What it limits; None for a goal without a limit."""
+    units: Mapping[str, float] | None = None
+    """Units that may follow the number, as factors; None: durations, or any currency."""
+    is_duration: bool = False
+    needs_price: bool = False
+    positive_rule: str = ""
+    """The problem of a bound that is not above 0, if it has its own sentence."""
+    max_bound: float = inf
+    max_rule: str = ""
+    """The problem of a bound above the maximum."""
+
+
+PURPOSES = {
+    "deadline": PurposeKind(
+        example="deadline=2h",
+        goal="device-hours",
+        quantity=TIME,
+        is_duration=True,
+        positive_rule="a deadline must lie ahead",
+    ),
+    "efficiency": PurposeKind(
+        example="efficiency=0.8",
+        goal="time",
+        quantity=EFFICIENCY,
+        units={"": 1, "%": 0.01},
+        max_bound=1,
+        max_rule="an efficiency is a share from 0 to 1",
+    ),
+    "budget": PurposeKind(
+        example="budget=200",
+        goal="time",
+        quantity=DEVICE_HOURS,
+        units={"": 1, "h": 1, "device-hours": 1},
+    ),
+    "cost": PurposeKind(example="cost=500", goal="time", quantity=COST, needs_price=True),
+    "energy": PurposeKind(
+        example="energy=40kWh", goal="time", quantity=ENERGY, units=JOULES_PER_UNIT
+    ),
+    "throughput": PurposeKind(
+        example="throughput=5000",
+        goal="device-hours",
+        quantity=THROUGHPUT,
+        units={"": 1, "/s": 1},
+    ),
+    "time": PurposeKind(example="time", goal="time"),
+    "balanced": PurposeKind(example="balanced", goal="balanced"),
 }
-"""What may follow a number; money may have any name."""
+"""Every purpose by name. A limit on speed implies the cheapest scale, any other the fastest."""
+EXAMPLES = f"one of {', '.join(kind.example for kind in PURPOSES.values())}"
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A bound on a quantity: seconds, a share, device-hours, money, joules or work per second."""
+    """A bound on a quantity: seconds, a share, device-hours, money, joules or samples/s."""
 
     name: str
     bound: float
     text: str
-    """As it was written."""
+    """As the user wrote it."""
     unit: str = ""
-    """Of money: its name, where one was written."""
+    """The currency of a cost, if stated."""
+
+    @property
+    def kind(self) -> PurposeKind:
+        return PURPOSES[self.name]
+
+    @property
+    def quantity(self) -> Quantity:
+        """What is limited."""
+        quantity = self.kind.quantity
+        assert quantity is not None  # A purpose without a quantity is a goal, not a limit.
+        return quantity
 
     @property
     def floor(self) -> bool:
-        """Whether more is better."""
-        return self.name in FLOORS
+        """Whether it is a lower bound."""
+        return self.quantity.higher_is_better
 
     def __str__(self) -> str:
         return self.text
@@ -61,36 +155,46 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """Limits, all of which are to be met, and the goal that chooses among what meets them."""
+    """Limits, all of which must be met, and the goal that chooses among the scales that do."""
 
     limits: tuple[Limit, ...]
-    goal: Goal
+    goal: str
+    """A name of ``GOALS``."""
 
     def __str__(self) -> str:
-        told = [limit.text for limit in self.limits]
-        if self.goal != _usual(self.limits) or not told:
-            told.append(self.goal)
-        return ", ".join(told)
+        parts = [limit.text for limit in self.limits]
+        if self.goal != _implied_goal(self.limits) or not parts:
+            parts.append(self.goal)
+        return ", ".join(parts)
+
+    def objective(self, scales: Sequence[Scale]) -> Goal:
+        """Return the goal as it applies to these scales: ``balanced`` by energy, if known."""
+        if self.goal == "balanced" and all(scale.energy for scale in scales):
+            return BALANCED_BY_ENERGY
+        return GOALS[self.goal]
 
     @classmethod
-    def parse(cls, given: "str | Iterable[str]") -> "Purpose":
-        """Read ``deadline=2h`` and its like; several are one purpose.
+    def parse(cls, purposes: "str | Iterable[str]") -> "Purpose":
+        """Parse ``deadline=2h``, or several purposes into one.
 
-        Limits of speed alone, or of both kinds, leave the fewest device-hours to
-        choose by; limits that spare leave the time. A goal that is named wins.
+        A named goal wins over the one that limits imply.
 
         >>> Purpose.parse(["deadline=2h", "efficiency=0.8"]).goal
         'device-hours'
         >>> Purpose.parse("efficiency=80%").limits[0].bound
         0.8
         """
-        several = isinstance(given, Iterable) and not isinstance(given, str)
-        words = list(given) if several else [given]
-        parts = [part.strip() for word in words for part in _text(word).split(",")]
+        several = isinstance(purposes, Iterable) and not isinstance(purposes, str)
+        arguments: list[object] = list(purposes) if several else [purposes]
+        parts = []
+        for argument in arguments:
+            if not isinstance(argument, str):
+                raise SpecError(f"a purpose is text, got {argument!r}", hint=EXAMPLES)
+            parts += [part.strip() for part in argument.split(",")]
         if not parts:
-            raise SpecError("no purpose was given", hint=_examples())
-        goals = {GOALS[part] for part in parts if part in GOALS}
-        limits = [_limit(part) for part in parts if part not in GOALS]
+            raise SpecError("no purpose was given", hint=EXAMPLES)
+        goals = {part for part in parts if part in PURPOSES and not PURPOSES[part].quantity}
+        limits = [_parse_limit(part) for part in parts if part not in goals]
         if len(goals) > 1:
             raise SpecError(
                 "time and balanced are two goals", hint="keep one of them; limits can be several"
@@ -98,69 +202,43 @@ class Purpose:
         names = [limit.name for limit in limits]
         for name in names:
             if names.count(name) > 1:
-                raise SpecError(f"{name} was given twice", hint=f"keep one {EXAMPLES[name]}")
-        return cls(tuple(limits), goals.pop() if goals else _usual(limits))
+                raise SpecError(
+                    f"{name} was given twice", hint=f"keep one {PURPOSES[name].example}"
+                )
+        return cls(tuple(limits), goals.pop() if goals else _implied_goal(limits))
 
 
-def _usual(limits: Iterable[Limit]) -> Goal:
-    """Return what is best where only limits are given."""
-    return "device-hours" if any(limit.name in SPEED for limit in limits) else "time"
+def _implied_goal(limits: Iterable[Limit]) -> str:
+    """Return the goal of limits alone: the cheapest scale if one of them is on speed."""
+    goals = {limit.kind.goal for limit in limits}
+    return "device-hours" if "device-hours" in goals else "time"
 
 
-def _text(word: object) -> str:
-    if not isinstance(word, str):
-        raise SpecError(f"a purpose is text, got {word!r}", hint=_examples())
-    return word
-
-
-def _limit(part: str) -> Limit:
-    name, equals, rest = (word.strip() for word in part.partition("="))
-    if name not in EXAMPLES:
-        raise SpecError(f"not a purpose: {part!r}", hint=nearest(name, EXAMPLES) or _examples())
-    if name in GOALS:
-        raise SpecError(f"{name} takes no number, got {part!r}", hint=f"write {name} alone")
-    if not equals or not rest:
-        raise SpecError(f"{name} needs a number", hint=f"for example {EXAMPLES[name]}")
+def _parse_limit(text: str) -> Limit:
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if name not in PURPOSES:
+        raise SpecError(f"not a purpose: {text!r}", hint=nearest(name, PURPOSES) or EXAMPLES)
+    kind = PURPOSES[name]
+    example = f"for example {kind.example}"
+    if kind.quantity is None:
+        raise SpecError(f"{name} takes no number, got {text!r}", hint=f"write {name} alone")
+    if not equals or not value:
+        raise SpecError(f"{name} needs a number", hint=example)
     unit = ""
-    if name == "deadline":
-        bound = duration(part, rest)
+    if kind.is_duration:
+        bound = parse_duration(value, text, f"{name}=90min")
     else:
-        bound, unit = _amount(part, name, rest)
+        match = re.fullmatch(rf"{NUMBER}\s*(.*)", value)
+        if not match or (kind.units is not None and match[2] not in kind.units):
+            named = list(kind.units or ())
+            units = f" with {', '.join(named)}" if named and "" not in named else ""
+            raise SpecError(f"{name} must be a number{units}, got {text!r}", hint=example)
+        unit = match[2].strip()
+        bound = float(match[1]) * (kind.units[match[2]] if kind.units else 1)
     if bound <= 0 or not isfinite(bound):
-        why = "a deadline must lie ahead" if name == "deadline" else f"{name} must be above 0"
-        raise SpecError(f"{why}, got {part!r}", hint=f"for example {EXAMPLES[name]}")
-    if name == "efficiency" and bound > 1:
-        percent = f" or efficiency={rest}%" if 2 <= bound <= 100 else ""
-        raise SpecError(
-            f"an efficiency is a share from 0 to 1, got {part!r}",
-            hint=f"for example efficiency=0.8{percent}",
-        )
-    return Limit(name, bound, f"{name}={rest}", unit if name == "cost" else "")
-
-
-def duration(part: str, rest: str, example: str = "deadline=90min") -> float:
-    """Read ``2h``, ``90min`` or ``1h30m``, in seconds."""
-    piece = rf"{NUMBER}\s*(s|min|m|h|d)\s*"
-    if not re.fullmatch(f"(?:{piece})+", rest):
-        raise SpecError(
-            f"not a time span: {part!r}", hint=f"a number and s, min, h or d: {example}"
-        )
-    return sum(float(number) * SECONDS[unit] for number, unit in re.findall(piece, rest))
-
-
-def _amount(part: str, name: str, rest: str) -> tuple[float, str]:
-    """Read a number and what follows it."""
-    found = re.fullmatch(rf"{NUMBER}\s*(.*)", rest)
-    if not found or (name != "cost" and found[2] not in UNITS[name]):
-        units = f" with {', '.join(JOULES_PER_UNIT)}" if name == "energy" else ""
-        raise SpecError(
-            f"{name} must be a number{units}, got {part!r}", hint=f"for example {EXAMPLES[name]}"
-        )
-    factor = (
-        0.01 if found[2] == "%" else JOULES_PER_UNIT.get(found[2], 1) if name == "energy" else 1
-    )
-    return float(found[1]) * factor, found[2].strip()
-
-
-def _examples() -> str:
-    return f"one of {', '.join(EXAMPLES.values())}"
+        rule = kind.positive_rule or f"{name} must be above 0"
+        raise SpecError(f"{rule}, got {text!r}", hint=example)
+    if bound > kind.max_bound:
+        percent = f" or {name}={value}%" if 2 <= bound <= 100 else ""
+        raise SpecError(f"{kind.max_rule}, got {text!r}", hint=f"{example}{percent}")
+    return Limit(name, bound, f"{name}={value}", unit if kind.needs_price else "")

@@ -1,18 +1,17 @@
-"""How long a job waits before it starts: the time in a queue, by devices.
+"""The time that a job waits in a queue, by number of devices.
 
-It is part of the time until the end, and of no device-hours. Between counts whose wait was
-told it is a straight line in logarithms of both; beyond them that line goes on, which is a
-guess and said so.
+It is part of the time until the end, but not of the device-hours. Between the given
+numbers of devices the wait is interpolated linearly in logarithms of both; beyond them
+that line is extrapolated, with a warning.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from scalewise.analysis.advise.durations import LONGEST, span
+from scalewise.analysis.advise.durations import MAX_SECONDS, parse_limited_duration
 from scalewise.analysis.advise.scale import Scale
-from scalewise.analysis.number_format import join_with_and
 from scalewise.errors import SpecError
 from scalewise.validate import HUGE
 
@@ -20,97 +19,73 @@ EXAMPLE = "--wait 10min, or --wait 8=10min,32=6h"
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """Seconds in the queue: for any number of devices, or told for some of them."""
+class QueueWait:
+    """Seconds in the queue: equal for all numbers of devices, or given for some of them."""
 
-    told: Mapping[int, float]
-    """By devices; one alone is for all."""
-    anywhere: bool
-    """Whether it was told for all devices at once."""
+    by_devices: Mapping[int, float]
+    """Seconds by devices, fewest first; a single entry holds for any number."""
+    same_for_all: bool
+    """Whether it was given without a number of devices."""
 
     @classmethod
-    def parse(cls, given: str) -> "Wait":
-        """Read ``10min``, or ``8=10min,32=6h``.
+    def parse(cls, argument: str) -> "QueueWait":
+        """Parse ``10min``, or ``8=10min,32=6h``.
 
-        >>> Wait.parse("8=10min,32=6h").told
+        >>> QueueWait.parse("8=10min,32=6h").by_devices
         {8: 600.0, 32: 21600.0}
         """
-        if not isinstance(given, str):
-            raise SpecError(f"a wait is text, got {given!r}", hint=EXAMPLE)
-        if "=" not in given:
-            return cls({1: span(given, EXAMPLE, zero=True)}, anywhere=True)
-        found: dict[int, float] = {}
-        for part in given.split(","):
-            count, _, rest = (word.strip() for word in part.partition("="))
+        if not isinstance(argument, str):
+            raise SpecError(f"a wait is text, got {argument!r}", hint=EXAMPLE)
+        if "=" not in argument:
+            seconds = parse_limited_duration(argument, EXAMPLE, allow_zero=True)
+            return cls({1: seconds}, same_for_all=True)
+        waits: dict[int, float] = {}
+        for part in argument.split(","):
+            count, _, duration = (text.strip() for text in part.partition("="))
             if not (count.isdecimal() and count.isascii()) or not 1 <= int(count) <= HUGE:
                 raise SpecError(f"a wait is for a number of devices, got {part!r}", hint=EXAMPLE)
-            if int(count) in found:
+            if int(count) in waits:
                 raise SpecError(f"the wait of {count} devices was given twice", hint=EXAMPLE)
-            found[int(count)] = span(part.strip(), EXAMPLE, part=rest, zero=True)
-        return cls(dict(sorted(found.items())), anywhere=False)
+            waits[int(count)] = parse_limited_duration(
+                part.strip(), EXAMPLE, text=duration, allow_zero=True
+            )
+        return cls(dict(sorted(waits.items())), same_for_all=False)
 
     def seconds(self, devices: int) -> float:
-        """Return the wait of a job on so many devices.
+        """Return the wait of a job on this many devices.
 
-        >>> round(Wait.parse("8=10min,32=40min").seconds(16))
+        >>> round(QueueWait.parse("8=10min,32=40min").seconds(16))
         1200
         """
-        counts = list(self.told)
+        counts = list(self.by_devices)
         if len(counts) == 1:
-            return self.told[counts[0]]
-        if devices in self.told:
-            return self.told[devices]
+            return self.by_devices[counts[0]]
+        if devices in self.by_devices:
+            return self.by_devices[devices]
         few, many = next(
             ((few, many) for few, many in pairwise(counts) if devices < many), (counts[-2:])
         )
         share = math.log(devices / few) / math.log(many / few)
-        first, last = self.told[few], self.told[many]
+        first, last = self.by_devices[few], self.by_devices[many]
         if first and last:
-            log = math.log(first) + share * (math.log(last) - math.log(first))
-            found = math.exp(min(log, 2 * math.log(LONGEST)))
-        else:  # No logarithm: a straight line against that of devices.
-            found = max(0.0, first + share * (last - first))
-        if found > LONGEST:
+            log_wait = math.log(first) + share * (math.log(last) - math.log(first))
+            wait = math.exp(min(log_wait, 2 * math.log(MAX_SECONDS)))
+        else:  # A wait of 0 has no logarithm: linear in the logarithm of devices alone.
+            wait = max(0.0, first + share * (last - first))
+        if wait > MAX_SECONDS:
             raise SpecError(
-                f"the wait on {devices:,} devices is beyond all reason if it goes on as from "
+                f"the wait on {devices:,} devices is beyond all reason if it grows as from "
                 f"{few:,} to {many:,}",
                 hint=f"give it too: --wait …,{devices}=1d",
             )
-        return found
+        return wait
 
     def applied(self, scale: Scale) -> Scale:
-        """Return the scale with its time until the end counted from when it is submitted."""
+        """Return the scale with its time counted from when the job is submitted."""
         if scale.time is None:
             raise SpecError(
-                "the wait comes on top of a time, and there are only throughputs",
+                "a wait is added to a time, and there are only throughputs",
                 hint="add a column time, or give --target",
             )
-        waited = self.seconds(scale.devices)
-        time = scale.time.through(lambda seconds: seconds + waited)
-        return replace(scale, time=time, wait=waited)
-
-    def sentences(self, counts: Iterable[int]) -> tuple[str, ...]:
-        """Say which waits were told and which lie between them."""
-        if self.anywhere:
-            return ()
-        lowest, highest = min(self.told), max(self.told)
-        between = [n for n in counts if n not in self.told and lowest < n < highest]
-        if not between:
-            return ()
-        told = _listed(self.told)
-        return (f"The wait on {_listed(between)} devices lies between those told for {told}.",)
-
-    def warnings(self, counts: Iterable[int]) -> tuple[str, ...]:
-        """Warn of waits beyond those that were told."""
-        lowest, highest = min(self.told), max(self.told)
-        outside = [n for n in counts if not lowest <= n <= highest]
-        if self.anywhere or not outside:
-            return ()
-        told = (
-            f"that of {highest:,} alone" if lowest == highest else f"those of {_listed(self.told)}"
-        )
-        return (f"the wait on {_listed(outside)} devices is only guessed from {told}",)
-
-
-def _listed(counts: Iterable[int]) -> str:
-    return join_with_and([f"{count:,}" for count in counts])
+        wait = self.seconds(scale.devices)
+        return replace(scale, time=scale.time.through(lambda seconds: seconds + wait), wait=wait)

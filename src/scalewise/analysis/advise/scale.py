@@ -1,4 +1,4 @@
-"""One number of devices as a choice: what it would take."""
+"""One number of devices as a candidate, with what it would take."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from scalewise.spec import Topology
 
 @dataclass(frozen=True, kw_only=True)
 class AtTarget:
-    """What a scale needs until the target, where one is given."""
+    """What a scale needs to reach a target. Its fields are keys of the JSON output."""
 
     batch: float
     """The global batch."""
@@ -18,25 +18,25 @@ class AtTarget:
     steps: Estimate
     """Optimizer steps to target."""
     start: float | None
-    """Seconds of the start, where they are known."""
+    """Seconds of the start; None where unknown."""
     hardware: Estimate
-    """The efficiency of the devices, against the baseline."""
+    """Efficiency of the devices, against the baseline."""
     statistical: Estimate
-    """The efficiency of the batch: the baseline's work to target, over that of this batch."""
+    """Efficiency of the batch: the baseline's work to target over that of this batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interrupted:
-    """What interruptions cost on a scale, where devices are taken away now and then."""
+    """What interruptions cost on a scale. Its fields are keys of the JSON output."""
 
     mean: float
-    """Seconds between two of them, on average."""
+    """Mean seconds between two interruptions."""
     interval: float | None
-    """Seconds of training between two saves; nothing where the job ends before one pays."""
+    """Seconds of training between two saves; None where the job is too short for saves."""
     count: float
-    """How many are to be expected."""
+    """Expected number of interruptions."""
     lost: Estimate
-    """Seconds of saves, lost work and restarts, part of the time."""
+    """Seconds of saves, lost work and restarts, included in the time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,53 +46,53 @@ class Scale:
     devices: int
     nodes: int | None = None
     charged: int
-    """Devices that are paid for: more than are used, where nodes are charged whole."""
+    """Devices that are paid for: more than are used, where only full nodes are charged."""
     measured: bool = True
     throughput: Estimate | None = None
     time: Estimate | None = None
-    """Seconds of the complete job, or of what the curve's times are."""
+    """Seconds of the complete job, or whatever the times of the curve are."""
     efficiency: Estimate | None = None
     device_hours: Estimate | None = None
     cost: Estimate | None = None
     currency: str | None = None
-    """Of the cost, where it is known."""
+    """Of the cost; None where unknown."""
     energy: Estimate | None = None
     """Joules of the devices that are used."""
     chance: float | None = None
-    """The chance to keep the limits of the purpose."""
+    """The probability of meeting all limits of the purpose."""
     target: AtTarget | None = None
-    """What the target takes; the time is then that until the target."""
+    """What the target takes; ``time`` is then the time to target."""
     interrupted: Interrupted | None = None
     wait: float | None = None
-    """Seconds in the queue, part of the time and of no device-hours."""
+    """Seconds in the queue: part of the time, but not of the device-hours."""
 
     @property
     def topology(self) -> Topology | None:
-        """Nodes and devices of each, where the nodes are known and evenly filled."""
+        """Nodes and devices per node; None where nodes are unknown or unevenly filled."""
         if self.nodes is None or self.devices % self.nodes:
             return None
         return Topology(self.nodes, self.devices // self.nodes)
 
     @property
     def slowness(self) -> float:
-        """The time; the time of one sample, where only throughput is known."""
+        """The time in seconds; the time of one sample, where only throughput is known."""
         if self.time:
             return self.time.value
-        assert self.throughput is not None  # One of the two is what a scale is weighed by.
+        assert self.throughput is not None  # Every scale has a time or a throughput.
         return 1 / self.throughput.value
 
     @property
-    def held(self) -> float:
-        """The time that devices are held: all of it, but for a wait before."""
+    def busy_time(self) -> float:
+        """The slowness without the wait in the queue: how long devices are held."""
         if self.wait and self.device_hours:
             return self.device_hours.value * 3600 / self.charged
         return self.slowness
 
     @property
-    def spent(self) -> float:
-        """Charged devices times the time that they are held: device-hours, but for the unit."""
-        return self.charged * self.held
+    def device_time(self) -> float:
+        """Charged devices × the time they are held: device-hours in another unit."""
+        return self.charged * self.busy_time
 
     def __str__(self) -> str:
-        told = format_count(self.devices)
-        return f"{told} ({self.topology})" if self.topology else told
+        devices = format_count(self.devices)
+        return f"{devices} ({self.topology})" if self.topology else devices

@@ -1,10 +1,10 @@
-"""The work until a model is good enough, at any global batch, and the time that it takes.
+"""The work until a model reaches its target, at any global batch, and the time that takes.
 
-aim        what a model is trained for
-reached    when recorded runs reached an aim
-points     work to target as it was measured, checked
-weigh      every law that could have made the points, by how well it explains them
-target     work, steps and time to target at any batch, and where more devices stop paying
-batches    the global batch on each number of devices, and the critical one
-to_target  the time until the target, at each number of devices
+target            the target as users write it: an amount of work, a loss or an accuracy
+reached           when recorded runs reached a target
+work_points       measured work to target, validated
+target_posterior  laws of work to target, weighted by how well they explain the points
+work_to_target    work, steps and time to target at any batch; where more devices stop paying
+batches           the global batch on each number of devices, and the critical batch
+time_to_target    the time to target on each number of devices
 """

@@ -1,123 +1,124 @@
-"""The global batch on each number of devices, and the critical one."""
+"""The global batch on each number of devices, and the critical batch."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from scalewise.analysis.advise.quality.target import by_noise, published
+from scalewise.analysis.advise.quality.work_to_target import critical_from_noise, published_work
 from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.validate import positive
 
-LIKE = 2.0
-"""A public critical batch is another model's: it tells ours within this factor more; by hand."""
-LARGEST = 1e15
-"""Samples; whoever writes a larger batch has slipped."""
-WAYS = "--critical-batch 8192, noise (of a study with noise_every) or like:resnet"
+LIKE_FACTOR = 2.0
+"""The range of another model's critical batch is widened by this factor; set by hand."""
+MAX_BATCH = 1e15
+"""Samples; a larger batch is refused as a typing error."""
+CRITICAL_OPTIONS = "--critical-batch 8192, noise (of a study with noise_every) or like:resnet"
 
 
 @dataclass(frozen=True, slots=True)
 class Critical:
-    """A critical batch, and where it is from."""
+    """A critical batch and its source."""
 
     batch: Estimate | float
     source: str
 
 
 def global_batches(
-    curve: ScalingCurve, counts: Iterable[int], given: float | None
+    curve: ScalingCurve, counts: Iterable[int], batch: float | None
 ) -> Mapping[int, float]:
-    """Return the global batch at each count: the records', or by the rule of the scaling.
+    """Return the global batch on each number of devices: recorded, or by the scaling rule.
 
-    ``given`` is the batch of one device under weak scaling, the global one under strong.
+    ``batch`` is that of one device under weak scaling, the global one under strong.
     """
-    if given is not None:
-        _in_range("batch", given, least=1)
-    known = {
+    if batch is not None:
+        _check_batch("batch", batch, lowest=1)
+    recorded = {
         point.devices: float(point.global_batch) for point in curve.points if point.global_batch
     }
-    if known and given is not None:
+    if recorded and batch is not None:
         raise SpecError(
             f"the records of {curve.study} know their batch", hint="--batch is for CSV files"
         )
-    wanted = list(counts)
-    if set(wanted) <= known.keys():
-        return {count: known[count] for count in wanted}
+    counts = list(counts)
+    if set(counts) <= recorded.keys():
+        return {count: recorded[count] for count in counts}
     if curve.scaling not in ("weak", "strong"):
         raise SpecError(
-            "how the batch grows with devices is not known, and time to target depends on it",
-            hint=f"--at {max(known)} weighs only what was measured"
-            if known
+            "time to target depends on how the batch grows with devices, which is unknown",
+            hint=f"--at {max(recorded)} considers only what was measured"
+            if recorded
             else "--scaling weak (each device has its own batch) or --scaling strong",
         )
     weak = curve.scaling == "weak"
-    if not known and given is None:
+    if recorded:
+        devices, global_batch = next(iter(recorded.items()))
+        unit_batch = global_batch / devices if weak else global_batch
+    elif batch is not None:
+        unit_batch = batch
+    else:
         whose = "of one device" if weak else "of all devices together"
         raise SpecError(f"the batch {whose} is not known", hint="for example --batch 256")
-    devices, batch = next(iter(known.items())) if known else (1, given or 0.0)
-    each = batch / devices if weak else batch
-    return {count: known.get(count) or (each * count if weak else each) for count in wanted}
+    return {count: recorded.get(count) or unit_batch * (count if weak else 1) for count in counts}
 
 
 def critical_batch(
-    given: str | float | Estimate | None, curve: ScalingCurve, *, points: int
+    value: str | float | Estimate | None, curve: ScalingCurve, *, points: int
 ) -> Critical | None:
-    """Return the critical batch: as it was given, or else by the points, or else by the noise.
+    """Return the critical batch as the user gave it, or else from the gradient noise.
 
-    Nothing means that the ``points`` of work to target, at least two, are to tell it, or that
-    nobody does.
+    None if it was not given and either two or more ``points`` of work to target determine
+    it, or there is no noise.
     """
-    if isinstance(given, str):
-        return _named(given.strip(), curve)
-    if given is not None:
-        _in_range("critical batch", given.value if isinstance(given, Estimate) else given)
-        return Critical(given, "as given")
-    return _noise(curve) if points < 2 else None
+    if isinstance(value, str):
+        return _parse_critical(value.strip(), curve)
+    if value is not None:
+        _check_batch("critical batch", value.value if isinstance(value, Estimate) else value)
+        return Critical(value, "as given")
+    return _critical_by_noise(curve) if points < 2 else None
 
 
-def _named(given: str, curve: ScalingCurve) -> Critical:
-    if given == "noise":
-        found = _noise(curve)
-        if found is None:
+def _parse_critical(text: str, curve: ScalingCurve) -> Critical:
+    if text == "noise":
+        critical = _critical_by_noise(curve)
+        if critical is None:
             raise NotEnoughData(
                 f"{curve.study} holds no gradient noise",
                 hint="set noise_every = 10 in the study file, or give a number",
             )
-        return found
-    if given.startswith("like:"):
-        name = given.removeprefix("like:").strip()
-        theirs = published(name).critical
-        low, high = theirs.low or theirs.value, theirs.high or theirs.value
-        wide = Estimate(theirs.value, low / LIKE, high * LIKE, theirs.count)
+        return critical
+    if text.startswith("like:"):
+        name = text.removeprefix("like:").strip()
+        listed = published_work(name).critical
+        low, high = listed.low or listed.value, listed.high or listed.value
+        wide = Estimate(listed.value, low / LIKE_FACTOR, high * LIKE_FACTOR, listed.count)
         return Critical(wide, f"like that of {name} in public tables")
     try:
-        number = float(given)
+        number = float(text)
     except ValueError:
-        raise SpecError(f"not a critical batch: {given!r}", hint=WAYS) from None
-    _in_range("critical batch", number)
+        raise SpecError(f"not a critical batch: {text!r}", hint=CRITICAL_OPTIONS) from None
+    _check_batch("critical batch", number)
     return Critical(number, "as given")
 
 
-def _in_range(name: str, value: float, least: float = 1e-3) -> None:
-    """Refuse what is no batch, or none that anybody trains with."""
+def _check_batch(name: str, value: float, lowest: float = 1e-3) -> None:
     positive(name, value, example=8192)
-    if not least <= value <= LARGEST:
+    if not lowest <= value <= MAX_BATCH:
         raise SpecError(
-            f"a {name} lies from {least:g} to {LARGEST:g} samples, got {value:g}",
+            f"a {name} lies from {lowest:g} to {MAX_BATCH:g} samples, got {value:g}",
             hint="for example 8192",
         )
 
 
-def _noise(curve: ScalingCurve) -> Critical | None:
-    """Return what the gradient noise tells, from the point that knows it best."""
-    known = [point for point in curve.points if point.noise]
-    if not known:
+def _critical_by_noise(curve: ScalingCurve) -> Critical | None:
+    """Return the critical batch by the most precise gradient noise of the curve."""
+
+    def relative_width(noise: Estimate) -> float:
+        if noise.low is None or noise.high is None or noise.low <= 0:
+            return float("inf")
+        return noise.high / noise.low
+
+    noises = [(point.noise, point.devices) for point in curve.points if point.noise]
+    if not noises:
         return None
-    best = min(known, key=lambda point: _width(point.noise))
-    assert best.noise is not None
-    return Critical(by_noise(best.noise), f"by the gradient noise on {best.devices} devices")
-
-
-def _width(noise: Estimate | None) -> float:
-    if noise is None or noise.low is None or noise.high is None or noise.low <= 0:
-        return float("inf")
-    return noise.high / noise.low
+    noise, devices = min(noises, key=lambda pair: relative_width(pair[0]))
+    return Critical(critical_from_noise(noise), f"by the gradient noise on {devices} devices")

@@ -1,12 +1,12 @@
-"""Every law of work to target that could have made the points, by how well it explains them.
+"""Laws of work to target, weighted by how well they explain the measured points.
 
     work(B) = E_min (1 + B / B_crit) · scatter
 
 E_min is the least work that reaches the target, with small batches; at B_crit it
 has doubled, and so have the fewest steps (McCandlish et al., arXiv:1812.06162).
-Laws lie on a grid of B_crit, E_min and scatter. What is usual decides between laws that
-the points cannot tell apart. Scatter is Student's, so that one odd point does
-not bend the law.
+Laws lie on a grid of B_crit, E_min and scatter. A prior of B_crit decides between laws
+that explain the points equally well. Scatter has a Student t distribution, so that one
+outlier does not bend the law.
 """
 
 import math
@@ -15,38 +15,38 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from scalewise.analysis.advise.quality.points import Floats, Points
+from scalewise.analysis.advise.quality.work_points import Floats, WorkPoints
 from scalewise.analysis.measure.estimate import CONFIDENCE_LEVEL
 
-FREEDOM = 4
-"""Degrees of freedom of all Student's distributions here: tails that forgive."""
-WITHIN = float(stdtrit(FREEDOM, (1 + CONFIDENCE_LEVEL) / 2))
-"""Their 90 % interval, in scales to either side."""
-ONE_RUN = 0.05
-"""How far a single run lies from the mean of many, as a logarithm; set by hand."""
-UNSURE = 0.5
-"""How far the scatter of one workload lies from the usual one, as a logarithm of it."""
-LEAST_SPREAD = 0.01
-"""A critical batch is never known better than this, as a logarithm."""
+DEGREES_OF_FREEDOM = 4
+"""Of all Student t distributions here: heavy tails, which tolerate outliers."""
+T_HALF_WIDTH = float(stdtrit(DEGREES_OF_FREEDOM, (1 + CONFIDENCE_LEVEL) / 2))
+"""Half the width of their 90 % interval, in scales."""
+RUN_SCATTER = 0.05
+"""Scatter of a single run around the mean of many, in logarithms; set by hand."""
+SCATTER_SPREAD = 0.5
+"""Spread of the scatter between workloads, in logarithms."""
+MIN_SPREAD = 0.01
+"""A critical batch is never known better than this, in logarithms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """All that is known of a workload before any of it is seen."""
+    """The prior of a workload, learned from published tables."""
 
     usual: float
-    """Where the critical batch usually is: the logarithm of its multiple of the largest batch."""
+    """Logarithm of the typical critical batch over the largest measured batch."""
     spread: float
-    """How far it may lie from there."""
+    """Spread of that logarithm."""
     scatter: float
-    """How far batches lie from their law, as a logarithm."""
+    """Scatter of batches around their law, in logarithms."""
     widen: float
-    """What intervals are multiplied with to hold nine of ten larger batches."""
+    """Factor on intervals so that they cover nine of ten larger batches."""
 
 
 @dataclass(frozen=True, slots=True)
-class Critical:
-    """What is believed of a critical batch: the middle and the spread of its logarithm."""
+class CriticalPrior:
+    """The prior of a critical batch: middle and spread of its logarithm."""
 
     middle: float
     spread: float
@@ -54,75 +54,80 @@ class Critical:
 
 @dataclass(frozen=True, eq=False)
 class Laws:
-    """Laws by their logarithms of B_crit and E_min; weights sum to 1."""
+    """Laws by their logarithms of B_crit and E_min. The weights sum to 1."""
 
     critical: Floats
-    least: Floats
+    min_work: Floats
     weights: Floats
     scatter: float
-    """How far batches lie from their law, as a logarithm: the mean of all laws."""
+    """Scatter of batches around their law, in logarithms: the mean of all laws."""
 
     def log_work(self, batch: float) -> Floats:
         """Return the logarithm of the work that each law expects."""
-        return self.least + np.log1p(batch * np.exp(-self.critical))
+        return self.min_work + np.log1p(batch * np.exp(-self.critical))
 
-    def interval(self, values: Floats, off: float = 0.0) -> tuple[float, float, float]:
-        """Return low, middle and high of what the laws say; ``off`` may be missed beside."""
-        found, places = np.unique(values, return_inverse=True)
-        weights = np.bincount(places, self.weights)
-        held = np.cumsum(weights) - weights / 2
+    def interval(self, values: Floats, scatter: float = 0.0) -> tuple[float, float, float]:
+        """Return low, middle and high of a quantity of the laws, in logarithms.
+
+        The interval is weighted quantiles, widened by a ``scatter`` of the quantity itself.
+        """
+        unique, inverse = np.unique(values, return_inverse=True)
+        weights = np.bincount(inverse, self.weights)
+        cumulative = np.cumsum(weights) - weights / 2
         levels = ((1 - CONFIDENCE_LEVEL) / 2, 0.5, (1 + CONFIDENCE_LEVEL) / 2)
-        low, middle, high = (float(np.interp(level, held, found)) for level in levels)
-        missed = WITHIN * off
+        low, middle, high = (float(np.interp(level, cumulative, unique)) for level in levels)
+        extra = T_HALF_WIDTH * scatter
         return (
-            middle - math.hypot(middle - low, missed),
+            middle - math.hypot(middle - low, extra),
             middle,
-            middle + math.hypot(high - middle, missed),
+            middle + math.hypot(high - middle, extra),
         )
 
 
-def weigh(points: Points, believed: Critical, usual_scatter: float) -> Laws:
-    """Return the laws that explain the points, as far as they do.
+def weigh(points: WorkPoints, prior: CriticalPrior, typical_scatter: float) -> Laws:
+    """Return the laws with their posterior weights; negligible ones are dropped.
 
-    Axes are B_crit, scatter, E_min and, where they still are there, points.
+    Array axes are B_crit, scatter, E_min and, before the sum over them, points.
     """
-    far, unlike, off = np.linspace(-6, 6, 401), np.linspace(-2, 2, 5), np.linspace(-8, 8, 25)
-    critical = believed.middle + believed.spread * far
-    scatter = usual_scatter * np.exp(UNSURE * unlike)
-    scale = np.sqrt(scatter[:, None] ** 2 + ONE_RUN**2 / points.runs)
-    sure = (scale**-2).sum(axis=1) ** -0.5
-    alone = np.log(points.work) - np.log1p(points.batches * np.exp(-critical)[:, None])
-    # E_min is searched around the middle of what the points say one by one.
-    least = np.median(alone, axis=1)[:, None, None] + sure[:, None] * off
-    missed = (alone[:, None, None] - least[..., None]) / scale[:, None]
+    critical_steps = np.linspace(-6, 6, 401)
+    scatter_steps, work_steps = np.linspace(-2, 2, 5), np.linspace(-8, 8, 25)
+    critical = prior.middle + prior.spread * critical_steps
+    scatter = typical_scatter * np.exp(SCATTER_SPREAD * scatter_steps)
+    scale = np.sqrt(scatter[:, None] ** 2 + RUN_SCATTER**2 / points.runs)
+    precision = (scale**-2).sum(axis=1) ** -0.5
+    # The log E_min that each point alone implies; the grid lies around their median.
+    implied = np.log(points.work) - np.log1p(points.batches * np.exp(-critical)[:, None])
+    min_work = np.median(implied, axis=1)[:, None, None] + precision[:, None] * work_steps
+    residuals = (implied[:, None, None] - min_work[..., None]) / scale[:, None]
     log_weights = (
-        (_student(missed) - np.log(scale)[:, None]).sum(axis=-1)
-        + np.log(sure)[:, None]
-        + _student(far)[:, None, None]
-        - (unlike**2 / 2)[:, None]
+        (_log_student(residuals) - np.log(scale)[:, None]).sum(axis=-1)
+        + np.log(precision)[:, None]
+        + _log_student(critical_steps)[:, None, None]
+        - (scatter_steps**2 / 2)[:, None]
     )
     weights = np.exp(log_weights - log_weights.max())
     weights /= weights.sum()
-    there = weights > 1e-9
+    relevant = weights > 1e-9
     return Laws(
-        critical=np.broadcast_to(critical[:, None, None], weights.shape)[there],
-        least=least[there],
-        weights=weights[there] / weights[there].sum(),
+        critical=np.broadcast_to(critical[:, None, None], weights.shape)[relevant],
+        min_work=min_work[relevant],
+        weights=weights[relevant] / weights[relevant].sum(),
         scatter=float(weights.sum(axis=(0, 2)) @ scatter),
     )
 
 
-def _student(off: Floats) -> Floats:
-    """Return the logarithm of Student's density, but for a constant."""
-    return np.asarray(-(FREEDOM + 1) / 2 * np.log1p(off**2 / FREEDOM))
+def _log_student(deviation: Floats) -> Floats:
+    """Return the logarithm of the Student t density, without its constant."""
+    exponent = -(DEGREES_OF_FREEDOM + 1) / 2
+    return np.asarray(exponent * np.log1p(deviation**2 / DEGREES_OF_FREEDOM))
 
 
-def usual(points: Points, known: Learned) -> Critical:
-    """Return what is believed of a critical batch of which nobody has told anything."""
-    return Critical(math.log(points.largest) + known.usual, known.spread)
+def learned_prior(points: WorkPoints, learned: Learned) -> CriticalPrior:
+    """Return the prior of a critical batch that the user did not give."""
+    return CriticalPrior(math.log(points.largest) + learned.usual, learned.spread)
 
 
-def stated(value: float, low: float, high: float) -> Critical:
-    """Return what is believed of a critical batch that was given with its 90 % interval."""
-    spread = math.log(high / low) / 2 / WITHIN
-    return Critical(math.log(value), max(spread, LEAST_SPREAD))
+def stated_prior(value: float, low: float, high: float) -> CriticalPrior:
+    """Return the prior of a critical batch that the user gave with its 90 % interval."""
+    spread = math.log(high / low) / 2 / T_HALF_WIDTH
+    return CriticalPrior(math.log(value), max(spread, MIN_SPREAD))

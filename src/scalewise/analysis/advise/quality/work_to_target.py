@@ -1,0 +1,291 @@
+"""Work, steps and time to a target at any global batch, and where more devices stop paying.
+
+    work(B)  = E_min (1 + B / B_crit)
+    steps(B) = S_min (1 + B_crit / B)        S_min = E_min / B_crit
+
+A larger batch needs fewer steps, but never fewer than S_min, and more work, without
+limit: below the critical batch more devices save time, above it they mostly add work.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+from scalewise.analysis.advise.quality.target_posterior import (
+    Laws,
+    Learned,
+    learned_prior,
+    stated_prior,
+    weigh,
+)
+from scalewise.analysis.advise.quality.work_points import Floats, validate_points
+from scalewise.analysis.measure import Estimate
+from scalewise.catalog.convergence import table
+from scalewise.errors import NotEnoughData, SpecError
+from scalewise.validate import positive
+
+LEARNED = Learned(usual=0.898, spread=1.52, scatter=0.0375, widen=1.15)
+"""Learned from all convergence tables of the catalog; ``benchmarks/target.py`` prints it."""
+STATED_FACTOR = 2.0
+"""A critical batch without a range is taken as known within this factor; set by hand."""
+NOISE_FACTOR = 3.0
+"""A gradient noise scale gives the critical batch within this extra factor; set by hand."""
+VAGUE_FACTOR = 4.0
+"""One more measurement is advised if the range of a critical batch is wider than this."""
+MIN_SAVED_SHARE = 0.1
+"""More devices stop paying where a doubling saves less than this share of the steps."""
+ALTERNATIVES = (
+    "instead, give further devices to other runs, to a larger model, or to splitting the same "
+    "batch (tensor, pipeline)"
+)
+Range = tuple[float, float, float]
+"""Value, low and high."""
+
+
+@dataclass(frozen=True, eq=False)
+class WorkToTarget:
+    """The law of work to target, from points at several batches, or from one and B_crit."""
+
+    laws: Laws
+    largest: float
+    """The largest measured batch."""
+    count: int
+    """The number of measured batches."""
+    unit: str
+    """The unit of work, such as samples or epochs."""
+    samples: float | None
+    """Samples in one unit of work; None makes steps and times unknown."""
+    widen: float
+    """Factor on intervals."""
+
+    @cached_property
+    def critical(self) -> Estimate:
+        """B_crit: the batch at which work and steps are both twice their minimum."""
+        return self._estimate(self.laws.critical)
+
+    @cached_property
+    def least_work(self) -> Estimate:
+        """E_min: the work that the smallest batches need."""
+        return self._estimate(self.laws.min_work)
+
+    @cached_property
+    def least_steps(self) -> Estimate | None:
+        """S_min: the lower bound of steps for any batch and any number of devices."""
+        if self.samples is None:
+            return None
+        return self._estimate(self.laws.min_work - self.laws.critical) * self.samples
+
+    @cached_property
+    def enough(self) -> Estimate:
+        """The batch from which a doubling saves less than a tenth of the steps: 4 B_crit."""
+        return self.critical * (1 / (2 * MIN_SAVED_SHARE) - 1)
+
+    def work(self, batch: float) -> Estimate:
+        """Return the mean work to target of runs that are tuned for this batch."""
+        positive("batch", batch, example=256)
+        return self._estimate(self.laws.log_work(batch), self.laws.scatter)
+
+    def steps(self, batch: float) -> Estimate | None:
+        """Return the optimizer steps to target."""
+        return None if self.samples is None else self.work(batch) * (self.samples / batch)
+
+    def time(
+        self,
+        batch: float,
+        *,
+        throughput: Estimate | None = None,
+        step: Estimate | None = None,
+        fixed: float = 0.0,
+    ) -> Estimate | None:
+        """Return seconds to target, from samples per second or from seconds per step.
+
+        ``fixed`` seconds, such as start-up, are added.
+        """
+        if throughput is not None and step is None:
+            positive("throughput", throughput.value, example=1000.0)
+            rate = throughput
+        elif step is not None and throughput is None:
+            rate = _rate(step) * batch
+        else:
+            raise SpecError(
+                "time to target needs either the throughput or the time of a step",
+                hint="give throughput= in samples per second, or step= in seconds",
+            )
+        if self.samples is None:
+            return None
+        return (self.work(batch) * self.samples / rate).through(lambda seconds: seconds + fixed)
+
+    def floor(self, step: Estimate) -> Estimate | None:
+        """Return the lower bound in seconds for any number of devices: S_min steps in sequence."""
+        if self.least_steps is None:
+            return None
+        return self.least_steps / _rate(step)
+
+    def useful(self, batch: float) -> Estimate:
+        """Return the share of the work that small batches would need too."""
+        return self.critical.through(lambda critical: critical / (critical + batch))
+
+    def saved(self, batch: float) -> Estimate:
+        """Return the share of the steps that a batch twice as large would save."""
+        return self.critical.through(lambda critical: critical / (critical + batch) / 2)
+
+    def reach(self, batch: float) -> float:
+        """Return how many times beyond the largest measured batch this one lies."""
+        return batch / self.largest
+
+    def limit(self, per_device: int | None = None) -> str:
+        """Say from which batch more devices stop paying, and what to do instead."""
+        where = _ranged(self.enough)
+        if per_device:
+            devices = math.ceil(self.enough.value / per_device)
+            where += f", {_short(devices)} devices of {_short(per_device)}"
+        return (
+            f"From a global batch of {where} on, twice the devices save less than "
+            f"{100 * MIN_SAVED_SHARE:.0f} % of the steps: the critical batch is "
+            f"{_ranged(self.critical)}{self._fewest()}; {ALTERNATIVES}.{self._next()}"
+        )
+
+    def verdict(self, batch: float) -> str:
+        """Say what doubling this batch, with twice the devices, would gain."""
+        multiple = batch / self.critical.value
+        sentence = (
+            f"A global batch of {_short(batch)} is {multiple:.2g} times the critical "
+            f"{_ranged(self.critical)}: doubling it with twice the devices saves "
+            f"{100 * self.saved(batch).value:.0f} % of the steps "
+            f"for {100 * multiple / (1 + multiple):.0f} % more work"
+        )
+        if multiple <= 1:
+            return f"{sentence}."
+        gain = "almost nothing" if batch >= self.enough.value else "little"
+        return (
+            f"{sentence}{self._fewest()}, so more devices buy {gain}; "
+            f"{ALTERNATIVES}, and keep the global batch near {_short(self.critical.value)}."
+        )
+
+    def __str__(self) -> str:
+        work, critical = _short(self.least_work.value), _short(self.critical.value)
+        return f"work(B) = {work} (1 + B / {critical}) {self.unit}"
+
+    def _fewest(self) -> str:
+        if self.least_steps is None:
+            return ""
+        return f", and no number of devices needs fewer than {_ranged(self.least_steps)} steps"
+
+    def _next(self) -> str:
+        """Ask for a measurement where the critical batch is imprecise."""
+        _, low, high = _range(self.critical)
+        if high < VAGUE_FACTOR * low:
+            return ""
+        return (
+            f" The critical batch is known to a factor of {high / low:.0f} only: "
+            f"measure a batch of {_short(4 * self.largest)} too."
+        )
+
+    def _estimate(self, logs: Floats, scatter: float = 0.0) -> Estimate:
+        low, middle, high = self.laws.interval(logs, scatter)
+        return Estimate(
+            math.exp(middle),
+            math.exp(middle - self.widen * (middle - low)),
+            math.exp(middle + self.widen * (high - middle)),
+            self.count,
+        )
+
+
+def work_to_target(
+    points: Sequence[Sequence[float]],
+    *,
+    critical: Estimate | float | None = None,
+    unit: str = "samples",
+    samples: float | None = None,
+    learned: Learned = LEARNED,
+) -> WorkToTarget:
+    """Return the law of work to target from points (global batch, work[, runs]).
+
+    At least two batches are needed; one suffices with ``critical``, whose range says how
+    far it is trusted. Work is in ``unit``, of ``samples`` samples: epochs need the size of
+    the data set.
+
+    >>> twice = work_to_target([(100, 1000.0)], critical=Estimate(900.0, 800.0, 1000.0))
+    >>> round(twice.work(900).value, -1)
+    1800.0
+    """
+    measured = validate_points(points)
+    if samples is not None:
+        positive("samples", samples, example=1_281_167)
+    elif unit == "samples":
+        samples = 1.0
+    stated = None if critical is None else _range(critical)
+    if stated is None and len(measured) < 2:
+        raise NotEnoughData(
+            f"one batch ({_short(measured.largest)}) does not show how work grows with the batch",
+            hint="measure one at least twice as large, or give critical=, such as a noise scale",
+        )
+    if stated and len(measured) > 1:
+        by_points = _range(work_to_target(points, learned=learned).critical)
+        if stated[2] < by_points[1] or stated[1] > by_points[2]:
+            raise SpecError(
+                f"the points say a critical batch of {_ranged(Estimate(*by_points))}, "
+                f"and {_ranged(Estimate(*stated))} was given",
+                hint="are both in samples, not tokens? leave critical out, or widen its range",
+            )
+    prior = stated_prior(*stated) if stated else learned_prior(measured, learned)
+    laws = weigh(measured, prior, learned.scatter)
+    return WorkToTarget(laws, measured.largest, len(measured), unit, samples, learned.widen)
+
+
+@cache
+def published_work(workload: str) -> WorkToTarget:
+    """Return the work to target of a workload with a convergence table in the catalog."""
+    listed = table(workload)
+    return work_to_target(listed.points, unit=listed.unit)
+
+
+def critical_from_noise(noise: Estimate) -> Estimate:
+    """Return the critical batch by a gradient noise scale: the same value, a wider interval.
+
+    The noise scale grows during training, and is an average over a run: its own interval
+    is the error of the measurement, not of the critical batch that it stands for.
+
+    >>> critical_from_noise(Estimate(3000.0, 2800.0, 3300.0)).high
+    9900.0
+    """
+    value, low, high = _range(noise, factor=1.0)
+    return Estimate(value, low / NOISE_FACTOR, high * NOISE_FACTOR, noise.count)
+
+
+def _range(critical: Estimate | float, factor: float = STATED_FACTOR) -> Range:
+    """Return a critical batch with its range; ``factor`` is for ends that are not given."""
+    estimate = critical if isinstance(critical, Estimate) else Estimate(critical)
+    positive("critical", estimate.value, example=8192)
+    low = estimate.value / factor if estimate.low is None else estimate.low
+    high = estimate.value * factor if estimate.high is None else estimate.high
+    if not 0 < low <= estimate.value <= high < math.inf:
+        raise SpecError(
+            f"a critical batch of {estimate.value:g} does not lie from {low:g} to {high:g}",
+            hint="write Estimate(value, low, high)",
+        )
+    return estimate.value, low, high
+
+
+def _rate(step: Estimate) -> Estimate:
+    """Return steps per second."""
+    positive("step", step.value, example=0.25)
+    return step.through(lambda seconds: 1 / seconds)
+
+
+def _ranged(estimate: Estimate) -> str:
+    if estimate.low is None or estimate.high is None:
+        return _short(estimate.value)
+    return f"{_short(estimate.value)} ({_short(estimate.low)} to {_short(estimate.high)})"
+
+
+def _short(value: float) -> str:
+    """Return a number with three significant digits; whole numbers below a million in full.
+
+    >>> _short(46891.2), _short(256), _short(34.56), _short(12288)
+    ('46,900', '256', '34.6', '12,288')
+    """
+    if float(value).is_integer() and abs(value) < 1e6:
+        return f"{value:,.0f}"
+    return f"{float(f'{value:.3g}'):,.12g}"
