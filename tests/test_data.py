@@ -185,7 +185,7 @@ def test_small_real_data_lies_on_an_accelerator_and_made_up_data_where_its_name_
     assert lies_there(str(tmp_path)) and lies_there("digits")
     assert lies_there("synthetic-on-device:20") and not lies_there("synthetic:20")
     assert not lies_there(str(tmp_path), "cpu")
-    monkeypatch.setattr("scalewise.frameworks.torch.input.data_sets.SMALL", 239)
+    monkeypatch.setattr("scalewise.frameworks.torch.input.data_sets.MAX_ON_DEVICE_BYTES", 239)
     assert not lies_there(str(tmp_path)), "12 images of 20 bytes"
 
 
