@@ -102,7 +102,7 @@ def quadratic(accumulate: int = 1, scale: float = 1.0, compression: str = "none"
     model = torch.nn.parallel.DistributedDataParallel(Quadratic())
     exchange = GradientExchange(spec, compression)
     exchange.join(model, dist.group.WORLD)
-    scale *= exchange.share
+    scale *= exchange.loss_factor
     for _ in range(300):
         exchange.begin()
         for micro in range(accumulate):

@@ -25,7 +25,7 @@ def a_model():
 
 def step(model, arrivals, laps, micro=1, part=None):
     """Do one step's forward and backward, with the laps of a whole model."""
-    taken = arrivals.over(laps)
+    taken = arrivals.wrap(laps)
     for _ in range(micro):
         taken.lap("input")
         loss = (part or model)(torch.randn(8, 64)).sum()
@@ -44,10 +44,10 @@ class Names(list):
 def test_gradients_are_told_in_the_order_in_which_they_come(micro):
     model, laps = a_model(), Unwatched()
     arrivals = GradientTimer(a_run(), model, CPU)
-    assert arrivals.found() is None
+    assert arrivals.arrivals() is None
     watched = [step(model, arrivals, laps, micro) is not laps for _ in range(LAST_STEP + 4)]
     assert [at for at, yes in enumerate(watched) if yes] == [*range(FIRST_STEP, LAST_STEP + 1)]
-    sizes, shares = zip(*arrivals.found())
+    sizes, shares = zip(*arrivals.arrivals())
     # The last layer's comes first, the first layer's weight last or right before its bias.
     assert sizes[0] == 4 * 2560 and sorted(sizes[1:]) == [4 * 256, 4 * 64 * 256]
     assert list(shares) == sorted(shares) and 0 < shares[0] < shares[-1] <= 1
@@ -59,9 +59,9 @@ def test_laps_go_on_to_the_probe_and_hooks_are_taken_away():
     for _ in range(LAST_STEP + 2):
         step(model, arrivals, laps)
     assert laps == ["input", "forward", "backward", "optimizer"] * (LAST_STEP + 2)
-    before = arrivals.found()
+    before = arrivals.arrivals()
     step(model, arrivals, laps)
-    assert arrivals.found() == before and not arrivals._kept
+    assert arrivals.arrivals() == before and not arrivals._hooks
 
 
 def test_a_gradient_that_does_not_always_come_is_left_out():
@@ -70,7 +70,7 @@ def test_a_gradient_that_does_not_always_come_is_left_out():
     for number in range(LAST_STEP + 1):
         last = nn.Sequential(model[0], model[1])
         step(model, arrivals, Unwatched(), part=last if number == LAST_STEP else None)
-    assert sorted(size for size, _ in arrivals.found()) == [4 * 256, 4 * 64 * 256]
+    assert sorted(size for size, _ in arrivals.arrivals()) == [4 * 256, 4 * 64 * 256]
 
 
 def test_a_run_that_is_too_short_tells_nothing():
@@ -78,14 +78,14 @@ def test_a_run_that_is_too_short_tells_nothing():
     arrivals = GradientTimer(a_run(), model, CPU)
     for _ in range(FIRST_STEP):
         step(model, arrivals, Unwatched())
-    assert arrivals.found() is None
+    assert arrivals.arrivals() is None
 
 
 def test_what_is_split_is_not_watched():
     spec = a_run(framework="torch", workload="mlp", strategy="fsdp", topology="1x2")
     arrivals, laps = GradientTimer(spec, a_model(), CPU), Unwatched()
-    assert all(arrivals.over(laps) is laps for _ in range(LAST_STEP + 4))
-    assert arrivals.found() is None
+    assert all(arrivals.wrap(laps) is laps for _ in range(LAST_STEP + 4))
+    assert arrivals.arrivals() is None
 
 
 def test_an_engine_that_tells_of_no_gradient_costs_only_that(monkeypatch):
@@ -97,7 +97,7 @@ def test_an_engine_that_tells_of_no_gradient_costs_only_that(monkeypatch):
     arrivals = GradientTimer(a_run(), model, CPU)
     for _ in range(LAST_STEP + 2):
         step(model, arrivals, Unwatched())
-    assert arrivals.found() is None
+    assert arrivals.arrivals() is None
 
 
 @pytest.mark.torch

@@ -13,7 +13,7 @@ def test_weights_that_are_tied_have_one_average_under_every_name():
     average = EMA(model, 0.5)
     torch.nn.init.zeros_(model[0].weight)
     average.update()
-    with average.in_place():
+    with average.swapped_in():
         assert (model[0].weight == 0.5).all()
     assert (model[0].weight == 0).all()
     assert set(average.state) == {"average.0.weight", "average.1.weight"}

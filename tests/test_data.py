@@ -126,7 +126,7 @@ def test_the_embedded_digits_are_split_once_for_all():
     data = load(Source.of("digits"))
     assert (len(data.train), len(data.validation), data.classes) == (1438, 359, 10)
     images, labels = data.train.batch(torch.arange(6), 0)
-    images = data.finish.on(torch.device("cpu"))(images)
+    images = data.preprocessing.on(torch.device("cpu"))(images)
     assert images.shape == (6, 1, 8, 8) and labels.shape == (6,)
     assert images.stride() == (64, 64, 8, 1), "DDP warns of gradients that lie otherwise"
     assert images.min() >= 0.0 and images.max() == 1.0

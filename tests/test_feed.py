@@ -27,23 +27,23 @@ def a_feed(data=DATA, **said):
     order = PassSampler(shards, batches, spec, total)
     feed = BatchLoader(data, order, spec, CPU)
     began = []
-    start = feed.start
-    feed.start = lambda first: (began.append(first), start(first))[1]
+    restart = feed.restart
+    feed.restart = lambda first: (began.append(first), restart(first))[1]
     return feed, order, began
 
 
 def taken(feed, order, one):
     """Return the labels of a whole pass."""
     feed.begin(one)
-    return [feed.take()[1].tolist() for _ in range(order.size(one))]
+    return [feed.next_batch()[1].tolist() for _ in range(order.size(one))]
 
 
 def test_whoever_asks_in_the_usual_order_never_begins_anew():
     feed, order, began = a_feed()
-    feed.start(Pass(0))
+    feed.restart(Pass(0))
     for epoch in range(3):
         assert len(taken(feed, order, Pass(epoch))) == 6
-        assert len(taken(feed, order, Pass(epoch, checks=True))) == 2
+        assert len(taken(feed, order, Pass(epoch, validation=True))) == 2
     assert began == [Pass(0)]
 
 
@@ -62,7 +62,7 @@ def test_a_file_that_cannot_be_read_is_told_in_one_sentence_by_a_worker_too(work
     feed, _, _ = a_feed(replace(DATA, train=Torn()), workers=workers)
     feed.begin(Pass(0))
     with pytest.raises(Broken) as told:
-        feed.take()
+        feed.next_batch()
     assert (str(told.value), told.value.hint) == ("x.bin is cut", "make it again")
     assert told.value.path == "x.bin"
 
@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_read_is_told_in_one_sentence_by_a_worker_too(work
 def test_a_number_of_steps_passes_several_times_and_is_checked_at_its_end():
     feed, order, began = a_feed(epochs=None, steps=14)
     sizes = [order.size(one) for one in order.passes()]
-    assert list(order.passes()) == [Pass(0), Pass(1), Pass(2), Pass(2, checks=True)]
+    assert list(order.passes()) == [Pass(0), Pass(1), Pass(2), Pass(2, validation=True)]
     assert sizes == [6, 6, 2, 2]
     for one in list(order.passes()):
         taken(feed, order, one)
@@ -80,33 +80,33 @@ def test_a_number_of_steps_passes_several_times_and_is_checked_at_its_end():
 def test_a_pass_is_the_same_wherever_one_begins():
     feed, order, _ = a_feed()
     whole = taken(feed, order, Pass(1))
-    assert taken(feed, order, Pass(1, place=4)) == whole[4:]
+    assert taken(feed, order, Pass(1, first_step=4)) == whole[4:]
     assert taken(feed, order, Pass(1)) == whole
 
 
 def test_validation_in_the_midst_of_a_pass_takes_nothing_from_it():
     feed, order, began = a_feed()
     feed.begin(Pass(0))
-    first = [feed.take()[1].tolist() for _ in range(2)]
-    shown = taken(feed, order, Pass(0, checks=True))
-    assert first + taken(feed, order, Pass(0, place=2)) == taken(feed, order, Pass(0))
-    assert shown == taken(feed, order, Pass(2, checks=True))
+    first = [feed.next_batch()[1].tolist() for _ in range(2)]
+    shown = taken(feed, order, Pass(0, validation=True))
+    assert first + taken(feed, order, Pass(0, first_step=2)) == taken(feed, order, Pass(0))
+    assert shown == taken(feed, order, Pass(2, validation=True))
     assert len(began) > 1
 
 
 def test_a_pass_that_is_done_is_followed_by_what_validates():
     feed, order, began = a_feed()
-    feed.begin(Pass(0, place=6))
-    assert order.size(Pass(0, place=6)) == 0
-    assert len(taken(feed, order, Pass(0, checks=True))) == 2
-    assert began == [Pass(0, place=6)]
+    feed.begin(Pass(0, first_step=6))
+    assert order.size(Pass(0, first_step=6)) == 0
+    assert len(taken(feed, order, Pass(0, validation=True))) == 2
+    assert began == [Pass(0, first_step=6)]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_workers_change_nothing(workers):
     feed, order, _ = a_feed(workers=workers, accumulate=2, batch=4)
     inline, same, _ = a_feed(accumulate=2, batch=4)
-    for one in (Pass(0), Pass(0, checks=True), Pass(1)):
+    for one in (Pass(0), Pass(0, validation=True), Pass(1)):
         assert taken(feed, order, one) == taken(inline, same, one)
     feed.close()
 

@@ -58,7 +58,7 @@ def test_an_overflow_is_left_out_and_the_scale_comes_down_until_it_fits():
         if fine:
             assert weight.grad.tolist() == [9.0] * 4
             done += 1
-        scaler.update(fine=fine)
+        scaler.update(is_finite=fine)
     assert scaler.skipped == 8 and done == 12 and scaler.scale == 2.0**12
 
 
@@ -68,5 +68,5 @@ def test_many_good_steps_raise_the_scale():
     scaler = LossScaler(8.0)
     for _ in range(2000):
         weight.grad = torch.ones(1)
-        scaler.update(fine=scaler.unscale([weight]))
+        scaler.update(is_finite=scaler.unscale([weight]))
     assert scaler.scale == 16.0

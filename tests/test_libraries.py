@@ -102,7 +102,7 @@ def losses(spec, steps=4):
     task = Task(model, optimizer_factory(spec))
     learner = task.optimizer(model.parameters())
     inputs, labels = data.train.batch(torch.arange(8), 0)
-    inputs = data.finish.on(here)(inputs)
+    inputs = data.preprocessing.on(here)(inputs)
     found = []
     for _ in range(steps):
         output, loss = task.forward(model, inputs, labels)

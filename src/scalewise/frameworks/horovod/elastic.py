@@ -17,7 +17,7 @@ import torch.distributed as dist
 from scalewise.frameworks import Session
 from scalewise.frameworks.loop import say
 from scalewise.frameworks.torch.session import TorchSession
-from scalewise.frameworks.torch.session import session as torch_session
+from scalewise.frameworks.torch.setup import session as torch_session
 from scalewise.probe import Laps, Probe
 from scalewise.spec import RunSpec, Topology
 

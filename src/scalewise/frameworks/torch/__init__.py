@@ -70,7 +70,7 @@ class Torch:
 
     def session(self, spec: RunSpec, rank: int, probe: Probe) -> AbstractContextManager[Session]:
         """Set up a training on this rank's device."""
-        from scalewise.frameworks.torch.session import session
+        from scalewise.frameworks.torch.setup import session
 
         return session(spec, rank, probe)
 

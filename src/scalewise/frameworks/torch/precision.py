@@ -1,4 +1,4 @@
-"""In which numbers a model computes, and what keeps small gradients from vanishing."""
+"""Numeric precision of a model, and loss scaling for fp16."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
@@ -8,20 +8,20 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from scalewise.errors import SpecError
-from scalewise.frameworks.torch.checkpoint.state_bytes import local_tensor
+from scalewise.frameworks.torch.checkpoint.local_state import local_tensor
 from scalewise.spec import RunSpec
 
 Model = TypeVar("Model", bound=nn.Module)
 
 MIXED_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 INITIAL_SCALE = 2.0**16
-"""What a loss is multiplied by at first, where its gradients might be too small for 16 bits."""
+"""The first loss scale for fp16."""
 GROWTH_INTERVAL_STEPS = 2000
-"""Steps without an overflow after which twice as much is tried."""
+"""Steps without an overflow after which the scale is doubled."""
 
 
 def apply_precision(model: Model, spec: RunSpec) -> Model:
-    """Have a model compute in the precision of the run; its weights stay what they are."""
+    """Let a model compute in the precision of the run; its weights stay in fp32."""
     device = next(model.parameters()).device.type
     if spec.precision in MIXED_DTYPES:
         cast: Any = torch.autocast(device, MIXED_DTYPES[spec.precision])
@@ -38,10 +38,9 @@ def apply_precision(model: Model, spec: RunSpec) -> Model:
 
 
 def input_dtype(spec: RunSpec, device: torch.device) -> torch.dtype:
-    """Return the numbers that images become on their way to a model.
+    """Return the dtype of preprocessed images.
 
-    Those that an accelerator's first layer would cast them to. Hosts finish images while others
-    compute, and leave that to the layer.
+    On accelerators it is the one to which autocast would convert them in the first layer.
     """
     return (
         torch.float32 if device.type == "cpu" else MIXED_DTYPES.get(spec.precision, torch.float32)
@@ -49,37 +48,39 @@ def input_dtype(spec: RunSpec, device: torch.device) -> torch.dtype:
 
 
 class LossScaler:
-    """Keeps the gradients of 16-bit floats in their range: the loss is multiplied, and they
-    are divided again. Where one overflows on any rank, no rank does that step."""
+    """Dynamic loss scaling for fp16: the loss is multiplied, the gradients are divided again.
+
+    If a gradient overflows on any rank, all ranks skip the step.
+    """
 
     def __init__(self, scale: float = INITIAL_SCALE) -> None:
         self.scale = scale
         self.skipped = 0
-        self._good = 0
+        self._good_steps = 0
 
     def unscale(self, parameters: Iterable[Tensor]) -> bool:
-        """Divide the gradients; say whether all of them, everywhere, are numbers."""
-        gradients = [local_tensor(each.grad) for each in parameters if each.grad is not None]
+        """Divide the gradients by the scale; return whether all are finite, on all ranks."""
+        gradients = [local_tensor(p.grad) for p in parameters if p.grad is not None]
         torch._foreach_mul_(gradients, 1 / self.scale)
-        sums = torch.stack([each.float().sum() for each in gradients]).sum()
-        fine = torch.isfinite(sums).float()
-        dist.all_reduce(fine, op=dist.ReduceOp.MIN)
-        return bool(fine.item())
+        sums = torch.stack([gradient.float().sum() for gradient in gradients]).sum()
+        is_finite = torch.isfinite(sums).float()
+        dist.all_reduce(is_finite, op=dist.ReduceOp.MIN)
+        return bool(is_finite.item())
 
     def state(self) -> dict[str, float]:
-        """Return what a checkpoint must keep."""
-        return {"scale": self.scale, "good": self._good, "skipped": self.skipped}
+        """Return the state for a checkpoint."""
+        return {"scale": self.scale, "good": self._good_steps, "skipped": self.skipped}
 
     def restore(self, state: Mapping[str, float]) -> None:
-        """Go on from what a checkpoint kept."""
+        """Restore the state of a checkpoint."""
         self.scale = float(state["scale"])
-        self._good, self.skipped = int(state["good"]), int(state["skipped"])
+        self._good_steps, self.skipped = int(state["good"]), int(state["skipped"])
 
-    def update(self, *, fine: bool) -> None:
-        """Learn from a step: halve the scale after an overflow, double it after many without."""
-        self._good = self._good + 1 if fine else 0
-        self.skipped += not fine
-        if not fine:
+    def update(self, *, is_finite: bool) -> None:
+        """Halve the scale after an overflow, double it after many steps without one."""
+        self._good_steps = self._good_steps + 1 if is_finite else 0
+        self.skipped += not is_finite
+        if not is_finite:
             self.scale /= 2
-        elif self._good == GROWTH_INTERVAL_STEPS:
-            self.scale, self._good = self.scale * 2, 0
+        elif self._good_steps == GROWTH_INTERVAL_STEPS:
+            self.scale, self._good_steps = self.scale * 2, 0

@@ -1,4 +1,4 @@
-"""The mean of the weights over the last steps: what validates, and what is saved."""
+"""Exponential moving average (EMA) of the weights, used to validate and to save."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,8 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from scalewise.frameworks.torch.checkpoint.state_bytes import local_tensor
-from scalewise.frameworks.torch.checkpoint.weights import local_stages
+from scalewise.frameworks.torch.checkpoint.local_state import local_stages, local_tensor
 
 
 class EMA:
@@ -20,29 +19,29 @@ class EMA:
             for stage in local_stages(model)
             for pair in stage.named_parameters(remove_duplicate=False)
         ]
-        self._weights = list({id(each): each for _, each in named}.values())
-        self._means = [each.detach().clone() for each in self._weights]
-        means = {id(each): mean for each, mean in zip(self._weights, self._means)}
-        self._named = {name: means[id(each)] for name, each in named}
-        """By every name: weights that are tied have several, as in the model's own state."""
+        self._weights = list({id(weight): weight for _, weight in named}.values())
+        self._averages = [weight.detach().clone() for weight in self._weights]
+        average_of = {id(weight): avg for weight, avg in zip(self._weights, self._averages)}
+        self._named = {name: average_of[id(weight)] for name, weight in named}
+        """By every name: tied weights have several, as in the model's state dict."""
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps of it."""
-        return {f"average.{name}": mean for name, mean in self._named.items()}
+        """The tensors for a checkpoint."""
+        return {f"average.{name}": average for name, average in self._named.items()}
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take the weights of one more step in."""
+        """Update the average with the weights of this step."""
         torch._foreach_lerp_(
-            [local_tensor(each) for each in self._means],
-            [local_tensor(each.detach()) for each in self._weights],
+            [local_tensor(average) for average in self._averages],
+            [local_tensor(weight.detach()) for weight in self._weights],
             1 - self._decay,
         )
 
     @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Put the average in the place of the weights for a while."""
+    def swapped_in(self) -> Iterator[None]:
+        """Use the average as the model's weights while entered."""
         self._swap()
         try:
             yield
@@ -51,8 +50,8 @@ class EMA:
 
     @torch.no_grad()
     def _swap(self) -> None:
-        for mean, weight in zip(self._means, self._weights):
-            mine, theirs = local_tensor(mean), local_tensor(weight.detach())
-            kept = theirs.clone()
-            theirs.copy_(mine)
-            mine.copy_(kept)
+        for average, weight in zip(self._averages, self._weights):
+            local_average, local_weight = local_tensor(average), local_tensor(weight.detach())
+            copy = local_weight.clone()
+            local_weight.copy_(local_average)
+            local_average.copy_(copy)

@@ -9,7 +9,7 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 import torch
 from torch import Tensor
@@ -33,7 +33,7 @@ HINT = "nothing in it was run; take another checkpoint, or write it again"
 
 
 def _memory_format(owner: Any, name: Any) -> Any:
-    """Stand in for ``getattr``, which some versions of Python pickle an enum's members with."""
+    """Replace ``getattr``, with which some versions of Python pickle members of an enum."""
     if owner is not dcp._MEM_FORMAT_ENCODING:
         raise ValueError("builtins.getattr is not allowed in it")
     return dcp._MEM_FORMAT_ENCODING[name]
@@ -57,32 +57,29 @@ METADATA_CLASSES: dict[tuple[str, str], Any] = {
        for module in ("pathlib", "pathlib._local")},
     ("builtins", "getattr"): _memory_format,
 }  # fmt: skip
-"""All that the ``.metadata`` of a distributed checkpoint names, from PyTorch 2.4 on."""
+"""Everything that the ``.metadata`` of a distributed checkpoint may name, from PyTorch 2.4 on."""
 
 
 @contextmanager
 def as_record_error(path: Path) -> Iterator[None]:
-    """Raise whatever fails while ``path`` is read as one sentence that names it."""
+    """Raise any error while ``path`` is read as a RecordError that names it."""
     try:
         yield
-    except (Exception, CheckpointException) as bad:
-        _refuse(path, bad)
+    except (Exception, CheckpointException) as error:
+        first = first_failure(error)
+        if isinstance(first, ScalewiseError):
+            raise RecordError(str(first), hint=first.hint) from error
+        problem = f"{path} cannot be read: {describe_failure(first)}"
+        raise RecordError(problem, hint=HINT) from error
 
 
 def first_failure(problem: BaseException) -> BaseException:
-    """Return what failed on the first rank, of a CheckpointException; else the problem itself."""
+    """Return the first rank's error of a CheckpointException; any other error as it is."""
     failures = list(getattr(problem, "failures", {}).values())
     if failures and isinstance(failures[0], tuple):
         first: BaseException = failures[0][0]
         return first
     return problem
-
-
-def _refuse(path: Path, problem: BaseException) -> NoReturn:
-    first = first_failure(problem)
-    if isinstance(first, ScalewiseError):
-        raise RecordError(str(first), hint=first.hint) from problem
-    raise RecordError(f"{path} cannot be read: {describe_failure(first)}", hint=HINT) from problem
 
 
 def load_tensors(file: IO[bytes]) -> Any:
@@ -111,26 +108,25 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 class CheckpointReader(FileSystemReader):
-    """Reads a distributed checkpoint of tensors; a file that holds anything else is refused."""
+    """Reads a distributed checkpoint of tensors; refuses files with anything else."""
 
-    def read_metadata(self, *_args: Any, **_options: Any) -> dcp.Metadata:
-        """Return what ``.metadata`` says of the tensors."""
+    def read_metadata(self, *_args: Any, **_kwargs: Any) -> dcp.Metadata:
+        """Return the description of the tensors in ``.metadata``."""
         path = Path(self.path) / METADATA
         with as_record_error(path):
             content = io.BytesIO(path.read_bytes())
-            metadata = RestrictedUnpickler(content, METADATA_CLASSES).load()
-            _check(metadata)
+            metadata: dcp.Metadata = RestrictedUnpickler(content, METADATA_CLASSES).load()
+            _check_metadata(metadata)
         metadata.storage_meta = dcp.StorageMeta(load_id=self.load_id)
-        found: dcp.Metadata = metadata
-        return found
+        return metadata
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Fill the planner's tensors."""
-        items_of_file: dict[str, list[ReadItem]] = {}
+        items_by_file: dict[str, list[ReadItem]] = {}
         for item in plan.items:
             name = self.storage_data[item.storage_index].relative_path
-            items_of_file.setdefault(name, []).append(item)
-        for name, items in items_of_file.items():
+            items_by_file.setdefault(name, []).append(item)
+        for name, items in items_by_file.items():
             path = Path(self.path) / name
             with as_record_error(path), path.open("rb") as file:
                 for item in items:
@@ -153,8 +149,8 @@ class CheckpointReader(FileSystemReader):
         planner.commit_tensor(item, target)
 
 
-def _check(metadata: Any) -> None:
-    """Refuse metadata whose parts are not what their names say: a pickle may fill in anything."""
+def _check_metadata(metadata: Any) -> None:
+    """Refuse metadata with fields of a wrong type: a pickle may fill in anything."""
     _expect(metadata, dcp.Metadata)
     for name, entry in metadata.state_dict_metadata.items():
         _expect(name, str)

@@ -1,9 +1,8 @@
-"""The whole model's weights, wherever their parts lie."""
+"""Gather the full weights of a model, and export them for the serial model."""
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -11,52 +10,59 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from scalewise.errors import PluginError
+from scalewise.frameworks.torch.checkpoint.local_state import local_stages
 from scalewise.frameworks.torch.parallel.mesh import axis_rank, axis_size, replica_index
 from scalewise.record.write import cannot_write
 
 
 def gather_weights(model: nn.Module, mesh: DeviceMesh) -> dict[str, Tensor] | None:
-    """Return every weight under the serial model's own name; nothing but on rank 0."""
-    first = replica_index(mesh) == 0 and axis_rank(mesh, "tensor") == 0
-    mine: dict[str, Tensor] = {}
-    once: dict[int, Tensor] = {}
+    """Return the full weights by the serial model's names on rank 0, None on other ranks.
+
+    A collective: all ranks have to call it.
+    """
+    is_first = replica_index(mesh) == 0 and axis_rank(mesh, "tensor") == 0
+    weights: dict[str, Tensor] = {}
+    gathered: dict[int, Tensor] = {}
     for stage in local_stages(model):
         for name, value in stage.state_dict(keep_vars=True).items():
-            if id(value) not in once:  # A library's model may have two names for one.
-                whole = _whole(value.detach())
-                once[id(value)] = whole.cpu() if first else whole.new_empty(0)
-            if first:
-                mine[name] = once[id(value)]
+            if id(value) not in gathered:  # Tied weights have several names.
+                tensor: Any = value.detach()
+                full = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+                gathered[id(value)] = full.cpu() if is_first else full.new_empty(0)
+            if is_first:
+                weights[name] = gathered[id(value)]
+    rank = dist.get_rank()
     if axis_size(mesh, "pipeline") == 1:
-        return mine if dist.get_rank() == 0 else None
-    found: list[Any] | None = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
-    dist.gather_object(mine, found)
-    if found is None:
+        return weights if rank == 0 else None
+    parts: list[Any] | None = [None] * dist.get_world_size() if rank == 0 else None
+    dist.gather_object(weights, parts)
+    if parts is None:
         return None
-    return {name: value for part in found for name, value in part.items()}
+    return {name: value for part in parts for name, value in part.items()}
 
 
 def export(source: Path, to: Path) -> dict[str, int]:
-    """Write the weights of a checkpoint, or of a file of them, for the serial model."""
+    """Write the weights of a checkpoint folder or weights file, for the serial model."""
+    # Imported here: torch.distributed.checkpoint takes a second to import.
     from scalewise.frameworks.torch.checkpoint.checkpoint_files import serial_weights
     from scalewise.frameworks.torch.checkpoint.safe_load import read_weights
 
     weights = read_weights(source) if source.is_file() else serial_weights(source)
     draft = to.with_name(f".{to.name}.part")
     try:
-        _write(weights, draft, safe=to.suffix == ".safetensors")
+        if to.suffix == ".safetensors":
+            _write_safetensors(weights, draft)
+        else:
+            torch.save(weights, draft)
         os.replace(draft, to)
-    except OSError as why:
+    except OSError as error:
         draft.unlink(missing_ok=True)
-        raise cannot_write(to, why) from why
-    size = sum(each.numel() * each.element_size() for each in weights.values())
+        raise cannot_write(to, error) from error
+    size = sum(weight.numel() * weight.element_size() for weight in weights.values())
     return {"tensors": len(weights), "bytes": size}
 
 
-def _write(weights: dict[str, Tensor], path: Path, *, safe: bool) -> None:
-    if not safe:
-        torch.save(weights, path)
-        return
+def _write_safetensors(weights: dict[str, Tensor], path: Path) -> None:
     try:
         from safetensors.torch import save_file
     except ImportError as missing:
@@ -64,21 +70,11 @@ def _write(weights: dict[str, Tensor], path: Path, *, safe: bool) -> None:
             "writing .safetensors needs safetensors, which is not installed",
             hint="pip install safetensors, or write a .pt file",
         ) from missing
-    apart: dict[str, Tensor] = {}
-    seen: set[int] = set()
-    for name, each in weights.items():
-        place = each.untyped_storage().data_ptr()
-        apart[name] = each.clone() if place in seen else each.contiguous()
-        seen.add(place)
-    save_file(apart, path)
-
-
-def local_stages(model: nn.Module) -> Iterable[nn.Module]:
-    """Return the parts of a model that this rank holds, each under the serial model's names."""
-    return cast(Iterable[nn.Module], model) if isinstance(model, nn.ModuleList) else [model]
-
-
-def _whole(value: Any) -> Tensor:
-    """Return a tensor that may be spread over devices; all of those must ask."""
-    whole: Tensor = value.full_tensor() if hasattr(value, "full_tensor") else value
-    return whole
+    separate: dict[str, Tensor] = {}
+    pointers: set[int] = set()
+    for name, weight in weights.items():
+        pointer = weight.untyped_storage().data_ptr()
+        # safetensors refuses tensors that share memory.
+        separate[name] = weight.clone() if pointer in pointers else weight.contiguous()
+        pointers.add(pointer)
+    save_file(separate, path)

@@ -1,6 +1,6 @@
-"""Batches by the numbers of their samples: from memory, from files, from one long stream.
+"""Batches by sample indices: from tensors in memory, image files, or a stream of tokens.
 
-Images are bytes here, height × width × channels, as they lie on disks and travel.
+Images are raw bytes here, height × width × channels, as on disk.
 """
 
 import sys
@@ -13,18 +13,18 @@ from torch import Tensor
 from scalewise.errors import Broken
 
 IGNORED_LABEL = -100
-"""The label of a sample that does not count, as PyTorch's losses have it."""
+"""The label of a sample that does not count: the default ``ignore_index`` of PyTorch's losses."""
 Batch = tuple[Tensor, Tensor]
 """Inputs and their labels."""
 
 
 class Samples(Protocol):
-    """What one trains or validates on."""
+    """The samples to train or validate on."""
 
     def __len__(self) -> int: ...
 
     def batch(self, indices: Tensor, epoch: int) -> Batch:
-        """Return these samples as they are in an epoch: chance may change them."""
+        """Return these samples, augmented for an epoch."""
         ...
 
 
@@ -39,34 +39,34 @@ class TensorSamples:
 
     def batch(self, indices: Tensor, epoch: int) -> Batch:
         """Return these samples, some mirrored."""
-        there = indices.to(self.inputs.device, non_blocking=True)
-        inputs = self.inputs[there]
-        return self._flip(inputs, indices, epoch) if self._flip else inputs, self.labels[there]
+        device_indices = indices.to(self.inputs.device, non_blocking=True)
+        inputs, labels = self.inputs[device_indices], self.labels[device_indices]
+        return self._flip(inputs, indices, epoch) if self._flip else inputs, labels
 
     def to(self, device: torch.device) -> "TensorSamples":
-        """Return the same, held by a device."""
+        """Return the same samples on a device."""
         return TensorSamples(self.inputs.to(device), self.labels.to(device), self._flip)
 
 
 class RandomFlip:
-    """Mirrors every other image; which, is drawn from seed, epoch and sample alone."""
+    """Mirrors half of the images, chosen at random by seed, epoch and sample index only."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
     def __call__(self, images: Tensor, indices: Tensor, epoch: int) -> Tensor:
-        """Return images, channels last, of which some are mirrored."""
-        mirrored = self.drawn(indices, epoch)[:, None, None, None]
+        """Return images (channels last), some of them mirrored."""
+        mirrored = self.draw(indices, epoch)[:, None, None, None]
         return torch.where(mirrored.to(images.device, non_blocking=True), images.flip(2), images)
 
-    def drawn(self, indices: Tensor, epoch: int) -> Tensor:
+    def draw(self, indices: Tensor, epoch: int) -> Tensor:
         """Return which of these samples are mirrored."""
-        chance = torch.Generator().manual_seed((self._seed << 20) + epoch)
-        return torch.rand(int(indices.max()) + 1, generator=chance)[indices] < 0.5
+        generator = torch.Generator().manual_seed((self._seed << 20) + epoch)
+        return torch.rand(int(indices.max()) + 1, generator=generator)[indices] < 0.5
 
 
 class PackedImages:
-    """Images that were decoded beforehand and lie in large files."""
+    """Images that were decoded beforehand into large files."""
 
     def __init__(self, rows: Any, flip: RandomFlip | None = None) -> None:
         self._rows, self._flip = rows, flip
@@ -82,10 +82,10 @@ class PackedImages:
 
 
 class ImageFiles:
-    """Images in files of their own, decoded as they are asked for.
+    """Image files, decoded on demand.
 
-    One that is broken is told and left out: its label says that it does not count. So it may be
-    with all images of a batch.
+    A broken file is reported on stderr, and its label becomes IGNORED_LABEL, unless ``refuse``
+    is set. That may happen to all images of a batch.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class ImageFiles:
         self._listing, self._split, self._edge = listing, split, edge
         self._refuse, self._crop, self._flip = refuse, crop, flip
         self._labels = torch.from_numpy(split.labels.copy()).long()
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._split)
@@ -113,60 +113,58 @@ class ImageFiles:
         inputs = torch.empty(len(indices), self._edge, self._edge, 3, dtype=torch.uint8)
         labels = self._labels[indices]
         rows = inputs.numpy()
-        mirrored = self._flip.drawn(indices, epoch).tolist() if self._flip else ()
-        for n, index in enumerate(indices.tolist()):
+        mirrored = self._flip.draw(indices, epoch).tolist() if self._flip else ()
+        for row, index in enumerate(indices.tolist()):
             try:
                 path = self._listing.path(self._split, index)
                 decode_image(
-                    path, self._edge, out=rows[n], crop=self._crop, epoch=epoch, index=index
+                    path, self._edge, out=rows[row], crop=self._crop, epoch=epoch, index=index
                 )
-            except Broken as broken:
+            except Broken as error:
                 if self._refuse:
                     raise
-                self._tell(index, broken)
-                rows[n], labels[n] = 0, IGNORED_LABEL
-            if mirrored and mirrored[n]:
-                rows[n] = rows[n][:, ::-1].copy()
+                if index not in self._reported:
+                    self._reported.add(index)
+                    print(f"left out: {error}", file=sys.stderr, flush=True)
+                rows[row], labels[row] = 0, IGNORED_LABEL
+            if mirrored and mirrored[row]:
+                rows[row] = rows[row][:, ::-1].copy()
         return inputs, labels
 
     def path(self, index: int) -> str:
-        """Return the file of an image, as any terminal can print it."""
+        """Return the path of an image, printable on any terminal."""
         from scalewise.frameworks.data import printable
 
         return printable(self._listing.path(self._split, index))
 
-    def _tell(self, index: int, broken: Broken) -> None:
-        if index not in self._told:
-            self._told.add(index)
-            print(f"left out: {broken}", file=sys.stderr, flush=True)
-
 
 class TokenWindows:
-    """Sequences of one length, one after the other, out of a stream of tokens."""
+    """Consecutive sequences of one length in a stream of tokens."""
 
-    def __init__(self, stream: Any, length: int, which: Sequence[int] | None = None) -> None:
+    def __init__(self, stream: Any, length: int, windows: Sequence[int] | None = None) -> None:
         self._stream, self._length = stream, length
-        self._which = range((len(stream) - 1) // length) if which is None else which
+        self._windows = range((len(stream) - 1) // length) if windows is None else windows
 
-    def apart(self, every: int) -> "tuple[TokenWindows, TokenWindows]":
-        """Return most of the sequences, and every so many-th."""
+    def split(self, every: int) -> "tuple[TokenWindows, TokenWindows]":
+        """Return the training windows, and every ``every``-th window for validation."""
         last = len(self) - 1
-        held = [n for n in self._which if n % every == every - 1 or n == last < every]
-        most = sorted({*self._which} - {*held})
-        return TokenWindows(self._stream, self._length, most), TokenWindows(
-            self._stream, self._length, held
+        validation = [n for n in self._windows if n % every == every - 1 or n == last < every]
+        train = sorted({*self._windows} - {*validation})
+        return (
+            TokenWindows(self._stream, self._length, train),
+            TokenWindows(self._stream, self._length, validation),
         )
 
     def __len__(self) -> int:
-        return len(self._which)
+        return len(self._windows)
 
     def batch(self, indices: Tensor, epoch: int) -> Batch:
-        """Read these sequences, and the token after each of their tokens."""
+        """Read these sequences; the label of a token is the next one."""
         length = self._length
-        starts = [self._which[n] * length for n in indices.tolist()]
+        starts = [self._windows[n] * length for n in indices.tolist()]
         rows = [
             torch.from_numpy(self._stream[start : start + length + 1].astype("int64"))
             for start in starts
         ]
-        both = torch.stack(rows)
-        return both[:, :-1], both[:, 1:]
+        tokens = torch.stack(rows)
+        return tokens[:, :-1], tokens[:, 1:]

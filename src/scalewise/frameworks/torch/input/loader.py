@@ -1,9 +1,8 @@
-"""Every batch of a training in the order in which it is needed, made ready beforehand.
+"""Load the batches of a run in the order in which they are needed, ahead of time.
 
-Training and validation are one stream through one pool of workers, so that the
-first batches of a pass are there when the pass before it ends. On an
-accelerator bytes travel out of pinned memory in a queue of their own, and
-become what the model sees over there.
+Training and validation are one stream through one pool of workers, so that the first batches of
+a pass are ready when the previous pass ends. For an accelerator, raw bytes are copied from pinned
+memory on a separate stream and preprocessed on the device.
 """
 
 from collections import deque
@@ -25,217 +24,227 @@ from scalewise.spec import RunSpec
 
 
 class Pass(NamedTuple):
-    """A pass over the data from one of its steps on, or over what validates after it."""
+    """A pass over the training data from a step on, or the validation after an epoch."""
 
     epoch: int
-    place: int = 0
-    checks: bool = False
+    first_step: int = 0
+    validation: bool = False
 
 
 class Request(NamedTuple):
     """The samples of one batch."""
 
     epoch: int
-    checks: bool
+    validation: bool
     indices: Indices
-    """Not a tensor: as that it would go to a worker in a file of its own."""
+    """Not a tensor: each would be passed to a worker in a shared-memory file."""
 
 
 class PassSampler(Sampler[Request]):
-    """What one rank will ask for, pass by pass, from any of them on."""
+    """The batches that one rank needs, pass by pass, from any pass on."""
 
     def __init__(
-        self, shards: Shards, checks: Sequence[Indices], spec: RunSpec, total: int
+        self,
+        shards: Shards,
+        validation_batches: Sequence[Indices],
+        spec: RunSpec,
+        total_steps: int,
     ) -> None:
-        self._shards, self._checks = shards, checks
-        self._micro, self._spec = spec.accumulate, spec
-        self._end = total
-        """The optimizer step that ends the training, counted by passes."""
+        self._shards, self._validation_batches = shards, validation_batches
+        self._spec = spec
+        self._end = total_steps
+        """The optimizer step at which training ends, counted from the start of epoch 0."""
         self.first = Pass(0)
 
-    def end_after(self, steps: int, here: Pass) -> None:
-        """Let so many steps be left from here on, whatever was done elsewhere to come here."""
-        self._end = here.epoch * self._shards.steps + here.place + steps
+    def end_after(self, steps: int, position: Pass) -> None:
+        """End ``steps`` optimizer steps after a position in the data."""
+        self._end = position.epoch * self._shards.steps + position.first_step + steps
 
     def passes(self) -> Iterator[Pass]:
-        """Return the passes to come: every epoch is checked, or the end of so many steps."""
-        now = self.first
+        """Yield the passes from ``first`` on, with the validations between them."""
+        current = self.first
         while True:
-            yield now
-            done = min((now.epoch + 1) * self._shards.steps, self._end)
-            due = self._spec.validates(now.epoch) if self._spec.epochs else done == self._end
-            if due and not now.checks:
-                now = Pass(now.epoch, checks=True)
+            yield current
+            done = min((current.epoch + 1) * self._shards.steps, self._end)
+            at_end = done == self._end
+            is_due = self._spec.validates(current.epoch) if self._spec.epochs else at_end
+            if is_due and not current.validation:
+                current = Pass(current.epoch, validation=True)
             elif done < self._end:
-                now = Pass(now.epoch + 1)
+                current = Pass(current.epoch + 1)
             else:
                 return
 
-    def size(self, one: Pass) -> int:
+    def size(self, data_pass: Pass) -> int:
         """Return the number of batches of a pass."""
-        if one.checks:
-            return len(self._checks)
-        begun = one.epoch * self._shards.steps
-        steps = min(self._shards.steps, self._end - begun) - one.place
-        return max(0, steps) * self._micro
+        if data_pass.validation:
+            return len(self._validation_batches)
+        steps_before = data_pass.epoch * self._shards.steps
+        steps = min(self._shards.steps, self._end - steps_before) - data_pass.first_step
+        return max(0, steps) * self._spec.accumulate
 
     def __iter__(self) -> Iterator[Request]:
-        for one in self.passes():
-            if not one.checks:
-                self._shards.set_epoch(one.epoch, one.place)
-            batches = self._checks if one.checks else self._shards
-            for indices in islice(batches, self.size(one)):
-                yield Request(one.epoch, one.checks, indices)
+        for data_pass in self.passes():
+            if not data_pass.validation:
+                self._shards.set_epoch(data_pass.epoch, data_pass.first_step)
+            batches = self._validation_batches if data_pass.validation else self._shards
+            for indices in islice(batches, self.size(data_pass)):
+                yield Request(data_pass.epoch, data_pass.validation, indices)
 
 
 LoadedBatch = tuple[Tensor, Tensor, list[str]] | ScalewiseError
-"""A batch, and the files that should have been in it and cannot be read; or why there is none.
+"""Inputs, labels, and the files of this batch that cannot be read; or an error.
 
-That is handed over, not raised: a loader would make a traceback of it on its way from a worker.
+The error is returned, not raised: DataLoader would turn it into a worker's traceback.
 """
 
 
 class BatchDataset(Dataset[LoadedBatch]):
-    """The batch of a request, as it travels or as the model sees it."""
+    """Loads the batch of a request; preprocesses it too if ``preprocess`` is set."""
 
-    def __init__(self, data: Data, *, finished: bool) -> None:
+    def __init__(self, data: Data, *, preprocess: bool) -> None:
         self._data = data
-        self._finish = data.finish.on(torch.device("cpu")) if finished else None
+        self._preprocess = data.preprocessing.on(torch.device("cpu")) if preprocess else None
 
     def __getitem__(self, request: Request) -> LoadedBatch:
-        samples = self._data.validation if request.checks else self._data.train
+        samples = self._data.validation if request.validation else self._data.train
         indices = torch.from_numpy(request.indices)
         try:
             inputs, labels = samples.batch(indices, request.epoch)
-        except ScalewiseError as problem:
-            return problem
-        lost: list[str] = []
+        except ScalewiseError as error:
+            return error
+        unreadable: list[str] = []
         if isinstance(samples, ImageFiles):
-            lost = [samples.path(n) for n in indices[labels == IGNORED_LABEL].tolist()]
-        return (self._finish(inputs) if self._finish else inputs), labels, lost
+            unreadable = [samples.path(n) for n in indices[labels == IGNORED_LABEL].tolist()]
+        return (self._preprocess(inputs) if self._preprocess else inputs), labels, unreadable
 
 
 class BatchLoader:
-    """The batches of one rank. Whoever asks in the usual order never waits for a new beginning."""
+    """The batches of one rank. Passes in the sampler's order need no restart of the workers."""
 
-    def __init__(self, data: Data, order: PassSampler, spec: RunSpec, device: torch.device) -> None:
-        self._order, self._device = order, device
-        self.finish = data.finish.on(device, input_dtype(spec, device))
-        """Makes of a batch on the device what a model sees."""
-        travels = device.type == "cuda" and not data.on_device
+    def __init__(
+        self, data: Data, sampler: PassSampler, spec: RunSpec, device: torch.device
+    ) -> None:
+        self._sampler, self._device = sampler, device
+        self.preprocess = data.preprocessing.on(device, input_dtype(spec, device))
+        """Turns the raw inputs of a batch on the device into the model's inputs."""
         self._loader: DataLoader[LoadedBatch] = DataLoader(
-            BatchDataset(data, finished=device.type == "cpu"),
+            BatchDataset(data, preprocess=device.type == "cpu"),
             batch_size=None,
-            sampler=order,
+            sampler=sampler,
             num_workers=0 if data.on_device else spec.workers,
-            pin_memory=travels,
-            generator=torch.Generator(),  # The training's own chance is not drawn from.
+            pin_memory=device.type == "cuda" and not data.on_device,
+            generator=torch.Generator(),  # Do not draw from the training's random numbers.
         )
         self._batches: Iterator[Batch] = iter(())
-        self._travels: DevicePrefetcher | None = None
+        self._prefetcher: DevicePrefetcher | None = None
         self._passes: Iterator[Pass] = iter(())
-        self._next: Pass | None = None
-        self._left = 0
-        """Batches of this pass that nobody has taken yet."""
-        self._losses: deque[int] = deque()
-        self.lost = 0
-        """Samples of the batch that was taken last which do not count: they cannot be read."""
-        self.broken: set[str] = set()
-        """The files of all such samples so far, and of a batch or two ahead."""
+        self._next_pass: Pass | None = None
+        self._remaining = 0
+        """Batches of this pass that have not been returned yet."""
+        self._skipped: deque[int] = deque()
+        self.skipped_samples = 0
+        """Samples of the last returned batch that do not count: they cannot be read."""
+        self.unreadable_files: set[str] = set()
+        """The files of all such samples so far, including a batch or two ahead."""
 
-    def start(self, first: Pass) -> None:
-        """Begin to make batches ready, of this pass at first."""
-        self._order.first = first
-        self._passes = self._order.passes()
-        self._next, self._left = next(self._passes), 0
-        self._losses.clear()
-        self._batches = _sifted(iter(self._loader), self._losses, self.broken)
+    def restart(self, first: Pass) -> None:
+        """Start to load batches from a pass on; this also restarts the workers."""
+        self._sampler.first = first
+        self._passes = self._sampler.passes()
+        self._next_pass, self._remaining = next(self._passes), 0
+        self._skipped.clear()
+        self._batches = _readable_batches(iter(self._loader), self._skipped, self.unreadable_files)
         if self._device.type != "cpu":
-            self._batches = self._travels = DevicePrefetcher(
-                self._batches, self.finish, self._device
+            self._batches = self._prefetcher = DevicePrefetcher(
+                self._batches, self.preprocess, self._device
             )
 
-    def go_on(self, here: Pass, steps: int) -> None:
-        """Have so many more steps come, from here on."""
-        self._order.end_after(steps, here)
-        self.begin(here)
+    def resume(self, position: Pass, steps: int) -> None:
+        """Continue from a position in the data, for ``steps`` more optimizer steps."""
+        self._sampler.end_after(steps, position)
+        self.begin(position)
 
-    def begin(self, one: Pass) -> None:
-        """Have the batches of this pass come now."""
-        if self._left or one != self._next:
-            self.start(one)
-        self._left = self._order.size(one)
-        self._next = next(self._passes, None)
+    def begin(self, data_pass: Pass) -> None:
+        """Begin a pass: ``next_batch`` then returns its batches."""
+        if self._remaining or data_pass != self._next_pass:
+            self.restart(data_pass)
+        self._remaining = self._sampler.size(data_pass)
+        self._next_pass = next(self._passes, None)
 
-    def take(self) -> Batch:
+    def next_batch(self) -> Batch:
         """Return the next batch of the pass."""
-        self._left -= 1
+        self._remaining -= 1
         inputs, labels = next(self._batches)
-        self.lost = self._losses.popleft()
+        self.skipped_samples = self._skipped.popleft()
         return inputs, labels
 
     def close(self) -> None:
-        """End the workers."""
-        self._batches, self._travels = iter(()), None
+        """Stop the workers."""
+        self._batches, self._prefetcher = iter(()), None
 
-    def ahead(self) -> bool:
-        """Send the batch after this one on its way to an accelerator; say if there is one."""
-        return self._travels is not None and self._travels.depart()
+    def prefetch(self) -> bool:
+        """Start to copy the next batch to an accelerator; return whether there is one."""
+        return self._prefetcher is not None and self._prefetcher.start_copy()
 
 
-def _sifted(
-    answers: Iterable[LoadedBatch], losses: deque[int], broken: set[str]
+def _readable_batches(
+    batches: Iterable[LoadedBatch], skipped: deque[int], unreadable_files: set[str]
 ) -> Iterator[Batch]:
-    """Pass batches on, and keep what is said of files that cannot be read.
+    """Yield batches; collect the number of skipped samples of each, and their files.
 
-    It knows nobody's feed: a feed that is let go must let go of its workers.
+    A function, not a method: a reference to the loader would keep its workers alive.
     """
-    for answer in answers:
-        if isinstance(answer, ScalewiseError):
-            raise answer
-        inputs, labels, lost = answer
-        broken.update(lost)
-        losses.append(len(lost))
+    for batch in batches:
+        if isinstance(batch, ScalewiseError):
+            raise batch
+        inputs, labels, unreadable = batch
+        unreadable_files.update(unreadable)
+        skipped.append(len(unreadable))
         yield inputs, labels
 
 
 class DevicePrefetcher:
-    """Batches that travel to an accelerator while it computes, one ahead of its need."""
+    """Copies batches to an accelerator while it computes, one batch ahead."""
 
     def __init__(
-        self, batches: Iterator[Batch], finish: Callable[[Tensor], Tensor], device: torch.device
+        self,
+        batches: Iterator[Batch],
+        preprocess: Callable[[Tensor], Tensor],
+        device: torch.device,
     ) -> None:
-        self._batches, self._finish, self._device = batches, finish, device
-        self._handle = module_of(device.type)
-        self._queue = self._handle.Stream(device)
-        self._under_way: tuple[Batch, Any] | None = None
+        self._batches, self._preprocess, self._device = batches, preprocess, device
+        self._module = module_of(device.type)
+        self._stream = self._module.Stream(device)
+        self._pending: tuple[Batch, Any] | None = None
+        """A batch being copied, and the event that ends the copy."""
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
-        if self._under_way is None and not self.depart():
+        if self._pending is None and not self.start_copy():
             raise StopIteration
-        assert self._under_way is not None
-        batch, arrived = self._under_way
-        self._under_way = None
-        computes = self._handle.current_stream(self._device)
-        arrived.wait(computes)
-        for each in batch:  # Their memory belongs to the other queue, which must not reuse it yet.
-            each.record_stream(computes)
+        assert self._pending is not None
+        batch, copied = self._pending
+        self._pending = None
+        compute_stream = self._module.current_stream(self._device)
+        copied.wait(compute_stream)
+        for tensor in batch:  # Its memory belongs to the copy stream, which must not reuse it yet.
+            tensor.record_stream(compute_stream)
         return batch
 
-    def depart(self) -> bool:
-        """Send the next batch on its way, if there is one and none is under way."""
-        if self._under_way is not None:
+    def start_copy(self) -> bool:
+        """Start to copy the next batch, if there is one and no copy is pending."""
+        if self._pending is not None:
             return False
-        with self._handle.stream(self._queue):  # What lies on the device is put together in it.
-            found = next(self._batches, None)
-            if found is None:
+        with self._module.stream(self._stream):  # Data on the device is indexed in it, too.
+            batch = next(self._batches, None)
+            if batch is None:
                 return False
-            inputs, labels = (each.to(self._device, non_blocking=True) for each in found)
-            batch = self._finish(inputs), labels
-        arrived = self._handle.Event()
-        arrived.record(self._queue)
-        self._under_way = batch, arrived
+            inputs, labels = (tensor.to(self._device, non_blocking=True) for tensor in batch)
+            inputs = self._preprocess(inputs)
+        copied = self._module.Event()
+        copied.record(self._stream)
+        self._pending = (inputs, labels), copied
         return True

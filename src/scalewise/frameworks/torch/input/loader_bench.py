@@ -1,4 +1,4 @@
-"""How fast data comes, with nobody who trains on it."""
+"""Measure how fast the loader delivers batches, without training."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -15,80 +15,84 @@ from scalewise.probe.torch import device as devices
 from scalewise.spec import RunSpec
 
 MANY_EPOCHS = 10**6
-"""Epochs: more than anyone waits for."""
+"""More epochs than a benchmark ever runs."""
 
 
-def bench_loader(asked: Mapping[str, Any], tell: Callable[[int, int], None]) -> dict[str, Any]:
-    """Load as a training on this machine's device would; return each batch's seconds and samples.
+def bench_loader(
+    request: Mapping[str, Any], report_progress: Callable[[int, int], None]
+) -> dict[str, Any]:
+    """Load as a training on this machine's device would; return seconds and samples per batch.
 
-    The first one of each number of workers is told apart: it is their start.
+    The first batch of each worker count is reported apart: it includes the start of the workers.
     """
-    specs = [_spec(asked, workers) for workers in asked["workers"]]
+    specs = [_loader_spec(request, workers) for workers in request["workers"]]
     device, source = devices.bind(specs[0]), Source.of_run(specs[0])
     data = load(source, specs[0]).near(device, source)
     rows: list[dict[str, Any]] = []
-    lost: set[str] = set()
+    unreadable: set[str] = set()
     for spec in specs:
-        tell(len(rows), len(specs))
-        (first, *seconds), read, broken = _timed(data, spec, device, asked["seconds"])
+        report_progress(len(rows), len(specs))
+        (first, *seconds), read, files = _time_batches(data, spec, device, request["seconds"])
         if not any(read):
             raise SpecError(
                 f"no file of {spec.data} can be read",
                 hint="`scalewise data check` names every one, and what is wrong with it",
             )
-        lost |= broken
+        unreadable |= files
         rows.append({"workers": spec.workers, "first": first, "seconds": seconds, "read": read[1:]})
-    tell(len(rows), len(specs))
+    report_progress(len(rows), len(specs))
     return {
         "kind": source.kind,
         "device": devices.name(device),
         "samples": len(data.train),
         "shape": [data.shape] if isinstance(data.shape, int) else list(data.shape),
-        "batch": min(asked["batch"], len(data.train)),
+        "batch": min(request["batch"], len(data.train)),
         "rows": rows,
-        "left_out": sorted(lost),
+        "left_out": sorted(unreadable),
     }
 
 
-def _spec(asked: Mapping[str, Any], workers: int) -> RunSpec:
-    said = {key: asked[key] for key in ("data", "batch", "edge", "length", "augment")}
-    # Only what the loader looks at matters.
-    rest = {
-        "topology": "1x1",
-        "workload": "none",
-        "epochs": MANY_EPOCHS,
-        "validate_every": MANY_EPOCHS,
-    }
-    return RunSpec.from_dict({**said, **rest, "workers": workers})
+def _loader_spec(request: Mapping[str, Any], workers: int) -> RunSpec:
+    fields = {key: request[key] for key in ("data", "batch", "edge", "length", "augment")}
+    return RunSpec.from_dict(
+        {
+            **fields,
+            "workers": workers,
+            # The loader does not use these; a spec needs them.
+            "topology": "1x1",
+            "workload": "none",
+            "epochs": MANY_EPOCHS,
+            "validate_every": MANY_EPOCHS,
+        }
+    )
 
 
-def _timed(
-    data: Data, spec: RunSpec, device: torch.device, most: float
+def _time_batches(
+    data: Data, spec: RunSpec, device: torch.device, min_seconds: float
 ) -> tuple[list[float], list[int], set[str]]:
-    """Return each batch's seconds and samples that count, and the files that cannot be read.
+    """Return seconds and readable samples of each batch, and the files that cannot be read.
 
-    It goes on until ``most`` seconds after the first; there are three at least.
+    Runs until ``min_seconds`` after the first batch, and for three batches at least.
     """
     shards = Shards(len(data.train), spec, 0)
-    began = last = time.perf_counter()
-    feed = BatchLoader(
-        data, PassSampler(shards, [], spec, shards.steps * MANY_EPOCHS), spec, device
-    )
+    start = last = time.perf_counter()
+    sampler = PassSampler(shards, [], spec, shards.steps * MANY_EPOCHS)
+    loader = BatchLoader(data, sampler, spec, device)
     seconds: list[float] = []
-    read: list[int] = []
-    epoch, left = 0, 0
-    while len(seconds) < 3 or last - began < most:
-        if not left:
-            feed.begin(Pass(epoch))
-            epoch, left = epoch + 1, shards.steps
-        _, labels = feed.take()
+    samples: list[int] = []
+    epoch, remaining = 0, 0
+    while len(seconds) < 3 or last - start < min_seconds:
+        if not remaining:
+            loader.begin(Pass(epoch))
+            epoch, remaining = epoch + 1, shards.steps
+        _, labels = loader.next_batch()
         devices.settle(device)
-        left -= 1
+        remaining -= 1
         now = time.perf_counter()
         seconds.append(now - last)
-        read.append(len(labels) - feed.lost)
+        samples.append(len(labels) - loader.skipped_samples)
         last = now
         if len(seconds) == 1:
-            began = now
-    feed.close()
-    return seconds, read, feed.broken
+            start = now
+    loader.close()
+    return seconds, samples, loader.unreadable_files

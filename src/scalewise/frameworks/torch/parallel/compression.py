@@ -1,4 +1,4 @@
-"""Gradients made smaller for their exchange, in one of PyTorch's own ways."""
+"""Gradient compression with PyTorch's own communication hooks."""
 
 from importlib.util import find_spec
 from typing import Any
@@ -16,68 +16,68 @@ from scalewise.errors import SpecError
 from scalewise.validate import choice
 
 
-def _sum(group: dist.ProcessGroup, bucket: GradBucket) -> Future[Tensor]:
-    """Add buckets up as they are: to divide them is a pass over all gradients, every step."""
-    adding: Any = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
-    summed: Future[Tensor] = adding.get_future().then(lambda done: done.value()[0])
-    return summed
+def _sum_hook(group: dist.ProcessGroup, bucket: GradBucket) -> Future[Tensor]:
+    """Sum buckets without dividing them, which would be a pass over all gradients per step."""
+    work: Any = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
+    total: Future[Tensor] = work.get_future().then(lambda done: done.value()[0])
+    return total
 
 
 HOOKS: dict[str, Any] = {
-    "none": _sum,
+    "none": _sum_hook,
     "fp16": fp16_compress_hook,
     "bf16": bf16_compress_hook,
 }
 KINDS = (*HOOKS, "powersgd")
 POWERSGD_START_STEP = 5
-"""Steps that PowerSGD exchanges as they are before it begins; DDP needs two for its buckets."""
+"""Steps without compression before PowerSGD starts; DDP needs two to rebuild its buckets."""
 POWERSGD_EPSILON = 1e-8
-"""Added to a column's length, or one of zeros would become none of numbers."""
+"""Added to a column's norm: a column of zeros would become NaN."""
 
 
 def check_compression(kind: str) -> None:
-    """Refuse a compression that there is not, here."""
+    """Refuse an unknown compression, or one that is not installed."""
     choice("compression", kind, KINDS)
     if kind == "powersgd" and find_spec("numpy") is None:
         raise SpecError("powersgd needs numpy, which is not installed", hint="pip install numpy")
 
 
 class Compressor:
-    """Averages buckets of gradients over a group; counts the bytes that it gives away for that.
+    """Averages buckets of gradients over a group, and counts the bytes it passes to collectives.
 
-    With ``none`` it adds them up: then the loss is to be multiplied by ``share``.
+    With ``none`` it sums them: then the loss has to be multiplied by ``loss_factor``.
     """
 
     def __init__(self, kind: str, rank: int, group: dist.ProcessGroup) -> None:
         self.group = group
-        self.sent = 0
-        self.share = 1 / group.size() if kind == "none" else 1.0
-        self._half = kind in ("fp16", "bf16")
+        self.sent_bytes = 0
+        self.loss_factor = 1 / group.size() if kind == "none" else 1.0
+        self._is_half = kind in ("fp16", "bf16")
         self._hook, self._state = HOOKS.get(kind), None
         if kind == "powersgd":
             self._hook, self._state = _powersgd(rank, group)
-        # PowerSGD exchanges more as soon as something has come back. Only NCCL has the
-        # same order of that on all ranks; elsewhere one bucket waits for the other.
-        self._waits = kind == "powersgd" and dist.get_backend(group) != "nccl"
+        # PowerSGD starts further collectives from callbacks. Only NCCL keeps their order
+        # equal on all ranks; with other backends one bucket waits for the other.
+        self._is_blocking = kind == "powersgd" and dist.get_backend(group) != "nccl"
 
     def exchange(self, bucket: GradBucket) -> Future[Tensor]:
-        """Return what the group has made of the bucket, as it arrives."""
-        gradients, before = bucket.buffer(), self._elements()
+        """Start the exchange of a bucket; return a future of the result."""
+        gradients, before = bucket.buffer(), self._powersgd_elements()
         assert self._hook
-        coming: Future[Tensor] = self._hook(self._state or self.group, bucket)
-        elements = self._elements() - before or gradients.numel()
-        self.sent += elements * (2 if self._half else gradients.element_size())
-        if self._waits:
-            coming.wait()
-        return coming
+        result: Future[Tensor] = self._hook(self._state or self.group, bucket)
+        elements = self._powersgd_elements() - before or gradients.numel()
+        self.sent_bytes += elements * (2 if self._is_half else gradients.element_size())
+        if self._is_blocking:
+            result.wait()
+        return result
 
-    def _elements(self) -> int:
-        """Return how many numbers PowerSGD has exchanged since it began."""
+    def _powersgd_elements(self) -> int:
+        """Return the number of elements that PowerSGD has exchanged so far."""
         return int(self._state.compression_stats()[2]) if self._state else 0
 
 
 def _powersgd(rank: int, group: dist.ProcessGroup) -> tuple[Any, Any]:
-    """Return PyTorch's hook and its memory; older versions need numpy to import them."""
+    """Return PyTorch's hook and its state; older versions need numpy to import them."""
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
 
     state: Any = powersgd.PowerSGDState(
@@ -90,7 +90,7 @@ def _powersgd(rank: int, group: dist.ProcessGroup) -> tuple[Any, Any]:
 
 
 def compression_label(kind: str, rank: int) -> str:
-    """Return what a compression is called.
+    """Return the name of a compression in the record.
 
     >>> words("powersgd", 2), words("fp16", 1)
     ('powersgd rank 2', 'fp16')

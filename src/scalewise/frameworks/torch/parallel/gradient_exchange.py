@@ -1,132 +1,138 @@
-"""What the gradients of a replica go through on their way to the others.
+"""Exchange and clipping of gradients between replicas (a DDP communication hook).
 
-Almost every step they are only averaged, compressed if the run says so. At a few
-steps they are looked at too: what compression saves, how far it is off, and how
-much the gradients of replicas differ, which is the noise of their samples.
+In most steps gradients are only averaged, compressed if the run says so. In a few steps they are
+also examined: how many bytes compression saves, how large its error is, and how much the
+gradients of replicas differ, which gives the gradient noise scale.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import GradBucket  # type: ignore[attr-defined]  # Not in stubs.
+from torch.distributed.device_mesh import DeviceMesh
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from scalewise.frameworks.gradient_noise import Noise
 from scalewise.frameworks.torch.parallel.compression import Compressor, compression_label
+from scalewise.frameworks.torch.parallel.mesh import axis_size
 from scalewise.spec import RunSpec
 
 FIRST_COMPARED_STEP, COMPARE_EVERY_STEPS = 10, 50
-"""The steps at which compressed gradients are compared with exact ones: one exchange more."""
+"""The steps in which compressed gradients are compared with exact ones, by another all-reduce."""
 MAX_BUFFERED_NORMS = 100
-"""Lengths of gradients that stay on the device before ranks put them together."""
+"""Gradient norms that stay on the device before ranks average them."""
 
 
 class GradientExchange:
-    """Sits between the replicas of a model, or of its stages on this rank, and looks."""
+    """Averages the gradients of this rank's model or stages, and examines some of the steps."""
 
     def __init__(self, spec: RunSpec, compression: str = "none", rank: int = 1) -> None:
-        self._kind, self._rank, self._every = compression, rank, spec.noise_every
+        self._kind, self._rank, self._noise_every = compression, rank, spec.noise_every
         self._compressors: list[Compressor] = []
-        self.share = 1.0
-        """What every loss is to be multiplied by."""
+        self.loss_factor = 1.0
+        """The factor for every loss."""
         self._step = 0
-        self._looking = self._noisy = False
-        self._looks: list[BucketComparison] = []
-        self._sent, self._whole = 0, 0
+        self._is_examined = self._measures_noise = False
+        self._buckets: list[BucketComparison] = []
+        self._sent_bytes, self._full_bytes = 0, 0
         self._errors: list[Tensor] = []
-        self._lengths: list[Tensor] = []
-        """Of each noisy step: |local gradient|² and |averaged gradient|²."""
+        self._norms: list[Tensor] = []
+        """Of each noise step: |local gradient|² and |averaged gradient|²."""
         self._noise = Noise(spec.global_batch // spec.replicas, spec.global_batch)
 
     def join(self, model: DistributedDataParallel, group: dist.ProcessGroup) -> None:
-        """Take over the exchange of a replica's gradients, if there is something to do."""
-        if self._every or self._kind != "none":
+        """Register the communication hook of a replica, if compression or noise need it."""
+        if self._noise_every or self._kind != "none":
             compressor = Compressor(self._kind, self._rank, group)
             self._compressors.append(compressor)
-            self.share = compressor.share
-            model.register_comm_hook(compressor, self._average)
+            self.loss_factor = compressor.loss_factor
+            model.register_comm_hook(compressor, self._exchange_bucket)
 
-    def _average(self, compressor: Compressor, bucket: GradBucket) -> Future[Tensor]:
-        if self._looking:
-            compared = compressor.group if self._kind != "none" else None
-            self._looks.append(BucketComparison(bucket.buffer(), compared))
+    def _exchange_bucket(self, compressor: Compressor, bucket: GradBucket) -> Future[Tensor]:
+        if self._is_examined:
+            group = compressor.group if self._kind != "none" else None
+            self._buckets.append(BucketComparison(bucket.buffer(), group))
         return compressor.exchange(bucket)
 
-    def begin(self, *, whole: bool = True) -> None:
-        """Decide, alike on all ranks, whether the step that begins is looked at.
+    def begin(self, *, is_full: bool = True) -> None:
+        """Decide, equally on all ranks, whether the next step is examined.
 
-        One that is not ``whole`` has fewer samples than others, and its noise is not comparable.
+        A step that is not ``is_full`` has fewer samples: its noise is not comparable.
         """
         self._step += 1
-        self._noisy = whole and self._every > 0 and self._step % self._every == 0
-        turn = self._step == FIRST_COMPARED_STEP or self._step % COMPARE_EVERY_STEPS == 0
-        chosen = self._noisy or (turn and self._kind != "none")
-        self._looking = chosen and bool(self._compressors)
-        if self._looking:
-            self._sent -= self._given()
+        self._measures_noise = (
+            is_full and self._noise_every > 0 and self._step % self._noise_every == 0
+        )
+        is_turn = self._step == FIRST_COMPARED_STEP or self._step % COMPARE_EVERY_STEPS == 0
+        is_chosen = self._measures_noise or (is_turn and self._kind != "none")
+        self._is_examined = is_chosen and bool(self._compressors)
+        if self._is_examined:
+            self._sent_bytes -= self._total_sent()
 
     def end(self, scale: float = 1.0) -> None:
-        """Keep what was seen, now that the gradients of a loss times ``scale`` are exchanged."""
-        if not self._looking:
+        """Evaluate an examined step after its exchange; ``scale`` is the factor of its loss."""
+        if not self._is_examined:
             return
-        self._looking = False
-        self._sent += self._given()
-        self._whole += sum(look.bytes for look in self._looks)
-        local, average, error = torch.stack([look.squares() for look in self._looks]).sum(0)
+        self._is_examined = False
+        self._sent_bytes += self._total_sent()
+        self._full_bytes += sum(bucket.bytes for bucket in self._buckets)
+        squares = torch.stack([bucket.squares() for bucket in self._buckets])
+        local, average, error = squares.sum(0)
         if self._kind != "none":
             self._errors.append((error / average).sqrt())
-        if self._noisy:
-            lengths = torch.stack([local, average * self.share**2])
-            self._lengths.append(lengths.double() / scale**2)
-        self._looks = []
-        if len(self._lengths) == MAX_BUFFERED_NORMS:
-            self._settle()
+        if self._measures_noise:
+            norms = torch.stack([local, average * self.loss_factor**2])
+            self._norms.append(norms.double() / scale**2)
+        self._buckets = []
+        if len(self._norms) == MAX_BUFFERED_NORMS:
+            self._update_noise()
 
-    def _given(self) -> int:
-        return sum(each.sent for each in self._compressors)
+    def _total_sent(self) -> int:
+        return sum(compressor.sent_bytes for compressor in self._compressors)
 
-    def _settle(self) -> None:
-        """Learn from the lengths so far, the local ones as their mean over replicas."""
-        if self._lengths:
+    def _update_noise(self) -> None:
+        """Add the buffered norms to the noise estimate, local ones averaged over replicas."""
+        if self._norms:
             group = self._compressors[0].group
-            lengths = torch.stack(self._lengths) / group.size()
-            dist.all_reduce(lengths, group=group)
-            for local, average in lengths.tolist():
+            norms = torch.stack(self._norms) / group.size()
+            dist.all_reduce(norms, group=group)
+            for local, average in norms.tolist():
                 self._noise.add(local, average)
-            self._lengths = []
+            self._norms = []
 
     def compression(self) -> dict[str, Any] | None:
         """Return the bytes of one step, with and without compression, and its mean error.
 
-        That is the length of compressed − exact over that of the exact average.
+        The error is |compressed − exact| / |exact| of the averaged gradient.
         """
         if not self._errors:
             return None
         errors = torch.stack(self._errors)
-        fine = errors[torch.isfinite(errors)]
+        finite = errors[torch.isfinite(errors)]
         return {
             "kind": compression_label(self._kind, self._rank),
-            "sent": self._sent // len(self._errors),
-            "whole": self._whole // len(self._errors),
-            "error": fine.mean().item() if len(fine) else None,
+            "sent": self._sent_bytes // len(self._errors),
+            "whole": self._full_bytes // len(self._errors),
+            "error": finite.mean().item() if len(finite) else None,
         }
 
     def noise(self) -> dict[str, Any] | None:
-        """Return the gradient noise scale in samples; nothing where nobody looked for it.
+        """Return the gradient noise scale in samples; None if it was not measured.
 
-        All ranks ask for it together.
+        A collective: all ranks have to call it.
         """
-        if not self._every or not self._compressors:
+        if not self._noise_every or not self._compressors:
             return None
-        self._settle()
+        self._update_noise()
         return self._noise.scale()
 
 
 class BucketComparison:
-    """One bucket before its exchange, to be compared with what it holds afterwards."""
+    """A bucket of gradients before its exchange, to be compared with the result."""
 
     def __init__(self, gradients: Tensor, group: dist.ProcessGroup | None) -> None:
         self.bytes = gradients.nbytes
@@ -138,13 +144,38 @@ class BucketComparison:
             self._work: Any = dist.all_reduce(self._exact, group=group, async_op=True)
 
     def squares(self) -> Tensor:
-        """Return the squared lengths of local gradient, exact average, and error of the one got."""
-        got = self._gradients
+        """Return the squared norms of local gradient, exact average, and compression error."""
+        result = self._gradients  # The hook writes the result into the bucket.
         if self._exact is None:
-            return torch.stack([self._local, _square(got), torch.zeros_like(self._local)])
+            return torch.stack([self._local, _square(result), torch.zeros_like(self._local)])
         self._work.wait()
-        return torch.stack([self._local, _square(self._exact), _square(got - self._exact)])
+        return torch.stack([self._local, _square(self._exact), _square(result - self._exact)])
 
 
 def _square(flat: Tensor) -> Tensor:
-    return torch.dot(flat, flat)  # A norm of floats is off by far more.
+    return torch.dot(flat, flat)  # torch.norm of float32 is far less accurate.
+
+
+def clip_gradients(parameters: Iterable[Tensor], max_norm: float, mesh: DeviceMesh) -> Tensor:
+    """Scale gradients down to a total norm of ``max_norm``; return the norm before that.
+
+    The norm is that of all gradients, also of parts on other ranks.
+    """
+    from torch.nn.utils import clip_grads_with_norm_, get_total_norm  # From version 2.6 on.
+
+    groups: dict[object, list[Tensor]] = {}  # One call cannot mix layouts of DTensors.
+    for parameter in parameters:
+        if parameter.grad is not None:
+            groups.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
+    squares = []
+    for group in groups.values():
+        norm = get_total_norm([p.grad for p in group if p.grad is not None])
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        squares.append(norm.square())
+    total = torch.stack(squares).sum()
+    if axis_size(mesh, "pipeline") > 1:
+        dist.all_reduce(total, group=mesh.get_group("pipeline"))
+    norm = total.sqrt()
+    for group in groups.values():
+        clip_grads_with_norm_(group, max_norm, norm)
+    return norm

@@ -1,16 +1,15 @@
-"""What one step of this rank exchanges with others, counted once, in an early step.
+"""Count the collectives and bytes of one early step of this rank.
 
-Every collective passes PyTorch's dispatcher, whoever calls it: Python, the
-reducer of DDP in the midst of a backward, a tensor that is spread over devices.
-So one step is done under a mode that looks at each call. That step is slower;
-it is named in the record, and the steady part begins after it.
+Every collective passes PyTorch's dispatcher, no matter who calls it: Python, DDP's reducer during
+backward, or a DTensor. So one step runs under a dispatch mode that sees each call. That step is
+slower; the record names it, and the measured steps begin after it.
 
-What a rank puts on the wire is not seen but reckoned, by the usual counts of
-rings: of n ranks each sends 2 (n - 1)/n of what is all-reduced, and (n - 1)/n
-of what is gathered, scattered, broadcast or exchanged by all with all.
+The bytes that a rank sends are computed, not observed, by the usual formulas for rings: each of
+n ranks sends 2 (n - 1)/n of an all-reduced payload, and (n - 1)/n of one that is gathered,
+scattered, broadcast or exchanged all-to-all.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
@@ -22,7 +21,7 @@ from torch import Tensor
 from scalewise.spec import RunSpec
 
 COUNTED_STEP = 2
-"""The index of the step that is counted: the first ones also arrange what later ones do."""
+"""The index of the counted step: the first ones also do one-time setup."""
 NAMESPACES = ("c10d", "_c10d_functional", "c10d_functional", "_dtensor")
 KINDS = {
     "allreduce": "all-reduce",
@@ -34,102 +33,99 @@ KINDS = {
     "send": "point-to-point",
 }
 IGNORED_OPERATORS = ("recv", "wait", "wrap", "barrier", "monitoredbarrier")
-"""Calls in which nothing is sent, or whose sender has counted it."""
+"""Operators that send no data, or whose data the sender counts."""
 
 
 class CollectiveCounter:
-    """Counts what one step of a session exchanges."""
+    """Context manager around every step of a session; counts the collectives of one."""
 
     def __init__(self, spec: RunSpec) -> None:
-        self._alone = spec.topology.world == 1
+        self._is_alone = spec.topology.world == 1
         self._compiled = bool(spec.compile)
-        self._taken = 0
-        self._looking: ExitStack | None = None
-        self.found: dict[str, Any] | None = {"exchanged": {}} if self._alone else None
-        """The step that was counted, and for each kind its calls, its payload and what was sent."""
+        self._step = 0
+        self._counting: ExitStack | None = None
+        self.counts: dict[str, Any] | None = {"exchanged": {}} if self._is_alone else None
+        """The counted step, and calls, payload bytes and sent bytes of each kind of collective."""
 
     def __enter__(self) -> None:
-        if self._taken == COUNTED_STEP and not self._alone:
-            self._looking = self._look()
+        if self._step == COUNTED_STEP and not self._is_alone:
+            self._counting = self._start_counting()
 
     def __exit__(
         self,
         kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
-        self._taken += 1
-        if self._looking:
-            looking, self._looking = self._looking, None
-            looking.__exit__(kind, problem, trace)
+        self._step += 1
+        if self._counting:
+            counting, self._counting = self._counting, None
+            counting.__exit__(kind, error, traceback)
 
-    def _look(self) -> ExitStack | None:
-        """Look at every call from here on; nothing where this version of PyTorch cannot."""
-        with ExitStack() as looking:
+    def _start_counting(self) -> ExitStack | None:
+        """Count every call from here on; None if this version of PyTorch cannot."""
+        with ExitStack() as counting:
             try:
                 if self._compiled:
-                    # What is called under a mode would never be compiled again.
-                    looking.enter_context(torch.compiler.set_stance("force_eager"))
-                tally = looking.enter_context(_mode()).tally
+                    # Functions first called under a dispatch mode would never be compiled again.
+                    counting.enter_context(torch.compiler.set_stance("force_eager"))
+                tally = counting.enter_context(_counting_mode()).tally
             except (ImportError, AttributeError):
                 return None
-            looking.callback(self._keep, tally)
-            return looking.pop_all()
+            counting.callback(self._finish_counting, tally)
+            return counting.pop_all()
         return None
 
-    def _keep(self, tally: "Tally") -> None:
-        if tally.known:
-            self.found = {"step": COUNTED_STEP, "exchanged": tally.kinds}
+    def _finish_counting(self, tally: "Tally") -> None:
+        if tally.complete:
+            self.counts = {"step": COUNTED_STEP, "exchanged": tally.kinds}
 
 
 class Tally:
-    """Calls, bytes and bytes sent, by kind of collective."""
+    """Calls, payload bytes and sent bytes, by kind of collective."""
 
     def __init__(self) -> None:
         self.kinds: dict[str, dict[str, int]] = {}
-        self.known = True
+        self.complete = True
         """Whether every collective was understood."""
 
-    def call(self, operator: Any, words: Iterable[Any], answer: Any) -> None:
-        """Take one call of an operator; one that is not understood makes all unknown."""
-        space, _, name = operator._schema.name.partition("::")
+    def add_call(self, operator: Any, arguments: list[Any], result: Any) -> None:
+        """Count one call of an operator; an unknown collective makes the tally incomplete."""
+        namespace, _, name = operator._schema.name.partition("::")
         plain = name.replace("_", "")
-        if space not in NAMESPACES or plain.startswith(IGNORED_OPERATORS):
+        if namespace not in NAMESPACES or plain.startswith(IGNORED_OPERATORS):
             return
-        kind = next((KINDS[each] for each in KINDS if plain.startswith(each)), None)
         try:
-            if kind is None:
-                raise ValueError(name)
-            words = list(words)
-            self._add(kind, max(map(_bytes, [*words, answer])), _size(words))
+            kind = next(kind for prefix, kind in KINDS.items() if plain.startswith(prefix))
+            payload_bytes = max(map(_tensor_bytes, [*arguments, result]))
+            sent = sent_bytes(kind, payload_bytes, _group_size(arguments))
         except Exception:
-            self.known = False
+            self.complete = False
+            return
+        counts = self.kinds.setdefault(kind, {"calls": 0, "bytes": 0, "sent": 0})
+        counts["calls"] += 1
+        counts["bytes"] += payload_bytes
+        counts["sent"] += sent
 
-    def _add(self, kind: str, whole: int, ranks: int) -> None:
-        one = self.kinds.setdefault(kind, {"calls": 0, "bytes": 0, "sent": 0})
-        one["calls"] += 1
-        one["bytes"] += whole
-        one["sent"] += sent_bytes(kind, whole, ranks)
 
-
-def sent_bytes(kind: str, whole: int, ranks: int) -> int:
-    """Return the bytes that each of so many ranks sends, by the usual count.
+def sent_bytes(kind: str, payload_bytes: int, ranks: int) -> int:
+    """Return the bytes that each rank sends in a ring algorithm.
 
     >>> sent("all-reduce", 100, 4), sent("all-gather", 100, 4), sent("point-to-point", 100, 4)
     (150, 75, 100)
     """
     if kind == "point-to-point":
-        return whole
-    return (2 if kind == "all-reduce" else 1) * whole * (ranks - 1) // ranks
+        return payload_bytes
+    return (2 if kind == "all-reduce" else 1) * payload_bytes * (ranks - 1) // ranks
 
 
-def _mode() -> Any:
-    """Return what looks at every call while it is entered."""
+def _counting_mode() -> Any:
+    """Return a dispatch mode with a ``tally`` of every call while it is entered."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     mode: Any = TorchDispatchMode
 
-    class Looking(mode):  # type: ignore[misc]  # Its base is looked up.
+    class CountingMode(mode):  # type: ignore[misc]  # Its base is looked up.
         def __init__(self) -> None:
             super().__init__()
             self.tally = Tally()
@@ -137,37 +133,37 @@ def _mode() -> Any:
         def __torch_dispatch__(
             self, operator: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            if any(hasattr(each, "__tensor_flatten__") for each in types):
-                return NotImplemented  # Spread over devices: it makes its calls itself, first.
-            answer = operator(*args, **(kwargs or {}))
+            if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+                return NotImplemented  # A DTensor dispatches its collectives itself.
+            result = operator(*args, **(kwargs or {}))
             if hasattr(operator, "_schema"):
-                self.tally.call(operator, [*args, *(kwargs or {}).values()], answer)
-            return answer
+                self.tally.add_call(operator, [*args, *(kwargs or {}).values()], result)
+            return result
 
-    return Looking()
+    return CountingMode()
 
 
-def _bytes(value: Any) -> int:
+def _tensor_bytes(value: Any) -> int:
     """Return the bytes of all tensors in an argument."""
-    return sum(each.numel() * each.element_size() for each in _tensors(value))
+    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(value))
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _tensors(each)
+        for element in value:
+            yield from _tensors(element)
 
 
-def _size(words: list[Any]) -> int:
-    """Return how many ranks take part, from the group among an operator's arguments."""
-    for word in reversed(words):
-        if isinstance(word, str):
-            named: Any = dist.distributed_c10d
-            return int(named._resolve_process_group(word).size())
-        if isinstance(word, dist.ProcessGroup):
-            return int(word.size())
-        if isinstance(word, torch.ScriptObject) and "ProcessGroup" in str(word._type()):
-            return int(dist.ProcessGroup.unbox(word).size())
+def _group_size(arguments: list[Any]) -> int:
+    """Return the number of ranks in the process group among an operator's arguments."""
+    for argument in reversed(arguments):
+        if isinstance(argument, str):
+            c10d: Any = dist.distributed_c10d
+            return int(c10d._resolve_process_group(argument).size())
+        if isinstance(argument, dist.ProcessGroup):
+            return int(argument.size())
+        if isinstance(argument, torch.ScriptObject) and "ProcessGroup" in str(argument._type()):
+            return int(dist.ProcessGroup.unbox(argument).size())
     raise ValueError("no group")

@@ -1,10 +1,9 @@
-"""The operations of a model, counted on a twin of it that has shapes and no numbers.
+"""Count the FLOP of a model on a copy on the meta device.
 
-Products of matrices and convolutions count, forward and backward, a multiply
-and an add as two. The backward of a product is one more of the same size for
-each of its two operands that has something to learn from; so nothing needs to
-go backward, and what a run computes again there is not counted: it is not the
-model's work. How kernels are fused or compiled changes nothing either.
+Matrix products and convolutions count, forward and backward, a multiply-add as two. The backward
+of a product is one more product of the same size for each of its two operands that requires a
+gradient; so no backward has to run. Recomputation in the backward is not counted: it is not the
+model's work. Fusing or compiling kernels does not change the count.
 """
 
 import copy
@@ -17,41 +16,42 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 aten = torch.ops.aten
-AFTER_ADDEND = (aten.addmm, aten.baddbmm)
+ADDEND_FIRST = (aten.addmm, aten.baddbmm)
 """Products whose first argument is only added."""
 
 
 def flops_per_sample(
     model: nn.Module, shape: tuple[int, int, int] | int, batch: int
 ) -> tuple[int | None, str]:
-    """Return the operations of one sample, or nothing and why they cannot be counted.
+    """Return the FLOP of one sample and an empty string, or None and the reason.
 
-    Whatever a workload does that needs real numbers, its training goes on without a count.
+    Models that need real numbers cannot be counted; their training runs without a count.
     """
     try:
         return count_flops(model, shape, batch), ""
-    except Exception as bad:
-        told = str(bad).partition("\n")[0].strip()
-        return None, f"{type(bad).__name__}: {told}" if told else type(bad).__name__
+    except Exception as error:
+        message = str(error).partition("\n")[0].strip()
+        name = type(error).__name__
+        return None, f"{name}: {message}" if message else name
 
 
 def count_flops(model: nn.Module, shape: tuple[int, int, int] | int, batch: int) -> int:
-    """Return the operations that a sample of a batch takes, forward and backward.
+    """Return the FLOP per sample of a batch, forward and backward.
 
-    Counted in a whole batch, as some models (batch normalization) take no single sample.
+    Counted on a full batch, because batch normalization refuses a single sample.
     """
-    twin = _twin(model).train()
+    meta_model = _meta_copy(model).train()
     sides = (batch, shape) if isinstance(shape, int) else (batch, *shape)
-    kind = torch.long if isinstance(shape, int) else torch.float32
-    inputs = torch.empty(sides, dtype=kind, device="meta")
+    dtype = torch.long if isinstance(shape, int) else torch.float32
+    inputs = torch.empty(sides, dtype=dtype, device="meta")
     counter = FlopCounter()
-    with sdpa_kernel(SDPBackend.MATH), counter:  # Attention as its plain products.
-        twin(inputs)
+    with sdpa_kernel(SDPBackend.MATH), counter:  # Attention as its plain matrix products.
+        meta_model(inputs)
     return round(counter.total / batch)
 
 
 class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's.
-    """Adds up the operations of every product that is asked for, and of its backward."""
+    """Sums the FLOP of every product that is dispatched, and of its backward."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's.
@@ -61,23 +61,25 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorc
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        kind = func._overloadpacket
-        if formula := flop_registry.get(kind):
-            first = 1 if kind in AFTER_ADDEND else 0
-            learning = sum(each.requires_grad for each in args[first : first + 2])
-            self.total += formula(*args, **(kwargs or {}), out_val=out) * (1 + learning)
+        operator = func._overloadpacket
+        if formula := flop_registry.get(operator):
+            first = 1 if operator in ADDEND_FIRST else 0
+            gradients = sum(operand.requires_grad for operand in args[first : first + 2])
+            self.total += formula(*args, **(kwargs or {}), out_val=out) * (1 + gradients)
         return out
 
 
-def _twin(model: nn.Module) -> nn.Module:
-    """Return a copy of a model that shares nothing with it and has no numbers."""
-    kept = [each for part in model.modules() for each in vars(part).values()]
-    found = [*model.parameters(), *model.buffers(), *(x for x in kept if isinstance(x, Tensor))]
-    return copy.deepcopy(model, {id(each): _on_meta(each) for each in found})
+def _meta_copy(model: nn.Module) -> nn.Module:
+    """Return a deep copy of a model on the meta device: shapes without values."""
+    attributes = [value for module in model.modules() for value in vars(module).values()]
+    tensors = [value for value in attributes if isinstance(value, Tensor)]
+    tensors += [*model.parameters(), *model.buffers()]
+    # deepcopy takes copies that are in its memo instead of making them.
+    return copy.deepcopy(model, {id(tensor): _to_meta(tensor) for tensor in tensors})
 
 
-def _on_meta(each: Tensor) -> Tensor:
-    there = torch.empty_like(each, device="meta")
-    if isinstance(each, nn.Parameter):
-        return nn.Parameter(there, requires_grad=each.requires_grad)
-    return there
+def _to_meta(tensor: Tensor) -> Tensor:
+    meta = torch.empty_like(tensor, device="meta")
+    if isinstance(tensor, nn.Parameter):
+        return nn.Parameter(meta, requires_grad=tensor.requires_grad)
+    return meta

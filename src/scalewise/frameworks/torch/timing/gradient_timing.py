@@ -1,7 +1,7 @@
-"""When the gradients of a backward come, watched in a few early steps.
+"""Measure when each gradient is ready within the backward pass, in a few early steps.
 
-A gradient that comes early can be exchanged behind the rest of the backward. So
-these times, taken on a single device, tell what a larger machine can hide.
+A gradient that is ready early can be exchanged while the rest of backward computes. So these
+times, taken on a single device, tell how much communication a larger machine can hide.
 """
 
 from functools import partial
@@ -17,80 +17,80 @@ from scalewise.probe.torch.device import EventClock
 from scalewise.spec import RunSpec
 
 FIRST_STEP, LAST_STEP = 4, 8
-"""The indices of the steps that are watched: after the one whose traffic is counted."""
+"""The indices of the timed steps: after the one whose collectives are counted."""
 
 
 class GradientTimer:
-    """Takes the laps of the steps that are watched, and notes each gradient between them."""
+    """Wraps the laps of the timed steps, and marks the time of each gradient between them."""
 
     def __init__(self, spec: RunSpec, model: nn.Module, device: torch.device) -> None:
         self._clock: Clock = HostClock() if device.type == "cpu" else EventClock(device)
-        self._parameters = [each for each in model.parameters() if each.requires_grad]
-        # What is split comes in other ways, and in pieces; what an engine shares out is empty.
-        self._wanted = spec.degrees.degree == 1 and all(map(Tensor.numel, self._parameters))
-        self._kept: list[Any] = []
-        """Handles of the hooks, and the nodes of the graph that hold them."""
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        # Gradients of split models come in pieces; DeepSpeed's sharded parameters are empty.
+        self._enabled = spec.degrees.degree == 1 and all(map(Tensor.numel, self._parameters))
+        self._hooks: list[Any] = []
+        """Handles of the hooks, with the graph nodes that must be kept alive for them."""
         self._step = -1
         self._laps: Laps = Unwatched()
         self._begin: Any = None
-        self._came: dict[int, Any] = {}
-        self._rows: list[tuple[Any, dict[int, Any], Any]] = []
-        """Of each backward: its begin, when each gradient came, its end."""
+        self._marks: dict[int, Any] = {}
+        self._backwards: list[tuple[Any, dict[int, Any], Any]] = []
+        """Of each backward: the mark of its begin, of each gradient by parameter, of its end."""
 
-    def over(self, laps: Laps) -> Laps:
-        """Return who takes the laps of the step that begins: ``laps``, unless it is watched."""
+    def wrap(self, laps: Laps) -> Laps:
+        """Return the receiver of the next step's laps: ``laps``, or this timer in timed steps."""
         self._step += 1
-        if not self._wanted or not FIRST_STEP <= self._step <= LAST_STEP + 1:
+        if not self._enabled or not FIRST_STEP <= self._step <= LAST_STEP + 1:
             return laps
         if self._step == FIRST_STEP:
-            self._watch()
+            self._add_hooks()
         if self._step > LAST_STEP:
-            self._leave()
+            self._remove_hooks()
             return laps
         self._laps = laps
         return self
 
     def lap(self, phase: str) -> None:
-        """Pass a lap on; a backward lies between those of forward and of itself."""
+        """Forward a lap; backward lies between the laps "forward" and "backward"."""
         self._laps.lap(phase)
         if phase == "forward":
-            self._begin, self._came = self._clock.mark(), {}
+            self._begin, self._marks = self._clock.mark(), {}
         elif phase == "backward" and self._begin is not None:
-            self._rows.append((self._begin, self._came, self._clock.mark()))
+            self._backwards.append((self._begin, self._marks, self._clock.mark()))
             self._begin = None
 
-    def _watch(self) -> None:
-        """Watch every gradient; where this version of PyTorch cannot, none."""
+    def _add_hooks(self) -> None:
+        """Hook every gradient, or none if this version of PyTorch cannot."""
         try:
-            for place, parameter in enumerate(self._parameters):
+            for index, parameter in enumerate(self._parameters):
                 node = get_gradient_edge(parameter).node
-                self._kept.append((node, node.register_hook(partial(self._note, place))))
+                self._hooks.append((node, node.register_hook(partial(self._mark_gradient, index))))
         except Exception:
-            self._leave()
+            self._remove_hooks()
 
-    def _note(self, place: int, *gradients: Any) -> None:
-        self._came[place] = self._clock.mark()
+    def _mark_gradient(self, index: int, *gradients: Any) -> None:
+        self._marks[index] = self._clock.mark()
 
-    def _leave(self) -> None:
-        for _, handle in self._kept:
+    def _remove_hooks(self) -> None:
+        for _, handle in self._hooks:
             handle.remove()
-        self._kept = []
+        self._hooks = []
 
-    def found(self) -> list[tuple[int, float]] | None:
-        """Return the bytes of each gradient and after which share of the backward it came.
+    def arrivals(self) -> list[tuple[int, float]] | None:
+        """Return (bytes, share of the backward after which it was ready) of each gradient.
 
-        In the order in which they came; nothing where nobody watched, or a device lost its marks.
+        Ordered by time; None if no step was timed, or a device lost its events.
         """
         try:
-            shares = [self._shares(*row) for row in self._rows]
+            rows = [self._shares(*backward) for backward in self._backwards]
         except RuntimeError:
             return None
-        always = [place for place in (shares or [{}])[0] if all(place in row for row in shares)]
-        order = sorted((median(row[place] for row in shares), place) for place in always)
-        return [(self._parameters[place].nbytes, round(share, 4)) for share, place in order] or None
+        always = [index for index in (rows or [{}])[0] if all(index in row for row in rows)]
+        order = sorted((median(row[index] for row in rows), index) for index in always)
+        return [(self._parameters[index].nbytes, round(share, 4)) for share, index in order] or None
 
-    def _shares(self, begin: Any, came: dict[int, Any], end: Any) -> dict[int, float]:
-        marks = [*came.values(), end]
-        *seconds, whole = self._clock.between([begin] * len(marks), marks)
-        # The last one may come a moment after the lap that it brings about.
-        return {place: min(1.0, each / whole) for place, each in zip(came, seconds) if whole > 0}
+    def _shares(self, begin: Any, marks: dict[int, Any], end: Any) -> dict[int, float]:
+        ends = [*marks.values(), end]
+        *seconds, total = self._clock.between([begin] * len(ends), ends)
+        # The last gradient may be marked just after the lap that it triggers.
+        return {i: min(1.0, time / total) for i, time in zip(marks, seconds) if total > 0}
