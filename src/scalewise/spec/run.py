@@ -1,7 +1,7 @@
 """One training run, complete and comparable."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from hashlib import blake2b
 from typing import Any, Literal, get_args
@@ -33,163 +33,218 @@ Augment = Literal["none", "flip", "crop"]
 Broken = Literal["skip", "refuse"]
 
 
+Check = Callable[[str, Any], None]
+"""Refuses a value of the field with this name, if it is wrong."""
+
+
+def _setting(
+    default: Any, check: Check | None = None, *, only: Literal["workload", "program"] | None = None
+) -> Any:
+    """Declare a field: its default, its check, and whether only a workload or a program has it."""
+    return field(default=default, metadata={"check": check, "only": only})
+
+
+def _of_workload(default: Any, check: Check | None = None) -> Any:
+    """Declare a field that a program decides by itself."""
+    return _setting(default, check, only="workload")
+
+
+def _of_program(default: Any, check: Check | None = None) -> Any:
+    """Declare a field of a user's own script."""
+    return _setting(default, check, only="program")
+
+
+def _at_least(least: int, **bounds: int) -> Check:
+    return lambda name, value: whole(name, value, least=least, **bounds)
+
+
+def _above_zero(example: float) -> Check:
+    return lambda name, value: positive(name, value, example=example)
+
+
+def _one_of(literal: Any) -> Check:
+    return lambda name, value: choice(name, value, get_args(literal))
+
+
+def _flag(name: str, value: Any) -> None:
+    typed(name, value, bool, "true or false")
+
+
+def _text(name: str, value: Any) -> None:
+    typed(name, value, str, "a name in quotes")
+    if not value.strip():
+        hint = 'for example workload = "mlp"' if name == "workload" else f"leave {name} out"
+        raise SpecError(f"{name} must not be empty", hint=hint)
+
+
+def _compile_mode(name: str, value: Any) -> None:
+    modes = ("blocks", "graphs")
+    if not isinstance(value, bool) and value not in modes:
+        raise SpecError(
+            f'compile must be true, false, "blocks" or "graphs", got {value!r}',
+            hint=nearest(str(value), modes) or 'for example compile = "blocks"',
+        )
+
+
+def _device_kind(name: str, value: Any) -> None:
+    if value == "tpu":
+        raise SpecError(
+            "TPUs are JAX's, which finds them by itself",
+            hint='leave device out, and write framework = "jax"',
+        )
+    choice(name, value, get_args(DeviceKind))
+
+
+def _ema_decay(name: str, value: Any) -> None:
+    positive(name, value, example=0.999)
+    if value >= 1:
+        raise SpecError(f"ema must be below 1, got {value}", hint="for example 0.999")
+
+
+def _environment(name: str, value: Any) -> None:
+    typed(name, value, Mapping, 'a table, for example {OMP_NUM_THREADS = "1"}')
+    for key, text in value.items():
+        environment_name(name, key)
+        if not isinstance(text, str):
+            hint = f'write {key} = "{text}"'
+            raise SpecError(f"env {key} must be text, got {text!r}", hint=hint)
+        if "\0" in text:
+            raise SpecError(f"env {key} cannot hold a null character, got {text!r}")
+
+
+def _json_table(name: str, value: Any) -> None:
+    typed(name, value, Mapping, "a table, for example {dropout = 0.0}")
+    for key, item in value.items():
+        try:
+            json.dumps(item, allow_nan=False)
+        except (TypeError, ValueError):
+            hint = "write a number, text in quotes, true, false, a list or a table"
+            raise SpecError(f"options cannot hold {key} = {item}", hint=hint) from None
+
+
+WIDEST_JPEG = 65_535
+"""Pixels."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """One training run, complete and comparable."""
+    """One training run, complete and comparable: of a workload, or of a user's program."""
 
     topology: Topology
-    batch: int | None = None
+    batch: int | None = _of_workload(None, _at_least(1))
     """Samples per micro-step on one data-parallel replica; a program's own is observed."""
-    workload: str | None = None
+    workload: str | None = _of_workload(None, _text)
     """Model, data and loss by name; the fake framework needs none."""
     program: tuple[str, ...] | None = None
-    """The words that start a user's own script, instead of a workload."""
-    digest: str | None = None
+    """The arguments that start a user's own script, instead of a workload."""
+    digest: str | None = _of_program(None)
     """The hash of the script's file: another content is another run."""
-    stop_after: int | None = None
-    """Let all ranks of a program leave after this many optimizer steps."""
-    samples_per_step: int | None = None
-    """Samples of one rank in one optimizer step of a program whose batch cannot be seen."""
-    trace: int = 0
-    """Steps of a program to look at deeply, with the engine's own profiler."""
-    loaders_alone: bool = False
+    stop_after: int | None = _of_program(None, _at_least(1))
+    """Stop all ranks of a program after this many optimizer steps."""
+    samples_per_step: int | None = _of_program(None, _at_least(1))
+    """Samples of one rank in one optimizer step of a program whose batch cannot be observed."""
+    trace: int = _of_program(0, _at_least(0))
+    """Steps of a program to record with the framework's own profiler."""
+    loaders_alone: bool = _of_program(False, _flag)
     """Whether a program's loader is timed alone, after the training."""
-    framework: str = "torch"
-    strategy: str = "ddp"
-    parallelism: Parallelism = field(default_factory=Parallelism)
-    pipeline_schedule: PipelineSchedule = "1f1b"
-    """In which order stages do their forwards and backwards; interleaved, a device has two."""
-    micro_batches: int | None = None
-    """Small batches that a batch passes the stages in; nothing means up to four for each stage."""
-    data: str | None = None
-    """A folder, ``synthetic:SAMPLES``, or nothing for the embedded data set."""
-    edge: int | None = None
-    """Pixels of a side that images are brought to; nothing means 224 for files, and leaves sets
-    of one size as they are."""
-    augment: Augment = "none"
-    """What chance does to training images: mirror them, or take a part of them and mirror it."""
-    broken: Broken = "skip"
-    """What happens to a file that is no whole image: it is told and left out, or ends the run."""
-    length: int | None = None
-    """Tokens of one sample of a text or a token file; nothing means 64."""
-    workers: int = 0
+    framework: str = _setting("torch", _text)
+    strategy: str = _of_workload("ddp", _text)
+    parallelism: Parallelism = field(default_factory=Parallelism, metadata={"only": "workload"})
+    pipeline_schedule: PipelineSchedule = _of_workload("1f1b", _one_of(PipelineSchedule))
+    """The order of forward and backward passes of stages; interleaved, a device has two stages."""
+    micro_batches: int | None = _of_workload(None, _at_least(1))
+    """Micro-batches of a pipeline; None means up to four for each stage."""
+    data: str | None = _of_workload(None, _text)
+    """A folder, ``synthetic:SAMPLES``, or None for the embedded data set."""
+    edge: int | None = _of_workload(None, _at_least(1, most=WIDEST_JPEG, example=224))
+    """Pixels of a side that images are resized to; None means 224 for files, and the own size of
+    data sets that have one."""
+    augment: Augment = _of_workload("none", _one_of(Augment))
+    """Random changes to training images: mirror them, or crop and mirror them."""
+    broken: Broken = _of_workload("skip", _one_of(Broken))
+    """A file that is no whole image is skipped with a warning, or ends the run."""
+    length: int | None = _of_workload(None, _at_least(1))
+    """Tokens of one sample of a text or a token file; None means 64."""
+    workers: int = _of_workload(0, _at_least(0))
     """Processes per rank that load data; 0 loads inside the rank itself."""
-    threads: int = 1
+    threads: int = _setting(1, _at_least(1))
     """Threads per rank. One, or scaling on a CPU measures the threads instead."""
-    device: DeviceKind | None = None
-    """The kind of device to compute on; nothing means an accelerator where there is one."""
-    backend: Backend | None = None
-    """The communication library; auto, or nothing, means the one that fits the device."""
-    remainder: Remainder = "drop"
+    device: DeviceKind | None = _of_workload(None, _device_kind)
+    """The kind of device to compute on; None means an accelerator where there is one."""
+    backend: Backend | None = _of_workload(None, _one_of(Backend))
+    """The communication library; auto, or None, means the one that fits the device."""
+    remainder: Remainder = _of_workload("drop", _one_of(Remainder))
     """What happens to the ragged last global batch of an epoch."""
-    optimizer: Optimizer = "sgd"
-    optimizer_step: OptimizerStep = "auto"
-    """How the optimizer goes over parameters: one by one, many in a kernel, or all in a fused one;
-    auto leaves it to the engine."""
-    lr: float = 0.01
-    lr_rule: LrRule = "none"
-    """How the rate grows with the global batch, from ``base_batch``, which ``lr`` was found for."""
-    base_batch: int | None = None
-    warmup_steps: int = 0
-    warmup_epochs: float = 0.0
-    """How long the rate climbs at first, in optimizer steps or in passes over the data."""
-    schedule: Schedule = "constant"
-    """What the rate does after that: it stays, or goes to nothing at the last step."""
-    clip: float | None = None
-    """The largest norm of the gradients, all of them together."""
-    noise_every: int = 0
+    optimizer: Optimizer = _of_workload("sgd", _one_of(Optimizer))
+    optimizer_step: OptimizerStep = _of_workload("auto", _one_of(OptimizerStep))
+    """How the optimizer updates parameters: one by one, many in a kernel, or all in a fused one;
+    auto leaves it to the framework."""
+    lr: float = _of_workload(0.01, _above_zero(0.01))
+    lr_rule: LrRule = _of_workload("none", _one_of(LrRule))
+    """How the rate grows with the global batch, from ``base_batch``, which ``lr`` was tuned for."""
+    base_batch: int | None = _of_workload(None, _at_least(1))
+    warmup_steps: int = _of_workload(0, _at_least(0))
+    warmup_epochs: float = _of_workload(0.0)
+    """How long the learning rate warms up, in optimizer steps or in epochs."""
+    schedule: Schedule = _of_workload("constant", _one_of(Schedule))
+    """The learning rate after the warm-up: constant, or falling to 0 at the last step."""
+    clip: float | None = _of_workload(None, _above_zero(1.0))
+    """The largest norm of all gradients together."""
+    noise_every: int = _of_workload(0, _at_least(0))
     """Steps between two estimates of the gradient noise; 0 means none."""
-    accumulate: int = 1
+    accumulate: int = _of_workload(1, _at_least(1))
     """Micro-steps per optimizer step."""
-    precision: Precision = "fp32"
-    compile: bool | Literal["blocks", "graphs"] = False
-    """The whole model; its repeated blocks only, which start several times faster; or the whole,
-    recorded once and replayed, so that a device need not wait for its host."""
-    recompute: Recompute = "none"
-    """What blocks do not keep for backward, which computes it again: nothing, all, or all but
-    what costs much."""
-    ema: float | None = None
-    """The share of the old in a moving average of the weights, which then validates and is saved;
-    nothing means none."""
-    sync_batchnorm: bool = False
-    """Whether batch normalization takes the batches of all replicas together."""
-    epochs: int | None = None
-    steps: int | None = None
+    precision: Precision = _of_workload("fp32", _one_of(Precision))
+    compile: bool | Literal["blocks", "graphs"] = _of_workload(False, _compile_mode)
+    """The whole model; its repeated blocks only, which compile several times faster; or the whole
+    as a CUDA graph, which spares the host's kernel launches."""
+    recompute: Recompute = _of_workload("none", _one_of(Recompute))
+    """Activation checkpointing of blocks: none, full, or selective (all but costly operations)."""
+    ema: float | None = _of_workload(None, _ema_decay)
+    """Decay of a moving average of the weights, which is validated and saved; None means none."""
+    sync_batchnorm: bool = _of_workload(False, _flag)
+    """Whether batch normalization uses the batches of all replicas together."""
+    epochs: int | None = _of_workload(None, _at_least(1))
+    steps: int | None = _of_workload(None, _at_least(1))
     """Optimizer steps in total, warm-up included."""
-    samples: int | None = None
+    samples: int | None = _of_workload(None, _at_least(1))
     """Samples per device in total, rounded up to whole steps."""
-    validate_every: int = 1
+    validate_every: int = _of_workload(1, _at_least(1))
     """Epochs between two validations; the last epoch is always followed by one."""
-    save: bool = False
+    save: bool = _of_workload(False, _flag)
     """Keep the trained weights in the run folder."""
-    checkpoint_every: int | None = None
-    """Optimizer steps between two checkpoints, and one at the end; nothing means none. A run that
-    is started again goes on from its last one."""
-    checkpoint_keep: int = 2
-    """How many checkpoints stay."""
-    resume: str | None = None
+    checkpoint_every: int | None = _of_workload(None, _at_least(1))
+    """Optimizer steps between two checkpoints, and one at the end; None means none. A run that
+    is started again resumes from its last one."""
+    checkpoint_keep: int = _of_workload(2, _at_least(1))
+    """How many checkpoints are kept."""
+    resume: str | None = _of_workload(None, _text)
     """A run's folder whose last checkpoint to begin with, or one of its checkpoints."""
-    seed: int = 0
-    repeat: int = 0
+    seed: int = _setting(0, _at_least(0))
+    repeat: int = _setting(0, _at_least(0))
     """Which repetition this is; it trains from ``seed + repeat``."""
-    launcher: str = "local"
-    start: Start | None = None
-    """What makes the processes: torchrun, srun, mpirun, horovodrun or, without any of them, plain,
-    one per device; node, one per node; direct, one in all; command, the program's own words, once
-    per node; nothing means what fits."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    launcher: str = _setting("local", _text)
+    start: Start | None = _setting(None, _one_of(Start))
+    """What starts the processes: torchrun, srun, mpirun, horovodrun or, without any of them, plain,
+    one per device; node, one per node; direct, one in all; command, the program's own command, once
+    per node; None means what fits the framework."""
+    env: Mapping[str, str] = field(default_factory=dict, metadata={"check": _environment})
+    options: Mapping[str, Any] = field(
+        default_factory=dict, metadata={"check": _json_table, "only": "workload"}
+    )
     """Settings that only this framework, strategy or workload knows."""
 
     def __post_init__(self) -> None:
-        for name in ("accumulate", "threads", "checkpoint_keep", "validate_every"):
-            whole(name, getattr(self, name), least=1)
-        for name in ("workers", "seed", "repeat", "trace", "warmup_steps", "noise_every"):
-            whole(name, getattr(self, name), least=0)
-        for name in _COUNTS:
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name), least=1)
-        if self.edge is not None:
-            whole("edge", self.edge, least=1, most=_WIDEST, example=224)
-        ways = ("blocks", "graphs")
-        if not isinstance(self.compile, bool) and self.compile not in ways:
-            raise SpecError(
-                f'compile must be true, false, "blocks" or "graphs", got {self.compile!r}',
-                hint=nearest(str(self.compile), ways) or 'for example compile = "blocks"',
-            )
-        for name in ("save", "loaders_alone", "sync_batchnorm"):
-            typed(name, getattr(self, name), bool, "true or false")
-        for name in ("framework", "strategy", "launcher", "workload", "data", "resume"):
-            if getattr(self, name) is not None:
-                typed(name, getattr(self, name), str, "a name in quotes")
-                if not getattr(self, name).strip():
-                    needed = name == "workload"
-                    way = 'for example workload = "mlp"' if needed else f"leave {name} out"
-                    raise SpecError(f"{name} must not be empty", hint=way)
-        if str(self.device) == "tpu":  # No kind that a run may name.
-            raise SpecError(
-                "TPUs are JAX's, which finds them by itself",
-                hint='leave device out, and write framework = "jax"',
-            )
-        for name, allowed in _CHOICES.items():
-            if getattr(self, name) is not None or name not in ("backend", "start", "device"):
-                choice(name, getattr(self, name), allowed)
+        for item in fields(self):
+            value, check = getattr(self, item.name), item.metadata.get("check")
+            if check and not (value is None and item.default is None):
+                check(item.name, value)
         if self.trace and self.stop_after is not None and self.stop_after < self.trace + 3:
             raise SpecError(
                 f"stop_after {self.stop_after} leaves no room for trace {self.trace}",
                 hint=f"for example stop_after {self.trace + 20}: the profiler warms up first",
             )
-        positive("lr", self.lr, example=0.01)
-        if self.clip is not None:
-            positive("clip", self.clip, example=1.0)
-        if self.ema is not None:
-            positive("ema", self.ema, example=0.999)
-            if self.ema >= 1:
-                raise SpecError(f"ema must be below 1, got {self.ema}", hint="for example 0.999")
         self._check_learning()
-        _check_env(self.env)
-        typed("options", self.options, Mapping, "a table, for example {dropout = 0.0}")
-        _refuse_unspeakable(self.options)
         if self.program is not None:
             self._check_program()
         else:
@@ -205,16 +260,15 @@ class RunSpec:
         """Refuse a run of ours that does not say its batch and its length."""
         if self.batch is None:
             raise SpecError("a run needs a batch", hint="for example batch = 64")
-        given = [n for n in ("epochs", "steps", "samples") if getattr(self, n)]
-        if len(given) != 1:
-            said = f"got {' and '.join(given)}" if given else "got none"
+        lengths = [name for name in ("epochs", "steps", "samples") if getattr(self, name)]
+        if len(lengths) != 1:
+            got = f"got {' and '.join(lengths)}" if lengths else "got none"
             raise SpecError(
-                f"a run needs exactly one of epochs, steps and samples, {said}",
+                f"a run needs exactly one of epochs, steps and samples, {got}",
                 hint="for example epochs = 3",
             )
-        for name in _OF_PROGRAMS:
-            if getattr(self, name) not in (None, 0, False):
-                raise SpecError(f"{name} is for a program, and this run names none")
+        if name := self._not_default("program"):
+            raise SpecError(f"{name} is for a program, and this run names none")
         if self.start == "command":
             raise SpecError('start = "command" is for a program, and this run names none')
 
@@ -234,27 +288,31 @@ class RunSpec:
                 )
 
     def _check_program(self) -> None:
-        """Refuse a program without words, and what only the program itself can say."""
-        words = self.program
-        listed = isinstance(words, Sequence) and not isinstance(words, str)
-        if not listed or not words or not all(isinstance(word, str) and word for word in words):
+        """Refuse a program without arguments, and fields that only the program itself decides."""
+        args = self.program
+        listed = isinstance(args, Sequence) and not isinstance(args, str)
+        if not listed or not args or not all(isinstance(arg, str) and arg for arg in args):
             raise SpecError(
-                f"program must be a list of words, got {words!r}",
+                f"program must be a list of words, got {args!r}",
                 hint='for example program = ["train.py", "--epochs", "3"]',
             )
-        if any("\0" in word for word in words):
+        if any("\0" in arg for arg in args):
             raise SpecError("a program's words cannot hold a null character")
-        object.__setattr__(self, "program", tuple(words))
-        for each in fields(self):
-            if each.name in _NOT_OF_PROGRAMS and getattr(self, each.name) != _default(each):
-                raise SpecError(
-                    f"{each.name} cannot be said of a program: it decides that itself",
-                    hint=f"leave {each.name} out, or give it in the program's own arguments",
-                )
+        object.__setattr__(self, "program", tuple(args))
+        if name := self._not_default("workload"):
+            raise SpecError(
+                f"{name} cannot be said of a program: it decides that itself",
+                hint=f"leave {name} out, or give it in the program's own arguments",
+            )
+
+    def _not_default(self, kind: Literal["workload", "program"]) -> str:
+        """Return the first field that only this kind of run has and that is set; else empty."""
+        owned = (item for item in fields(self) if item.metadata.get("only") == kind)
+        return next((i.name for i in owned if getattr(self, i.name) != _default(i)), "")
 
     @property
     def degrees(self) -> Parallelism:
-        """How one model is split: as was said, the rest as the strategy has it."""
+        """How one model is split: degrees that the run leaves open are the strategy's."""
         return self.parallelism.filled(self.strategy, self.topology)
 
     @property
@@ -263,8 +321,8 @@ class RunSpec:
         return 2 if self.pipeline_schedule == "interleaved" else 1
 
     @property
-    def small_batches(self) -> int:
-        """How many small batches pass a pipeline in one micro-step."""
+    def pipeline_micro_batches(self) -> int:
+        """How many micro-batches pass a pipeline in one micro-step."""
         assert self.batch is not None
         stages = self.degrees.pipeline
         fit = [n for n in range(1, min(self.batch, 4 * stages) + 1) if self.batch % n == 0]
@@ -273,11 +331,11 @@ class RunSpec:
 
     @property
     def bubble(self) -> float | None:
-        """The share of a step in which a pipeline fills and empties, as theory computes it."""
+        """The theoretical share of a step in which a pipeline fills and drains."""
         stages = self.degrees.pipeline
         if stages == 1 or self.batch is None:
             return None
-        return (stages - 1) / (self.rounds * self.small_batches + stages - 1)
+        return (stages - 1) / (self.rounds * self.pipeline_micro_batches + stages - 1)
 
     @property
     def replicas(self) -> int:
@@ -298,8 +356,8 @@ class RunSpec:
     def lr_factor(self) -> float:
         """What the rule makes of ``lr`` at this global batch.
 
-        >>> given = {"topology": "1x4", "batch": 64, "epochs": 1, "workload": "mlp"}
-        >>> RunSpec.from_dict({**given, "lr_rule": "sqrt", "base_batch": 64}).lr_factor
+        >>> run = {"topology": "1x4", "batch": 64, "epochs": 1, "workload": "mlp"}
+        >>> RunSpec.from_dict({**run, "lr_rule": "sqrt", "base_batch": 64}).lr_factor
         2.0
         """
         if self.base_batch is None:
@@ -309,7 +367,7 @@ class RunSpec:
 
     @property
     def budget(self) -> int | None:
-        """Optimizer steps in total, or nothing where epochs decide."""
+        """Optimizer steps in total, or None where epochs decide."""
         if self.samples and self.batch:
             return -(-self.samples // (self.batch * self.accumulate))
         return self.steps
@@ -317,14 +375,14 @@ class RunSpec:
     @property
     def title(self) -> str:
         """The run's name for people."""
-        words = self.program or (self.workload or self.framework,)
-        what = words[1] if words[0] == "-m" else words[0].rpartition("/")[2]
-        telling = [each for each in fields(self) if each.name in _TELLING]
-        own = [(getattr(self, each.name), _default(each)) for each in telling]
-        unusual = [value for value, usual in own if value not in (usual, what)]
+        args = self.program or (self.workload or self.framework,)
+        name = args[1] if args[0] == "-m" else args[0].rpartition("/")[2]
+        titled = [item for item in fields(self) if item.name in _IN_TITLE]
+        values = [(getattr(self, item.name), _default(item)) for item in titled]
+        unusual = [value for value, default in values if value not in (default, name)]
         unusual += [f"{key}={value}" for key, value in self.env.items()]
-        apart = "".join(f", {each}" for each in unusual)
-        return f"run {self.id} ({what} on {self.topology}{apart}, repeat {self.repeat + 1})"
+        settings = "".join(f", {setting}" for setting in unusual)
+        return f"run {self.id} ({name} on {self.topology}{settings}, repeat {self.repeat + 1})"
 
     @property
     def started_by(self) -> Start:
@@ -348,13 +406,14 @@ class RunSpec:
         Fields at their default are left out, so that a field added later
         renames no run that was measured before.
         """
-        mine = self.to_dict()
-        told = {
-            each.name: mine[each.name]
-            for each in fields(self)
-            if getattr(self, each.name) != _default(each)
+        values = self.to_dict()
+        changed = {
+            item.name: values[item.name]
+            for item in fields(self)
+            if getattr(self, item.name) != _default(item)
         }
-        return blake2b(_canonical(told).encode(), digest_size=6).hexdigest()
+        canonical = json.dumps(changed, sort_keys=True, separators=(",", ":"))
+        return blake2b(canonical.encode(), digest_size=6).hexdigest()
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -365,98 +424,68 @@ class RunSpec:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "RunSpec":
-        """Build a spec from JSON or TOML values; refuse keys that mean nothing."""
-        given = dict(data)
-        refuse_unknown("run", given, RUN_KEYS)
-        if "topology" not in given:
+        """Build a spec from JSON or TOML values; refuse unknown keys."""
+        values = dict(data)
+        refuse_unknown("run", values, RUN_KEYS)
+        if "topology" not in values:
             raise SpecError("a run needs a topology", hint='for example topology = "1x2"')
-        given["topology"] = Topology.parse(given["topology"])
-        _name_framework(given)
-        if given.get("framework") in _STRATEGIES and not given.get("program"):
-            given.setdefault("strategy", _STRATEGIES[given["framework"]])
-        given["parallelism"] = Parallelism.parse(given.get("parallelism", {}))
-        if isinstance(words := given.get("program"), list):
-            given["program"] = tuple(words)
-        if words is None or "global_batch" in given:
-            _share_batch(given)
-        return cls(**given)
+        values["topology"] = Topology.parse(values["topology"])
+        _name_framework(values)
+        if values.get("framework") in _STRATEGIES and not values.get("program"):
+            values.setdefault("strategy", _STRATEGIES[values["framework"]])
+        values["parallelism"] = Parallelism.parse(values.get("parallelism", {}))
+        if isinstance(args := values.get("program"), list):
+            values["program"] = tuple(args)
+        if args is None or "global_batch" in values:
+            _share_batch(values)
+        return cls(**values)
 
 
-def _name_framework(given: dict[str, Any]) -> None:
+def _name_framework(values: dict[str, Any]) -> None:
     """Read ``tensorflow.mirrored``: a strategy by its whole name says whose it is."""
-    framework, dot, strategy = str(given.get("strategy", "")).partition(".")
+    framework, dot, strategy = str(values.get("strategy", "")).partition(".")
     if not dot:
         return
-    if given.setdefault("framework", framework) != framework:
+    if values.setdefault("framework", framework) != framework:
         raise SpecError(
-            f"strategy {given['strategy']!r} is not one of framework {given['framework']!r}",
+            f"strategy {values['strategy']!r} is not one of framework {values['framework']!r}",
             hint="leave framework out: such a name says both",
         )
-    given["strategy"] = strategy
+    values["strategy"] = strategy
 
 
-def _share_batch(given: dict[str, Any]) -> None:
+def _share_batch(values: dict[str, Any]) -> None:
     """Settle on one of ``batch`` and ``global_batch``: a run keeps the former."""
-    if ("batch" in given) == ("global_batch" in given):
+    if ("batch" in values) == ("global_batch" in values):
         raise SpecError(
             "a run needs exactly one of batch and global_batch",
             hint="batch is per replica, global_batch is over all of them",
         )
-    if "global_batch" in given:
-        given["batch"] = _share(given)
+    if "global_batch" in values:
+        values["batch"] = _share(values)
 
 
-def _share(given: dict[str, Any]) -> int:
-    """Take ``global_batch`` out of ``given`` and return the batch of one replica."""
-    together: int = given.pop("global_batch")
+def _share(values: dict[str, Any]) -> int:
+    """Take ``global_batch`` out of ``values`` and return the batch of one replica."""
+    together: int = values.pop("global_batch")
     whole("global_batch", together, least=1)
-    accumulate = given.get("accumulate", 1)
+    accumulate = values.get("accumulate", 1)
     whole("accumulate", accumulate, least=1)
-    split = given["parallelism"].filled(given.get("strategy", "ddp"), given["topology"])
-    replicas = split.replicas(given["topology"].world)
+    split = values["parallelism"].filled(values.get("strategy", "ddp"), values["topology"])
+    replicas = split.replicas(values["topology"].world)
     batch, ragged = divmod(together, int(replicas * accumulate))
     if ragged or not batch:
         over = f"{replicas} replicas" + (f" x {accumulate} micro-steps" if accumulate > 1 else "")
         raise SpecError(
-            f"global_batch {together} does not divide over {over} ({given['topology']})",
+            f"global_batch {together} does not divide over {over} ({values['topology']})",
             hint=f"for example global_batch = {max(batch, 1) * replicas * accumulate}",
         )
     return batch
 
 
-_OF_PROGRAMS = ("digest", "stop_after", "samples_per_step", "trace", "loaders_alone")
-_NOT_OF_PROGRAMS = (
-    "batch", "workload", "strategy", "parallelism", "data", "edge", "augment", "broken", "length",
-    "workers", "device", "backend", "remainder", "optimizer", "lr", "accumulate", "precision",
-    "compile", "epochs", "steps", "samples", "save",
-    "pipeline_schedule", "micro_batches", "recompute", "lr_rule", "base_batch", "warmup_steps",
-    "warmup_epochs", "schedule", "clip", "checkpoint_every", "checkpoint_keep", "resume",
-    "noise_every", "validate_every", "optimizer_step", "sync_batchnorm", "ema", "options",
-)  # fmt: skip
-_TELLING = ("framework", "strategy", "start", "device", "precision")
-"""What a run's name tells, where it is not as usual."""
-_COUNTS = (
-    "batch", "epochs", "steps", "samples", "micro_batches", "base_batch", "stop_after",
-    "samples_per_step", "checkpoint_every", "length",
-)  # fmt: skip
-_WIDEST = 65_535
-"""Pixels along the widest JPEG."""
-RUN_KEYS = [each.name for each in fields(RunSpec)] + ["global_batch"]
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "remainder": get_args(Remainder),
-    "augment": get_args(Augment),
-    "broken": get_args(Broken),
-    "precision": get_args(Precision),
-    "optimizer": get_args(Optimizer),
-    "optimizer_step": get_args(OptimizerStep),
-    "device": get_args(DeviceKind),
-    "backend": get_args(Backend),
-    "start": get_args(Start),
-    "pipeline_schedule": get_args(PipelineSchedule),
-    "recompute": get_args(Recompute),
-    "lr_rule": get_args(LrRule),
-    "schedule": get_args(Schedule),
-}
+_IN_TITLE = ("framework", "strategy", "start", "device", "precision")
+"""Fields that a run's title shows where they are not at their default."""
+RUN_KEYS = [item.name for item in fields(RunSpec)] + ["global_batch"]
 _STARTS: dict[str, Start] = {
     "torch": "torchrun",
     "deepspeed": "torchrun",
@@ -476,32 +505,5 @@ _STRATEGIES = {
 """What a framework does unless the study says otherwise, where that is not ddp."""
 
 
-def _canonical(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, sort_keys=True, separators=(",", ":"))
-
-
-def _default(each: Any) -> Any:
-    if each.default_factory is not MISSING:
-        return each.default_factory()
-    return each.default
-
-
-def _refuse_unspeakable(options: Mapping[str, Any]) -> None:
-    for key, value in options.items():
-        try:
-            json.dumps(value, allow_nan=False)
-        except (TypeError, ValueError):
-            hint = "write a number, text in quotes, true, false, a list or a table"
-            raise SpecError(f"options cannot hold {key} = {value}", hint=hint) from None
-
-
-def _check_env(env: Any) -> None:
-    typed("env", env, Mapping, 'a table, for example {OMP_NUM_THREADS = "1"}')
-    for key, value in env.items():
-        environment_name("env", key)
-        if not isinstance(value, str):
-            raise SpecError(
-                f"env {key} must be text, got {value!r}", hint=f'write {key} = "{value}"'
-            )
-        if "\0" in value:
-            raise SpecError(f"env {key} cannot hold a null character, got {value!r}")
+def _default(item: Any) -> Any:
+    return item.default if item.default_factory is MISSING else item.default_factory()

@@ -138,13 +138,13 @@ class Pipeline:
     name: ClassVar[str] = "pipeline"
     description: ClassVar[str] = "pipelines of replicas"
     stages: int
-    small_batches: int = 1
+    pipeline_micro_batches: int = 1
     rounds: int = 1
     activation_bytes: float = 0.0
     """Bytes that a stage passes on for one small batch."""
 
     def __post_init__(self) -> None:
-        for name in ("stages", "small_batches", "rounds"):
+        for name in ("stages", "pipeline_micro_batches", "rounds"):
             whole(name, getattr(self, name), least=1)
 
     @classmethod
@@ -155,7 +155,7 @@ class Pipeline:
             return None
         if degrees.pipeline == 1:
             return None
-        return cls(degrees.pipeline, spec.small_batches, spec.rounds)
+        return cls(degrees.pipeline, spec.pipeline_micro_batches, spec.rounds)
 
     def replicas(self, topology: Topology) -> int:
         if topology.world % self.stages:
@@ -178,9 +178,9 @@ class Pipeline:
     def queues(self, part: Work, exchange: Exchange, topology: Topology) -> Queues:
         replicas, inside = self.replicas(topology), max(1, topology.devices // self.stages)
         replica_topology = Topology(max(1, replicas // inside), inside)
-        last_backward = part.backward / self.small_batches
+        last_backward = part.backward / self.pipeline_micro_batches
         queues = _all_reduce_queues(part, last_backward, exchange, replica_topology)
-        small_batch = (part.forward + part.backward) / self.small_batches
+        small_batch = (part.forward + part.backward) / self.pipeline_micro_batches
         bubble = (self.stages - 1) * small_batch / self.rounds
         bubble += 2 * self._transfer_seconds(exchange, topology)
         return replace(queues, bubble=bubble * part.accumulate)

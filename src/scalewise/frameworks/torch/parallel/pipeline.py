@@ -54,11 +54,11 @@ def pipeline_steps(
         PipelineStage(module, here + n * mesh.size(), count, device, group=mesh.get_group())
         for n, module in enumerate(wrapped)
     ]
-    weighted = _Weighted(task, spec.small_batches)
+    weighted = _Weighted(task, spec.pipeline_micro_batches)
     kind: Any = SCHEDULES[spec.pipeline_schedule]
     whole: Any = placed if spec.rounds > 1 else placed[0]
     # Left to itself it would scale the gradients, also those of micro-steps before.
-    schedule: Any = kind(whole, spec.small_batches, loss_fn=weighted, scale_grads=False)
+    schedule: Any = kind(whole, spec.pipeline_micro_batches, loss_fn=weighted, scale_grads=False)
 
     ddp_timer = DdpSyncTimer(wrapped)
 

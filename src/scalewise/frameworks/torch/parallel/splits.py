@@ -79,7 +79,7 @@ def _refuse_lonely(model: Parts, spec: RunSpec, shape: Shape) -> None:
     assert spec.batch is not None
     if isinstance(shape, int):
         return
-    together = spec.batch // (spec.small_batches if spec.degrees.pipeline > 1 else 1)
+    together = spec.batch // (spec.pipeline_micro_batches if spec.degrees.pipeline > 1 else 1)
     try:
         model(torch.zeros(together, *shape, device="meta"))
     except RuntimeError:
@@ -161,7 +161,7 @@ def _refuse_pipeline(model: nn.Module, spec: RunSpec) -> None:
             f"{spec.workload} has {blocks} blocks, too few for {stages} stages{each}",
             hint="use fewer stages, or a deeper model" if blocks else whole,
         )
-    batches, batch = spec.small_batches, spec.batch
+    batches, batch = spec.pipeline_micro_batches, spec.batch
     assert batch is not None
     if batch % batches:
         raise SpecError(
