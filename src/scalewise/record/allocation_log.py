@@ -31,12 +31,12 @@ class Stay:
 
     @property
     def idle(self) -> float:
-        """Device-hours for which nothing ran."""
+        """Device-hours in which devices were idle."""
         return (self.of - self.devices) * (self.ended - self.began) / 3600
 
 
 def stays(folder: Path) -> tuple[Stay, ...]:
-    """Return what allocations of a study were used for; nothing where each run had its own."""
+    """Return what allocations of a study were used for; empty where each run had its own."""
     return tuple(_read(folder / FILE))
 
 

@@ -35,7 +35,7 @@ class Attempt:
 def attempts(home: Path) -> tuple[Attempt, ...]:
     """Return every attempt at the run in ``home`` that is over; one under way is not.
 
-    An attempt of which nobody knows when it was launched is left out, and so is a run
+    An attempt with unknown launch time is left out, and so is a run
     whose small files are damaged.
     """
     try:
@@ -50,19 +50,19 @@ def _attempts(home: Path) -> dict[int, Attempt]:
     newest = newest_attempt(home, int(job["attempt"]))
     under_way = () if closed(home, newest) else (newest,)
     well = read_json(home / "outcome.json") if finished(home) else {}
-    found: dict[int, Attempt] = {}
-    rest = set()
+    by_number: dict[int, Attempt] = {}
+    unclosed = set()
     for number in range(1, newest + 1):
         if number == well.get("attempt"):
             began = read_tail(home, 0, number).launched or _launch(home, number) or well["started"]
-            found[number] = Attempt(number, devices, began, well["ended"], well=True)
+            by_number[number] = Attempt(number, devices, began, well["ended"], well=True)
         elif span := _failed(home / f"failure-{number}.json"):
-            found[number] = Attempt(number, devices, *span, well=False)
+            by_number[number] = Attempt(number, devices, *span, well=False)
         elif number not in under_way:
-            rest.add(number)
-    for number, began, ended in _by_its_lines(home, rest) if rest else ():
-        found[number] = Attempt(number, devices, began, ended, well=False)
-    return found
+            unclosed.add(number)
+    for number, began, ended in _by_its_lines(home, unclosed) if unclosed else ():
+        by_number[number] = Attempt(number, devices, began, ended, well=False)
+    return by_number
 
 
 def _failed(path: Path) -> tuple[float, float] | None:
@@ -77,30 +77,30 @@ def _launch(home: Path, number: int) -> float | None:
     return next((began for _, began, _ in _by_its_lines(home, {number})), None)
 
 
-def _each_launch_once(found: dict[int, Attempt]) -> Iterator[Attempt]:
+def _each_launch_once(by_number: dict[int, Attempt]) -> Iterator[Attempt]:
     """Yield attempts in order; of those that one launch has started, the last has all its time."""
-    ordered = [found[number] for number in sorted(found)]
-    for place, each in enumerate(ordered):
-        if not any(later.started == each.started for later in ordered[place + 1 :]):
-            yield each
+    ordered = [by_number[number] for number in sorted(by_number)]
+    for index, attempt in enumerate(ordered):
+        if not any(later.started == attempt.started for later in ordered[index + 1 :]):
+            yield attempt
 
 
-def _by_its_lines(home: Path, wanted: set[int]) -> Iterator[tuple[int, float, float]]:
-    """Yield when attempts began and ended of which only rank 0's own lines tell.
+def _by_its_lines(home: Path, numbers: set[int]) -> Iterator[tuple[int, float, float]]:
+    """Yield the begin and end of attempts that are known only from rank 0's lines.
 
-    Nobody closes one that is preempted, and one that is repeated loses its outcome.
+    A preempted attempt is never closed, and a repeated one loses its outcome.
     """
     began: dict[int, float] = {}
     reached: dict[int, float] = {}
     for line in _lines(rank_file(home, 0)):
         number = line.get("attempt", 0)
-        if number not in wanted:
+        if number not in numbers:
             continue
         if number not in began:
-            told = line.get("launched", line["start"] if line.get("span") == "launch" else None)
-            if told is None:
+            launched = line.get("launched", line["start"] if line.get("span") == "launch" else None)
+            if launched is None:
                 continue
-            began[number] = reached[number] = float(told)
+            began[number] = reached[number] = float(launched)
         if "steps" in line:
             reached[number] += line["seconds"]
         later = (line.get(key) for key in ("end", "at", "ended"))
@@ -128,5 +128,9 @@ def bought(folder: Path) -> float:
     """
     if not folder.is_dir():
         return 0.0
-    found = (attempt for path in folder.glob("*/job.json") for attempt in attempts(path.parent))
-    return sum(each.device_hours for each in found) + sum(stay.idle for stay in stays(folder))
+    paid = sum(
+        attempt.device_hours
+        for path in folder.glob("*/job.json")
+        for attempt in attempts(path.parent)
+    )
+    return paid + sum(stay.idle for stay in stays(folder))

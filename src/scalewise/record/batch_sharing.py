@@ -10,7 +10,7 @@ UNCLEAR = (
 )
 
 Part = tuple[int, int]
-"""A rank's place among those that share its batches, and how many they are."""
+"""A rank's index among those that share its batches, and how many they are."""
 
 
 def parts(facts: Sequence[Mapping[str, Any]]) -> list[Part]:
@@ -20,10 +20,13 @@ def parts(facts: Sequence[Mapping[str, Any]]) -> list[Part]:
     >>> parts([tensor_parallel, tensor_parallel])
     [(0, 2), (1, 2)]
     """
-    seen = [batches(each) for each in facts]
-    if not _split(facts) or None in seen:
+    by_rank = [batches(rank) for rank in facts]
+    if not _split(facts) or None in by_rank:
         return [(0, 1)] * len(facts)
-    return [(seen[:rank].count(each), seen.count(each)) for rank, each in enumerate(seen)]
+    return [
+        (by_rank[:rank].count(digests), by_rank.count(digests))
+        for rank, digests in enumerate(by_rank)
+    ]
 
 
 def unclear(facts: Sequence[Mapping[str, Any]]) -> bool:
@@ -33,21 +36,21 @@ def unclear(facts: Sequence[Mapping[str, Any]]) -> bool:
     """
     if len(facts) < 2 or not _split(facts):
         return False
-    loaded = all(each.get("loads") for each in facts)
-    stages = len({(each.get("weights") or {}).get("shapes") for each in facts}) > 1
+    loaded = all(rank.get("loads") for rank in facts)
+    stages = len({(rank.get("weights") or {}).get("shapes") for rank in facts}) > 1
     alone = all(of == 1 for _, of in parts(facts))
     return None in map(batches, facts) or (alone and stages and not loaded)
 
 
 def batches(facts: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return digests of a rank's first batches, if they tell them from those of other ranks.
+    """Return digests of a rank's first batches, if they identify the batches.
 
-    Without a loader one tensor for all steps may be anything: positions, say.
+    Without a loader, one tensor for all steps may be no batch at all (positions, for example).
     """
-    found = tuple(facts.get("samples") or ())
-    told = bool(found) and all(found) and (facts.get("loads") or len(set(found)) > 1)
-    return found if told else None
+    digests = tuple(facts.get("samples") or ())
+    distinct = bool(digests) and all(digests) and (facts.get("loads") or len(set(digests)) > 1)
+    return digests if distinct else None
 
 
 def _split(facts: Sequence[Mapping[str, Any]]) -> bool:
-    return any(each.get("split") for each in facts)
+    return any(rank.get("split") for rank in facts)

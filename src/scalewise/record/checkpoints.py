@@ -53,7 +53,7 @@ class Progress:
     """Steps done in this pass over the data."""
     global_batch: int
     layout: Mapping[str, Any]
-    """How the devices shared the work: only the same one goes on bit by bit."""
+    """How the devices shared the work: only the same one resumes bit by bit."""
     workload: str
     options: Mapping[str, Any]
     optimizer: str = ""
@@ -94,7 +94,7 @@ def name_of(step: int) -> str:
 
 
 def step_of(checkpoint: Path) -> int | None:
-    """Return the step that the folder of a checkpoint is named after, or nothing.
+    """Return the step that the folder of a checkpoint is named after, or None.
 
     >>> step_of(Path("checkpoints/step-000000120")), step_of(Path("step-000000120.bak"))
     (120, None)
@@ -138,17 +138,17 @@ def set_aside(checkpoint: Path) -> None:
         checkpoint.rename(aside)
 
 
-def candidates(given: Path) -> list[Path]:
+def candidates(path: Path) -> list[Path]:
     """Return the checkpoints of a run's folder, oldest first, or the one that is named itself."""
-    if is_checkpoint(given):
-        return [given]
-    found = written(given / FOLDER) or written(given)
-    if not found:
+    if is_checkpoint(path):
+        return [path]
+    checkpoints = written(path / FOLDER) or written(path)
+    if not checkpoints:
         raise SpecError(
-            f"there is no whole checkpoint in {given}",
+            f"there is no whole checkpoint in {path}",
             hint="name a run's folder, runs/STUDY/RUN; checkpoint_every makes a run keep some",
         )
-    return found
+    return checkpoints
 
 
 def is_checkpoint(folder: Path) -> bool:
@@ -156,13 +156,13 @@ def is_checkpoint(folder: Path) -> bool:
     return _was_written(folder) or (folder / STATE).exists()
 
 
-def find(given: Path) -> Path:
+def find(source: Path) -> Path:
     """Return the newest checkpoint of ``candidates`` that has every file in its size.
 
     Contents are not read: that may take minutes.
     """
     damaged: dict[Path, str] = {}
-    for path in reversed(candidates(given)):
+    for path in reversed(candidates(source)):
         problem = resume_damage(path)
         if not problem:
             return path
@@ -192,7 +192,7 @@ def describe_damage(damaged: Mapping[Path, str], resumed: Path | None) -> list[s
 
 
 def checksum(path: Path, tick: Callable[[], None] = lambda: None) -> dict[str, Any]:
-    """Return the size of a file and the checksum of its content; ``tick`` says that it goes on."""
+    """Return the size of a file and the checksum of its content; ``tick`` reports progress."""
     digest, size = hashlib.blake2b(digest_size=16), 0
     with path.open("rb") as file:
         while part := file.read(READ_BYTES):
@@ -209,7 +209,7 @@ def write_checksums(checkpoint: Path, files: Mapping[str, Mapping[str, Any]]) ->
 
 
 def size_damage(checkpoint: Path) -> str:
-    """Return what is wrong with the names and sizes of a checkpoint's files; nothing if well."""
+    """Return what is wrong with the names and sizes of a checkpoint's files; empty if correct."""
     try:
         if not (checkpoint / CHECKSUMS).exists():
             missing = f"{CHECKSUMS} is missing" if _lacks_checksums(checkpoint) else ""
@@ -241,7 +241,7 @@ def _other_step(checkpoint: Path) -> str:
 
 
 def resume_damage(checkpoint: Path) -> str:
-    """Return why no training can go on from a checkpoint, by names, sizes and progress."""
+    """Return why no training can resume from a checkpoint, by names, sizes and progress."""
     if problem := size_damage(checkpoint):
         return problem
     try:
@@ -254,7 +254,7 @@ def resume_damage(checkpoint: Path) -> str:
 def content_damage(
     checkpoint: Path, rank: int = 0, ranks: int = 1, tick: Callable[[], None] = lambda: None
 ) -> str:
-    """Return which file has another content than was written; nothing if none has.
+    """Return which file has another content than was written; empty if none has.
 
     Every file is read to its end; of several ranks each reads its share, and calls ``tick``
     now and then.

@@ -123,7 +123,7 @@ def _rivalry(folder: Path, attempt: int, tails: Sequence[RankTail]) -> str:
 
 
 def _left_with_checkpoint(tails: Sequence[RankTail]) -> str:
-    """Return where ranks stopped that the job had told to end, if all of them did."""
+    """Return where all ranks stopped with a checkpoint, because the job was ending; else empty."""
     if not tails or any(tail.end.left_after_step is None for tail in tails):
         return ""
     step = tails[0].end.left_after_step

@@ -50,7 +50,7 @@ class ProcessEnds:
 
 
 def program_fault(tails: Sequence[RankTail], world: int, ends: ProcessEnds) -> str:
-    """Return what is wrong with a user's program all of whose ranks ended; empty if all is well."""
+    """Return what is wrong with a user's program whose ranks all ended; empty if it is correct."""
     lines = [tail.end for tail in tails if tail.ended and tail.end.watched]
     never_began = sum(not tail.lines for tail in tails)
     died = ends.codes or ends.signals

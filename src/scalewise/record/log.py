@@ -15,7 +15,7 @@ BEGINS = f"{OURS}attempt "
 """How a job says in its log which attempt begins."""
 _SRUN = re.compile(r"(srun|slurmstepd\S*): ")
 _SRUN_REASON = re.compile(r"srun: (error|fatal): (?!\*\*\*|.*\btasks? [\d,-]+: )")
-"""What srun could not do; with a task's number, it tells how a process ended."""
+"""What srun could not do; with a task's number, it reports how a process ended."""
 _CANCELLED = re.compile(
     r"\*\*\* (JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+(?: DUE TO ([^*,]+?)(?:,[^*]*)?)? \*"
 )
@@ -39,7 +39,7 @@ def all_lines(folder: Path) -> list[str]:
 
 
 def own_lines(folder: Path) -> list[str]:
-    """Return what the program itself said there: without torchrun's words."""
+    """Return the program's own lines: without torchrun's log."""
     return list(_own(all_lines(folder)))
 
 
@@ -50,12 +50,12 @@ def last_line(folder: Path) -> str:
     lines = own_lines(folder) or all_lines(folder)
     programs = [line for line in lines if not _SRUN.match(line)]
     reasons = [line for line in lines if _SRUN_REASON.match(line)]
-    told = reasons[:1] or programs[-1:] or lines[-1:]
-    return told[0].strip() if told else "it is empty"
+    candidates = reasons[:1] or programs[-1:] or lines[-1:]
+    return candidates[0].strip() if candidates else "it is empty"
 
 
-def first_traceback(lines: Sequence[str], told: str = "") -> str:
-    """Return the first traceback in these lines; ``told`` is known to hold its message.
+def first_traceback(lines: Sequence[str], message: str = "") -> str:
+    """Return the first traceback in these lines; ``message`` contains its message.
 
     A message of several lines looks like any other output, so its end is taken from there.
     """
@@ -64,7 +64,7 @@ def first_traceback(lines: Sequence[str], told: str = "") -> str:
         return ""
     end = _end(lines, start)
     margin = len(lines[start]) - len(TRACEBACK)
-    for line in filter(str.strip, told.split("\n")[1:]):
+    for line in filter(str.strip, message.split("\n")[1:]):
         if end >= len(lines) or not line.startswith(lines[end][margin:]):
             break
         end += 1
@@ -80,7 +80,7 @@ def start_in(log: Path, attempt: int) -> int:
 
 
 def ends_in(log: Path, start: int = 0) -> tuple[dict[int, str], dict[int, int]]:
-    """Return the signals and the exit codes that torchrun's agents told of, by process id.
+    """Return the signals and the exit codes that torchrun's agents reported, by process id.
 
     Those that were seen first come first.
     """
@@ -93,8 +93,8 @@ def ends_in(log: Path, start: int = 0) -> tuple[dict[int, str], dict[int, int]]:
     # Then the agent ends its other processes, by SIGTERM and 30 s later by SIGKILL.
     closed_by_agent = re.findall(r"Sending process (\d+) closing signal", text)
     for number, pid in re.findall(r"Signal (\d+) \(\S+\) received by PID (\d+)", text):
-        sent = failed_first and int(number) == signal.SIGTERM
-        if pid not in closed_by_agent and not sent:
+        sent_by_agent = failed_first and int(number) == signal.SIGTERM
+        if pid not in closed_by_agent and not sent_by_agent:
             signals.append((int(number), int(pid)))
     killed = {pid: signal_name(number) for number, pid in signals}
     return killed, {int(pid): int(code) for code, pid in failed_first if int(code) > 0}
@@ -133,7 +133,7 @@ def signal_name(number: int) -> str:
 
 
 def usual_reason(name: str) -> str:
-    """Return why a process usually gets a signal, in brackets; nothing where that is unknown.
+    """Return why a process usually gets a signal, in brackets; empty where that is unknown.
 
     >>> usual_reason("SIGKILL"), usual_reason("SIGUSR1")
     (' (often out of memory)', '')

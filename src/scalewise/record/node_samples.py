@@ -69,39 +69,39 @@ class NodeRecord:
     """Seconds of processor time that the sampler itself has taken."""
     devices: tuple[DeviceRecord, ...]
     ahead: float | None = None
-    """Seconds by which its clock is ahead of the first node's, as the quickest answer tells."""
+    """Seconds by which its clock is ahead of the first node's, by the quickest answer."""
     within: float | None = None
     """How far off that may be."""
 
 
 def read_nodes(folder: Path, attempt: int) -> tuple[NodeRecord, ...]:
     """Return what was sampled during one attempt, one record per machine, by name."""
-    found = (_whole(path, attempt) for path in sorted(folder.glob("node-*.jsonl")))
-    return tuple(node for node in found if node is not None)
+    records = (_whole(path, attempt) for path in sorted(folder.glob("node-*.jsonl")))
+    return tuple(node for node in records if node is not None)
 
 
 def sampled(records: Iterable[RunRecord]) -> dict[Path, tuple[NodeRecord, ...]]:
     """Return what the samplers saw during these runs, by folder; samples are an extra."""
-    found = {}
+    nodes = {}
     for record in records:
         with suppress(RecordError):
-            found[record.folder] = read_nodes(record.folder, record.attempt)
-    return found
+            nodes[record.folder] = read_nodes(record.folder, record.attempt)
+    return nodes
 
 
 def _whole(path: Path, attempt: int) -> NodeRecord | None:
     try:
         return _read_node(path, attempt)
-    except (KeyError, TypeError, ValueError, AttributeError) as why:
-        raise RecordError(f"{path} is damaged: {why!r}") from why
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RecordError(f"{path} is damaged: {error!r}") from error
 
 
 def _read_node(path: Path, attempt: int) -> NodeRecord | None:
-    """Return one machine's record, or nothing if it has no word of this attempt."""
+    """Return one machine's record, or None if it has no line of this attempt."""
     try:
         texts = path.read_bytes().splitlines()
-    except OSError as why:
-        raise RecordError(f"cannot read {path}: {why.strerror}") from why
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror}") from error
     first: Mapping[str, Any] | None = None
     samples: list[Mapping[str, Any]] = []
     for text in texts:

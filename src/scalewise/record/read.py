@@ -103,9 +103,9 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
     """Return what happened in a run of ``spec`` that ended well."""
     outcome = read_json(folder / "outcome.json")
     if lost := outcome.get("lost"):
-        gone = ", ".join(map(str, lost))
+        names = ", ".join(map(str, lost))
         raise RecordError(
-            f"{folder} lost rank {gone} and went on with the others, so that it tells of no size",
+            f"{folder} lost rank {names} and went on with the others, so that it tells of no size",
             hint=REPEAT,
         )
     try:
@@ -122,22 +122,22 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
             ranks=ranks,
             attempt=attempt,
         )
-    except (KeyError, TypeError) as why:
-        raise RecordError(f"{folder} is damaged: {why!r} is missing", hint=REPEAT) from why
+    except (KeyError, TypeError) as error:
+        raise RecordError(f"{folder} is damaged: {error!r} is missing", hint=REPEAT) from error
 
 
 def _counted_once(ranks: tuple[RankRecord, ...]) -> tuple[RankRecord, ...]:
     """Return each rank with its part of the samples that others count too."""
     places = batch_sharing.parts([rank.notes.facts for rank in ranks])
     return tuple(
-        _part(rank, place, of) if of > 1 else rank
-        for rank, (place, of) in zip(ranks, places, strict=True)
+        _part(rank, index, of) if of > 1 else rank
+        for rank, (index, of) in zip(ranks, places, strict=True)
     )
 
 
-def _part(rank: RankRecord, place: int, of: int) -> RankRecord:
+def _part(rank: RankRecord, index: int, of: int) -> RankRecord:
     def own(samples: Any) -> Any:
-        return (samples + of - 1 - place) // of
+        return (samples + of - 1 - index) // of
 
     def of_line(line: Mapping[str, Any]) -> dict[str, Any]:
         changed = dict(line)
@@ -166,8 +166,8 @@ def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:
     path = rank_file(folder, rank)
     try:
         texts = path.read_bytes().splitlines()
-    except OSError as why:
-        raise RecordError(f"cannot read {path}: {why.strerror}", hint=REPEAT) from why
+    except OSError as error:
+        raise RecordError(f"cannot read {path}: {error.strerror}", hint=REPEAT) from error
     lines = []
     for text in texts:
         try:
@@ -215,19 +215,19 @@ def _steps(lines: list[dict[str, Any]]) -> tuple[Steps, Steps | None]:
     Those that were traced are apart.
     """
     parts = [(line.pop("index"), line.pop("each")) for line in lines if "each" in line]
-    names = list(dict.fromkeys(name for _, each in parts for name in each))
+    names = list(dict.fromkeys(name for _, columns in parts for name in columns))
 
     def column(name: str, kind: Any) -> NDArray[Any]:
         absent = np.nan if name in COMMUNICATION else 0.0
-        found = [each.get(name) or [absent] * len(index) for index, each in parts]
-        return np.array([value for part in found for value in part], dtype=kind)
+        values = [columns.get(name) or [absent] * len(index) for index, columns in parts]
+        return np.array([value for part in values for value in part], dtype=kind)
 
-    known = ("seconds", "samples", "at", "traced")
+    not_phases = ("seconds", "samples", "at", "traced")
     every = Steps(
         index=np.array([number for index, _ in parts for number in index], dtype=np.int64),
         seconds=column("seconds", np.float64),
         samples=column("samples", np.int64),
-        phases={name: column(name, np.float64) for name in names if name not in known},
+        phases={name: column(name, np.float64) for name in names if name not in not_phases},
         at=column("at", np.float64) if "at" in names else None,
     )
     if "traced" not in names:

@@ -19,41 +19,47 @@ class Drift:
 
 
 def drift(facts: Sequence[Mapping[str, Any]]) -> Drift | None:
-    """Return how far replicas are apart; nothing where they are equal or cannot be compared."""
-    weights = [each.get("weights") for each in facts]
-    if len(facts) < 2 or any(each.get("split") for each in facts):
+    """Return how far replicas differ; None where they are equal or cannot be compared."""
+    weights = [rank.get("weights") for rank in facts]
+    if len(facts) < 2 or any(rank.get("split") for rank in facts):
         return None
-    known = [each for each in weights if each]
-    if len(known) < len(facts) or len({each["shapes"] for each in known}) != 1:
+    recorded = [sums for sums in weights if sums]
+    if len(recorded) < len(facts) or len({sums["shapes"] for sums in recorded}) != 1:
         return None
-    glances = [{each["step"]: each for each in of_rank["seen"]} for of_rank in known]
-    common = set.intersection(*(set(each) for each in glances))
+    by_step = [{sample["step"]: sample for sample in sums["seen"]} for sums in recorded]
+    common = set.intersection(*map(set, by_step))
     if not common:
         return None
     step = max(common)
-    shares = [_difference(glances[0][step], each[step]) for each in glances]
+    shares = [_difference(by_step[0][step], samples[step]) for samples in by_step]
     worst = max(range(len(shares)), key=lambda rank: shares[rank])
-    if not shares[worst] > ROUNDING:  # Not a number says nothing.
+    if not shares[worst] > ROUNDING:  # NaN compares as False: the weights cannot be compared.
         return None
     return Drift(step, worst, shares[worst])
 
 
 def alone(facts: Sequence[Mapping[str, Any]]) -> bool:
-    """Say whether each rank trained a model of its own.
+    """Say whether each rank trained a separate model.
 
-    That nothing was seen to be exchanged is not enough, for it may happen unseen. So the
-    replicas must be apart, or equal for another reason: all ranks read the same samples.
+    An exchange of gradients may go unseen. So the weights must also differ between ranks, or
+    be equal for another reason: all ranks read the same samples.
     """
-    quiet = all(each.get("exchanged") is False for each in facts)
-    parts = any(each.get("sharded") or each.get("split") for each in facts)
+    quiet = all(rank.get("exchanged") is False for rank in facts)
+    parts = any(rank.get("sharded") or rank.get("split") for rank in facts)
     return quiet and not parts and (drift(facts) is not None or _read_the_same(facts))
 
 
 def _read_the_same(facts: Sequence[Mapping[str, Any]]) -> bool:
     """Say whether all ranks took their first batches from a loader, and those are equal."""
-    seen = {tuple(each.get("samples") or ()) for each in facts}
-    loaded = all(each.get("loads") for each in facts)
-    return len(facts) > 1 and loaded and len(seen) == 1 and all(map(all, seen)) and () not in seen
+    batches = {tuple(rank.get("samples") or ()) for rank in facts}
+    loaded = all(rank.get("loads") for rank in facts)
+    return (
+        len(facts) > 1
+        and loaded
+        and len(batches) == 1
+        and all(map(all, batches))
+        and () not in batches
+    )
 
 
 def _difference(mine: Mapping[str, Any], other: Mapping[str, Any]) -> float:

@@ -1,4 +1,4 @@
-"""Read the small files of a study's folder: its question, and where each run is."""
+"""Read the small files of a study's folder: the study, and the state of each run."""
 
 import json
 from collections.abc import Sequence
@@ -24,19 +24,18 @@ def read_json(path: Path) -> dict[str, Any]:
     """Return a versioned file's values."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as why:
-        raise RecordError(f"{path} is missing", hint=REPEAT) from why
-    except (OSError, UnicodeDecodeError) as why:
-        raise RecordError(f"cannot read {path}: {why}") from why
-    except ValueError as why:
-        raise RecordError(f"{path} is damaged: {why}", hint=REPEAT) from why
+    except FileNotFoundError as error:
+        raise RecordError(f"{path} is missing", hint=REPEAT) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"cannot read {path}: {error}") from error
+    except ValueError as error:
+        raise RecordError(f"{path} is damaged: {error}", hint=REPEAT) from error
     version = values.pop("schema", None) if isinstance(values, dict) else None
     if not isinstance(version, int):
         raise RecordError(f"{path} is damaged: it names no schema", hint=REPEAT)
     if version > SCHEMA:
         raise newer(path, version)
-    found: dict[str, Any] = values
-    return found
+    return dict(values)
 
 
 def read_study(folder: Path) -> StudySpec:
@@ -62,7 +61,7 @@ def _known(stored: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 
 
 def finished(folder: Path) -> bool:
-    """Say whether the run in this folder ended well; an outcome nobody can read says nothing."""
+    """Say whether the run in this folder ended well; an unreadable outcome counts as none."""
     try:
         outcome = read_json(folder / "outcome.json")
     except NewerSchema:
@@ -73,6 +72,6 @@ def finished(folder: Path) -> bool:
 
 
 def failure(folder: Path) -> str:
-    """Return why the last attempt failed, or nothing."""
-    found = sorted(folder.glob("failure-*.json"), key=lambda p: int(p.stem.partition("-")[2]))
-    return str(read_json(found[-1]).get("cause", "unknown")) if found else ""
+    """Return why the last attempt failed, or an empty string."""
+    failures = sorted(folder.glob("failure-*.json"), key=lambda p: int(p.stem.partition("-")[2]))
+    return str(read_json(failures[-1]).get("cause", "unknown")) if failures else ""

@@ -61,17 +61,19 @@ def read_trace(folder: Path, rank: int) -> Trace:
     marks = read_json(marks_file(folder, rank))["laps"]
     path = trace_file(folder, rank)
     try:
-        told = json.loads(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, ValueError) as why:
-        raise RecordError(f"cannot read {path}: {why}", hint="run it again with --again") from why
+        values = json.loads(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, ValueError) as error:
+        raise RecordError(
+            f"cannot read {path}: {error}", hint="run it again with --again"
+        ) from error
     origin = marks[0]["at"] if marks else 0.0
-    shift = told.get("baseTimeNanoseconds", 0) / 1e9 - origin
+    shift = values.get("baseTimeNanoseconds", 0) / 1e9 - origin
     return Trace(
         rank=rank,
-        events=tuple(_event(each, shift) for each in told["traceEvents"] if _counts(each)),
+        events=tuple(_event(item, shift) for item in values["traceEvents"] if _counts(item)),
         laps=tuple(
-            Lap(each["step"], each["name"], each["at"] - origin, each["until"] - origin)
-            for each in marks
+            Lap(item["step"], item["name"], item["at"] - origin, item["until"] - origin)
+            for item in marks
         ),
     )
 
@@ -80,7 +82,7 @@ def _counts(event: dict[str, Any]) -> bool:
     return event.get("ph") == "X" and event.get("cat") in KINDS
 
 
-def _event(told: dict[str, Any], shift: float) -> Event:
-    start = told["ts"] / 1e6 + shift
-    thread = f"{told['pid']}/{told['tid']}"
-    return Event(told["name"], told["cat"], thread, start, start + told["dur"] / 1e6)
+def _event(values: dict[str, Any], shift: float) -> Event:
+    start = values["ts"] / 1e6 + shift
+    thread = f"{values['pid']}/{values['tid']}"
+    return Event(values["name"], values["cat"], thread, start, start + values["dur"] / 1e6)

@@ -2,7 +2,7 @@
 
 Standard library only, and Python 3.10: this half lives in other people's
 environments. Every line is handed to the system as soon as it is written, so
-a rank that is killed loses nothing but what it had not yet said.
+a rank that is killed loses only what it had not yet written.
 """
 
 import errno
@@ -41,11 +41,11 @@ def operators_file(folder: Path, rank: int) -> Path:
     return folder / f"operators-{rank:05d}.json"
 
 
-def cannot_write(path: Path, why: OSError) -> RecordError:
+def cannot_write(path: Path, error: OSError) -> RecordError:
     """Return the error for a file that cannot be written."""
-    full = why.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     return RecordError(
-        f"cannot write {path}: {why.strerror or why}",
+        f"cannot write {path}: {error.strerror or error}",
         hint="free some space; what was recorded so far stays readable"
         if full
         else "choose another folder for it",
@@ -71,17 +71,17 @@ def write_bytes(path: Path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft.write_bytes(content)
         os.replace(draft, path)
-    except OSError as why:
+    except OSError as error:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
-        raise cannot_write(path, why) from why
+        raise cannot_write(path, error) from error
 
 
 class RankFile:
     """One rank's file, open for appending; each line is a JSON object.
 
     Lines go to the system one by one, or all at the end where ``hold`` says
-    that nothing can be lost: a simulated rank is over in a millisecond.
+    that no line can be lost: a simulated rank is over in a millisecond.
     """
 
     def __init__(self, folder: Path, rank: int, attempt: int, *, hold: bool = False) -> None:
@@ -92,8 +92,8 @@ class RankFile:
             torn = _ends_torn(self.path)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
             self._file = os.open(self.path, flags, 0o666)
-        except OSError as why:
-            raise cannot_write(self.path, why) from why
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
         if torn:
             self._write(b"\n")
 
@@ -114,8 +114,8 @@ class RankFile:
         try:
             while text:
                 text = text[os.write(self._file, text) :]
-        except OSError as why:
-            raise cannot_write(self.path, why) from why
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
 
 
 def _ends_torn(path: Path) -> bool:

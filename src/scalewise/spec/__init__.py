@@ -4,8 +4,8 @@ topology  devices and machines, and how one model is split over them
 run       one training run
 study     the runs that answer one question
 
-All come from plain JSON or TOML values, go back to them, and refuse what means
-nothing with a sentence that holds the value. Identity is content: two equal run
+All come from plain JSON or TOML values, can be written back, and refuse a wrong
+value in a sentence that names it. Identity is content: two equal run
 specs have the same ``id`` and so the same folder.
 """
 

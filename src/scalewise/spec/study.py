@@ -26,7 +26,7 @@ class StudySpec:
     run: Mapping[str, Any]
     vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     scaling: Scaling | None = "weak"
-    """How the batch grows with devices; nothing where a program decides, and is observed."""
+    """How the batch grows with devices; None for a program, whose batches are observed."""
     repeats: int = 1
     launcher: Mapping[str, Any] = field(default_factory=dict)
     engines: Mapping[str, str] = field(default_factory=dict)
@@ -79,9 +79,9 @@ class StudySpec:
                 hint="leave scaling out: it is observed",
             )
         needed, other = ("batch", "global_batch")[:: 1 if self.scaling == "weak" else -1]
-        said = {*self.run, *self.vary}
-        if other in said or needed not in said:
-            gives = " and ".join(key for key in (needed, other) if key in said) or "none"
+        keys = {*self.run, *self.vary}
+        if other in keys or needed not in keys:
+            gives = " and ".join(key for key in (needed, other) if key in keys) or "none"
             raise SpecError(
                 f"{self.scaling} scaling holds {needed} fixed, and this study gives {gives}",
                 hint=f'write {needed}, or scaling = "{_OTHER[self.scaling]}"',
@@ -94,12 +94,12 @@ class StudySpec:
 
     def runs(self) -> tuple[RunSpec, ...]:
         """Return every run of this study, smallest first."""
-        found = [
+        placed = [
             (run.topology.world, run.topology, position, run)
             for position, choice in enumerate(self._choices())
             for run in [RunSpec.from_dict({"launcher": self.launcher_name, **choice})]
         ]
-        ordered = [run for *_, run in sorted(found, key=lambda each: each[:3])]
+        ordered = [run for *_, run in sorted(placed, key=lambda entry: entry[:3])]
         return tuple(replace(run, repeat=n) for run in ordered for n in range(self.repeats))
 
     def _choices(self) -> Iterator[dict[str, Any]]:
@@ -114,14 +114,14 @@ class StudySpec:
         """Return what sets this run's curve apart from the study's other curves."""
         mine = run.to_dict()
         apart = [a for a in self.vary if a not in ("topology", "global_batch")]
-        found = {axis: _at(mine, axis) for axis in apart}
+        values = {axis: _at(mine, axis) for axis in apart}
         if "global_batch" in self.vary:
-            found["global_batch"] = run.global_batch
+            values["global_batch"] = run.global_batch
         if "start" in self.vary:
-            found["start"] = run.started_by
+            values["start"] = run.started_by
         if any("." in str(name) for name in self.vary.get("strategy", ())):
-            found["strategy"] = f"{run.framework}.{run.strategy}"
-        return found
+            values["strategy"] = f"{run.framework}.{run.strategy}"
+        return values
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field as plain JSON values."""
@@ -129,7 +129,7 @@ class StudySpec:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "StudySpec":
-        """Build a study from JSON or TOML values; refuse keys that mean nothing."""
+        """Build a study from JSON or TOML values; refuse unknown keys."""
         refuse_unknown("study", data, STUDY_KEYS)
         for key in ("name", "run"):
             if key not in data:
@@ -137,12 +137,12 @@ class StudySpec:
         typed("run", data["run"], Mapping, "a table")
         typed("vary", data.get("vary", {}), Mapping, "a table of lists")
         vary = _flat(data.get("vary", {}))
-        said = {*data["run"], *vary}
-        rule = "strong" if "global_batch" in said else None if "program" in said else "weak"
+        keys = {*data["run"], *vary}
+        rule = "strong" if "global_batch" in keys else None if "program" in keys else "weak"
         return cls(**{"scaling": rule, **data, "vary": vary})
 
 
-STUDY_KEYS = [each.name for each in fields(StudySpec)]
+STUDY_KEYS = [item.name for item in fields(StudySpec)]
 _OTHER = {"weak": "strong", "strong": "weak"}
 
 
@@ -161,14 +161,14 @@ def _at(values: Mapping[str, Any], dotted: str) -> Any:
 
 
 def _refuse_twins(runs: Sequence[RunSpec]) -> None:
-    seen: set[str] = set()
+    ids: set[str] = set()
     for run in runs:
-        if run.id in seen:
+        if run.id in ids:
             raise SpecError(
                 f"the study asks for the same run twice: {run.topology}, batch {run.batch}",
                 hint="remove the value that is listed twice",
             )
-        seen.add(run.id)
+        ids.add(run.id)
 
 
 def _check_name(name: Any) -> None:

@@ -26,20 +26,20 @@ class Topology:
         return self.nodes * self.devices
 
     @classmethod
-    def parse(cls, given: Any) -> "Topology":
+    def parse(cls, value: Any) -> "Topology":
         """Read ``"2x8"``, or ``8`` for a single node.
 
         >>> Topology.parse("2x8").world
         16
         """
-        words = not isinstance(given, bool) and isinstance(given, (str, int))
-        found = re.fullmatch(r"(?:([0-9]+)x)?([0-9]+)", str(given)) if words else None
-        if not found:
+        is_text = not isinstance(value, bool) and isinstance(value, (str, int))
+        match = re.fullmatch(r"(?:([0-9]+)x)?([0-9]+)", str(value)) if is_text else None
+        if not match:
             hint = "write NODESxDEVICES, for example 2x8"
-            raise SpecError(f"not a topology: {given!r}", hint=hint)
-        counts = int(found[1] or 1), int(found[2])
+            raise SpecError(f"not a topology: {value!r}", hint=hint)
+        counts = int(match[1] or 1), int(match[2])
         if min(counts) < 1:
-            raise SpecError(f"a topology needs at least 1x1, got {given!r}")
+            raise SpecError(f"a topology needs at least 1x1, got {value!r}")
         return cls(*counts)
 
     def __str__(self) -> str:
@@ -55,19 +55,19 @@ class Parallelism:
     pipeline: int = 1
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            whole(f"parallelism {each.name}", getattr(self, each.name), least=1)
+        for item in fields(self):
+            whole(f"parallelism {item.name}", getattr(self, item.name), least=1)
 
     @classmethod
-    def parse(cls, given: Any) -> "Parallelism":
+    def parse(cls, value: Any) -> "Parallelism":
         """Read a table such as ``{tensor = 2}``."""
-        if not isinstance(given, Mapping):
+        if not isinstance(value, Mapping):
             raise SpecError(
-                f"parallelism must be a table, got {given!r}",
+                f"parallelism must be a table, got {value!r}",
                 hint="for example parallelism = {tensor = 2}",
             )
-        refuse_unknown("parallelism", given, [each.name for each in fields(cls)])
-        return cls(**given)
+        refuse_unknown("parallelism", value, [item.name for item in fields(cls)])
+        return cls(**value)
 
     def filled(self, strategy: str, topology: Topology) -> "Parallelism":
         """Return these degrees with the one that the strategy is about filled in, if not said.
@@ -87,8 +87,8 @@ class Parallelism:
         >>> print(Parallelism(tensor=2))
         {tensor = 2}
         """
-        said = [(each.name, getattr(self, each.name)) for each in fields(self)]
-        return "{" + ", ".join(f"{name} = {degree}" for name, degree in said if degree > 1) + "}"
+        degrees = [(item.name, getattr(self, item.name)) for item in fields(self)]
+        return "{" + ", ".join(f"{name} = {degree}" for name, degree in degrees if degree > 1) + "}"
 
     @property
     def degree(self) -> int:

@@ -59,7 +59,8 @@ def communication_sentence(
         parts.append(f"{100 * waits:.0f} % of the step waits for others")
     if spec.bubble is not None:
         parts.append(
-            f"the bubble of {spec.degrees.pipeline} stages and {spec.pipeline_micro_batches} small batches "
+            f"the bubble of {spec.degrees.pipeline} stages and "
+            f"{spec.pipeline_micro_batches} micro-batches "
             f"is {100 * spec.bubble:.0f} % of it (computed)"
         )
     return "; ".join(parts)
