@@ -563,7 +563,7 @@ def test_a_point_tells_what_is_sent_and_which_share_of_a_step_waits(tmp_path):
             {"point-to-point": 2**20},
             "pipeline: 1 MiB sent point to point per step and device; "
             "18 % of the step waits for others; "
-            "the bubble of 2 stages and 8 small batches is 11 % of it (computed)",
+            "the bubble of 2 stages and 8 micro-batches is 11 % of it (computed)",
         ),
         ({"strategy": "ddp"}, None, None),
     ],
