@@ -4,6 +4,7 @@ import json
 import re
 from itertools import pairwise
 from pathlib import Path
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from hypothesis import strategies as some
 import scalewise
 from builders import a_study
 from scalewise.analysis.advise import Purpose
+from scalewise.analysis.advise.purpose import GOALS, PURPOSES
 from scalewise.analysis.measure import curve_from_numbers, scaling_curves
+from scalewise.cli import analyze
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.frameworks.fake import Law
 from scalewise.report import advice, formats
@@ -294,6 +297,19 @@ def test_a_purpose_is_read_as_people_write_it(text, bound, goal):
     found = Purpose.parse(text)
     assert (found.limits[0].bound, found.goal) == (pytest.approx(bound), goal)
     assert Purpose.parse(str(found)) == found
+
+
+@pytest.mark.parametrize("name", PURPOSES)
+def test_every_purpose_is_complete_and_is_in_the_help_and_the_guide(name):
+    kind = PURPOSES[name]
+    purpose = Purpose.parse(kind.example)
+    assert str(purpose) == kind.example
+    assert purpose.goal == kind.goal in GOALS
+    assert [limit.name for limit in purpose.limits] == ([name] if kind.quantity else [])
+    help_text = get_type_hints(analyze.advise, include_extras=True)["purposes"].__metadata__[0].help
+    guide = (PUBLISHED.parent.parent / "docs/guides/advise.md").read_text()
+    assert kind.example in help_text
+    assert f"| `{kind.example}`" in guide
 
 
 @pytest.mark.parametrize(

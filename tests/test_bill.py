@@ -16,7 +16,7 @@ from hypothesis import strategies as some
 from builders import a_study
 from scalewise import results, study
 from scalewise.analysis.advise import Purpose
-from scalewise.analysis.advise.next_scale import stop_reason
+from scalewise.analysis.advise.choice import stop_reason
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.measure import curve_from_numbers
 from scalewise.errors import LaunchError, SpecError

@@ -271,7 +271,7 @@ def test_a_save_lasts_until_the_last_rank_has_saved(tmp_path):
     study = a_study(topologies=["1x2"])
     (record,) = play_all(study, tmp_path)
     spans = [
-        (Span("checkpoint", 10.0, 10.0 + took, {"step": 5}), Span("checkpoint", 50.0, 90.0, {}))
+        (Span("checkpoint", 10.0, 10.0 + took, checkpoint_step=5), Span("checkpoint", 50.0, 90.0))
         for took in (2.0, 4.0)
     ]
     ranks = [replace(rank, spans=more) for rank, more in zip(record.ranks, spans)]

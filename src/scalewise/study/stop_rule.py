@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scalewise.analysis.advise import Purpose
-from scalewise.analysis.advise.choice import require_price
-from scalewise.analysis.advise.next_scale import stop_reason
+from scalewise.analysis.advise.choice import require_price, stop_reason
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.measure import ScalingCurve
 from scalewise.spec import StudySpec

@@ -16,8 +16,8 @@ durations            numbers and durations as users write them
 
 diminishing_returns  where more devices stop paying, and the cause
 break_even           what would make a number of devices worthwhile
+break_even_text      its sentences
 packing              many equal runs on some devices
-next_scale           whether a study may stop before its larger scales
 outlook              the prediction and the advice of a report
 """
 

@@ -1,4 +1,7 @@
-"""The sentences of an advice, each with its numbers. All text of this package is here."""
+"""The sentences of an advice, each with its numbers.
+
+All text of this package is here and in ``break_even_text``.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -29,7 +32,6 @@ from scalewise.analysis.predict.laws import Fit
 from scalewise.analysis.predict.prediction_text import next_measurement
 
 if TYPE_CHECKING:  # The modules below call this one.
-    from scalewise.analysis.advise.break_even import JobParts
     from scalewise.analysis.advise.choice import Advice
     from scalewise.analysis.advise.conditions import ResolvedConditions
 
@@ -39,10 +41,6 @@ FIXED_CAUSE = "fixed costs, which devices do not shorten (launch, data, build, c
 GROWING_CAUSE = (
     "what grows with devices (a start that takes longer, or an exchange in every step: times "
     "alone do not separate the two)"
-)
-START_ASSUMED = (
-    ", if all that devices do not shorten is the start: times alone do not separate it from what "
-    "grows with every step"
 )
 
 
@@ -158,9 +156,8 @@ def chance_clause(scale: Scale) -> str:
 
 
 def _quantities(scale: Scale, estimate: EstimateFormat) -> str:
-    return ", ".join(
-        quantity.write(scale, estimate) for quantity in QUANTITIES if quantity.shown(scale)
-    )
+    parts = [quantity.describe(scale, estimate) for quantity in QUANTITIES]
+    return ", ".join(filter(None, parts))
 
 
 def _list_limits(purpose: Purpose) -> str:
@@ -286,7 +283,25 @@ def _list_counts(counts: Iterable[int]) -> str:
 # Where returns diminish, and why.
 
 
-def diminishing_sentence(few: Scale, many: Scale, gain: float) -> str:
+def returns_sentences(
+    diminishing: tuple[Scale, Scale, float] | None,
+    enough: Scale,
+    beyond: Sequence[Scale],
+    curve: ScalingCurve | None,
+) -> list[str]:
+    """Say where returns diminish, where more devices are useless, and where overhead dominates.
+
+    ``curve`` is that of the measured job, if the scales are of this job.
+    """
+    sentences = [_diminishing_sentence(*diminishing)] if diminishing else []
+    if beyond:
+        sentences.append(_enough_sentence(enough, beyond))
+    if curve and curve.turns_at:
+        sentences.append(_overhead_sentence(curve, curve.turns_at))
+    return sentences
+
+
+def _diminishing_sentence(few: Scale, many: Scale, gain: float) -> str:
     """Say from which scale on returns diminish."""
     gained = f"{format_percent(gain, 0)} speed (ideal: 100 %)" if gain > 0 else "no speed"
     return (
@@ -295,7 +310,7 @@ def diminishing_sentence(few: Scale, many: Scale, gain: float) -> str:
     )
 
 
-def enough_sentence(enough: Scale, beyond: Sequence[Scale]) -> str:
+def _enough_sentence(enough: Scale, beyond: Sequence[Scale]) -> str:
     """Say how little time more devices save."""
     saved = [1 - scale.slowness / enough.slowness for scale in beyond]
     if max(saved) <= 0:
@@ -308,10 +323,10 @@ def enough_sentence(enough: Scale, beyond: Sequence[Scale]) -> str:
     )
 
 
-def overhead_sentence(curve: ScalingCurve) -> str:
+def _overhead_sentence(curve: ScalingCurve, turns_at: int) -> str:
     """Say from where on most of the time is not training."""
     before = [point.devices for point in curve.points if point.regime == "compute"]
-    sentence = f"Overhead dominates from {format_count(curve.turns_at or 1)} on"
+    sentence = f"Overhead dominates from {format_count(turns_at)} on"
     return f"{sentence}, training up to {max(before):,}." if before else f"{sentence}."
 
 
@@ -372,13 +387,13 @@ def _packing_sentence(packing: Packing, devices: int) -> str:
         "one after another on all": ways[-1],
         f"on {format_count(ways[0].each)} each": ways[0],
     }
-    others = [
+    slower = [
         f"{how} in {_placement_time(way)} "
         f"(+{format_percent(way.time.value / best.time.value - 1, 0)})"
         for how, way in extremes.items()
         if way != best
     ]
-    comparison = f"; {' and '.join(others)}" if others else ""
+    comparison = f"; {' and '.join(slower)}" if slower else ""
     verb = "finishes" if packing.count == 1 else "finish"
     return (
         f"{format_count(packing.count, 'equal run')} on {format_count(devices)} {verb} soonest on "
@@ -391,113 +406,3 @@ def _placement_time(way: Placement) -> str:
     seconds = f"{format_number(way.time.value)} s"
     duration = format_duration(way.time.value)
     return seconds if duration.endswith(" s") else f"{seconds} ({duration})"
-
-
-# What would make devices worthwhile.
-
-
-def break_even_sentences(
-    parts: "JobParts",
-    floor: float,
-    data: float | None,
-    batch: float | None,
-    batch_of_steps: float | None,
-) -> tuple[str, ...]:
-    """Say whether devices are worthwhile, and if not, what data, batch and model would do."""
-    efficiency = _efficiency_sentence(parts, floor)
-    if parts.efficiency >= floor:
-        return (efficiency,)
-    return (
-        efficiency,
-        _more_data_sentence(parts, floor, data),
-        _larger_batch_sentence(parts, floor, batch, batch_of_steps),
-        _larger_model_sentence(parts, data),
-    )
-
-
-def _efficiency_sentence(parts: "JobParts", floor: float) -> str:
-    verdict = (
-        "worthwhile as it is" if parts.efficiency >= floor else f"below {format_percent(floor, 0)}"
-    )
-    efficiency = format_percent(parts.efficiency)
-    if not parts.timed:
-        return (
-            f"On {format_count(parts.many)} this job has an efficiency of {efficiency} by its "
-            f"throughput, {verdict}; its start is not known."
-        )
-    return (
-        f"On {format_count(parts.many)} this job has, by the law of its complete time, an "
-        f"efficiency of {efficiency}, {verdict}: {parts.few} × "
-        f"({_sum_of_parts(parts.start_few, parts.train_few)}) / "
-        f"({parts.many} × ({_sum_of_parts(parts.start, parts.train)})), start + training in "
-        "seconds."
-    )
-
-
-def _more_data_sentence(parts: "JobParts", floor: float, data: float | None) -> str:
-    if data is None:
-        return (
-            "No amount of data is enough: the training itself has an efficiency of "
-            f"{format_percent(parts.training_efficiency)} on them, the limit for more data."
-        )
-    return (
-        f"With {format_rounded(data)} times the data or the epochs it would be "
-        f"{format_percent(floor, 0)}: {_sum_of_parts(parts.start, data * parts.train)} s on "
-        f"{parts.many:,} against {_sum_of_parts(parts.start_few, data * parts.train_few)} s on "
-        f"{parts.few:,}{START_ASSUMED if parts.overhead is None else ''}."
-    )
-
-
-def _larger_batch_sentence(
-    parts: "JobParts", floor: float, batch: float | None, batch_of_steps: float | None
-) -> str:
-    if parts.overhead is None:
-        return (
-            "What a larger batch would do is not known: times alone do not show the overhead of "
-            "steps."
-        )
-    if parts.overhead <= 0:
-        return "A larger batch does not help: the steps have no overhead that it would hide."
-    condition = (
-        f"if the {format_percent(parts.overhead)} of the training that is overhead of each step "
-        "stays as it is, memory holds the batch and the critical batch is not exceeded"
-    )
-    if batch is not None:
-        return (
-            f"With {format_rounded(batch)} times the batch on each device it would be "
-            f"{format_percent(floor, 0)}, {condition}."
-        )
-    best = format_percent(parts.best_batch_efficiency)
-    too_low = f"No batch is large enough alone: it would stay below {best}, because the "
-    if batch_of_steps is None:
-        return f"{too_low}computation itself is slower there."
-    if parts.training_efficiency >= floor:
-        return f"{too_low}start takes too long."
-    return (
-        f"{too_low}start takes too long; the training alone would reach "
-        f"{format_percent(floor, 0)} with {format_rounded(batch_of_steps)} times the batch on "
-        f"each device, {condition}."
-    )
-
-
-def _larger_model_sentence(parts: "JobParts", data: float | None) -> str:
-    efficiency = (
-        "stays as it is"
-        if parts.overhead is None
-        else f"stays at {format_percent(parts.training_efficiency)}"
-    )
-    sentence = (
-        "A larger model has more computation and more to exchange, both in proportion: the "
-        f"efficiency of its steps {efficiency}"
-    )
-    if data is None:
-        return f"{sentence}, so a larger model alone is not worthwhile at any size."
-    return (
-        f"{sentence}, and the start takes a smaller share, as with more data: "
-        f"{format_rounded(data)} times the model, if the start does not grow with it. Its effect "
-        "on the exchange inside a step cannot be derived from these numbers."
-    )
-
-
-def _sum_of_parts(start: float, train: float) -> str:
-    return f"{format_number(start)} + {format_number(train)}" if start else format_number(train)

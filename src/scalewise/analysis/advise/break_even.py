@@ -15,7 +15,7 @@ m times the batch of a device leaves 1/m of the steps, and of the overhead of ea
 
 from dataclasses import dataclass
 
-from scalewise.analysis.advise import advice_text
+from scalewise.analysis.advise.break_even_text import break_even_sentences
 from scalewise.analysis.advise.job_time import split_job
 from scalewise.analysis.advise.purpose import Purpose
 from scalewise.analysis.measure import ScalingCurve
@@ -120,7 +120,7 @@ def break_even(curve: ScalingCurve, devices: int, purpose: Purpose) -> BreakEven
         batch=batch,
         batch_of_steps=batch_of_steps,
         model=data,
-        sentences=advice_text.break_even_sentences(parts, floor, data, batch, batch_of_steps),
+        sentences=break_even_sentences(parts, floor, data, batch, batch_of_steps),
     )
 
 

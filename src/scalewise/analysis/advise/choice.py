@@ -134,46 +134,20 @@ def advise(  # noqa: PLR0913 - one parameter per question
     conditions: Conditions | None = None,
     worth: int | None = None,
     runs: int | None = None,
+    exactly: Iterable[int] = (),
 ) -> Advice:
     """Return how many devices serve a purpose best.
 
     Candidates are the measured numbers of devices, and doublings beyond them: up to
-    ``at``, or two. ``price`` is that of one device-hour, or a name of the price list.
-    ``watts`` of a device, or ``device``, a name of the catalog, give the energy where none
-    was measured. ``whole_nodes`` charges all devices of a node that is used in part.
-    ``conditions`` add a target, interruptions and a queue. ``worth`` asks what would make
-    that many devices worthwhile, ``runs`` how to place that many equal runs.
+    ``at``, or two; or else ``exactly`` these. ``price`` is that of one device-hour, or a
+    name of the price list. ``watts`` of a device, or ``device``, a name of the catalog,
+    give the energy where none was measured. ``whole_nodes`` charges all devices of a node
+    that is used in part. ``conditions`` add a target, interruptions and a queue. ``worth``
+    asks what would make that many devices worthwhile, ``runs`` how to place that many
+    equal runs.
     """
-    return among(
-        curve,
-        purpose,
-        _candidate_counts(curve, list(at)),
-        price=price,
-        watts=watts,
-        device=device,
-        whole_nodes=whole_nodes,
-        conditions=conditions,
-        worth=worth,
-        runs=runs,
-    )
-
-
-def among(  # noqa: PLR0913 - one parameter per question
-    curve: ScalingCurve,
-    purpose: Purpose,
-    counts: Iterable[int],
-    *,
-    price: Rate | float | str | None = None,
-    watts: float | None = None,
-    device: str | None = None,
-    whole_nodes: bool = False,
-    conditions: Conditions | None = None,
-    worth: int | None = None,
-    runs: int | None = None,
-) -> Advice:
-    """Return which of exactly these numbers of devices serves a purpose best."""
     rate = None if price is None else price_of(price)
-    prediction = predict(curve, counts)
+    prediction = predict(curve, list(exactly) or _candidate_counts(curve, list(at)))
     resolved = (conditions or Conditions()).resolve(prediction)
     power = power_of(curve, watts, device)
     candidates = candidate_scales(prediction, resolved, rate, power, whole_nodes=whole_nodes)
@@ -203,6 +177,24 @@ def among(  # noqa: PLR0913 - one parameter per question
         worth=None if worth is None else break_even(curve, worth, purpose),
         runs=None if runs is None else pack_runs(runs, scales),
     )
+
+
+def stop_reason(
+    curve: ScalingCurve, purpose: Purpose, ahead: Sequence[int], *, price: Rate | None = None
+) -> str:
+    """Say why no scale ``ahead`` would serve better than the measured ones; empty if one would.
+
+    A larger scale pays if it would be chosen, by expected values, over all measured ones.
+    Where no scale meets the purpose, none pays. All of ``ahead`` are larger than the
+    measured scales, of which two are needed; with fewer, the study continues.
+    """
+    measured = {point.devices for point in curve.points}
+    if len(measured) < 2:
+        return ""
+    advice = advise(curve, purpose, exactly=[*measured, *ahead], price=price)
+    if advice.chosen and not advice.chosen.measured:
+        return ""
+    return advice_text.stop_sentence(advice, max(measured))
 
 
 def _candidate_counts(curve: ScalingCurve, at: Sequence[int]) -> list[int]:

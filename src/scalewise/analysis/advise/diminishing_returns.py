@@ -44,23 +44,19 @@ def find_diminishing_returns(
     paying = [many for _, many, gain in gains if gain >= 1 / (1 - MIN_SAVED_TIME) - 1]
     enough = paying[-1] if paying else scales[0]
     beyond = [scale for scale in scales if scale.devices > enough.devices]
-    sentences, law, cause = [], None, ""
-    if diminishing:
-        sentences.append(advice_text.diminishing_sentence(*diminishing))
-    if beyond:
-        sentences.append(advice_text.enough_sentence(enough, beyond))
-    if same_job:
-        law = _fixed_cost_law(prediction)
-        if prediction.curve.turns_at:
-            sentences.append(advice_text.overhead_sentence(prediction.curve))
-        if diminishing or beyond:
-            cause = advice_text.cause_sentence(prediction, law)
+    law = _fixed_cost_law(prediction) if same_job else None
+    sentences = advice_text.returns_sentences(
+        diminishing, enough, beyond, prediction.curve if same_job else None
+    )
+    cause = ""
+    if same_job and (diminishing or beyond):
+        cause = advice_text.cause_sentence(prediction, law)
     return DiminishingReturns(
         diminish=diminishing[1].devices if diminishing else None,
         gain=diminishing[2] if diminishing else None,
         enough=enough.devices if beyond else None,
         cause=cause,
-        sentences=(*sentences, *([cause] if cause else [])),
+        sentences=tuple(filter(None, [*sentences, cause])),
         warnings=advice_text.below_fixed_warnings(law, scales) if law else (),
     )
 

@@ -219,22 +219,15 @@ def _parse_limit(text: str) -> Limit:
     if name not in PURPOSES:
         raise SpecError(f"not a purpose: {text!r}", hint=nearest(name, PURPOSES) or EXAMPLES)
     kind = PURPOSES[name]
-    example = f"for example {kind.example}"
     if kind.quantity is None:
         raise SpecError(f"{name} takes no number, got {text!r}", hint=f"write {name} alone")
+    example = f"for example {kind.example}"
     if not equals or not value:
         raise SpecError(f"{name} needs a number", hint=example)
-    unit = ""
     if kind.is_duration:
-        bound = parse_duration(value, text, f"{name}=90min")
+        bound, unit = parse_duration(value, text, f"{name}=90min"), ""
     else:
-        match = re.fullmatch(rf"{NUMBER}\s*(.*)", value)
-        if not match or (kind.units is not None and match[2] not in kind.units):
-            named = list(kind.units or ())
-            units = f" with {', '.join(named)}" if named and "" not in named else ""
-            raise SpecError(f"{name} must be a number{units}, got {text!r}", hint=example)
-        unit = match[2].strip()
-        bound = float(match[1]) * (kind.units[match[2]] if kind.units else 1)
+        bound, unit = _parse_amount(kind, name, value, text)
     if bound <= 0 or not isfinite(bound):
         rule = kind.positive_rule or f"{name} must be above 0"
         raise SpecError(f"{rule}, got {text!r}", hint=example)
@@ -242,3 +235,15 @@ def _parse_limit(text: str) -> Limit:
         percent = f" or {name}={value}%" if 2 <= bound <= 100 else ""
         raise SpecError(f"{kind.max_rule}, got {text!r}", hint=f"{example}{percent}")
     return Limit(name, bound, f"{name}={value}", unit if kind.needs_price else "")
+
+
+def _parse_amount(kind: PurposeKind, name: str, value: str, text: str) -> tuple[float, str]:
+    """Return a number in the unit of the quantity, and the unit as written."""
+    match = re.fullmatch(rf"{NUMBER}\s*(.*)", value)
+    units = kind.units
+    if not match or (units is not None and match[2] not in units):
+        required = f" with {', '.join(units)}" if units and "" not in units else ""
+        raise SpecError(
+            f"{name} must be a number{required}, got {text!r}", hint=f"for example {kind.example}"
+        )
+    return float(match[1]) * (units[match[2]] if units else 1), match[2].strip()

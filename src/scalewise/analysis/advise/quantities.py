@@ -21,17 +21,20 @@ class Quantity:
     unit: str
     read: Callable[[Scale], Estimate | None]
     """The value of a scale; None where it is unknown."""
-    write: Callable[[Scale, EstimateFormat], str]
-    """A known value as part of a sentence."""
+    write: Callable[[Scale, Estimate, EstimateFormat], str]
+    """The value of a scale as part of a sentence."""
     requires: str
     """What a curve must have for it at every scale."""
     higher_is_better: bool = False
     missing: tuple[str, str] | None = None
     """Problem and hint if it is unknown at a scale although its time is known."""
 
-    def shown(self, scale: Scale) -> bool:
-        """Whether a sentence about a scale states it: throughput only where time is unknown."""
-        return self.read(scale) is not None and not (self is THROUGHPUT and scale.time)
+    def describe(self, scale: Scale, estimate: EstimateFormat) -> str:
+        """Return the value as part of a sentence; empty where unknown or not worth stating."""
+        value = self.read(scale)
+        if value is None or (self is THROUGHPUT and scale.time):  # The time says the same.
+            return ""
+        return self.write(scale, value, estimate)
 
 
 def format_percent(share: float, digits: int = 1) -> str:
@@ -51,45 +54,27 @@ def format_duration(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
-def _write_time(scale: Scale, estimate: EstimateFormat) -> str:
+def _write_time(scale: Scale, time: Estimate, estimate: EstimateFormat) -> str:
     """Return the time, a long one in hours too, and the parts of it that are no training."""
-    assert scale.time is not None
     lost = scale.interrupted.lost.value if scale.interrupted else 0.0
     details = [
-        format_duration(scale.time.value) if scale.time.value >= LONG_SECONDS else "",
+        format_duration(time.value) if time.value >= LONG_SECONDS else "",
         f"{format_number(scale.wait)} s of it in the queue" if scale.wait else "",
         f"{format_number(lost)} s for interruptions" if lost else "",
     ]
     in_brackets = ", ".join(filter(None, details))
     to_target = " to target" if scale.target else ""
-    return f"{estimate(scale.time)} s{to_target}" + (f" ({in_brackets})" if in_brackets else "")
+    return f"{estimate(time)} s{to_target}" + (f" ({in_brackets})" if in_brackets else "")
 
 
-def _write_device_hours(scale: Scale, estimate: EstimateFormat) -> str:
-    assert scale.device_hours is not None
-    return f"{estimate(scale.device_hours)} device-hours"
+def _write_energy(_: Scale, joules: Estimate, estimate: EstimateFormat) -> str:
+    unit = energy_unit(joules.value)
+    return f"{estimate(joules * (1 / JOULES_PER_UNIT[unit]))} {unit}"
 
 
-def _write_cost(scale: Scale, estimate: EstimateFormat) -> str:
-    assert scale.cost is not None
-    return f"a cost of {estimate(scale.cost)} {scale.currency or ''}".rstrip()
-
-
-def _write_energy(scale: Scale, estimate: EstimateFormat) -> str:
-    assert scale.energy is not None
-    unit = energy_unit(scale.energy.value)
-    return f"{estimate(scale.energy * (1 / JOULES_PER_UNIT[unit]))} {unit}"
-
-
-def _write_throughput(scale: Scale, estimate: EstimateFormat) -> str:
-    assert scale.throughput is not None
-    return f"{estimate(scale.throughput)} per second"
-
-
-def _write_efficiency(scale: Scale, estimate: EstimateFormat) -> str:
+def _write_efficiency(scale: Scale, efficiency: Estimate, _: EstimateFormat) -> str:
     """Return the efficiency, and its two factors where there is a target."""
-    assert scale.efficiency is not None
-    percent = format_percent(scale.efficiency.value)
+    percent = format_percent(efficiency.value)
     if scale.target is None:
         return f"efficiency {percent}"
     hardware, statistical = scale.target.hardware.value, scale.target.statistical.value
@@ -110,14 +95,16 @@ DEVICE_HOURS = Quantity(
     name="device-hours",
     unit="h",
     read=lambda scale: scale.device_hours,
-    write=_write_device_hours,
+    write=lambda _, hours, estimate: f"{estimate(hours)} device-hours",
     requires="time of equal work",
 )
 COST = Quantity(
     name="cost",
-    unit="the currency of the price",
+    unit="currency of the price",
     read=lambda scale: scale.cost,
-    write=_write_cost,
+    write=lambda scale, cost, estimate: (
+        f"a cost of {estimate(cost)} {scale.currency or ''}".rstrip()
+    ),
     requires="time of equal work",
 )
 ENERGY = Quantity(
@@ -135,7 +122,7 @@ THROUGHPUT = Quantity(
     name="throughput",
     unit="samples/s",
     read=lambda scale: scale.throughput,
-    write=_write_throughput,
+    write=lambda _, rate, estimate: f"{estimate(rate)} per second",
     requires="throughput",
     higher_is_better=True,
 )

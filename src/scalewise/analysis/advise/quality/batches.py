@@ -42,6 +42,13 @@ def global_batches(
     counts = list(counts)
     if set(counts) <= recorded.keys():
         return {count: recorded[count] for count in counts}
+    unit_batch = _unit_batch(curve, recorded, batch)
+    weak = curve.scaling == "weak"
+    return {count: recorded.get(count) or unit_batch * (count if weak else 1) for count in counts}
+
+
+def _unit_batch(curve: ScalingCurve, recorded: Mapping[int, float], batch: float | None) -> float:
+    """Return the batch of one device under weak scaling, the global one under strong."""
     if curve.scaling not in ("weak", "strong"):
         raise SpecError(
             "time to target depends on how the batch grows with devices, which is unknown",
@@ -52,13 +59,11 @@ def global_batches(
     weak = curve.scaling == "weak"
     if recorded:
         devices, global_batch = next(iter(recorded.items()))
-        unit_batch = global_batch / devices if weak else global_batch
-    elif batch is not None:
-        unit_batch = batch
-    else:
-        whose = "of one device" if weak else "of all devices together"
-        raise SpecError(f"the batch {whose} is not known", hint="for example --batch 256")
-    return {count: recorded.get(count) or unit_batch * (count if weak else 1) for count in counts}
+        return global_batch / devices if weak else global_batch
+    if batch is not None:
+        return batch
+    whose = "of one device" if weak else "of all devices together"
+    raise SpecError(f"the batch {whose} is not known", hint="for example --batch 256")
 
 
 def critical_batch(

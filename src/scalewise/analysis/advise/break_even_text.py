@@ -1,0 +1,121 @@
+"""The sentences on what would make a number of devices worthwhile."""
+
+from typing import TYPE_CHECKING
+
+from scalewise.analysis.advise.quantities import format_percent
+from scalewise.analysis.number_format import format_count, format_number, format_rounded
+
+if TYPE_CHECKING:  # break_even imports this module.
+    from scalewise.analysis.advise.break_even import JobParts
+
+START_ASSUMED = (
+    ", if all that devices do not shorten is the start: times alone do not separate it from what "
+    "grows with every step"
+)
+
+
+def break_even_sentences(
+    parts: "JobParts",
+    floor: float,
+    data: float | None,
+    batch: float | None,
+    batch_of_steps: float | None,
+) -> tuple[str, ...]:
+    """Say whether devices are worthwhile, and if not, what data, batch and model would do."""
+    efficiency = _efficiency_sentence(parts, floor)
+    if parts.efficiency >= floor:
+        return (efficiency,)
+    return (
+        efficiency,
+        _more_data_sentence(parts, floor, data),
+        _larger_batch_sentence(parts, floor, batch, batch_of_steps),
+        _larger_model_sentence(parts, data),
+    )
+
+
+def _efficiency_sentence(parts: "JobParts", floor: float) -> str:
+    verdict = (
+        "worthwhile as it is" if parts.efficiency >= floor else f"below {format_percent(floor, 0)}"
+    )
+    efficiency = format_percent(parts.efficiency)
+    if not parts.timed:
+        return (
+            f"On {format_count(parts.many)} this job has an efficiency of {efficiency} by its "
+            f"throughput, {verdict}; its start is not known."
+        )
+    return (
+        f"On {format_count(parts.many)} this job has, by the law of its complete time, an "
+        f"efficiency of {efficiency}, {verdict}: {parts.few} × "
+        f"({_sum_of_parts(parts.start_few, parts.train_few)}) / "
+        f"({parts.many} × ({_sum_of_parts(parts.start, parts.train)})), start + training in "
+        "seconds."
+    )
+
+
+def _more_data_sentence(parts: "JobParts", floor: float, data: float | None) -> str:
+    if data is None:
+        return (
+            "No amount of data is enough: the training itself has an efficiency of "
+            f"{format_percent(parts.training_efficiency)} on them, the limit for more data."
+        )
+    return (
+        f"With {format_rounded(data)} times the data or the epochs it would be "
+        f"{format_percent(floor, 0)}: {_sum_of_parts(parts.start, data * parts.train)} s on "
+        f"{parts.many:,} against {_sum_of_parts(parts.start_few, data * parts.train_few)} s on "
+        f"{parts.few:,}{START_ASSUMED if parts.overhead is None else ''}."
+    )
+
+
+def _larger_batch_sentence(
+    parts: "JobParts", floor: float, batch: float | None, batch_of_steps: float | None
+) -> str:
+    if parts.overhead is None:
+        return (
+            "What a larger batch would do is not known: times alone do not show the overhead of "
+            "steps."
+        )
+    if parts.overhead <= 0:
+        return "A larger batch does not help: the steps have no overhead that it would hide."
+    condition = (
+        f"if the {format_percent(parts.overhead)} of the training that is overhead of each step "
+        "stays as it is, memory holds the batch and the critical batch is not exceeded"
+    )
+    if batch is not None:
+        return (
+            f"With {format_rounded(batch)} times the batch on each device it would be "
+            f"{format_percent(floor, 0)}, {condition}."
+        )
+    best = format_percent(parts.best_batch_efficiency)
+    too_low = f"No batch is large enough alone: it would stay below {best}, because the "
+    if batch_of_steps is None:
+        return f"{too_low}computation itself is slower there."
+    if parts.training_efficiency >= floor:
+        return f"{too_low}start takes too long."
+    return (
+        f"{too_low}start takes too long; the training alone would reach "
+        f"{format_percent(floor, 0)} with {format_rounded(batch_of_steps)} times the batch on "
+        f"each device, {condition}."
+    )
+
+
+def _larger_model_sentence(parts: "JobParts", data: float | None) -> str:
+    efficiency = (
+        "stays as it is"
+        if parts.overhead is None
+        else f"stays at {format_percent(parts.training_efficiency)}"
+    )
+    sentence = (
+        "A larger model has more computation and more to exchange, both in proportion: the "
+        f"efficiency of its steps {efficiency}"
+    )
+    if data is None:
+        return f"{sentence}, so a larger model alone is not worthwhile at any size."
+    return (
+        f"{sentence}, and the start takes a smaller share, as with more data: "
+        f"{format_rounded(data)} times the model, if the start does not grow with it. Its effect "
+        "on the exchange inside a step cannot be derived from these numbers."
+    )
+
+
+def _sum_of_parts(start: float, train: float) -> str:
+    return f"{format_number(start)} + {format_number(train)}" if start else format_number(train)
