@@ -430,7 +430,7 @@ def test_the_guides_show_what_is_printed(guide):
         line
         for where, name, question in SHOWN
         if where == guide
-        for line in formats.in_words(
+        for line in formats.plain_text(
             advice.sections(scalewise.advise(published(name), **question))
         ).splitlines()
     }

@@ -242,7 +242,7 @@ def test_an_answer_from_runs_that_are_not_correct_says_so_first(words, fault, sc
     first, hint, *_ = out.splitlines()
     assert code == 0 and first.startswith("not correct: ")
     assert SAID[fault] in first and first.endswith(" (on 2 devices).")
-    assert hint == "  hint: mend it first; `scalewise explain` says how"
+    assert hint == "  hint: fix this first; `scalewise explain` shows how"
     _, explained, _ = scalewise("explain", folder)
     assert first in explained
     _, told, _ = scalewise(verb, folder, *options, "--json")

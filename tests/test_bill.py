@@ -84,7 +84,7 @@ def test_nothing_is_made_up_before_the_first_run(tmp_path):
     assert [item.basis for item in found.items] == ["unknown"] * 3
     assert (found.bought, found.expected, found.max_hours) == (0.0, None, None)
     assert shown.lines(found, Rate(2.5)) == [
-        "the bill is not known before the first run; the smallest one tells"
+        "no cost estimate yet: run the smallest configuration first"
     ]
 
 
@@ -98,7 +98,7 @@ def test_one_scale_tells_of_its_repeats_and_of_no_other(tmp_path):
     assert found.items[1].hours.value == pytest.approx(found.bought)
     assert found.max_hours is None
     last = shown.lines(found, None)[-1]
-    assert last.startswith("in all: bought 0.003") and "2 runs not known yet" in last
+    assert last.startswith("total: bought 0.003") and "2 runs not known yet" in last
 
 
 def test_two_scales_predict_the_others_with_an_interval_that_holds_the_law(tmp_path):
@@ -115,7 +115,7 @@ def test_two_scales_predict_the_others_with_an_interval_that_holds_the_law(tmp_p
         assert item.max_hours == item.hours.high
     assert found.expected.value == pytest.approx(sum(i.hours.value for i in found.missing))
     told = shown.lines(found, Rate(10.0))
-    assert len(told) == 6 and told[0] == "the bill, in device-hours:"
+    assert len(told) == 6 and told[0] == "estimated cost, in device-hours:"
     assert "predicted" in told[-2] and "]" in told[-2] and "expected to come" in told[-1]
 
 
@@ -130,7 +130,7 @@ def test_a_time_limit_bounds_what_nobody_has_measured(tmp_path):
     assert shown.lines(found, Rate(2.0))[1].endswith("at most 0.5000 for 1.000, by the time limit")
     assert (
         shown.lines(found, Rate(2.0))[-1]
-        == "in all: bought 0 for 0; at most 1.500 for 3.000 to come"
+        == "total: bought 0 for 0; at most 1.500 for 3.000 to come"
     )
 
 
@@ -147,7 +147,7 @@ def test_a_plan_ends_with_the_bill(tmp_path):
     (tmp_path / "s.toml").write_text(study_toml(["1x1", "1x2"]))
     played(study.read(tmp_path / "s.toml"), tmp_path / "runs" / "a study", (1,))
     told = in_a_shell("plan", "s.toml", "--price", "1000", cwd=tmp_path).stdout.splitlines()
-    assert told[-4] == "the bill, in device-hours:"
+    assert told[-4] == "estimated cost, in device-hours:"
     assert ": bought 0.003" in told[-3] and " for 3.1" in told[-3]
     assert told[-2].endswith("(fake on 1x2, repeat 1): not known yet")
 
@@ -171,7 +171,7 @@ def test_the_guide_shows_what_is_printed(tmp_path):
     assert longer.enough(16) == asks.strip()
     found = results.explanations(tmp_path)
     whole = section(found, results.receipt(tmp_path, found))
-    assert formats.in_words([whole]) == receipt.rstrip()
+    assert formats.plain_text([whole]) == receipt.rstrip()
 
 
 # The limit.

@@ -201,7 +201,7 @@ def test_the_table_has_every_row_and_no_empty_column():
 
 
 def test_the_guide_shows_what_is_printed():
-    printed = formats.in_words(catalog.sections({"prices": search("prices", ["h100", "aws"])}))
+    printed = formats.plain_text(catalog.sections({"prices": search("prices", ["h100", "aws"])}))
     assert f"\n```\n{printed.strip()}\n```\n" in GUIDE.read_text()
 
 

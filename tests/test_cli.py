@@ -273,7 +273,7 @@ def test_a_plan_starts_nothing(scalewise, tmp_path):
     assert out.count(": to run\n") == 3
     assert out.count(" -m scalewise.frameworks train ") == 3
     assert f"3 runs, weak scaling, one after another, in {tmp_path}/runs/a study\n" in out
-    assert out.splitlines()[-1].startswith("the bill is not known before the first run")
+    assert out.splitlines()[-1].startswith("no cost estimate yet: run the smallest")
     assert [path.name for path in tmp_path.iterdir()] == ["s.toml"]
 
 
@@ -418,7 +418,7 @@ def test_a_bad_study_is_told_in_a_sentence(bad, scalewise, tmp_path):
         ("report a.csv -o a.csv", "a.csv is where the records are", "another -o"),
         ("report a.csv -o r.pdf", "r.pdf: unknown ending", ".html"),
         ("report a.csv -o r.png --plot tmie", "no plot 'tmie'", "'time'"),
-        ("report a.csv -o r.png --plot epoch", "nothing was measured that plot 'epoch'", ""),
+        ("report a.csv -o r.png --plot epoch", "no data was measured for plot 'epoch'", ""),
         ("predict nowhere --at 8", "nowhere does not exist", "`scalewise run` printed"),
         ("predict one.csv --at 8", "a prediction needs 2 device counts, got 1", "measure one more"),
         ("predict empty.csv --at 8", "empty.csv is empty", "devices,throughput"),

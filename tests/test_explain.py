@@ -264,7 +264,7 @@ def test_communication_that_is_not_told_apart_is_unknown(tmp_path):
     assert not any(each.change == "twice the link" for each in last.what_if)
     (section,) = explanation.sections([found])
     assert not any("computation is" in line for line in section.lines)
-    said = "on 4 devices computation and communication, not told apart, are the largest part"
+    said = "on 4 devices computation and communication, not measured apart, are the largest part"
     assert any(said in line for line in section.lines)
 
 
@@ -391,7 +391,7 @@ def test_the_regime_is_the_largest_share_and_the_curve_says_where_it_turns(tmp_p
     found = explained(a_study(batch=10, options=options, topologies=["1x2", "2x2"]), tmp_path)
     assert [point.regime for point in found.points] == ["compute", "communication"]
     assert found.left_compute_at == 4
-    told = formats.in_words(explanation.sections([found]))
+    told = formats.plain_text(explanation.sections([found]))
     assert told.count("largest part of a step") == 1
     assert "from 4 devices on: communication is" in told
     assert found.points[1].shares["communication"] == pytest.approx(2 / 3, rel=1e-3)
@@ -418,7 +418,7 @@ def test_what_leaving_the_node_costs(tmp_path):
     assert edge.factor == pytest.approx(
         found.points[2].factors["transfer"] / found.points[1].factors["transfer"]
     )
-    assert edge.sentence in formats.in_words(explanation.sections([found]))
+    assert edge.sentence in formats.plain_text(explanation.sections([found]))
 
 
 def test_a_network_that_costs_nothing_is_said_to(tmp_path):
@@ -445,7 +445,7 @@ def test_a_clock_that_is_off_is_told_of(tmp_path):
     found = explain(curve, [record], nodes={record.folder: nodes})
     (told,) = [text for text in found.points[0].warnings if "clock" in text]
     assert "the clock of node-1 is 2.50 s behind the first node's" in told
-    assert "-2500.00 ± 1.00" in formats.in_words(explanation.sections([found]))
+    assert "-2500.00 ± 1.00" in formats.plain_text(explanation.sections([found]))
 
 
 def an_idle_node(record):
@@ -461,7 +461,7 @@ def an_idle_node(record):
 def test_one_point_alone_has_no_verdict(tmp_path):
     found = explained(a_study(topologies=["1x2"]), tmp_path)
     assert found.scales is None
-    assert "not checked" in formats.in_words(explanation.sections([found]))
+    assert "not checked" in formats.plain_text(explanation.sections([found]))
 
 
 def test_what_it_costs(tmp_path):

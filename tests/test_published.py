@@ -84,5 +84,5 @@ def test_nobody_to_follow_is_said():
     made = predict(curve, at=[2**21])
     found = compare_published(made, like("resnet50"))
     assert found.retained is None and found.at(2**21) is None and not found.continuations
-    section = report.beside("resnet50", made, found)
+    section = report.comparison_section("resnet50", made, found)
     assert section.lines[0].startswith("0 of ") and section.tables == ()

@@ -140,7 +140,7 @@ def test_first_steps_that_are_the_fastest_leave_a_receipt_that_adds_up():
     assert shown.lines(Receipt(runs=1, bought=10.0, useful=10.0, lost=lost)) == [
         "bought 10.00 device-hours, 100.0 % useful",
         "lost: start-up 20.0 %, shutdown 10.0 %",
-        "less than nothing lost: warm-up -30.0 %",
+        "negative losses: warm-up -30.0 %",
     ]
 
 
@@ -221,15 +221,15 @@ def test_a_study_that_cannot_be_read_has_its_price_and_one_sentence(tmp_path):
     (home_of(question, folder, "1x1") / "rank-00000.jsonl").write_text("")
     with pytest.raises(RecordError) as told:
         results.receipt(folder)
-    said = shown.of_the_unreadable(hours, Rate(1000.0), told.value)
+    said = shown.unreadable_receipt(hours, Rate(1000.0), told.value)
     assert said.startswith("bought 0.003") and " for 3.1" in said
-    assert "what of it was useful cannot be told: " in said and "rank-00000.jsonl" in said
+    assert "the useful share is unknown: " in said and "rank-00000.jsonl" in said
 
 
 def test_a_folder_without_a_finished_run_has_bought_what_failed(tmp_path):
     write_json(tmp_path / "study.json", a_study().to_dict())
     assert results.receipt(tmp_path) == Receipt()
-    assert shown.lines(Receipt()) == ["bought nothing yet"]
+    assert shown.lines(Receipt()) == ["no device-hours used yet"]
     home = home_of(a_study(), tmp_path, "1x4")
     write_json(home / "job.json", {"attempt": 1, "world": 4})
     write_json(home / "failure-1.json", {"attempt": 1, "started": 0.0, "ended": 360.0})

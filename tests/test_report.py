@@ -15,7 +15,15 @@ from scalewise.analysis.measure import Estimate, Point, ScalingCurve, curve_from
 from scalewise.analysis.measure.curve import compare
 from scalewise.analysis.predict import predict
 from scalewise.errors import NotEnoughData, RecordError, SpecError
-from scalewise.report import curve_table, formats, page, plot, prediction_plot, write_report
+from scalewise.report import (
+    curve_table,
+    formats,
+    page,
+    plot,
+    prediction_plot,
+    tables,
+    write_report,
+)
 from scalewise.report import page_outlook as report_outlook
 
 ODD = 'a|b_c & "d" <e>'
@@ -50,7 +58,7 @@ def a_whole_curve(name="whole"):
     ],
 )  # fmt: skip
 def test_numbers_have_about_four_figures(given, said):
-    assert curve_table.number(given) == said
+    assert tables.number(given) == said
 
 
 @pytest.mark.parametrize(
@@ -59,18 +67,22 @@ def test_numbers_have_about_four_figures(given, said):
      (Estimate(0.5), "50.0 %")],
 )  # fmt: skip
 def test_shares_are_shown_in_percent(given, said):
-    assert curve_table.percent(given) == said
+    assert tables.percent(given) == said
 
 
 def test_an_interval_is_shown_as_its_half_width_or_not_at_all():
     known, alone = Estimate(0.8, 0.6, 0.9, 3), Estimate(0.8)
-    assert (curve_table.spread(known), curve_table.points(known)) == ("18.8 %", "15.0")
-    assert (curve_table.spread(alone), curve_table.points(alone), curve_table.spread(None)) == (
+    assert (tables.relative_error(known), tables.point_error(known)) == ("18.8 %", "15.0")
+    assert (
+        tables.relative_error(alone),
+        tables.point_error(alone),
+        tables.relative_error(None),
+    ) == (
         "–",
         "–",
         "–",
     )
-    assert (curve_table.whole(1234567), curve_table.whole(None)) == ("1,234,567", "–")
+    assert (tables.integer(1234567), tables.integer(None)) == ("1,234,567", "–")
 
 
 def test_columns_of_which_nothing_is_known_are_hidden():
@@ -222,7 +234,9 @@ class Page(HTMLParser):
 def test_a_page_asks_nothing_of_anyone(curves):
     html = page.html(curves)
     found = Page(html)
-    bands = sum(len(prediction_plot.shown(outlook(curve).prediction)) for curve in curves)
+    bands = sum(
+        len(prediction_plot.predicted_metrics(outlook(curve).prediction)) for curve in curves
+    )
     assert found.drawings == html.count("<svg") == len(plot.possible(curves)) + bands >= 6
     assert all(address.startswith(("#", "data:")) for address in found.addresses)
     assert "@import" not in html
@@ -268,7 +282,7 @@ def test_what_lies_ahead_is_what_predict_says():
 
 
 def test_nothing_is_advised_twice():
-    (_, (advised, plots)) = report_outlook.drawn(outlook(a_whole_curve()))
+    (_, (advised, plots)) = report_outlook.outlook_sections(outlook(a_whole_curve()))
     assert len(set(advised.lines)) == len(advised.lines) and not plots
     assert [each.title for each in advised.tables] == [
         "What was weighed for balanced", "What was weighed for efficiency=0.8",

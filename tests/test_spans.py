@@ -21,7 +21,7 @@ from scalewise.record.close import close
 from scalewise.record.read import RankRecord, RunRecord, Span, Steps
 from scalewise.record.spans import COLORS, SPANS, UNEXPLAINED
 from scalewise.record.write import write_json
-from scalewise.report import curve_table, explanation, formats, page, plot
+from scalewise.report import curve_table, explanation, formats, page, plot, tables
 from scalewise.spec import StudySpec
 
 NAMES = [span.name for span in SPANS]
@@ -50,9 +50,9 @@ def requeued(folder: Path, monkeypatch, *, world: int = 2) -> Path:
     return folder
 
 
-def cells(tables: list[curve_table.Table], words: str) -> dict[str, float]:
+def cells(shown_tables: list[tables.Table], words: str) -> dict[str, float]:
     """Return the first row of the table of the complete time, without its growth."""
-    (shown,) = (each for each in tables if words in each.title)
+    (shown,) = (each for each in shown_tables if words in each.title)
     return {
         name: float(cell.partition(" ")[0].replace(",", ""))
         for name, cell in list(zip(shown.header, shown.rows[0]))[1:]

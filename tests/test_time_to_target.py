@@ -355,4 +355,6 @@ def test_the_table_and_the_json_hold_the_target():
     assert set(at["work"]) == {"value", "low", "high", "count"}
     plain = json.loads(advice.as_json(scalewise.advise(a_curve(), "time")))
     assert plain["chosen"]["target"] is None
-    assert "to target" not in formats.in_words(advice.sections(scalewise.advise(a_curve(), "time")))
+    assert "to target" not in formats.plain_text(
+        advice.sections(scalewise.advise(a_curve(), "time"))
+    )

@@ -393,7 +393,7 @@ def report(
     curves = results.curves(sources, scaling=scaling, devices_per_node=devices_per_node)
     folders = [source for source in sources if source.is_dir() and output.suffix == ".html"]
     explained = [item for folder in folders for item in results.explanations(folder)]
-    typer.echo(write(curves, output, plot=plot, why=explained))
+    typer.echo(write(curves, output, plot=plot, explained=explained))
 
 
 def _refuse_overwriting(output: Path, sources: list[Path]) -> None:

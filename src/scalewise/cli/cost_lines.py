@@ -41,7 +41,7 @@ def _receipt_lines(folder: Path, hours: float, rate: "Rate | None") -> list[str]
     try:
         return receipt_table.lines(results.receipt(folder, price=rate))
     except ScalewiseError as problem:
-        return [receipt_table.of_the_unreadable(hours, rate, problem)]
+        return [receipt_table.unreadable_receipt(hours, rate, problem)]
 
 
 def parse_price(price: str | None) -> "Rate | None":

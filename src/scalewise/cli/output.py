@@ -41,7 +41,7 @@ def print_sections(sections: Any, alerts: Sequence[str] = ()) -> None:
     if console.is_terminal and not console.no_color:
         console.print(formats.on_screen(sections, console.width))
     else:
-        typer.echo(formats.in_words(sections))
+        typer.echo(formats.plain_text(sections))
 
 
 @contextmanager

@@ -81,8 +81,8 @@ def predict_from_curve(  # noqa: PLR0913 - one parameter per option
         from scalewise.report import published
 
         continued = compare_published(prediction, search_curves(like))
-        sections.append(published.beside(like, prediction, continued))
-        comparison["like"] = {"words": like, **published.beside_plain(prediction, continued)}
+        sections.append(published.comparison_section(like, prediction, continued))
+        comparison["like"] = {"words": like, **published.comparison_values(prediction, continued)}
     if output:
         from scalewise.report import prediction_plot
 

@@ -1,4 +1,4 @@
-"""What the catalog has: as tables for people, and as JSON for programs."""
+"""The catalog of devices, links and prices: as tables, and as JSON."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from scalewise.analysis.number_format import format_count
 from scalewise.catalog.hardware import PRECISIONS, Device, Price, Row
-from scalewise.report.curve_table import NONE, Section, Table, number, percent
 from scalewise.report.formats import SCHEMA, plain
+from scalewise.report.tables import NONE, Section, Table, number, percent
 
 Columns = dict[str, Callable[[Any], str]]
 
@@ -46,16 +46,16 @@ COLUMNS: dict[str, Columns] = {
         "interrupted": lambda row: percent(row.interruption),
     },
 }
-"""Each kind's columns; source and date follow."""
+"""The columns of each kind, before date and source."""
 
 
-def sections(found: Mapping[str, Sequence[Row]]) -> list[Section]:
-    """Return a section for each kind of which there are rows."""
-    return [_section(kind, rows) for kind, rows in found.items() if rows]
+def sections(rows_by_kind: Mapping[str, Sequence[Row]]) -> list[Section]:
+    """Return a section for each kind that has rows."""
+    return [_section(kind, rows) for kind, rows in rows_by_kind.items() if rows]
 
 
 def _section(kind: str, rows: Sequence[Row]) -> Section:
-    """Return one kind's table; long sources stand above it, by number."""
+    """Return the table of one kind; its sources are numbered lines above it."""
     sources = list(dict.fromkeys(row.source for row in rows))
     columns: Columns = {
         **COLUMNS[kind],
@@ -63,25 +63,25 @@ def _section(kind: str, rows: Sequence[Row]) -> Section:
         "source": lambda row: f"[{sources.index(row.source) + 1}]",
     }
     cells = [[cell(row) for cell in columns.values()] for row in rows]
-    shown = [place for place, column in enumerate(zip(*cells)) if set(column) != {NONE}]
-    header = tuple(list(columns)[place] for place in shown)
-    body = tuple(tuple(row[place] for place in shown) for row in cells)
+    visible = [index for index, column in enumerate(zip(*cells)) if set(column) != {NONE}]
+    header = tuple(list(columns)[index] for index in visible)
+    body = tuple(tuple(row[index] for index in visible) for row in cells)
     return Section(
         title=format_count(len(rows), kind.removesuffix("s")),
-        lines=tuple(f"[{place}] {source}" for place, source in enumerate(sources, 1)),
+        lines=tuple(f"[{index}] {source}" for index, source in enumerate(sources, 1)),
         tables=(Table(kind.capitalize(), header, body),),
         warnings=(),
     )
 
 
-def as_json(found: Mapping[str, Sequence[Row]]) -> str:
+def as_json(rows_by_kind: Mapping[str, Sequence[Row]]) -> str:
     """Return the documented JSON shape."""
-    told = {kind: [_row(row) for row in rows] for kind, rows in found.items()}
-    return json.dumps({"schema": SCHEMA, **told}, indent=1)
+    kinds = {kind: [_row(row) for row in rows] for kind, rows in rows_by_kind.items()}
+    return json.dumps({"schema": SCHEMA, **kinds}, indent=1)
 
 
 def _row(row: Row) -> dict[str, Any]:
-    told = cast(dict[str, Any], plain(row))
+    values = cast(dict[str, Any], plain(row))
     if isinstance(row, Price):
-        return {"name": row.name, **told, "per_device_hour": row.hour / row.devices}
-    return told
+        return {"name": row.name, **values, "per_device_hour": row.hour / row.devices}
+    return values

@@ -1,7 +1,8 @@
-"""What explains a curve: as sections for people, and as JSON for programs."""
+"""The explanation of a curve: as a section, and as JSON."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from scalewise.analysis.explain import (
     CAUSES,
@@ -15,42 +16,42 @@ from scalewise.analysis.explain import (
 from scalewise.analysis.explain.utilisation import HostUtilisation
 from scalewise.analysis.number_format import format_count
 from scalewise.record.spans import in_order_of_life
-from scalewise.report.curve_table import (
+from scalewise.report.formats import SCHEMA, plain
+from scalewise.report.tables import (
     NONE,
     Section,
     Table,
-    by_devices,
+    milliseconds,
     number,
     percent,
+    table_by_devices,
     warnings_of,
 )
-from scalewise.report.formats import SCHEMA, plain
 
-Cell = Callable[[Breakdown], str]
 VERDICTS = {True: "yes", False: "no", None: "too small to say"}
-ROUNDING = 5e-7
-"""Seconds per step that are nothing but the rounding of the records."""
+ROUNDING_SECONDS = 5e-7
+"""Seconds per step below this are rounding errors of the records."""
 
 
 def sections(explanations: Sequence[Explanation]) -> list[Section]:
     """Return a section for each curve."""
-    return [_section(each) for each in explanations]
+    return [_section(explanation) for explanation in explanations]
 
 
-def _section(found: Explanation) -> Section:
-    last = found.points[-1]
-    judged = any(point.efficiency is not None for point in found.points)
+def _section(explanation: Explanation) -> Section:
+    points, last = explanation.points, explanation.points[-1]
+    has_efficiency = any(point.efficiency is not None for point in points)
     tables = (
-        by_devices(found.points, "Where the efficiency went: factors, relative to the baseline", [
+        table_by_devices(points, "Where the efficiency went: factors, relative to the baseline", [
             ("efficiency", lambda p: percent(p.efficiency)),
-            *((cause, _factor(cause)) for cause in CAUSES if judged),
+            *((cause, partial(_factor, cause)) for cause in CAUSES if has_efficiency),
         ]),
-        by_devices(found.points, "What each cause adds to a step, in milliseconds", [
+        table_by_devices(points, "What each cause adds to a step, in milliseconds", [
             ("ideal", lambda p: _ms(p.ideal)),
-            *((cause, _added(cause)) for cause in (*CAUSES, "unexplained")),
+            *((cause, partial(_added, cause)) for cause in (*CAUSES, "unexplained")),
             ("step", lambda p: _ms(p.step)),
         ]),
-        by_devices(found.points, "Computation and communication, in milliseconds per step", [
+        table_by_devices(points, "Computation and communication, in milliseconds per step", [
             ("compute", lambda p: _ms(p.compute)),
             ("exposed communication, with waiting", lambda p: _ms(p.exposed)),
             ("hidden", lambda p: _ms(p.hidden)),
@@ -61,30 +62,30 @@ def _section(found: Explanation) -> Section:
             ("behind by", lambda p: _ms(p.slowest.behind) if p.slowest else NONE),
             ("MFU", lambda p: percent(p.mfu)),
         ]),
-        by_devices(
-            found.points,
+        table_by_devices(
+            points,
             "The complete time in seconds, and how it grew since the baseline",
             [
-                (name, _part(name))
-                for name in in_order_of_life(name for p in found.points for name in p.grown)
+                (name, partial(_complete_part, name))
+                for name in in_order_of_life(name for p in points for name in p.grown)
             ],
         ),
-        _costs(last, found.rate.currency if found.rate else None),
-        _changes(last),
-        _hosts(found),
-        _devices(found),
-        *_traced(found),
+        _cost_table(last, explanation.rate.currency if explanation.rate else None),
+        _what_if_table(last),
+        _host_table(explanation),
+        _device_table(explanation),
+        *_trace_tables(explanation),
     )  # fmt: skip
     return Section(
-        title=found.name,
-        lines=tuple(_lines(found)),
-        tables=tuple(each for each in tables if len(each.header) > 1 and each.rows),
-        warnings=(*found.warnings, *warnings_of(found.points)),
+        title=explanation.name,
+        lines=tuple(_lines(explanation)),
+        tables=tuple(table for table in tables if len(table.header) > 1 and table.rows),
+        warnings=(*explanation.warnings, *warnings_of(points)),
     )
 
 
-def _hosts(found: Explanation) -> Table:
-    """Return how busy each host was while the runs trained."""
+def _host_table(explanation: Explanation) -> Table:
+    """Return the utilisation of each host during training."""
     return Table(
         "How busy the hosts were",
         (
@@ -101,43 +102,46 @@ def _hosts(found: Explanation) -> Table:
             (
                 str(point.devices),
                 host.host,
-                _spans([each.rank for each in point.ranks if each.host == host.host]),
+                _rank_ranges([rank.rank for rank in point.ranks if rank.host == host.host]),
                 percent(host.busy),
                 percent(host.own),
                 number(host.memory and host.memory / 2**30),
                 number(host.energy and host.energy / 1e3),
                 _clock(host),
             )
-            for point in found.points
+            for point in explanation.points
             for host in (point.busy.hosts if point.busy else ())
         ),
     )
 
 
-def _spans(ranks: Sequence[int]) -> str:
-    """Return whole numbers in few words.
+def _rank_ranges(ranks: Sequence[int]) -> str:
+    """Return ranks as ranges.
 
-    >>> _spans([0, 1, 2, 3, 6]), _spans([])
+    >>> _rank_ranges([0, 1, 2, 3, 6]), _rank_ranges([])
     ('0-3 6', '–')
     """
-    spans: list[list[int]] = []
+    ranges: list[list[int]] = []
     for rank in ranks:
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
+        if ranges and rank == ranges[-1][1] + 1:
+            ranges[-1][1] = rank
         else:
-            spans.append([rank, rank])
-    return " ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in spans) or NONE
+            ranges.append([rank, rank])
+    return " ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in ranges) or NONE
 
 
 def _clock(host: HostUtilisation) -> str:
-    """Return by how much a node's clock is ahead of the first one's, and how sure that is."""
+    """Return how far a node's clock is ahead of the first node's, with its uncertainty."""
     if host.ahead is None or host.within is None:
         return NONE
     return f"{1000 * host.ahead:+.2f} ± {1000 * host.within:.2f}"
 
 
-def _devices(found: Explanation) -> Table:
-    """Return how busy each accelerator was; one that only spins is busy too, at fewer watts."""
+def _device_table(explanation: Explanation) -> Table:
+    """Return the utilisation of each accelerator.
+
+    One that only waits in a spinning kernel is busy as well, at fewer watts.
+    """
     return Table(
         "How busy the accelerators were",
         (
@@ -155,43 +159,38 @@ def _devices(found: Explanation) -> Table:
         tuple(
             (
                 str(point.devices),
-                each.host,
-                str(each.index),
-                percent(each.busy),
-                number(sum(end - start for start, end in each.idle)),
-                number(each.power),
-                number(each.energy and each.energy / 1e3),
-                number(each.memory and each.memory / 2**30),
-                number(each.clock) + (" falling" if each.throttled else ""),
-                NONE if each.foreign is None else str(each.foreign),
+                device.host,
+                str(device.index),
+                percent(device.busy),
+                number(sum(end - start for start, end in device.idle)),
+                number(device.power),
+                number(device.energy and device.energy / 1e3),
+                number(device.memory and device.memory / 2**30),
+                number(device.clock) + (" falling" if device.throttled else ""),
+                NONE if device.foreign is None else str(device.foreign),
             )
-            for point in found.points
-            for each in (point.busy.devices if point.busy else ())
+            for point in explanation.points
+            for device in (point.busy.devices if point.busy else ())
         ),
     )
 
 
-def _lines(found: Explanation) -> list[str]:
-    last = found.points[-1]
-    lines = _correct(found)
-    if found.scales:
-        devices, runs = found.scales.devices, found.scales.efficiency.count
+def _lines(explanation: Explanation) -> list[str]:
+    last = explanation.points[-1]
+    lines = _correctness_lines(explanation)
+    if explanation.scales:
+        devices, runs = explanation.scales.devices, explanation.scales.efficiency.count
         lines.append(
-            f"{found.scales.verdict}: efficiency {percent(found.scales.efficiency)} "
+            f"{explanation.scales.verdict}: efficiency {percent(explanation.scales.efficiency)} "
             f"on {format_count(devices, 'device')}, from {format_count(runs, 'run')}"
         )
     lines.append(last.sentence)
-    if last.action:
-        lines.append(last.action)
-    if last.exchange:
-        lines.append(last.exchange)
-    if last.operations:
-        lines.append(last.operations)
-    if found.boundary:
-        lines.append(found.boundary.sentence)
-    turn = found.left_compute_at
+    lines += filter(None, (last.action, last.exchange, last.operations))
+    if explanation.boundary:
+        lines.append(explanation.boundary.sentence)
+    turn = explanation.left_compute_at
     if turn:
-        regime = next(each.regime for each in found.points if each.devices == turn)
+        regime = next(point.regime for point in explanation.points if point.devices == turn)
         lines.append(
             f"computation is not the largest part of a step from {format_count(turn, 'device')} "
             "on: "
@@ -199,43 +198,47 @@ def _lines(found: Explanation) -> list[str]:
         )
     elif last.regime == COMPUTE_AND_COMMUNICATION:
         lines.append(
-            f"on {format_count(last.devices, 'device')} computation and communication, not told "
-            "apart, "
-            "are the largest part of a step"
+            f"on {format_count(last.devices, 'device')} computation and communication, not "
+            "measured apart, are the largest part of a step"
         )
     elif last.regime:
         lines.append("computation is the largest part of a step everywhere")
-    if found.rate and found.rate.name:
-        lines.append(f"a price of {found.rate}")
-    return lines + (_seen("tune", found.tune) if found.tune else [])
+    if explanation.rate and explanation.rate.name:
+        lines.append(f"a price of {explanation.rate}")
+    return lines + (_finding_lines("tune", explanation.tune) if explanation.tune else [])
 
 
-def _correct(found: Explanation) -> list[str]:
-    if found.correct is None:
+def _correctness_lines(explanation: Explanation) -> list[str]:
+    if explanation.correct is None:
         return ["correct: not checked"]
-    if found.correct:
-        return _seen("not correct", found.correct)
-    alone = found.points[-1].devices == 1
-    return ["correct: no fault was seen" + (" on 1 device; most need two to show" if alone else "")]
+    if explanation.correct:
+        return _finding_lines("not correct", explanation.correct)
+    one_device = explanation.points[-1].devices == 1
+    limits = " on 1 device; most faults need two devices to show" if one_device else ""
+    return [f"correct: no fault was seen{limits}"]
 
 
-def _seen(label: str, guards: Sequence[Finding]) -> list[str]:
-    """Return two lines for each guard: what was seen, and what to do about it."""
-    told = []
-    for each in guards:
-        asked = "is it correct?" if each.question else f"{label}:"
-        told += [f"{asked} {each.sentence}", f"  hint: {each.hint}"]
-    return told
+def _finding_lines(label: str, findings: Sequence[Finding]) -> list[str]:
+    """Return two lines for each finding: the sentence and its hint."""
+    lines = []
+    for finding in findings:
+        prefix = "is it correct?" if finding.question else f"{label}:"
+        lines += [f"{prefix} {finding.sentence}", f"  hint: {finding.hint}"]
+    return lines
 
 
-def _costs(point: Breakdown, currency: str | None) -> Table:
+def _cost_table(point: Breakdown, currency: str | None) -> Table:
     priced = any(cost.money is not None for cost in point.costs.values())
     money = f"{currency} per hour" if currency else "per hour"
 
     def row(cause: str, cost: Cost) -> tuple[str, ...]:
-        there = abs(cost.step) >= ROUNDING
-        rest = (cost.window, cost.devices, *[cost.money] * priced)
-        return (cause, _ms(cost.step), *(number(each if there else 0.0) for each in rest))
+        significant = abs(cost.step) >= ROUNDING_SECONDS
+        amounts = (cost.window, cost.devices, *[cost.money] * priced)
+        return (
+            cause,
+            _ms(cost.step),
+            *(number(amount if significant else 0.0) for amount in amounts),
+        )
 
     return Table(
         f"What each cause costs on {format_count(point.devices, 'device')}",
@@ -244,27 +247,27 @@ def _costs(point: Breakdown, currency: str | None) -> Table:
     )
 
 
-def _changes(point: Breakdown) -> Table:
+def _what_if_table(point: Breakdown) -> Table:
     return Table(
         f"What if, on {format_count(point.devices, 'device')}",
         ("change", "step ms", "samples/s", "more", "complete s", "saved s"),
         tuple(
             (
-                each.change,
-                _ms(each.step),
-                number(each.throughput),
-                percent(each.gain),
-                number(each.complete),
-                number(each.saved),
+                scenario.change,
+                _ms(scenario.step),
+                number(scenario.throughput),
+                percent(scenario.gain),
+                number(scenario.complete),
+                number(scenario.saved),
             )
-            for each in point.what_if
+            for scenario in point.what_if
         ),
     )
 
 
-def _traced(found: Explanation) -> list[Table]:
-    """Return the traced steps of every rank, and the light measurement against them."""
-    seen = [(point.devices, point.trace) for point in found.points if point.trace]
+def _trace_tables(explanation: Explanation) -> list[Table]:
+    """Return the traced steps of every rank, and the light measurement compared with them."""
+    traces = [(point.devices, point.trace) for point in explanation.points if point.trace]
     return [
         Table(
             "The traced steps, in milliseconds per step",
@@ -273,7 +276,7 @@ def _traced(found: Explanation) -> list[Table]:
             tuple(
                 (f"{devices}", f"{at.rank}", *map(_ms, (at.compute, at.communication, at.overlap,
                  at.exposed, at.unpacking, at.input, at.idle, at.step)))
-                for devices, trace in seen
+                for devices, trace in traces
                 for at in trace.ranks
             ),
         ),
@@ -283,19 +286,19 @@ def _traced(found: Explanation) -> list[Table]:
             tuple(
                 (f"{devices}", f"{at.rank}", at.quantity, _ms(at.light), _ms(at.traced),
                  number(at.ratio), percent(at.share), VERDICTS[at.agrees])
-                for devices, trace in seen
+                for devices, trace in traces
                 for at in trace.checks
             ),
         ),
     ]  # fmt: skip
 
 
-def _factor(cause: str) -> Cell:
-    return lambda point: percent(point.factors.get(cause))
+def _factor(cause: str, point: Breakdown) -> str:
+    return percent(point.factors.get(cause))
 
 
-def _added(cause: str) -> Cell:
-    return lambda point: _ms(point.seconds.get(cause))
+def _added(cause: str, point: Breakdown) -> str:
+    return _ms(point.seconds.get(cause))
 
 
 def _largest(point: Breakdown) -> str:
@@ -304,24 +307,23 @@ def _largest(point: Breakdown) -> str:
     return f"{point.regime} {percent(point.shares[point.regime])}"
 
 
-def _part(name: str) -> Cell:
-    def cell(point: Breakdown) -> str:
-        if name not in point.complete and not point.grown.get(name):
-            return NONE
-        seconds, grown = point.complete.get(name, 0.0), point.grown.get(name, 0.0)
-        return f"{seconds:,.2f} ({grown:+,.2f})".replace("-0.00", "+0.00")
-
-    return cell
+def _complete_part(name: str, point: Breakdown) -> str:
+    if name not in point.complete and not point.grown.get(name):
+        return NONE
+    seconds, grown = point.complete.get(name, 0.0), point.grown.get(name, 0.0)
+    return f"{seconds:,.2f} ({grown:+,.2f})".replace("-0.00", "+0.00")
 
 
 def _ms(seconds: float | None) -> str:
-    """Return milliseconds, as exact as the records are."""
-    if seconds is None:
-        return NONE
-    return number(round(1000 * seconds, 4) if abs(seconds) >= ROUNDING else 0.0)
+    """Return milliseconds; rounding errors of the records become 0."""
+    negligible = seconds is not None and abs(seconds) < ROUNDING_SECONDS
+    return milliseconds(0.0 if negligible else seconds)
 
 
 def as_json(explanations: Sequence[Explanation], receipt: Receipt | None = None) -> str:
-    """Return the documented JSON shape: unknown is null, never a made-up number."""
-    told = [{**plain(each), "left_compute_at": each.left_compute_at} for each in explanations]
-    return json.dumps({"schema": SCHEMA, "curves": told, "receipt": plain(receipt)}, indent=1)
+    """Return the documented JSON shape: an unknown value is null."""
+    curves = [
+        {**plain(explanation), "left_compute_at": explanation.left_compute_at}
+        for explanation in explanations
+    ]
+    return json.dumps({"schema": SCHEMA, "curves": curves, "receipt": plain(receipt)}, indent=1)

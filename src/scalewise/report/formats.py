@@ -1,4 +1,4 @@
-"""The same curves as terminal text, Markdown, LaTeX, CSV and JSON."""
+"""Render sections and curves as terminal text, Markdown, LaTeX, CSV and JSON."""
 
 import csv
 import io
@@ -14,35 +14,37 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
-from scalewise.report.curve_table import Section, Table, sections
+from scalewise.report.curve_table import sections
 from scalewise.report.escape import escape_csv, escape_latex, escape_markdown, printable
+from scalewise.report.tables import Section, Table
 
 SCHEMA = 1
-WIDE = 1000
-"""Columns of plain text before it wraps."""
+"""Version of the documented JSON shapes."""
+PLAIN_TEXT_COLUMNS = 1000
+"""Width of plain text; wide enough that no table wraps."""
 
 
 def terminal(curves: Sequence[ScalingCurve], width: int) -> RenderableType:
-    """Return what a terminal of this width shows."""
+    """Return curves as rich text for a terminal of this width."""
     return on_screen(sections(curves), width)
 
 
-def on_screen(told: Sequence[Section], width: int) -> RenderableType:
-    """Return sections as a terminal of this width shows them; a wide table goes on below."""
+def on_screen(contents: Sequence[Section], width: int) -> RenderableType:
+    """Return sections as rich text for a terminal; a wide table continues below itself."""
     parts: list[RenderableType] = []
-    for section in _escaped(told, printable):
+    for section in _escaped(contents, printable):
         parts.append(Text(section.title, style="bold"))
         parts += [Text(line, style="dim") for line in section.lines]
         for table in section.tables:
             parts.append(Text())
             parts.append(Text(table.title, style="bold"))
-            parts += [_rich(part) for part in _folded(table, width)]
+            parts += [_rich_table(part) for part in _split_columns(table, width)]
         parts += [Text(f"! {warning}", style="yellow") for warning in section.warnings]
         parts.append(Text())
     return Group(*parts[:-1])
 
 
-def _escaped(told: Sequence[Section], escape: Callable[[str], str]) -> list[Section]:
+def _escaped(contents: Sequence[Section], escape: Callable[[str], str]) -> list[Section]:
     """Return the sections with all their text escaped."""
     return [
         Section(
@@ -58,19 +60,19 @@ def _escaped(told: Sequence[Section], escape: Callable[[str], str]) -> list[Sect
             ),
             warnings=tuple(map(escape, section.warnings)),
         )
-        for section in told
+        for section in contents
     ]
 
 
-def _folded(table: Table, width: int) -> list[Table]:
-    """Cut a table into parts that fit, each with the first column."""
+def _split_columns(table: Table, width: int) -> list[Table]:
+    """Split a table into tables that fit the width, each with the first column."""
     columns = list(zip(table.header, *table.rows))
-    needs = [max(map(len, column)) + 3 for column in columns]
+    widths = [max(map(len, column)) + 3 for column in columns]
     parts: list[list[int]] = [[0]]
-    for place in range(1, len(columns)):
-        if len(parts[-1]) > 1 and sum(needs[k] for k in parts[-1]) + needs[place] > width:
+    for index in range(1, len(columns)):
+        if len(parts[-1]) > 1 and sum(widths[k] for k in parts[-1]) + widths[index] > width:
             parts.append([0])
-        parts[-1].append(place)
+        parts[-1].append(index)
     return [
         Table(
             table.title,
@@ -81,24 +83,26 @@ def _folded(table: Table, width: int) -> list[Table]:
     ]
 
 
-def _rich(table: Table) -> RenderableType:
-    shown = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+def _rich_table(table: Table) -> RenderableType:
+    rich_table = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in table.header:
-        shown.add_column(Text(name), justify="right", no_wrap=True)
+        rich_table.add_column(Text(name), justify="right", no_wrap=True)
     for row in table.rows:
-        shown.add_row(*map(Text, row))
-    return shown
+        rich_table.add_row(*map(Text, row))
+    return rich_table
 
 
 def text(curves: Sequence[ScalingCurve]) -> str:
     """Return plain text, as wide as it needs to be."""
-    return in_words(sections(curves))
+    return plain_text(sections(curves))
 
 
-def in_words(told: Sequence[Section]) -> str:
+def plain_text(contents: Sequence[Section]) -> str:
     """Return sections as plain text, as wide as it needs to be."""
     out = io.StringIO()
-    Console(file=out, width=WIDE, color_system=None).print(on_screen(told, WIDE))
+    Console(file=out, width=PLAIN_TEXT_COLUMNS, color_system=None).print(
+        on_screen(contents, PLAIN_TEXT_COLUMNS)
+    )
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
@@ -120,8 +124,8 @@ def markdown(curves: Sequence[ScalingCurve]) -> str:
 def latex(curves: Sequence[ScalingCurve]) -> str:
     """Return LaTeX tables for a paper; they need the package booktabs."""
     lines = ["% needs \\usepackage{booktabs}"]
-    told = sections(curves)
-    for section, escaped in zip(told, _escaped(told, escape_latex)):
+    contents = sections(curves)
+    for section, escaped in zip(contents, _escaped(contents, escape_latex)):
         comments = (section.title, *section.lines, *section.warnings)
         lines += [f"% {printable(line)}" for line in comments]
         for table in escaped.tables:
@@ -145,9 +149,9 @@ def latex(curves: Sequence[ScalingCurve]) -> str:
 def comma_separated(curves: Sequence[ScalingCurve]) -> str:
     """Return one flat table of every point, each estimate with its interval."""
     rows = [
-        {"study": curve.study, **_where(curve), **_flat(p)}
+        {"study": curve.study, "scaling": curve.scaling, **curve.where, **_flat(point)}
         for curve in curves
-        for p in curve.points
+        for point in curve.points
     ]
     header = list(dict.fromkeys(name for row in rows for name in row))
     out = io.StringIO()
@@ -157,31 +161,27 @@ def comma_separated(curves: Sequence[ScalingCurve]) -> str:
     return out.getvalue()
 
 
-def _where(curve: ScalingCurve) -> dict[str, Any]:
-    return {"scaling": curve.scaling, **curve.where}
-
-
 def _flat(point: Point) -> dict[str, Any]:
     flat: dict[str, Any] = {}
-    for name, found in _values(point).items():
-        if isinstance(found, Estimate):
-            flat |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
-        elif isinstance(found, Mapping):
-            flat |= {f"{name}_{part}": each.value for part, each in found.items()}
+    for name, metric in _values(point).items():
+        if isinstance(metric, Estimate):
+            flat |= {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
+        elif isinstance(metric, Mapping):
+            flat |= {f"{name}_{part}": estimate.value for part, estimate in metric.items()}
         elif name == "warnings":
-            flat[name] = "; ".join(found)
+            flat[name] = "; ".join(metric)
         else:
-            flat[name] = found
+            flat[name] = metric
     return flat
 
 
 def _values(point: Point) -> dict[str, Any]:
-    named = {each.name: getattr(point, each.name) for each in fields(point)}
-    return {**named, "regime": point.regime}
+    values = {field.name: getattr(point, field.name) for field in fields(point)}
+    return {**values, "regime": point.regime}
 
 
 def as_json(curves: Sequence[ScalingCurve]) -> str:
-    """Return the documented JSON shape: nothing is null, never a made-up number."""
+    """Return the documented JSON shape: an unknown value is null."""
     return json.dumps({"schema": SCHEMA, "curves": [_curve(curve) for curve in curves]}, indent=1)
 
 
@@ -199,14 +199,14 @@ def _curve(curve: ScalingCurve) -> dict[str, Any]:
     }
 
 
-def plain(found: Any) -> Any:
-    """Return a value as JSON can hold it; a number that is none is null."""
-    if is_dataclass(found):
-        return {each.name: plain(getattr(found, each.name)) for each in fields(found)}
-    if isinstance(found, Mapping):
-        return {key: plain(each) for key, each in found.items()}
-    if isinstance(found, (tuple, list)):
-        return [plain(each) for each in found]
-    if isinstance(found, float):
-        return float(found) if math.isfinite(found) else None
-    return found
+def plain(value: Any) -> Any:
+    """Return a value as JSON types; infinity and not-a-number become null."""
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    return value

@@ -1,4 +1,4 @@
-"""One self-contained page: tables, plots and the numbers behind them, no request to anywhere."""
+"""The HTML report: one self-contained page with tables, plots and numbers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from scalewise.analysis.advise import outlook as look_ahead
+from scalewise.analysis.advise import outlook
 from scalewise.analysis.explain import Explanation
 from scalewise.analysis.measure import ScalingCurve
 from scalewise.record.write import write_text
@@ -18,12 +18,12 @@ from scalewise.report.curve_table import sections
 from scalewise.report.escape import printable
 
 
-def html(curves: Sequence[ScalingCurve], why: Sequence[Explanation] = ()) -> str:
-    """Return the page: what was measured, where the time went, and what lies ahead."""
+def html(curves: Sequence[ScalingCurve], explained: Sequence[Explanation] = ()) -> str:
+    """Return the page: measurements, explanations, predictions and advice."""
     templates = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
-        finalize=_shown,
+        finalize=_escape_controls,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -31,38 +31,46 @@ def html(curves: Sequence[ScalingCurve], why: Sequence[Explanation] = ()) -> str
     return templates.get_template("page.html").render(
         title=", ".join(dict.fromkeys(curve.study for curve in curves)),
         sections=[
-            *((each, ()) for each in sections(curves)),
+            *((section, ()) for section in sections(curves)),
             *(
-                (replace(each, title=f"{each.title}: why"), ())
-                for each in explanation.sections(why)
+                (replace(section, title=f"{section.title}: why"), ())
+                for section in explanation.sections(explained)
             ),
-            *((each, _safe(plots)) for each, plots in _ahead(curves)),
+            *((section, _safe(plots)) for section, plots in _outlooks(curves)),
         ],
         plots=_safe(
             (plot.PLOTS[name][2], plot.svg(curves, name)) for name in plot.possible(curves)
         ),
-        numbers=escape(formats.as_json(curves)),  # Its lines stay lines.
+        numbers=escape(
+            formats.as_json(curves)
+        ),  # Marked as safe, so that its line breaks are kept.
         version=version("scalewise"),
     )
 
 
-def _shown(value: Any) -> Any:
-    """Return what stands in the page, before it is escaped; markup is done already."""
+def _escape_controls(value: Any) -> Any:
+    """Return a value without control characters; Jinja escapes it for HTML afterwards."""
     return value if isinstance(value, Markup) else printable(str(value))
 
 
-def _ahead(curves: Sequence[ScalingCurve]) -> list[page_outlook.Drawn]:
-    """Return what lies ahead of every curve of several numbers of devices."""
-    found = [look_ahead(curve) for curve in curves]
-    return [section for each in found if each for section in page_outlook.drawn(each)]
+def _outlooks(curves: Sequence[ScalingCurve]) -> list[page_outlook.PlottedSection]:
+    """Return prediction and advice of every curve with several numbers of devices."""
+    return [
+        section
+        for ahead in map(outlook, curves)
+        if ahead
+        for section in page_outlook.outlook_sections(ahead)
+    ]
 
 
 def _safe(plots: Iterable[tuple[str, str]]) -> list[tuple[str, Markup]]:
-    """Return plots as a page may hold them: their SVG is our own."""
+    """Return plots whose SVG is not escaped: we made it, so it is safe."""
     return [(title, Markup(svg)) for title, svg in plots]
 
 
-def write(curves: Sequence[ScalingCurve], path: Path, why: Sequence[Explanation] = ()) -> Path:
-    """Write the page and return where it is."""
-    write_text(path, html(curves, why))
+def write(
+    curves: Sequence[ScalingCurve], path: Path, explained: Sequence[Explanation] = ()
+) -> Path:
+    """Write the page and return its path."""
+    write_text(path, html(curves, explained))
     return path

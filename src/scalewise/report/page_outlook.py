@@ -1,52 +1,55 @@
-"""What lies ahead of a curve, as a page shows it: what more devices give, how many to use."""
+"""The outlook of a curve on a page: the prediction with its plots, and the advice."""
 
 from dataclasses import replace
 
 from scalewise.analysis.advise import Advice, Outlook
 from scalewise.analysis.predict import Prediction
 from scalewise.report import advice, prediction_plot, prediction_sections
-from scalewise.report.curve_table import Section, Table
+from scalewise.report.tables import Section, Table
 
-Drawn = tuple[Section, tuple[tuple[str, str], ...]]
-"""A section, and its plots: each a title and SVG."""
+PlottedSection = tuple[Section, tuple[tuple[str, str], ...]]
+"""A section, and its plots as (title, SVG)."""
 
 
-def drawn(found: Outlook) -> list[Drawn]:
-    """Return both sections; the first has its plots."""
-    name = found.curve.name
-    ahead = f"{name}: what more devices would give"
+def outlook_sections(outlook: Outlook) -> list[PlottedSection]:
+    """Return the section of the prediction with its plots, and that of the advice."""
+    title = f"{outlook.curve.name}: what more devices would give"
     plots: tuple[tuple[str, str], ...] = ()
-    if isinstance(found.prediction, Prediction):
-        (told,) = prediction_sections.sections(found.prediction)
-        # The laws beside it are for `scalewise predict`: a page stays light without.
-        first = replace(told, title=ahead, tables=told.tables[:1], warnings=_own(found))
-        plots = tuple((metric, prediction_plot.svg(found.prediction, metric))
-                      for metric in prediction_plot.shown(found.prediction))  # fmt: skip
+    if isinstance(outlook.prediction, Prediction):
+        (section,) = prediction_sections.sections(outlook.prediction)
+        # The table of laws is left to `scalewise predict`, to keep the page small.
+        first = replace(
+            section, title=title, tables=section.tables[:1], warnings=_new_warnings(outlook)
+        )
+        metrics = prediction_plot.predicted_metrics(outlook.prediction)
+        plots = tuple((name, prediction_plot.svg(outlook.prediction, name)) for name in metrics)
     else:
-        first = Section(ahead, (found.prediction,), (), ())
-    return [(first, plots), (_advised(found), ())]
+        first = Section(title, (outlook.prediction,), (), ())
+    return [(first, plots), (_advice_section(outlook), ())]
 
 
-def _own(found: Outlook) -> tuple[str, ...]:
-    """Return the warnings of the prediction that the measurements do not have already."""
-    assert isinstance(found.prediction, Prediction)
-    return tuple(each for each in found.prediction.warnings if each not in found.curve.warnings)
+def _new_warnings(outlook: Outlook) -> tuple[str, ...]:
+    """Return the warnings of the prediction that the measured curve does not have."""
+    assert isinstance(outlook.prediction, Prediction)
+    return tuple(
+        warning for warning in outlook.prediction.warnings if warning not in outlook.curve.warnings
+    )
 
 
-def _advised(found: Outlook) -> Section:
-    """Return the advice for each purpose, and what was weighed for it; nothing is said twice."""
+def _advice_section(outlook: Outlook) -> Section:
+    """Return the advice for all purposes, without repeated lines and warnings."""
     lines: list[str] = []
     tables: list[Table] = []
     warnings: list[str] = []
-    for each in found.advice:
-        if not isinstance(each, Advice):
-            lines.append(each)
+    for answer in outlook.advice:
+        if not isinstance(answer, Advice):
+            lines.append(answer)
             continue
-        (told,) = advice.sections(each)
-        lines += [line for line in told.lines if line not in lines]
-        tables += [replace(table, title=f"{table.title} for {each.purpose}")
-                   for table in told.tables]  # fmt: skip
-        known = (*found.curve.warnings, *warnings)
-        warnings += [warning for warning in each.returns.warnings if warning not in known]
-    title = f"{found.curve.name}: how many to use"
+        (section,) = advice.sections(answer)
+        lines += [line for line in section.lines if line not in lines]
+        tables += [replace(table, title=f"{table.title} for {answer.purpose}")
+                   for table in section.tables]  # fmt: skip
+        earlier = (*outlook.curve.warnings, *warnings)
+        warnings += [warning for warning in answer.returns.warnings if warning not in earlier]
+    title = f"{outlook.curve.name}: how many to use"
     return Section(title, tuple(lines), tuple(tables), tuple(warnings))

@@ -1,4 +1,4 @@
-"""Plots of curves: one function per plot, each drawing on the axes it is given."""
+"""Plots of curves: one function per plot, which draws on the axes passed to it."""
 
 import io
 from collections.abc import Callable, Sequence
@@ -30,9 +30,9 @@ COLORS = (
 )  # fmt: skip
 """Okabe and Ito's palette, which colour-blind readers can tell apart; brown for its yellow."""
 MARKERS = "osD^vP*X<"
-"""One more than colours, so that a colour that comes again has another."""
-OTHER_SPAN = "#DDDDDD"
-"""A part of the complete time that a plugin has named."""
+"""One more than colours, so that a repeated colour gets another marker."""
+PLUGIN_SPAN_COLOR = "#DDDDDD"
+"""A part of the complete time that only a plugin names."""
 STYLE: Any = {
     "axes.axisbelow": True, "axes.grid": True, "axes.spines.right": False,
     "axes.spines.top": False, "figure.dpi": 100, "font.size": 10, "grid.alpha": 0.25,
@@ -45,9 +45,9 @@ Value = Callable[[Point], Estimate | None]
 
 
 def throughput(axes: Axes, curves: Curves) -> None:
-    """Samples per second against devices, and what ideal scaling would give."""
-    for place, curve in enumerate(curves):
-        _line(axes, curve, place, lambda p: p.throughput)
+    """Samples per second against devices, with ideal scaling."""
+    for index, curve in enumerate(curves):
+        _line(axes, curve, index, lambda p: p.throughput)
         _ideal(axes, curve, lambda p: p.ideal)
     _devices_axis(axes, curves)
     axes.set_yscale("log")
@@ -59,8 +59,8 @@ def throughput(axes: Axes, curves: Curves) -> None:
 
 def speedup(axes: Axes, curves: Curves) -> None:
     """How many times faster than the baseline, against the growth in devices."""
-    for place, curve in enumerate(curves):
-        _line(axes, curve, place, lambda p: p.speedup or p.speedup_time)
+    for index, curve in enumerate(curves):
+        _line(axes, curve, index, lambda p: p.speedup or p.speedup_time)
         base = curve.baseline.devices
         _ideal(axes, curve, lambda p, base=base: Estimate(p.devices / base))  # type: ignore[misc]  # A default in a lambda.
     _devices_axis(axes, curves)
@@ -70,9 +70,9 @@ def speedup(axes: Axes, curves: Curves) -> None:
 
 
 def efficiency(axes: Axes, curves: Curves) -> None:
-    """The share of the added devices that became speed."""
-    for place, curve in enumerate(curves):
-        _line(axes, curve, place, lambda p: p.efficiency)
+    """Parallel efficiency against devices."""
+    for index, curve in enumerate(curves):
+        _line(axes, curve, index, lambda p: p.efficiency)
     axes.axhline(1.0, color="0.6", linestyle="--", linewidth=1, label="ideal")
     _devices_axis(axes, curves)
     axes.set_ylim(bottom=0)
@@ -80,13 +80,13 @@ def efficiency(axes: Axes, curves: Curves) -> None:
     axes.set_ylabel("parallel efficiency")
 
 
-def both(axes: Axes, curves: Curves) -> None:
-    """Throughput and efficiency on one graph: what is gained, and at what price."""
+def throughput_and_efficiency(axes: Axes, curves: Curves) -> None:
+    """Throughput and efficiency on one graph."""
     right = axes.twinx()
-    for place, curve in enumerate(curves):
-        _line(axes, curve, place, lambda p: p.throughput)
+    for index, curve in enumerate(curves):
+        _line(axes, curve, index, lambda p: p.throughput)
         shares = [(p.devices, p.efficiency.value) for p in curve.points if p.efficiency]
-        right.plot(*zip(*shares), color=_color(place), linestyle=":", marker=_marker(place),
+        right.plot(*zip(*shares), color=_color(index), linestyle=":", marker=_marker(index),
                    fillstyle="none", label=f"{escape_plot(curve.name)}: efficiency")  # fmt: skip
     _devices_axis(axes, curves)
     axes.set_ylim(bottom=0)
@@ -99,24 +99,24 @@ def both(axes: Axes, curves: Curves) -> None:
 
 def epoch(axes: Axes, curves: Curves) -> None:
     """Seconds per epoch, without the first."""
-    for place, curve in enumerate(curves):
-        _line(axes, curve, place, lambda p: p.epoch_time)
+    for index, curve in enumerate(curves):
+        _line(axes, curve, index, lambda p: p.epoch_time)
     _devices_axis(axes, curves)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("seconds per epoch")
 
 
 def time(axes: Axes, curves: Curves) -> None:
-    """The complete time of the job, stacked by the parts of its life where they are known."""
+    """The complete time of the job, stacked by its parts where they are known."""
     bars = [(curve, point) for curve in curves for point in curve.points if point.time]
     labelled: set[str] = set()
-    for place, (_, point) in enumerate(bars):
+    for position, (_, point) in enumerate(bars):
         bottom = 0.0
         assert point.time is not None
         parts = point.complete or {"total": point.time}
         for name in in_order_of_life(parts):
-            color = SPAN_COLORS.get(name, OTHER_SPAN) if point.complete else COLORS[0]
-            axes.bar(place, parts[name].value, bottom=bottom, width=0.7, color=color,
+            color = SPAN_COLORS.get(name, PLUGIN_SPAN_COLOR) if point.complete else COLORS[0]
+            axes.bar(position, parts[name].value, bottom=bottom, width=0.7, color=color,
                      label=escape_plot(name) if name not in labelled else None)  # fmt: skip
             labelled.add(name)
             bottom += parts[name].value
@@ -124,29 +124,30 @@ def time(axes: Axes, curves: Curves) -> None:
     axes.grid(visible=False, axis="x")
     axes.set_xlabel("devices")
     if len(curves) > 1:
-        for curve, name in zip(curves, _apart(curves)):
-            places = [place for place, (owner, _) in enumerate(bars) if owner is curve]
-            axes.axvline(places[-1] + 0.5, color="0.8", linewidth=1)
-            axes.annotate(name, (float(np.mean(places)), -0.16), fontsize=8, ha="right", va="top",
-                          rotation=20 if len(curves) <= ROOM else 50, rotation_mode="anchor",
-                          xycoords=axes.get_xaxis_transform())  # fmt: skip
+        for curve, name in zip(curves, _short_names(curves)):
+            positions = [position for position, (owner, _) in enumerate(bars) if owner is curve]
+            axes.axvline(positions[-1] + 0.5, color="0.8", linewidth=1)
+            middle = float(np.mean(positions))
+            angle = 20 if len(curves) <= MAX_LEGEND_INSIDE else 50
+            axes.annotate(name, (middle, -0.16), fontsize=8, ha="right", va="top", rotation=angle,
+                          rotation_mode="anchor", xycoords=axes.get_xaxis_transform())  # fmt: skip
     axes.set_ylabel("seconds, complete job")
 
 
 def model(axes: Axes, curves: Curves) -> None:
-    """What the model's own tensors take of the device that holds most of them."""
+    """Memory of the model's tensors, on the device with most of them."""
     _mebibytes(axes, curves, lambda p: p.held, "MiB of the model on a device")
 
 
-def sent(axes: Axes, curves: Curves) -> None:
-    """What the device that sends most sends in a step."""
+def sent_bytes(axes: Axes, curves: Curves) -> None:
+    """Bytes sent per step, by the device that sends most."""
     _mebibytes(axes, curves, lambda p: p.sent, "MiB sent per step and device")
 
 
 def exposed(axes: Axes, curves: Curves) -> None:
     """The share of a step that waits for communication."""
-    for place, curve in enumerate(curves):
-        _line(axes, curve, place, lambda p: p.exposed)
+    for index, curve in enumerate(curves):
+        _line(axes, curve, index, lambda p: p.exposed)
     _devices_axis(axes, curves)
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
@@ -160,23 +161,27 @@ PLOTS: dict[str, tuple[Callable[[Axes, Curves], None], Value, str]] = {
     "time": (time, lambda p: p.time, "Complete time"),
     "epoch": (epoch, lambda p: p.epoch_time, "Epoch time"),
     "model": (model, lambda p: p.held, "Memory of the model"),
-    "sent": (sent, lambda p: p.sent, "Communicated bytes"),
+    "sent": (sent_bytes, lambda p: p.sent, "Communicated bytes"),
     "exposed": (exposed, lambda p: p.exposed, "Exposed communication"),
-    "both": (both, lambda p: p.throughput and p.efficiency, "Throughput and efficiency"),
+    "both": (
+        throughput_and_efficiency,
+        lambda p: p.throughput and p.efficiency,
+        "Throughput and efficiency",
+    ),
 }
 """Every plot: how to draw it, what it needs, and its title."""
-OUTSIDE: dict[str, Any] = {
+LEGEND_OUTSIDE: dict[str, Any] = {
     "time": {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "reverse": True},
     "both": {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 2},
 }
-"""Where a legend goes that would lie on bars, or on the lines of a second axis."""
-ROOM = 6
-"""Names that find room between lines; more of them stand beside the plot."""
-BESIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
+"""Legends that would cover bars, or the lines of a second axis, go outside."""
+MAX_LEGEND_INSIDE = 6
+"""A legend with more names goes beside the plot."""
+LEGEND_BESIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
 
 
 def possible(curves: Curves) -> list[str]:
-    """Return the plots for which every curve has numbers."""
+    """Return the names of the plots for which every curve has data."""
     return [
         name
         for name, (_, needs, _) in PLOTS.items()
@@ -189,19 +194,21 @@ def figure(curves: Curves, names: Sequence[str]) -> Figure:
     columns = min(2, len(names))
     rows = -(-len(names) // columns)
     with rc_context(STYLE):
-        drawn = Figure(figsize=(6.4 * columns, 4.2 * rows), layout="constrained")
-        grid = drawn.subplots(rows, columns, squeeze=False)
+        canvas = Figure(figsize=(6.4 * columns, 4.2 * rows), layout="constrained")
+        grid = canvas.subplots(rows, columns, squeeze=False)
         for axes, name in zip(grid.flat, names):
             draw, _, title = PLOTS[name]
             draw(axes, curves)
             axes.set_title(title, loc="left", fontweight="bold", pad=14)
             handles, labels = axes.get_legend_handles_labels()
             unique = dict(zip(labels, handles))
-            where = OUTSIDE.get(name, BESIDE if len(unique) > ROOM else {"loc": "best"})
+            where = LEGEND_OUTSIDE.get(
+                name, LEGEND_BESIDE if len(unique) > MAX_LEGEND_INSIDE else {"loc": "best"}
+            )
             axes.legend(unique.values(), unique.keys(), frameon=False, fontsize=8, **where)
         for axes in list(grid.flat)[len(names) :]:
             axes.remove()
-    return drawn
+    return canvas
 
 
 def svg(curves: Curves, name: str) -> str:
@@ -209,17 +216,17 @@ def svg(curves: Curves, name: str) -> str:
     return as_svg(figure(curves, [name]))
 
 
-def as_svg(drawn: Figure) -> str:
+def as_svg(canvas: Figure) -> str:
     """Return a figure as the text of an SVG element."""
     out = io.StringIO()
     with rc_context(STYLE):
-        drawn.savefig(out, format="svg", metadata={"Date": None})
+        canvas.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()
     return text[text.index("<svg") :]
 
 
 def write(curves: Curves, path: Path, *, plot: str | None = None) -> None:
-    """Write one plot, or all there are numbers for, as PNG or SVG."""
+    """Write one plot, or all that have data, as PNG or SVG."""
     names = possible(curves)
     if plot is not None and plot not in PLOTS:
         raise SpecError(
@@ -227,40 +234,40 @@ def write(curves: Curves, path: Path, *, plot: str | None = None) -> None:
             hint=nearest(plot, PLOTS) or f"there are: {', '.join(PLOTS)}",
         )
     if plot is not None and plot not in names:
-        raise NotEnoughData(f"nothing was measured that plot {plot!r} could show")
+        raise NotEnoughData(f"no data was measured for plot {plot!r}")
     if not names:
-        raise NotEnoughData("nothing was measured that a plot could show")
+        raise NotEnoughData("no data was measured for any plot")
     out = io.BytesIO()
     with rc_context(STYLE):
-        drawn = figure(curves, [plot] if plot else names)
-        drawn.savefig(out, format=path.suffix[1:].lower(), dpi=150)
+        canvas = figure(curves, [plot] if plot else names)
+        canvas.savefig(out, format=path.suffix[1:].lower(), dpi=150)
     write_bytes(path, out.getvalue())
 
 
-def _line(axes: Axes, curve: ScalingCurve, place: int, what: Value) -> None:
+def _line(axes: Axes, curve: ScalingCurve, index: int, metric: Value) -> None:
     """Draw a curve with its intervals."""
-    found = [(point.devices, what(point)) for point in curve.points]
-    known = [(devices, each) for devices, each in found if each]
-    values = [each.value for _, each in known]
-    down = [each.value - (each.value if each.low is None else each.low) for _, each in known]
-    up = [(each.value if each.high is None else each.high) - each.value for _, each in known]
-    axes.errorbar([devices for devices, _ in known], values, yerr=[down, up], capsize=3,
-                  color=_color(place), marker=_marker(place),
+    devices = [point.devices for point in curve.points if metric(point)]
+    estimates = [estimate for point in curve.points if (estimate := metric(point))]
+    values = [e.value for e in estimates]
+    down = [e.value - (e.value if e.low is None else e.low) for e in estimates]
+    up = [(e.value if e.high is None else e.high) - e.value for e in estimates]
+    axes.errorbar(devices, values, yerr=[down, up], capsize=3,
+                  color=_color(index), marker=_marker(index),
                   label=escape_plot(curve.name))  # fmt: skip
 
 
-def _mebibytes(axes: Axes, curves: Curves, what: Value, label: str) -> None:
-    for place, curve in enumerate(curves):
-        _line(axes, curve, place, lambda p: (found := what(p)) and found * (1 / 2**20))
+def _mebibytes(axes: Axes, curves: Curves, metric: Value, label: str) -> None:
+    for index, curve in enumerate(curves):
+        _line(axes, curve, index, lambda p: (size := metric(p)) and size * (1 / 2**20))
     _devices_axis(axes, curves)
     axes.set_ylim(bottom=0)
     axes.set_ylabel(label)
 
 
-def _ideal(axes: Axes, curve: ScalingCurve, what: Value) -> None:
-    known = [(point.devices, found.value) for point in curve.points if (found := what(point))]
-    if known:
-        axes.plot(*zip(*known), color="0.6", linestyle="--", linewidth=1, label="ideal")
+def _ideal(axes: Axes, curve: ScalingCurve, metric: Value) -> None:
+    line = [(p.devices, ideal.value) for p in curve.points if (ideal := metric(p))]
+    if line:
+        axes.plot(*zip(*line), color="0.6", linestyle="--", linewidth=1, label="ideal")
 
 
 def _devices_axis(axes: Axes, curves: Curves) -> None:
@@ -272,19 +279,21 @@ def _devices_axis(axes: Axes, curves: Curves) -> None:
     axes.set_xlabel("devices")
 
 
-def _apart(curves: Curves) -> list[str]:
-    """Return what tells curves apart: of one study, without its name."""
+def _short_names(curves: Curves) -> list[str]:
+    """Return the curves' names; without the study's name if all are of one study."""
     parts = [curve.name.partition(" (") for curve in curves]
-    one_study = len({study for study, _, _ in parts}) == 1 and all(rest for _, _, rest in parts)
+    one_study = len({study for study, _, _ in parts}) == 1 and all(
+        details for _, _, details in parts
+    )
     return [
-        escape_plot(rest.removesuffix(")") if one_study else curve.name)
-        for curve, (_, _, rest) in zip(curves, parts)
+        escape_plot(details.removesuffix(")") if one_study else curve.name)
+        for curve, (_, _, details) in zip(curves, parts)
     ]
 
 
-def _color(place: int) -> str:
-    return COLORS[place % len(COLORS)]
+def _color(index: int) -> str:
+    return COLORS[index % len(COLORS)]
 
 
-def _marker(place: int) -> str:
-    return MARKERS[place % len(MARKERS)]
+def _marker(index: int) -> str:
+    return MARKERS[index % len(MARKERS)]

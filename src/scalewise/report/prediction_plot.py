@@ -1,4 +1,4 @@
-"""The plot of a prediction: what was measured, what is expected, and the band around it."""
+"""The plot of a prediction: measured points, predicted points, and their 90 % interval."""
 
 import io
 from collections.abc import Callable, Sequence
@@ -23,44 +23,48 @@ METRICS: dict[str, tuple[Value, str]] = {
 }
 
 
-def write(found: Prediction, path: Path) -> Path:
-    """Write the plot as PNG or SVG and return where it is."""
+def write(prediction: Prediction, path: Path) -> Path:
+    """Write the plot as PNG or SVG and return its path."""
     ending = path.suffix.lower()
     if ending not in (".png", ".svg"):
         raise SpecError(f"cannot write {path}: unknown ending", hint="there are: .png .svg")
     out = io.BytesIO()
     with rc_context(STYLE):
-        figure(found).savefig(out, format=ending[1:], dpi=150)
+        figure(prediction).savefig(out, format=ending[1:], dpi=150)
     write_bytes(path, out.getvalue())
     return path
 
 
-def shown(found: Prediction) -> list[str]:
+def predicted_metrics(prediction: Prediction) -> list[str]:
     """Return the metrics that are predicted."""
-    return [name for name, (of, _) in METRICS.items() if any(map(of, found.points))]
+    return [name for name, (metric, _) in METRICS.items() if any(map(metric, prediction.points))]
 
 
-def svg(found: Prediction, name: str) -> str:
-    """Return the band of one metric as SVG text."""
-    return as_svg(figure(found, [name]))
+def svg(prediction: Prediction, name: str) -> str:
+    """Return the plot of one metric as SVG text."""
+    return as_svg(figure(prediction, [name]))
 
 
-def figure(found: Prediction, names: Sequence[str] = ()) -> Figure:
+def figure(prediction: Prediction, names: Sequence[str] = ()) -> Figure:
     """Draw these metrics side by side, or every one that is predicted."""
-    names = names or shown(found)
+    names = names or predicted_metrics(prediction)
     with rc_context(STYLE):
         drawn = Figure(figsize=(6.4 * len(names), 4.2), layout="constrained")
         for axes, name in zip(drawn.subplots(1, len(names), squeeze=False).flat, names):
-            _draw(axes, found, name)
+            _draw(axes, prediction, name)
             axes.set_title(f"{name}: measured, and predicted", loc="left", fontweight="bold")
             axes.legend(frameon=False, fontsize=8)
     return drawn
 
 
-def _draw(axes: Axes, found: Prediction, name: str) -> None:
-    of, label = METRICS[name]
-    measured = [(p.devices, e.value) for p in found.curve.points if (e := of(p))]
-    ahead = [(p.devices, e) for p in found.points if (e := of(p)) and p.devices > measured[-1][0]]
+def _draw(axes: Axes, prediction: Prediction, name: str) -> None:
+    metric, label = METRICS[name]
+    measured = [(p.devices, e.value) for p in prediction.curve.points if (e := metric(p))]
+    ahead = [
+        (p.devices, e)
+        for p in prediction.points
+        if (e := metric(p)) and p.devices > measured[-1][0]
+    ]
     axes.plot(*zip(*measured), color=COLORS[0], marker="o", label="measured")
     if ahead:
         last, value = measured[-1]
@@ -86,4 +90,4 @@ def _draw(axes: Axes, found: Prediction, name: str) -> None:
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
     axes.set_xlabel("devices")
-    axes.set_ylabel(label.format(unit=escape_plot(found.curve.unit)))
+    axes.set_ylabel(label.format(unit=escape_plot(prediction.curve.unit)))

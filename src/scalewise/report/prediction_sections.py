@@ -1,4 +1,4 @@
-"""What more devices would give: as sections for people, and as JSON for programs."""
+"""A prediction for more devices: as a section, and as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -8,17 +8,18 @@ from typing import Any
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.predict import PredictedPoint, Prediction
 from scalewise.analysis.predict.prediction_text import next_measurement
-from scalewise.report.curve_table import (
+from scalewise.report.formats import SCHEMA, plain
+from scalewise.report.tables import (
     Section,
     Table,
-    by_devices,
+    bound,
+    integer,
     number,
     percent,
-    spread,
+    relative_error,
+    table_by_devices,
     value,
-    whole,
 )
-from scalewise.report.formats import SCHEMA, plain
 
 
 @dataclass(frozen=True)
@@ -29,60 +30,56 @@ class _Row:
     nodes: int | None
     throughput: Estimate | None
     time: Estimate | None
-    what: str
+    basis: str
     warnings: tuple[str, ...] = ()
 
 
-def sections(found: Prediction) -> list[Section]:
-    """Return the prediction: the estimates, how they came about, the laws beside them."""
-    curve = found.curve
-    rows = [*_measured(found), *(_ahead(point) for point in found.points)]
+def sections(prediction: Prediction) -> list[Section]:
+    """Return the predicted points, how they were computed, and the fitted laws."""
+    curve = prediction.curve
+    rows = [*_measured_rows(prediction), *map(_predicted_row, prediction.points)]
     tables = (
-        by_devices(rows, "Measured, and predicted", [
-            ("nodes", lambda r: whole(r.nodes)),
+        table_by_devices(rows, "Measured, and predicted", [
+            ("nodes", lambda r: integer(r.nodes)),
             (f"{curve.unit}/s", lambda r: value(r.throughput)),
-            ("low", lambda r: _end(r.throughput, "low")),
-            ("high", lambda r: _end(r.throughput, "high")),
-            ("±", lambda r: spread(r.throughput)),
-            ("efficiency", lambda r: percent(_efficiency(found, r))),
+            ("low", lambda r: bound(r.throughput, "low")),
+            ("high", lambda r: bound(r.throughput, "high")),
+            ("±", lambda r: relative_error(r.throughput)),
+            ("efficiency", lambda r: percent(_efficiency(prediction, r))),
             ("complete s", lambda r: value(r.time)),
-            ("low", lambda r: _end(r.time, "low")),
-            ("high", lambda r: _end(r.time, "high")),
-            ("±", lambda r: spread(r.time)),
-            ("", lambda r: r.what),
+            ("low", lambda r: bound(r.time, "low")),
+            ("high", lambda r: bound(r.time, "high")),
+            ("±", lambda r: relative_error(r.time)),
+            ("", lambda r: r.basis),
         ]),
-        *(_laws(found, metric) for metric in ("throughput", "time")),
+        *(_law_table(prediction, metric) for metric in ("throughput", "time")),
     )  # fmt: skip
     rule = f"{curve.scaling} scaling" if curve.scaling else "scaling unknown"
     nodes = f"{curve.devices_per_node} devices per node" if curve.devices_per_node else (
         "devices per node unknown"
     )  # fmt: skip
-    lines = [f"{rule}; {nodes}; intervals are 90 %", found.law, *found.sentences]
+    lines = [f"{rule}; {nodes}; intervals are 90 %", prediction.law, *prediction.sentences]
     shown = tuple(table for table in tables if table.rows)
-    return [Section(curve.name, tuple(lines), shown, found.warnings)]
+    return [Section(curve.name, tuple(lines), shown, prediction.warnings)]
 
 
-def _measured(found: Prediction) -> list[_Row]:
-    asked = {point.devices for point in found.points}
+def _measured_rows(prediction: Prediction) -> list[_Row]:
+    predicted = {point.devices for point in prediction.points}
     return [
         _Row(point.devices, point.nodes, point.throughput, point.time, "measured")
-        for point in found.curve.points
-        if point.devices not in asked
+        for point in prediction.curve.points
+        if point.devices not in predicted
     ]
 
 
-def _ahead(point: PredictedPoint) -> _Row:
-    told = point.reach.partition(";")[0]
-    return _Row(point.devices, point.nodes, point.throughput, point.time, told)
+def _predicted_row(point: PredictedPoint) -> _Row:
+    basis = point.reach.partition(";")[0]
+    return _Row(point.devices, point.nodes, point.throughput, point.time, basis)
 
 
-def _end(estimate: Estimate | None, name: str) -> str:
-    return number(getattr(estimate, name) if estimate else None)
-
-
-def _efficiency(found: Prediction, row: _Row) -> float | None:
+def _efficiency(prediction: Prediction, row: _Row) -> float | None:
     """Return the efficiency against the baseline, by throughput or else by time."""
-    base = found.curve.baseline
+    base = prediction.curve.baseline
     growth = row.devices / base.devices
     if base.throughput and row.throughput:
         return row.throughput.value / base.throughput.value / growth
@@ -91,42 +88,46 @@ def _efficiency(found: Prediction, row: _Row) -> float | None:
     return base.time.value / row.time.value / growth
 
 
-def _laws(found: Prediction, metric: str) -> Table:
-    counts = [point.devices for point in found.points]
+def _law_table(prediction: Prediction, metric: str) -> Table:
+    counts = [point.devices for point in prediction.points]
     return Table(
         f"Laws of the {metric}, fitted to the measured points",
         ("law", *(f"on {count}" for count in counts), "error where measured", "formula"),
         tuple(
             (fit.law, *(number(fit.value(count)) for count in counts), percent(fit.error),
              fit.formula)
-            for fit in found.laws
+            for fit in prediction.laws
             if fit.points.metric == metric
         ),
     )  # fmt: skip
 
 
-def as_json(found: Prediction, **beside: Any) -> str:
-    """Return the documented JSON shape, and what stands beside it under its own name."""
-    curve, ahead = found.curve, found.next
-    told: dict[str, Any] = {
+def as_json(prediction: Prediction, **extra: Any) -> str:
+    """Return the documented JSON shape, with ``extra`` keys at the end."""
+    curve, following = prediction.curve, prediction.next
+    document: dict[str, Any] = {
         "schema": SCHEMA,
         "study": curve.study,
         "where": dict(curve.where),
         "scaling": curve.scaling,
         "devices_per_node": curve.devices_per_node,
         "measured": [point.devices for point in curve.points],
-        "law": found.law,
-        "sentences": list(found.sentences),
-        "points": [_point(point) for point in found.points],
-        "next": ahead
-        and {**plain(ahead), "shrinks": ahead.shrinks, "says": next_measurement(ahead)},
-        "laws": _fits(found),
-        "odd": plain(found.outliers),
-        "warnings": list(found.warnings),
-        "not_correct": list(found.curve.not_correct),
-        **beside,
+        "law": prediction.law,
+        "sentences": list(prediction.sentences),
+        "points": [_point(point) for point in prediction.points],
+        "next": following
+        and {
+            **plain(following),
+            "shrinks": following.shrinks,
+            "says": next_measurement(following),
+        },
+        "laws": _fits(prediction),
+        "odd": plain(prediction.outliers),
+        "warnings": list(prediction.warnings),
+        "not_correct": list(prediction.curve.not_correct),
+        **extra,
     }
-    return json.dumps(told, indent=1)
+    return json.dumps(document, indent=1)
 
 
 def _point(point: PredictedPoint) -> dict[str, Any]:
@@ -134,7 +135,7 @@ def _point(point: PredictedPoint) -> dict[str, Any]:
     return {name: plain(getattr(point, name)) for name in names}
 
 
-def _fits(found: Prediction) -> Sequence[dict[str, Any]]:
+def _fits(prediction: Prediction) -> Sequence[dict[str, Any]]:
     return [
         {
             "law": fit.law,
@@ -143,7 +144,7 @@ def _fits(found: Prediction) -> Sequence[dict[str, Any]]:
             "parameters": plain(fit.parameters),
             "error": plain(fit.error),
             "values": {str(point.devices): plain(fit.value(point.devices))
-                       for point in found.points},
+                       for point in prediction.points},
         }
-        for fit in found.laws
+        for fit in prediction.laws
     ]  # fmt: skip

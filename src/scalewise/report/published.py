@@ -1,4 +1,4 @@
-"""Published curves: as sections for people, and as JSON for programs."""
+"""Published curves: as sections, and as JSON."""
 
 import json
 from collections.abc import Sequence
@@ -8,18 +8,18 @@ from scalewise.analysis.number_format import format_count
 from scalewise.analysis.predict import Prediction
 from scalewise.analysis.predict.published_curves import PublishedComparison, efficiency
 from scalewise.catalog.curves import PublishedCurve
-from scalewise.report.curve_table import NONE, Section, Table, number, percent
 from scalewise.report.formats import SCHEMA
+from scalewise.report.tables import NONE, Section, Table, number, percent
 
 FACTS = (
     "model", "dataset", "framework", "hardware", "interconnect", "precision", "per_device_batch",
     "unit", "year", "notes",
 )  # fmt: skip
-"""What is told of a curve as its source has it."""
+"""Facts of a curve that are copied from its source."""
 
 
-def sections(words: str, curves: Sequence[PublishedCurve], at: Sequence[int] = ()) -> list[Section]:
-    """Return the curves that are like some words, each with its source."""
+def sections(query: str, curves: Sequence[PublishedCurve], at: Sequence[int] = ()) -> list[Section]:
+    """Return the curves that match the query, each with its source."""
     table = Table(
         "Published curves",
         (
@@ -29,11 +29,11 @@ def sections(words: str, curves: Sequence[PublishedCurve], at: Sequence[int] = (
         tuple(_row(curve, at) for curve in curves),
     )  # fmt: skip
     lines = [
-        f"{format_count(len(curves), 'published curve')} like {words!r}; efficiency is against the "
+        f"{format_count(len(curves), 'published curve')} like {query!r}; efficiency is against the "
         "smallest count of each",
         *_sources(curves),
     ]
-    return [Section(f"like {words}", tuple(lines), (table,), _suspects(curves))]
+    return [Section(f"like {query}", tuple(lines), (table,), _suspects(curves))]
 
 
 def _row(curve: PublishedCurve, at: Sequence[int]) -> tuple[str, ...]:
@@ -53,14 +53,14 @@ def _row(curve: PublishedCurve, at: Sequence[int]) -> tuple[str, ...]:
 
 
 def _sources(curves: Sequence[PublishedCurve]) -> list[str]:
-    """Return each source once, with where it is."""
-    found = [
+    """Return each source once, with its address."""
+    sources = [
         f"{curve.family}: {facts['source_title']} ({facts['year']}), "
         + str(facts["source_url_or_repo_path"]).partition("#")[0]
         for curve in curves
         for facts in [curve.facts]
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(sources))
 
 
 def _suspects(curves: Sequence[PublishedCurve]) -> tuple[str, ...]:
@@ -69,37 +69,39 @@ def _suspects(curves: Sequence[PublishedCurve]) -> tuple[str, ...]:
     )
 
 
-def beside(words: str, found: Prediction, others: PublishedComparison) -> Section:
-    """Return how curves like some words went on, next to what is predicted."""
-    last = format_count(others.last, "device")
+def comparison_section(
+    query: str, prediction: Prediction, comparison: PublishedComparison
+) -> Section:
+    """Return how published curves continued, compared with the prediction."""
+    last = format_count(comparison.last, "device")
+    searched = format_count(comparison.curve_count, "published curve")
     lines = [
-        f"{len(others.continuations)} of {format_count(others.curve_count, 'published curve')} "
-        "like "
-        f"{words!r} "
-        f"have the same metric and scaling and go on beyond {others.growth:g} × their smallest "
-        "count, which is as far as this curve was measured",
+        f"{len(comparison.continuations)} of {searched} like {query!r} have the same metric and "
+        f"scaling and continue beyond {comparison.growth:g} × their smallest count, which is as "
+        "far as this curve was measured",
     ]
-    if others.retained:
-        low, middle, high = others.retained
+    if comparison.retained:
+        low, middle, high = comparison.retained
         lines.append(
             f"Of each doubling they kept {percent(middle)} at the median, {percent(low)} to "
-            f"{percent(high)}; predicted here beyond {last}: {percent(others.predicted)}"
+            f"{percent(high)}; predicted here beyond {last}: {percent(comparison.predicted)}"
         )
-    lines.append("They stand beside the prediction and are not mixed into it.")
-    tables = (_if_so(found, others), _followed(others))
+    lines.append("They are shown for comparison and do not change the prediction.")
+    tables = (_projection_table(prediction, comparison), _continuation_table(comparison))
     shown = tuple(table for table in tables if table.rows)
-    return Section(f"{found.curve.name}, and curves like {words}", tuple(lines), shown, ())
+    return Section(f"{prediction.curve.name}, and curves like {query}", tuple(lines), shown, ())
 
 
-def _if_so(found: Prediction, others: PublishedComparison) -> Table:
-    by_time = others.metric == "time"
+def _projection_table(prediction: Prediction, comparison: PublishedComparison) -> Table:
+    by_time = comparison.metric == "time"
     rows = []
-    for point in found.points:
-        gone, told = others.at(point.devices), point.time if by_time else point.throughput
-        if gone and point.devices > others.last:
-            predicted = number(told.value if told else None)
-            rows.append((f"{point.devices}", *map(number, gone), predicted))
-    unit = "complete s" if by_time else f"{found.curve.unit}/s"
+    for point in prediction.points:
+        projected = comparison.at(point.devices)
+        estimate = point.time if by_time else point.throughput
+        if projected and point.devices > comparison.last:
+            predicted = number(estimate.value if estimate else None)
+            rows.append((f"{point.devices}", *map(number, projected), predicted))
+    unit = "complete s" if by_time else f"{prediction.curve.unit}/s"
     return Table(
         f"If it went on as they did, {unit}",
         ("devices", "as the worst", "as the median", "as the best", "predicted"),
@@ -107,26 +109,26 @@ def _if_so(found: Prediction, others: PublishedComparison) -> Table:
     )
 
 
-def _followed(others: PublishedComparison) -> Table:
+def _continuation_table(comparison: PublishedComparison) -> Table:
     return Table(
         "How they went on",
         ("curve", "hardware", "from", "to", "kept of each doubling"),
         tuple(
-            (each.curve.slug, str(each.curve.facts["hardware"]), f"{each.first:,}",
-             f"{each.last:,}", percent(each.retained))
-            for each in others.continuations
+            (item.curve.slug, str(item.curve.facts["hardware"]), f"{item.first:,}",
+             f"{item.last:,}", percent(item.retained))
+            for item in comparison.continuations
         ),
     )  # fmt: skip
 
 
-def as_json(words: str, curves: Sequence[PublishedCurve]) -> str:
+def as_json(query: str, curves: Sequence[PublishedCurve]) -> str:
     """Return the documented JSON shape."""
-    told = {"schema": SCHEMA, "like": words, "curves": [_plain(curve) for curve in curves]}
-    return json.dumps(told, indent=1)
+    document = {"schema": SCHEMA, "like": query, "curves": [_plain(curve) for curve in curves]}
+    return json.dumps(document, indent=1)
 
 
 def _plain(curve: PublishedCurve) -> dict[str, Any]:
-    """Return one curve as JSON can hold it, with all that its source says."""
+    """Return one curve as JSON values, with the facts of its source."""
     facts, shares = curve.facts, efficiency(curve)
     return {
         "curve": curve.slug,
@@ -142,22 +144,22 @@ def _plain(curve: PublishedCurve) -> dict[str, Any]:
     }
 
 
-def beside_plain(found: Prediction, others: PublishedComparison) -> dict[str, Any]:
-    """Return how they went on as JSON can hold it."""
+def comparison_values(prediction: Prediction, comparison: PublishedComparison) -> dict[str, Any]:
+    """Return how published curves continued, as JSON values."""
     names = ("least", "median", "most")
-    values = ((point.devices, others.at(point.devices)) for point in found.points)
+    values = ((point.devices, comparison.at(point.devices)) for point in prediction.points)
     return {
-        "growth": others.growth,
-        "metric": others.metric,
-        "kept": dict(zip(names, others.retained)) if others.retained else None,
-        "predicted": others.predicted,
+        "growth": comparison.growth,
+        "metric": comparison.metric,
+        "kept": dict(zip(names, comparison.retained)) if comparison.retained else None,
+        "predicted": comparison.predicted,
         "values": {
-            str(count): dict(zip(("worst", "median", "best"), gone))
-            for count, gone in values
-            if gone and count > others.last
+            str(count): dict(zip(("worst", "median", "best"), projected))
+            for count, projected in values
+            if projected and count > comparison.last
         },
         "followed": [
-            {"curve": each.curve.slug, "from": each.first, "to": each.last, "kept": each.retained}
-            for each in others.continuations
+            {"curve": item.curve.slug, "from": item.first, "to": item.last, "kept": item.retained}
+            for item in comparison.continuations
         ],
     }

@@ -1,4 +1,4 @@
-"""A simulated step on many devices: as a section for people, and as JSON for programs."""
+"""A simulated step on many devices: as a section, and as JSON."""
 
 import json
 from collections.abc import Callable
@@ -12,8 +12,19 @@ from scalewise.analysis.simulate import (
     Simulation,
     simulation_sentences,
 )
-from scalewise.report.curve_table import NONE, Section, Table, by_devices, number, percent, whole
 from scalewise.report.formats import SCHEMA, plain
+from scalewise.report.tables import (
+    NONE,
+    Section,
+    Table,
+    integer,
+    milliseconds,
+    number,
+    percent,
+    table_by_devices,
+)
+
+PHASE_HEADINGS = {"exchange": "exposed exchange", "balance": "slowest rank"}
 
 
 @dataclass(frozen=True)
@@ -30,25 +41,25 @@ class _Row:
         return self.point.topology.world
 
 
-def sections(found: Simulation) -> list[Section]:
-    """Return the simulation: how it came about, the steps, and real ones beside them."""
-    unit = f"{found.curve.unit}/s"
+def sections(simulation: Simulation) -> list[Section]:
+    """Return the simulated steps, how they were computed, and checks against measured runs."""
+    unit = f"{simulation.curve.unit}/s"
     rows = [
-        _Row(point, found.efficiency(point), found.corrected_throughput(point))
-        for point in found.points
+        _Row(point, simulation.efficiency(point), simulation.corrected_throughput(point))
+        for point in simulation.points
     ]
     tables = (
-        by_devices(rows, "Simulated", [
-            ("nodes", lambda r: whole(r.point.topology.nodes)),
-            ("step ms", lambda r: _ms(r.point.step)),
+        table_by_devices(rows, "Simulated", [
+            ("nodes", lambda r: integer(r.point.topology.nodes)),
+            ("step ms", lambda r: milliseconds(r.point.step)),
             (unit, lambda r: number(r.point.throughput)),
             ("with the factor", lambda r: number(r.anchored)),
             ("efficiency", lambda r: percent(r.efficiency)),
-            ("exchanging ms", lambda r: _ms(r.point.communication)),
-            ("of it exposed", lambda r: _ms(r.point.exposed)),
+            ("exchanging ms", lambda r: milliseconds(r.point.communication)),
+            ("of it exposed", lambda r: milliseconds(r.point.exposed)),
         ]),
-        by_devices(rows, "A simulated step, in milliseconds", [
-            (_named(phase), _phase(phase)) for phase in PHASES
+        table_by_devices(rows, "A simulated step, in milliseconds", [
+            (PHASE_HEADINGS.get(phase, phase), _phase_cell(phase)) for phase in PHASES
         ]),
         Table(
             "Held against what was measured",
@@ -56,69 +67,65 @@ def sections(found: Simulation) -> list[Section]:
             tuple(
                 (f"{check.topology.world}", str(check.topology), number(check.simulated),
                  number(check.measured), f"{check.factor:.2f} × as long")
-                for check in found.checks
+                for check in simulation.checks
             ),
         ),
     )  # fmt: skip
     shown = tuple(table for table in tables if table.rows)
-    warnings = (*found.notes, *found.curve.warnings)
-    return [Section(f"{found.curve.name}, simulated", simulation_sentences(found), shown, warnings)]
+    warnings = (*simulation.notes, *simulation.curve.warnings)
+    return [
+        Section(
+            f"{simulation.curve.name}, simulated", simulation_sentences(simulation), shown, warnings
+        )
+    ]
 
 
-def _named(phase: str) -> str:
-    return {"exchange": "exposed exchange", "balance": "slowest rank"}.get(phase, phase)
-
-
-def _phase(name: str) -> Callable[[_Row], str]:
+def _phase_cell(name: str) -> Callable[[_Row], str]:
     def cell(row: _Row) -> str:
         seconds = row.point.phases[name]
-        return _ms(seconds) if abs(seconds) > 5e-9 else NONE
+        return milliseconds(seconds) if abs(seconds) > 5e-9 else NONE
 
     return cell
 
 
-def _ms(seconds: float) -> str:
-    return number(round(1000 * seconds, 4))
-
-
-def as_json(found: Simulation) -> str:
+def as_json(simulation: Simulation) -> str:
     """Return the documented JSON shape."""
-    network = found.network
-    told: dict[str, Any] = {
+    network = simulation.network
+    document: dict[str, Any] = {
         "schema": SCHEMA,
-        "study": found.curve.study,
-        "where": dict(found.curve.where),
+        "study": simulation.curve.study,
+        "where": dict(simulation.curve.where),
         "scaling": "weak",
-        "devices_per_node": found.per_node,
-        "from": {"run": found.run, "topology": str(found.origin)},
-        "strategy": found.strategy,
-        "gradients": plain(found.work.size),
-        "buckets": len(found.work.buckets),
+        "devices_per_node": simulation.per_node,
+        "from": {"run": simulation.run, "topology": str(simulation.origin)},
+        "strategy": simulation.strategy,
+        "gradients": plain(simulation.work.size),
+        "buckets": len(simulation.work.buckets),
         "links": {"inside": _link(network.inside), "between": _link(network.between)},
         "algorithm": network.algorithm,
-        "points": [_point(found, point) for point in found.points],
+        "points": [_point(simulation, point) for point in simulation.points],
         "checks": [
             {"devices": check.topology.world, "topology": str(check.topology),
              "simulated": check.simulated, "measured": check.measured, "factor": check.factor}
-            for check in found.checks
+            for check in simulation.checks
         ],
         "interval": None,
-        "sentences": list(simulation_sentences(found)),
-        "notes": list(found.notes),
-        "warnings": list(found.curve.warnings),
-        "not_correct": list(found.curve.not_correct),
+        "sentences": list(simulation_sentences(simulation)),
+        "notes": list(simulation.notes),
+        "warnings": list(simulation.curve.warnings),
+        "not_correct": list(simulation.curve.not_correct),
     }  # fmt: skip
-    return json.dumps(told, indent=1)
+    return json.dumps(document, indent=1)
 
 
-def _point(found: Simulation, point: SimulatedStep) -> dict[str, Any]:
+def _point(simulation: Simulation, point: SimulatedStep) -> dict[str, Any]:
     return {
         "devices": point.topology.world,
         "topology": str(point.topology),
         "step": point.step,
         "throughput": plain(point.throughput),
-        "anchored": plain(found.corrected_throughput(point)),
-        "efficiency": found.efficiency(point),
+        "anchored": plain(simulation.corrected_throughput(point)),
+        "efficiency": simulation.efficiency(point),
         "phases": plain(point.phases),
         "communication": point.communication,
         "exposed": point.exposed,

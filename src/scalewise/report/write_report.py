@@ -1,4 +1,4 @@
-"""Write a report in the format that its file's ending asks for."""
+"""Write a report in the format of its file name's suffix."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,14 +9,14 @@ from scalewise.errors import SpecError
 from scalewise.record.write import write_text
 from scalewise.report import formats
 
-TEXTS: dict[str, Callable[[Sequence[ScalingCurve]], str]] = {
+TEXT_FORMATS: dict[str, Callable[[Sequence[ScalingCurve]], str]] = {
     ".md": formats.markdown,
     ".csv": formats.comma_separated,
     ".tex": formats.latex,
     ".json": formats.as_json,
     ".txt": formats.text,
 }
-PICTURES = (".png", ".svg")
+IMAGE_SUFFIXES = (".png", ".svg")
 
 
 def write(
@@ -24,25 +24,25 @@ def write(
     path: Path,
     *,
     plot: str | None = None,
-    why: Sequence[Explanation] = (),
+    explained: Sequence[Explanation] = (),
 ) -> Path:
-    """Write the report and return where it is; a page also says ``why``."""
-    ending = path.suffix.lower()
-    if plot is not None and ending not in PICTURES:
+    """Write the report and return its path; a page also shows the explanations."""
+    suffix = path.suffix.lower()
+    if plot is not None and suffix not in IMAGE_SUFFIXES:
         raise SpecError(f"{path} holds no single plot", hint="--plot goes with -o FILE.png or .svg")
-    if ending in TEXTS:
-        write_text(path, TEXTS[ending](curves))
-    elif ending in PICTURES:
+    if suffix in TEXT_FORMATS:
+        write_text(path, TEXT_FORMATS[suffix](curves))
+    elif suffix in IMAGE_SUFFIXES:
         from scalewise.report import plot as plots
 
         plots.write(curves, path, plot=plot)
-    elif ending == ".html":
+    elif suffix == ".html":
         from scalewise.report import page
 
-        page.write(curves, path, why)
+        page.write(curves, path, explained)
     else:
-        known = [".html", *TEXTS, *PICTURES]
+        suffixes = [".html", *TEXT_FORMATS, *IMAGE_SUFFIXES]
         raise SpecError(
-            f"cannot write {path}: unknown ending", hint=f"there are: {' '.join(known)}"
+            f"cannot write {path}: unknown ending", hint=f"there are: {' '.join(suffixes)}"
         )
     return path

@@ -1,0 +1,143 @@
+"""Tables and sections as values, and the formatters of their cells.
+
+Shares become percent here; an unknown value is shown as a dash.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from scalewise.analysis.measure import Estimate
+from scalewise.analysis.number_format import format_count
+
+NONE = "–"
+"""An unknown value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Text in rows and columns."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A titled part of a report: lines of text, tables and warnings."""
+
+    title: str
+    lines: tuple[str, ...]
+    tables: tuple[Table, ...]
+    warnings: tuple[str, ...]
+
+
+class DevicesRow(Protocol):
+    """A table row: a number of devices, and warnings about its values."""
+
+    @property
+    def devices(self) -> int: ...
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
+
+
+Row = TypeVar("Row", bound=DevicesRow)
+
+
+def table_by_devices(
+    rows: Sequence[Row], title: str, columns: Sequence[tuple[str, Callable[[Row], str]]]
+) -> Table:
+    """Return a table of rows by number of devices, without columns that are all unknown."""
+    shown = []
+    for name, cell in columns:
+        cells = [cell(row) for row in rows]
+        if any(text != NONE for text in cells):
+            shown.append((name, cells))
+    devices = [f"{row.devices}{' !' if row.warnings else ''}" for row in rows]
+    return Table(
+        title,
+        ("devices", *(name for name, _ in shown)),
+        tuple(zip(devices, *(cells for _, cells in shown))),
+    )
+
+
+def warnings_of(points: Sequence[DevicesRow]) -> list[str]:
+    """Return the warnings of all rows, each with its number of devices."""
+    return [
+        f"{format_count(point.devices, 'device')}: {text}"
+        for point in points
+        for text in point.warnings
+    ]
+
+
+def integer(count: int | None) -> str:
+    """Return a whole number with thousands separators."""
+    return NONE if count is None else f"{count:,}"
+
+
+def number(value: float | None) -> str:
+    """Return a number with about four significant digits.
+
+    >>> number(12345.6), number(0.01234), number(16.66)
+    ('12,346', '0.01234', '16.66')
+    """
+    if value is None or not math.isfinite(value):
+        return NONE
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(value)))
+    if not -6 < exponent < 12:
+        return f"{value:.1e}"
+    return f"{value:,.{max(0, 3 - exponent)}f}"
+
+
+def bound(estimate: Estimate | None, name: str) -> str:
+    """Return the ``low`` or ``high`` end of an estimate's interval."""
+    return number(getattr(estimate, name) if estimate else None)
+
+
+def mebibytes(estimate: Estimate | None) -> str:
+    """Return bytes as MiB."""
+    return value(estimate and estimate * (1 / 2**20))
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Return seconds as milliseconds, rounded to the 0.1 µs resolution of the records."""
+    return number(None if seconds is None else round(1000 * seconds, 4))
+
+
+def value(estimate: Estimate | None) -> str:
+    """Return the value of an estimate, without its interval."""
+    return number(estimate.value if estimate else None)
+
+
+def percent(share: Estimate | float | None) -> str:
+    """Return a share in percent.
+
+    >>> percent(0.9667)
+    '96.7 %'
+    """
+    fraction = share.value if isinstance(share, Estimate) else share
+    if fraction is None or not math.isfinite(100 * fraction):
+        return NONE
+    return f"{100 * fraction:.1f} %".replace("-0.0 %", "0.0 %")
+
+
+def relative_error(estimate: Estimate | None) -> str:
+    """Return half the width of the interval in percent of the value."""
+    half = _half_width(estimate)
+    return NONE if half is None or estimate is None else f"{100 * half / estimate.value:.1f} %"
+
+
+def point_error(estimate: Estimate | None) -> str:
+    """Return half the width of a share's interval in percentage points."""
+    half = _half_width(estimate)
+    return NONE if half is None else f"{100 * half:.1f}"
+
+
+def _half_width(estimate: Estimate | None) -> float | None:
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return None
+    return (estimate.high - estimate.low) / 2
