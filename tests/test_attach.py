@@ -58,7 +58,7 @@ def as_it_is(script: Script, ranks: list[Seen]) -> None:
     """Require that what was seen is what the script does."""
     devices = len(ranks)
     truth = script.truth(devices)
-    assert [rank.notes.unwatched for rank in ranks] == [None] * devices
+    assert [rank.find("unwatched") for rank in ranks] == [None] * devices
     assert tuple(tuple(rank.column("samples")) for rank in ranks) == truth.step_samples
     assert tuple(len(rank.spans("validate")) for rank in ranks) == truth.validations
     assert max(len(rank.spans("checkpoint")) for rank in ranks) == truth.checkpoints
@@ -131,7 +131,7 @@ def test_ranks_that_exchange_no_gradient_are_told(tmp_path):
 def test_an_exchange_is_seen_however_it_is_made(script, tmp_path):
     ranks, _ = run(named(script), 2, tmp_path, stop_after=6)
     for rank in ranks:
-        assert rank.notes.facts["exchanged"] or rank.notes.facts["sharded"]
+        assert rank.find("facts")["exchanged"] or rank.find("facts")["sharded"]
 
 
 @pytest.mark.parametrize(
