@@ -13,7 +13,12 @@ from scalewise.frameworks.data_source import Source
 from scalewise.frameworks.in_memory_data import read
 from scalewise.frameworks.sampler import Shards
 from scalewise.frameworks.tensorflow import loader, part
-from scalewise.frameworks.tensorflow.session import Everyone, TensorFlowSession, build, optimizer
+from scalewise.frameworks.tensorflow.session import (
+    ProcessGroup,
+    TensorFlowSession,
+    build,
+    make_optimizer,
+)
 from scalewise.probe import Unwatched
 from scalewise.probe.tensorflow import devices
 from scalewise.spec import RunSpec
@@ -24,7 +29,7 @@ if __name__ == "__main__":
     names = devices.bind(spec)
     data = read(Source.of_run(spec))
     parallel = part("strategies", spec.strategy)(spec, 0, names)
-    session = TensorFlowSession(spec, data, parallel, Everyone(parallel.strategy, 1), names)
+    session = TensorFlowSession(spec, data, parallel, ProcessGroup(parallel.strategy, 1), names)
     for epoch in range(spec.epochs):
         session.begin(epoch)
         for _ in range(session.outline.steps):
@@ -35,7 +40,8 @@ if __name__ == "__main__":
 
     shards = Shards(len(data.train), alone, 0)
     images, checks = (
-        loader.finish(data.transform, each.images) for each in (data.train, data.validation)
+        loader.transform_images(data.transform, each.images)
+        for each in (data.train, data.validation)
     )
 
     def batches():
@@ -47,7 +53,7 @@ if __name__ == "__main__":
 
     model = build(alone, data.shape, data.classes)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer(alone), loss, metrics=["accuracy"])
+    model.compile(make_optimizer(alone), loss, metrics=["accuracy"])
     model.fit(
         batches(),
         epochs=spec.epochs,

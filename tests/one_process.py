@@ -11,7 +11,7 @@ from scalewise.frameworks.data_source import Source
 from scalewise.frameworks.in_memory_data import read
 from scalewise.frameworks.part_options import options_for
 from scalewise.frameworks.tensorflow import part
-from scalewise.frameworks.tensorflow.session import Everyone, TensorFlowSession
+from scalewise.frameworks.tensorflow.session import ProcessGroup, TensorFlowSession
 from scalewise.probe import Unwatched
 from scalewise.probe.tensorflow import devices
 from scalewise.spec import RunSpec
@@ -23,8 +23,8 @@ if __name__ == "__main__":
     for spec in specs:
         strategy = part("strategies", spec.strategy)
         parallel = strategy(spec, 0, names, **options_for(strategy, spec))
-        everyone = Everyone(parallel.strategy, 1)
-        session = TensorFlowSession(spec, read(Source.of_run(spec)), parallel, everyone, names)
+        processes = ProcessGroup(parallel.strategy, 1)
+        session = TensorFlowSession(spec, read(Source.of_run(spec)), parallel, processes, names)
         session.trace()
         session.begin(0)
         samples = [session.step(Unwatched()) for _ in range(session.outline.steps)]

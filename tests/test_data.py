@@ -73,7 +73,7 @@ def test_pad_fills_the_last_batch_with_repeats(size, replicas):
     seen = flat(by_step(parts))
     assert len(seen) == parts[0].steps * 4 * replicas >= size
     assert set(seen) == set(range(size))
-    assert sum(part.seen for part in parts) == len(seen)
+    assert sum(part.samples_per_epoch for part in parts) == len(seen)
 
 
 def test_the_order_is_another_in_every_epoch_and_the_same_for_a_seed():

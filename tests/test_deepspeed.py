@@ -7,7 +7,7 @@ from builders import a_run
 from scalewise.errors import NoEngine, SpecError
 from scalewise.frameworks import deepspeed
 from scalewise.frameworks.deepspeed import Deepspeed
-from scalewise.frameworks.deepspeed.config import config
+from scalewise.frameworks.deepspeed.config import make_config
 
 STAGES = range(4)
 NEAR = 1e-5
@@ -64,7 +64,7 @@ def test_all_stages_end_with_the_weights_of_ddp(tmp_path):
 
 
 def test_a_run_without_clip_has_none_though_deepspeed_would_clip():
-    assert config(of_deepspeed())["gradient_clipping"] == 0.0
+    assert make_config(of_deepspeed())["gradient_clipping"] == 0.0
 
 
 def test_settings_are_made_of_the_run():
@@ -72,7 +72,7 @@ def test_settings_are_made_of_the_run():
         strategy="zero2", topology="1x2", batch=4, accumulate=2, clip=1.0, precision="bf16",
         options={"offload": "cpu"},
     )  # fmt: skip
-    assert config(run) == {
+    assert make_config(run) == {
         "train_micro_batch_size_per_gpu": 4,
         "gradient_accumulation_steps": 2,
         "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
@@ -92,7 +92,7 @@ def test_settings_are_made_of_the_run():
         ({"noise_every": 5}, "noise_every does not go together"),
         ({"parallelism": {"tensor": 2}, "topology": "1x2"}, "parallelism does not go together"),
         ({"strategy": "zero3", "ema": 0.9}, "ema does not go together with deepspeed's zero3"),
-        ({"strategy": "zero0", "options": {"offload": "cpu"}}, "zero0 shares no optimizer state"),
+        ({"strategy": "zero0", "options": {"offload": "cpu"}}, "zero0 shards no optimizer state"),
         ({"options": {"offload": "disk"}}, "offload must be one of none, cpu, got 'disk'"),
         ({"options": {"ofload": "cpu"}}, "has no option 'ofload'"),
         ({"start": "node"}, "a deepspeed run takes start = .torchrun"),

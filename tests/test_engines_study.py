@@ -16,7 +16,7 @@ import torch
 import environments
 import scalewise
 from scalewise.analysis.measure.ledger import build_ledger
-from scalewise.frameworks.deepspeed.config import config
+from scalewise.frameworks.deepspeed.config import make_config
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
 from scalewise.record.read import read_run
 from scalewise.study import plan, read
@@ -197,7 +197,7 @@ def test_weights_that_jax_saves_are_those_of_the_serial_model_in_torch(pair):
 def test_deepspeed_tells_its_engine_its_settings_and_what_it_exchanged(pair):
     record = pair[1]
     settings = json.loads((record.folder / "deepspeed.json").read_text())
-    assert settings == config(record.spec)
+    assert settings == make_config(record.spec)
     engine = record.environment["engine"]
     assert engine["name"] == "deepspeed" and engine["torch"].startswith("2.")
     traffic = record.ranks[0].notes.traffic.exchanged

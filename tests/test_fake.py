@@ -86,7 +86,7 @@ def test_nine_of_ten_intervals_hold_the_truth_up_to_1024_devices(tmp_path, capsy
         ({"compute_": 1.0}, "compute_"),
         ({"compute": -1}, "-1"),
         ({"compute": True}, "True"),
-        ({"compute": 0.0, "host": 0.0, "ring": 0.0}, "nothing takes time"),
+        ({"compute": 0.0, "host": 0.0, "ring": 0.0}, "a step takes no time"),
     ],
 )
 def test_a_law_that_cannot_be_is_refused(options, says):

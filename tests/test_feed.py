@@ -10,7 +10,7 @@ from pictures import image_folder
 from scalewise.errors import Broken
 from scalewise.frameworks.data.make_data import Recipe, make_data_set
 from scalewise.frameworks.data_source import Source
-from scalewise.frameworks.sampler import Shards, checks, steps_of
+from scalewise.frameworks.sampler import Shards, count_steps, validation_batches
 from scalewise.frameworks.torch.input.data_sets import load
 from scalewise.frameworks.torch.input.loader import BatchLoader, Pass, PassSampler
 
@@ -22,8 +22,8 @@ def a_feed(data=DATA, **said):
     """Return a feed over 50 samples, the order behind it, and how often it began anew."""
     spec = a_run(framework="torch", workload="mlp", **{"batch": 8, "epochs": 3, **said})
     shards = Shards(len(data.train), spec, 0)
-    total = steps_of(spec, len(data.train)) * (spec.epochs or 1)
-    _, batches = checks(len(data.validation), spec.batch, 0, spec.replicas)
+    total = count_steps(spec, len(data.train)) * (spec.epochs or 1)
+    _, batches = validation_batches(len(data.validation), spec.batch, 0, spec.replicas)
     order = PassSampler(shards, batches, spec, total)
     feed = BatchLoader(data, order, spec, CPU)
     began = []

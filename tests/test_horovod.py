@@ -215,7 +215,7 @@ def there(monkeypatch):
     monkeypatch.setattr(horovod, "installed", lambda package, extra: "0.28.1")
     monkeypatch.setattr(horovod, "_refuse_unbuilt", lambda: None)
     monkeypatch.setattr(horovod, "which", lambda path: str(path))
-    monkeypatch.setattr(unsupported, "_over_mpi", lambda: False)
+    monkeypatch.setattr(unsupported, "_has_mpi", lambda: False)
 
 
 MPI = {"topology": "1x2", "start": "mpirun", "options": {"adasum": True}}
@@ -236,7 +236,7 @@ ELASTIC = {"topology": "1x2", "steps": 10, "epochs": None, "options": {"min_np":
         ({"options": {"fusion": 1}}, "has no option 'fusion'"),
         ({"start": "node"}, "a horovod run takes start = .horovodrun"),
         ({"options": {"adasum": 1}}, "adasum must be true or false"),
-        ({**MPI, "topology": "1x3"}, "adasum puts pairs of ranks together"),
+        ({**MPI, "topology": "1x3"}, "adasum needs a power of two of ranks"),
         ({**MPI, "clip": 1.0}, "too early for clip"),
         ({**MPI, "schedule": "cosine"}, "too early for schedule = 'cosine'"),
         ({**MPI, "start": "plain"}, "plain starts no ranks of MPI"),

@@ -14,7 +14,7 @@ from builders import a_run
 from ranks import free_port
 from scalewise import api
 from scalewise.errors import LaunchError, NoEngine, SpecError
-from scalewise.frameworks.jax import COUNT, Jax, variables
+from scalewise.frameworks.jax import DEVICE_COUNT_FLAG, Jax, variables
 from scalewise.frameworks.lr_schedule import Rates
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
 from scalewise.frameworks.torch.models.vit import vit
@@ -130,7 +130,7 @@ from scalewise.frameworks.jax.models.vit import vit
 chance = np.random.default_rng(0)
 for name, make, shape in [("cnn", mnist_cnn, (1, 12, 12)), ("vit", vit, (3, 12, 8))]:
     model = make(shape, 7)
-    weights = model.begin(chance)
+    weights = model.init(chance)
     images = chance.random((5, *shape[1:], shape[0]), dtype=np.float32)
     logits = np.asarray(model.output(weights, images, None))
     np.savez(f"{sys.argv[1]}/{name}.npz", images=images, logits=logits)
@@ -168,7 +168,7 @@ REFUSED = [
     ({"options": {"dropout": 2.0}}, "dropout is a share from 0 to 1"),
     ({"data": "synthetic:3", "topology": "1x4"}, "3 samples are too few for 4 replicas"),
     ({"data": "tokens:100"}, "the data are tokens"),
-    ({"data": "synthetic-on-device:100"}, "the data lie there already"),
+    ({"data": "synthetic-on-device:100"}, "the data cannot be there already"),
     ({"data": "synthetic:100x4x4"}, "need 6 pixels a side"),
     ({}, None),
 ]
@@ -212,15 +212,15 @@ def test_a_kind_of_device_that_is_not_here_ends_the_run_with_a_sentence(python, 
 FEWER = """
 import os
 from scalewise.frameworks.jax import variables
-from scalewise.frameworks.jax.device import find
+from scalewise.frameworks.jax.device import find_devices
 from scalewise.spec import RunSpec
 
 said = {"framework": "jax", "workload": "mnist-cnn", "batch": 8, "steps": 3}
 os.environ.update(variables(RunSpec.from_dict({**said, "topology": "1x2"}), {"XLA_FLAGS": ""}))
-assert len(find(RunSpec.from_dict({**said, "topology": "1x2"}))) == 2
-assert len(find(RunSpec.from_dict({**said, "topology": "1x1"}))) == 1
+assert len(find_devices(RunSpec.from_dict({**said, "topology": "1x2"}))) == 2
+assert len(find_devices(RunSpec.from_dict({**said, "topology": "1x1"}))) == 1
 try:
-    find(RunSpec.from_dict({**said, "topology": "1x4"}))
+    find_devices(RunSpec.from_dict({**said, "topology": "1x4"}))
 except ValueError as problem:
     print(problem, "|", problem.hint)
 """
@@ -235,9 +235,10 @@ def test_more_replicas_than_devices_are_refused(python, tmp_path):
 
 def test_flags_from_outside_stay_and_the_number_of_devices_is_ours():
     run = a_run(framework="jax", workload="mnist-cnn", topology="1x2", device="cpu")
-    env = {"XLA_FLAGS": f"--xla_a=1 {COUNT}=8 --xla_b=2"}
+    env = {"XLA_FLAGS": f"--xla_a=1 {DEVICE_COUNT_FLAG}=8 --xla_b=2"}
     assert variables(run, env) == {
-        "XLA_FLAGS": f"--xla_a=1 --xla_b=2 {COUNT}=2 --xla_cpu_multi_thread_eigen=false",
+        "XLA_FLAGS": f"--xla_a=1 --xla_b=2 {DEVICE_COUNT_FLAG}=2 "
+        "--xla_cpu_multi_thread_eigen=false",
         "NPROC": "2",
         "JAX_PLATFORMS": "cpu",
     }

@@ -19,7 +19,7 @@ from scalewise.api import measure
 from scalewise.api import run as run_study
 from scalewise.errors import LaunchError, NoEngine, RunFailed, ScalewiseError, SpecError
 from scalewise.frameworks.tensorflow import TensorFlow
-from scalewise.frameworks.tensorflow.rendezvous import meet
+from scalewise.frameworks.tensorflow.rendezvous import exchange_addresses
 from scalewise.launch.interpreters import Engines
 from scalewise.record.read import read_run
 from scalewise.spec import RunSpec, StudySpec
@@ -287,7 +287,7 @@ def test_processes_learn_each_others_addresses():
     found = {}
 
     def come(rank):
-        found[rank] = meet(rank, 3, "localhost", port, patience=20)
+        found[rank] = exchange_addresses(rank, 3, "localhost", port, timeout=20)
 
     ranks = [threading.Thread(target=come, args=(rank,)) for rank in (2, 1, 0)]
     for each in ranks:
@@ -302,10 +302,10 @@ def test_a_rank_that_does_not_come_is_named():
     with socket.socket() as probe:
         probe.bind(("", 0))
         port = probe.getsockname()[1]
-    with pytest.raises(LaunchError, match=r"ranks \[1\] did not come"):
-        meet(0, 2, "localhost", port, patience=0.3)
+    with pytest.raises(LaunchError, match=r"ranks \[1\] did not connect"):
+        exchange_addresses(0, 2, "localhost", port, timeout=0.3)
     with pytest.raises(LaunchError, match="rank 1 found no rank 0"):
-        meet(1, 2, "localhost", port, patience=0.3)
+        exchange_addresses(1, 2, "localhost", port, timeout=0.3)
 
 
 @pytest.mark.soak

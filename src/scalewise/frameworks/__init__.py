@@ -1,7 +1,7 @@
-"""Do the training; the only place an engine is imported.
+"""Training frameworks: PyTorch, TensorFlow, JAX … are imported only below this package.
 
-A ``Framework`` makes sessions, a ``Session`` does steps, and ``loop`` is the
-one loop that drives them. Importing this package imports no engine.
+A ``Framework`` creates sessions, a ``Session`` does steps, and ``loop`` is the one loop that
+drives them. Importing this package imports no framework.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ def too_few(samples: int, replicas: int) -> SpecError:
 
 
 def installed(package: str, *, extra: str) -> str:
-    """Return the version of an engine's package; refuse one that is not there."""
+    """Return the version of a framework's package; refuse one that is not installed."""
     try:
         return version(package)
     except ModuleNotFoundError as missing:
@@ -39,45 +39,45 @@ def installed(package: str, *, extra: str) -> str:
         ) from missing
 
 
-def refuse_older(engine: str, there: str, least: tuple[int, ...], *, hint: str) -> None:
-    """Refuse an engine that came before what we need of it; runs of other engines may go on."""
-    if release(there) < least:
+def refuse_older(package: str, installed: str, oldest: tuple[int, ...], *, hint: str) -> None:
+    """Refuse a version older than ``oldest``; runs of other frameworks are not affected."""
+    if release(installed) < oldest:
         raise NoEngine(
-            f"training needs {engine} {'.'.join(map(str, least))}, and {there} is installed",
+            f"training needs {package} {'.'.join(map(str, oldest))}, and {installed} is installed",
             hint=hint,
         )
 
 
-def refuse_start(who: str, spec: RunSpec, starts: Sequence[str]) -> None:
-    """Refuse processes that are made otherwise than ``who`` trains them; name what fits."""
+def refuse_start(name: str, spec: RunSpec, starts: Sequence[str]) -> None:
+    """Refuse a ``start`` that ``name`` does not support; list those that it does."""
     if spec.started_by not in starts:
-        named = [repr(each) for each in starts]
-        fits = " or ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+        quoted = [repr(start) for start in starts]
+        supported = " or ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
         raise SpecError(
-            f"{who} takes start = {fits}, and this run says {spec.started_by!r}",
+            f"{name} takes start = {supported}, and this run says {spec.started_by!r}",
             hint="leave start out",
         )
 
 
 class Session(Protocol):
-    """A training in progress, seen from one rank.
+    """A training in progress on one rank.
 
-    What has an answer here is for engines that keep no checkpoints, which refuse runs that ask for
-    them, or that do not tell.
+    Methods with a body are defaults for frameworks without checkpoints (which refuse runs that
+    need them) or without the measurement in question.
     """
 
     outline: Outline
 
     def begin(self, epoch: int) -> None:
-        """Start a pass over the data in a new order."""
+        """Start an epoch: a pass over the data in a new order."""
         ...
 
     def step(self, probe: Laps) -> int:
-        """Do one optimizer step, a lap per phase; return this rank's samples."""
+        """Do one optimizer step, with a lap per phase; return this rank's samples."""
         ...
 
     def settle(self) -> None:
-        """Wait until the device has done what it was asked: the edge of a window."""
+        """Synchronize with the device: it has finished all steps."""
         ...
 
     def losses(self) -> list[float]:
@@ -89,68 +89,68 @@ class Session(Protocol):
         ...
 
     def memory(self) -> int | None:
-        """Return the peak bytes this rank has held."""
+        """Return this rank's peak memory in bytes."""
         ...
 
     def held(self) -> Mapping[str, int] | None:
-        """Return the bytes that this rank holds of the model's state, by kind."""
+        """Return the bytes of this rank's parameters, gradients and optimizer state, by kind."""
         return None
 
     def store(self, folder: Path) -> str:
-        """Begin to write a checkpoint into a folder of them; return what was wrong before."""
+        """Begin to write a checkpoint; return the problem of the previous one, or ""."""
         return ""
 
     def stored(self) -> str:
-        """Wait until the last checkpoint is whole; return what was wrong with it, if anything."""
+        """Wait until the last checkpoint is complete; return its problem, or ""."""
         return ""
 
     def restore(self, folder: Path, tick: Callable[[], None]) -> int:
-        """Go on from the newest whole checkpoint in a folder; return how many steps are done.
+        """Load the newest complete checkpoint in a folder; return its number of steps.
 
-        ``tick`` is called now and then: reading a large one may take minutes.
+        ``tick`` is called regularly, as a sign of life: reading may take minutes.
         """
         return 0
 
     def damaged(self) -> Sequence[str]:
-        """Return a sentence for each damaged checkpoint that ``restore`` passed over."""
+        """Return a sentence for each damaged checkpoint that ``restore`` skipped."""
         return ()
 
     def exchanged(self) -> Mapping[str, Any]:
-        """Return what was seen of the exchange of gradients, each by its name in the record."""
+        """Return measurements of the gradient exchange, by their names in the record."""
         return {}
 
     def traffic(self) -> Mapping[str, Any] | None:
-        """Return what this rank exchanged in one step, and in which step that was counted."""
+        """Return the bytes that this rank exchanged in one step, and the step's number."""
         return None
 
     def largest(self, numbers: Sequence[int]) -> list[int]:
-        """Return the largest of each number over all ranks: only checkpoints ask for it."""
+        """Return the maximum of each number over all ranks; only runs with checkpoints use it."""
         return list(numbers)
 
     def save(self, path: Path) -> None:
-        """Write the model's weights, as the serial model would name them."""
+        """Write the model's weights with the names of the serial model."""
         ...
 
 
 class Framework(Protocol):
-    """An engine that can train."""
+    """A framework that can train."""
 
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""
         ...
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
-        """Return the ranks that this very process plays."""
+        """Return the ranks that this process runs, one after the other."""
         ...
 
     def clock(self, spec: RunSpec) -> Clock:
-        """Return the clock a rank's life is measured by, at its beginning."""
+        """Return the clock to measure a rank with; a session may switch to another."""
         ...
 
     def facts(self) -> dict[str, Any]:
-        """Return the engine's version and what it sees of this machine."""
+        """Return the framework's version and the devices that it sees."""
         ...
 
     def session(self, spec: RunSpec, rank: int, probe: Probe) -> AbstractContextManager[Session]:
-        """Set up a training, its spans told to the probe, and take it down again."""
+        """Set up a training, record its spans, and shut it down at the end."""
         ...

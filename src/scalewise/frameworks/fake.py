@@ -1,9 +1,9 @@
 """A simulated machine with a known law and its own clock.
 
-It trains nothing and takes no time, yet leaves the same run folders as a real
-engine, through the same loop: one process plays every rank in turn. It is how
-to learn the tool without a cluster, and how every analysis is tested against
-the truth. A step of ``n`` samples per rank on N devices, d per node, takes
+It does not train and takes no time, yet writes the same run folders as a real framework,
+through the same loop: one process plays every rank in turn. It is how to learn the tool
+without a cluster, and how every analysis is tested against a known truth. A step of ``n``
+samples per rank on N devices, d per node, takes
 
     host + wait + compute · n · (1 + uneven) + slow
          + ring · 2(m−1)/m + network · 2(k−1)/k + latency · log2 N
@@ -31,7 +31,7 @@ from scalewise.probe import Laps, Probe
 from scalewise.spec import Parallelism, RunSpec, Topology
 from scalewise.validate import refuse_unknown
 
-DATA = 65536
+DEFAULT_SAMPLES = 65536
 """Samples in the simulated data set unless ``data = "synthetic:SAMPLES"``."""
 Lap = tuple[float, float, float, float]
 """Seconds of input, forward, backward and sync in one step."""
@@ -54,9 +54,9 @@ class Law:
     latency: float = 1e-4
     """Per doubling of the devices."""
     slow: float = 0.0
-    """More compute per step on the last of several ranks."""
+    """Additional compute per step on the last of several ranks."""
     uneven: float = 0.0
-    """Batches go from 1 - uneven on the first rank to 1 + uneven on the last; a share."""
+    """A share: relative batch sizes go from 1 - uneven (first rank) to 1 + uneven (last)."""
     jitter: float = 0.0
     """Standard deviation of a rank's compute in a step, in logarithms."""
     launch: float = 4.0
@@ -67,14 +67,14 @@ class Law:
     validate: float = 1.0
     """On one device; shared by all."""
     checkpoint: float = 0.0
-    """At the end; none where it takes no time."""
+    """At the end; 0 means no checkpoint."""
     shutdown: float = 0.5
     memory: float = 2e9
     """Bytes on each device."""
     watts: float = 0.0
-    """Of a device that computes; without them nothing is metered."""
+    """Power of a computing device; 0 means that energy is not recorded."""
     idle_watts: float = 0.0
-    """Of a device that waits: for others, for input, before and after the training."""
+    """Power of a waiting device: for other ranks, for input, before and after the training."""
     noise: float = 0.0
     """Standard deviation of steps, in logarithms."""
     drift: float = 0.0
@@ -82,19 +82,18 @@ class Law:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Law":
-        """Read the law from a run's options; refuse what it does not know."""
-        known = [each.name for each in fields(cls)]
-        refuse_unknown("the fake machine's law", options, known)
+        """Return the law of a run's options; refuse unknown ones."""
+        refuse_unknown("the fake machine's law", options, [field.name for field in fields(cls)])
         for key, value in options.items():
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not number or not 0 <= value < math.inf:
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not is_number or not 0 <= value < math.inf:
                 raise SpecError(f"{key} must be a number from 0 up, got {value!r}")
         if options.get("uneven", 0) > 1:
             raise SpecError(f"uneven must be a share from 0 to 1, got {options['uneven']!r}")
         return cls(**{key: float(value) for key, value in options.items()})
 
     @property
-    def unlike(self) -> bool:
+    def ranks_differ(self) -> bool:
         """Whether ranks differ from each other."""
         return bool(self.slow or self.uneven or self.jitter)
 
@@ -108,10 +107,10 @@ class Law:
         )
 
     def share(self, samples: int, rank: int, world: int) -> int:
-        """Return a rank's samples of a step, where each of ``world`` has ``samples`` on average.
+        """Return a rank's samples in a step, where ``world`` ranks have ``samples`` on average.
 
-        The first and the last one together have twice as many, and so on
-        inwards; so nothing is lost by rounding.
+        The first and the last rank together have twice the average, and so on inwards: so
+        rounding loses no sample.
         """
         mirror = world - 1 - rank
         if not self.uneven or rank == mirror:
@@ -122,8 +121,8 @@ class Law:
 
     def own(self, samples: int, rank: int, world: int) -> float:
         """Return the seconds of a rank's own work in a step, without jitter and noise."""
-        late = self.slow if rank == world - 1 > 0 else 0.0
-        return self.compute * self.share(samples, rank, world) + self.host + late
+        slow = self.slow if rank == world - 1 > 0 else 0.0
+        return self.compute * self.share(samples, rank, world) + self.host + slow
 
     def step(self, samples: int, topology: Topology) -> float:
         """Return the seconds of one step without jitter and noise, ``samples`` on each rank."""
@@ -132,7 +131,7 @@ class Law:
 
 
 class SimulatedClock:
-    """A clock that stands still until it is told to move."""
+    """A clock that only moves when ``time`` is set."""
 
     simulated = True
 
@@ -152,7 +151,7 @@ class SimulatedClock:
 
 
 class Fake:
-    """The simulated engine: one object plays all ranks of a run."""
+    """The simulated framework: one object plays all ranks of a run."""
 
     def __init__(self) -> None:
         self._noise: list[float] = []
@@ -163,7 +162,7 @@ class Fake:
     def check(self, spec: RunSpec) -> None:
         law = Law.of(spec.options)
         if not law.step(spec.global_batch // spec.replicas, spec.topology):
-            raise SpecError("a law in which nothing takes time", hint="give compute above 0")
+            raise SpecError("a law in which a step takes no time", hint="give compute above 0")
         if spec.parallelism != Parallelism():
             raise SpecError("the fake machine splits no model", hint="leave parallelism out")
         if spec.remainder != "drop":
@@ -172,7 +171,7 @@ class Fake:
                 hint="leave remainder out",
             )
         if spec.checkpoint_every or spec.resume:
-            raise SpecError("the fake machine has nothing to keep", hint="leave checkpoints out")
+            raise SpecError("the fake machine has no checkpoints", hint="leave checkpoints out")
         if spec.device:
             raise SpecError("the fake machine has one kind of device", hint="leave device out")
         if spec.started_by != "direct":
@@ -206,9 +205,9 @@ class Fake:
                 clock.time += seconds
         session = FakeSession(spec, law, clock, rank)
         session.meter.read(clock.time)
-        self._noise = self._noise or noise(spec, law, session.total_steps)
+        self._noise = self._noise or step_noise(spec, law, session.total_steps)
         self._slowest = self._slowest or session.slowest()
-        if not self._laps or law.unlike:
+        if not self._laps or law.ranks_differ:
             self._laps = session.laps_of(rank, self._slowest, self._noise)
         session.laps = self._laps
         yield session
@@ -219,10 +218,10 @@ class Fake:
             clock.time += law.shutdown
         session.meter.read(clock.time)
         if law.watts:
-            self._write(spec, rank, probe, session.meter)
+            self._write_meter(spec, rank, probe, session.meter)
 
-    def _write(self, spec: RunSpec, rank: int, probe: Probe, meter: Meter) -> None:
-        """Keep a device's meter, and write those of a node when its last rank was played."""
+    def _write_meter(self, spec: RunSpec, rank: int, probe: Probe, meter: Meter) -> None:
+        """Collect a device's meter; write those of a node after its last rank."""
         self._meters.append(meter)
         if len(self._meters) == spec.topology.devices:
             host = f"node-{rank // spec.topology.devices}"
@@ -247,7 +246,7 @@ class FakeSession(Session):
         )
         self.total_steps = steps * (spec.epochs or 1)
         self.laps: list[Lap] = []
-        """What this rank does in each step."""
+        """The laps of this rank in each step."""
         self.meter = Meter(law.watts, law.idle_watts)
         self._computed = 0.0
         self._done = 0
@@ -255,12 +254,13 @@ class FakeSession(Session):
     def work(self, rank: int) -> list[float]:
         """Return the seconds of a rank's own work in each step, before noise."""
         law, steps = self._law, self.total_steps
-        plain = law.own(self._batch, rank, self._world)
+        mean = law.own(self._batch, rank, self._world)
         if not law.jitter:
-            return [plain] * steps
-        chance = random.Random(f"{self._id} rank {rank}")
+            return [mean] * steps
+        rng = random.Random(f"{self._id} rank {rank}")
         compute = law.compute * law.share(self._batch, rank, self._world)
-        return [plain + compute * (each - 1) for each in _scatter(law.jitter, steps, chance)]
+        factors = _lognormal_factors(law.jitter, steps, rng)
+        return [mean + compute * (factor - 1) for factor in factors]
 
     def slowest(self) -> list[float]:
         """Return the seconds of the slowest rank's own work in each step, before noise."""
@@ -272,15 +272,20 @@ class FakeSession(Session):
         return longest
 
     def laps_of(self, rank: int, slowest: list[float], noise: list[float]) -> list[Lap]:
-        """Return what a rank does in each step; waiting for the slowest is in ``sync``."""
+        """Return a rank's laps in each step; waiting for the slowest rank is in ``sync``."""
         wait, transfer = self._law.wait, self._transfer
         return [
-            (wait * each, own * each / 3, own * each * 2 / 3, (transfer + last - own) * each)
-            for own, last, each in zip(self.work(rank), slowest, noise)
+            (
+                wait * factor,
+                own * factor / 3,
+                own * factor * 2 / 3,
+                (transfer + longest - own) * factor,
+            )
+            for own, longest, factor in zip(self.work(rank), slowest, noise)
         ]
 
     def begin(self, epoch: int) -> None:
-        """Nothing to shuffle; the meter is read."""
+        """Read the meter; there are no data to shuffle."""
         self.meter.read(self._clock.time)
 
     def step(self, probe: Laps) -> int:
@@ -299,7 +304,7 @@ class FakeSession(Session):
         return self._samples
 
     def settle(self) -> None:
-        """The clock is always settled; the meter is read."""
+        """Read the meter; there is no device to wait for."""
         self.meter.read(self._clock.time, self._computed)
         self._computed = 0.0
 
@@ -320,7 +325,7 @@ class FakeSession(Session):
 def _size(spec: RunSpec) -> int:
     """Return how many samples the simulated data set has."""
     if spec.data is None:
-        return DATA
+        return DEFAULT_SAMPLES
     kind, _, samples = spec.data.partition(":")
     if kind != "synthetic" or not samples.isdecimal():
         hint = 'write data = "synthetic:65536"'
@@ -328,20 +333,20 @@ def _size(spec: RunSpec) -> int:
     return int(samples)
 
 
-def noise(spec: RunSpec, law: Law, steps: int) -> list[float]:
-    """Return a factor for every step, this repeat's drift in it.
+def step_noise(spec: RunSpec, law: Law, steps: int) -> list[float]:
+    """Return a factor for every step: its noise times the drift of this repeat.
 
-    Drift has median 1, so that repeats scatter around the law; the noise of
-    steps has mean 1, so that on average it adds no time.
+    Drift has median 1, so that repeats scatter around the law; the noise of steps has mean 1, so
+    that it adds no time on average.
     """
-    chance = random.Random(spec.id)
-    drift = math.exp(law.drift * chance.gauss(0, 1))
-    return [drift * each for each in _scatter(law.noise, steps, chance)]
+    rng = random.Random(spec.id)
+    drift = math.exp(law.drift * rng.gauss(0, 1))
+    return [drift * factor for factor in _lognormal_factors(law.noise, steps, rng)]
 
 
-def _scatter(deviation: float, count: int, chance: random.Random) -> list[float]:
-    """Return factors of mean 1 that scatter by this much, in logarithms."""
+def _lognormal_factors(deviation: float, count: int, rng: random.Random) -> list[float]:
+    """Return lognormal factors of mean 1; ``deviation`` is that of their logarithms."""
     if not deviation:
         return [1.0] * count
     shift = -(deviation**2) / 2
-    return [math.exp(shift + deviation * chance.gauss(0, 1)) for _ in range(count)]
+    return [math.exp(shift + deviation * rng.gauss(0, 1)) for _ in range(count)]

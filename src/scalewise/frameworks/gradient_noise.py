@@ -1,6 +1,6 @@
-"""How noisy gradients are: up to which batch more samples still make a better step.
+"""The gradient noise scale: the batch up to which more samples still improve a step.
 
-The gradient noise scale tr Σ / |G|² of McCandlish et al. (arXiv:1812.06162), in samples: G is
+The noise scale tr Σ / |G|² of McCandlish et al. (arXiv:1812.06162), in samples: G is
 the gradient over all data, Σ the covariance of single samples' gradients around it.
 """
 
@@ -11,9 +11,9 @@ from statistics import fmean, stdev
 from typing import Any
 
 BLOCKS = 10
-"""Parts of the run that are compared for an interval; so many estimates are needed at least."""
-STUDENT = 1.833
-"""Student's t that 90 % of cases stay within, for as many blocks."""
+"""Blocks of the jackknife interval, and the smallest number of estimates."""
+STUDENT_T = 1.833
+"""Two-sided 90 % quantile of Student's t for 9 degrees of freedom (``BLOCKS`` - 1)."""
 
 
 class Noise:
@@ -29,47 +29,44 @@ class Noise:
     def __init__(self, small: int, big: int) -> None:
         self._small, self._big = small, big
         self._signal: list[float] = []
-        self._spread: list[float] = []
+        self._variance: list[float] = []
 
     def add(self, small: float, big: float) -> None:
-        """Take one step's |G_small|² and |G_big|²; an overflow says nothing."""
+        """Add one step's |G_small|² and |G_big|²; values that overflowed are ignored."""
         if math.isfinite(small) and math.isfinite(big):
-            b, whole = self._small, self._big
-            self._signal.append((whole * big - b * small) / (whole - b))
-            self._spread.append((small - big) / (1 / b - 1 / whole))
+            batch, big_batch = self._small, self._big
+            self._signal.append((big_batch * big - batch * small) / (big_batch - batch))
+            self._variance.append((small - big) / (1 / batch - 1 / big_batch))
 
     def scale(self) -> dict[str, Any]:
         """Return the ratio of the means of tr Σ and |G|², with its 90 % interval.
 
-        Never the mean of ratios: single ones have no mean. The interval is a jackknife's, over
-        blocks of neighbours. Nothing where the estimates are few, or one of the means is not
-        clearly above 0.
+        Not the mean of the steps' ratios, which does not exist. The interval is a jackknife's over
+        blocks of consecutive steps. None where there are too few estimates, or one of the means
+        is not significantly above 0.
         """
         count = len(self._signal)
-        signal, spread = _blocks(self._signal), _blocks(self._spread)
-        if count < BLOCKS or not _clear(signal) or not _clear(spread):
+        signal, variance = _block_means(self._signal), _block_means(self._variance)
+        if count < BLOCKS or not _is_positive(signal) or not _is_positive(variance):
             return {"scale": None, "low": None, "high": None, "estimates": count}
-        value = fmean(self._spread) / fmean(self._signal)
-        left = [
-            math.log(fmean(_without(spread, n)) / fmean(_without(signal, n))) for n in range(BLOCKS)
+        value = fmean(self._variance) / fmean(self._signal)
+        leave_one_out = [
+            math.log(fmean(variance[:n] + variance[n + 1 :]) / fmean(signal[:n] + signal[n + 1 :]))
+            for n in range(BLOCKS)
         ]
-        half = STUDENT * stdev(left) * (BLOCKS - 1) / math.sqrt(BLOCKS)
+        half = STUDENT_T * stdev(leave_one_out) * (BLOCKS - 1) / math.sqrt(BLOCKS)
         low, high = value * math.exp(-half), value * math.exp(half)
         return {"scale": value, "low": low, "high": high, "estimates": count}
 
 
-def _blocks(values: Sequence[float]) -> list[float]:
-    """Return the means of neighbours, about as many in each block."""
+def _block_means(values: Sequence[float]) -> list[float]:
+    """Return the means of consecutive values, about equally many in each block."""
     edges = [n * len(values) // BLOCKS for n in range(BLOCKS + 1)]
     return [fmean(values[a:b]) for a, b in pairwise(edges) if b > a]
 
 
-def _clear(blocks: Sequence[float]) -> bool:
-    """Say whether a mean is above 0 beyond its own spread."""
+def _is_positive(blocks: Sequence[float]) -> bool:
+    """Return whether the mean of the blocks is significantly above 0."""
     if len(blocks) < BLOCKS:
         return False
-    return fmean(blocks) > STUDENT * stdev(blocks) / math.sqrt(BLOCKS)
-
-
-def _without(values: Sequence[float], place: int) -> list[float]:
-    return [value for n, value in enumerate(values) if n != place]
+    return fmean(blocks) > STUDENT_T * stdev(blocks) / math.sqrt(BLOCKS)

@@ -1,9 +1,8 @@
-"""How fast a run learns, step by step; standard library only.
+"""The learning rate of each step; standard library only.
 
-A larger global batch takes fewer steps, and so larger ones: the rules of
-Goyal et al. (linear, arXiv:1706.02677) and Krizhevsky (square root,
-arXiv:1404.5997) say by how much, from the batch that ``lr`` was found for.
-Steps are those of the optimizer, whatever the number of ranks.
+A larger global batch has fewer steps, and needs a higher rate: the rules of Goyal et al. (linear,
+arXiv:1706.02677) and Krizhevsky (square root, arXiv:1404.5997) scale ``lr`` from the batch that it
+was tuned for. Steps are optimizer steps, whatever the number of ranks.
 """
 
 import math
@@ -17,18 +16,20 @@ class Rates:
     """The learning rate of every step of a run."""
 
     start: float
-    """Where the warm-up begins."""
+    """The rate at which the warm-up begins."""
     peak: float
     warmup: int
-    """Steps until the peak."""
+    """Steps of warm-up."""
     total: int
     schedule: str
 
     @classmethod
-    def of(cls, spec: RunSpec, epoch: int, total: int) -> "Rates":
-        """Return the rates of a run that has ``epoch`` steps in a pass and ``total`` in all."""
+    def of(cls, spec: RunSpec, epoch_steps: int, total: int) -> "Rates":
+        """Return the rates of a run with ``epoch_steps`` steps per epoch and ``total`` in total."""
         factor = spec.lr_factor
-        warmup = round(spec.warmup_epochs * epoch) if spec.warmup_epochs else spec.warmup_steps
+        warmup = (
+            round(spec.warmup_epochs * epoch_steps) if spec.warmup_epochs else spec.warmup_steps
+        )
         start = spec.lr if factor > 1 else 0.0
         return cls(start, spec.lr * factor, min(warmup, total), total, spec.schedule)
 
@@ -46,15 +47,15 @@ class Rates:
         """
         if step < self.warmup:
             return self.start + (self.peak - self.start) * (step + 1) / self.warmup
-        gone = (step - self.warmup) / max(1, self.total - self.warmup)
+        progress = (step - self.warmup) / max(1, self.total - self.warmup)
         if self.schedule == "cosine":
-            return self.peak * (1 + math.cos(math.pi * gone)) / 2
-        return self.peak * (1 - gone) if self.schedule == "linear" else self.peak
+            return self.peak * (1 + math.cos(math.pi * progress)) / 2
+        return self.peak * (1 - progress) if self.schedule == "linear" else self.peak
 
     def __str__(self) -> str:
-        words = [f"{self.peak:g}"]
+        parts = [f"{self.peak:g}"]
         if self.warmup:
-            words.append(f"after {self.warmup:,} steps of warm-up from {self.start:g}")
+            parts.append(f"after {self.warmup:,} steps of warm-up from {self.start:g}")
         if self.schedule != "constant":
-            words.append(f"then {self.schedule} to 0 at step {self.total:,}")
-        return ", ".join(words)
+            parts.append(f"then {self.schedule} to 0 at step {self.total:,}")
+        return ", ".join(parts)

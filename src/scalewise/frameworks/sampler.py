@@ -1,4 +1,4 @@
-"""Which samples one replica sees, and when: in training and in validation; for every engine."""
+"""Which samples a replica sees in each micro-step of training and validation; all frameworks."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -10,18 +10,17 @@ from scalewise.frameworks import too_few
 from scalewise.spec import Remainder, RunSpec
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
-"""The numbers of some samples."""
-NOBODY = -1
-"""The number, and the label, of a place in a batch that no sample takes."""
+"""Indices of samples in a data set."""
+NO_SAMPLE = -1
+"""The index, and the label, of an unused position in a batch."""
 
 
 class Shards:
-    """Which samples one replica sees, micro-step by micro-step.
+    """The sample indices of one replica, micro-step by micro-step.
 
-    An epoch is one permutation, the same on every replica, cut into global
-    batches; each replica takes every n-th sample of a global batch. So the same
-    global batch is the same set of samples on any number of replicas, and no
-    sample comes twice. The order is another in every epoch (``set_epoch``).
+    An epoch is one permutation, the same on every replica, cut into global batches; each replica
+    takes every n-th sample of a global batch. So a global batch has the same samples on any
+    number of replicas, and no sample is repeated. ``set_epoch`` changes the permutation.
     """
 
     def __init__(self, size: int, spec: RunSpec, replica: int) -> None:
@@ -29,114 +28,119 @@ class Shards:
             raise too_few(size, spec.replicas)
         self._size, self._replica, self._replicas = size, replica, spec.replicas
         assert spec.batch is not None
-        self._batch, self._micro = spec.batch, spec.accumulate
-        self._whole = spec.global_batch
+        self._batch, self._accumulate = spec.batch, spec.accumulate
+        self._global_batch = spec.global_batch
         self._seed = spec.seed + spec.repeat
-        self._epoch, self._place = 0, 0
-        self._full, left = divmod(size, self._whole)
+        self._epoch, self._start_step = 0, 0
+        self._full_steps, remainder = divmod(size, self._global_batch)
         rule: Remainder = spec.remainder
-        if rule == "drop" and not self._full:
-            rule = "short"  # The only global batch is kept, ragged as it is.
-        self._full += 1 if left and rule == "pad" else 0
-        self._left = left if rule == "short" else 0
+        if rule == "drop" and not self._full_steps:
+            rule = "short"  # The only global batch is used although it is not full.
+        self._full_steps += 1 if remainder and rule == "pad" else 0
+        self._remainder = remainder if rule == "short" else 0
 
     def __len__(self) -> int:
-        return (self.steps - self._place) * self._micro
+        return (self.steps - self._start_step) * self._accumulate
 
     @property
     def steps(self) -> int:
         """Optimizer steps per epoch."""
-        return self._full + bool(self._left)
+        return self._full_steps + bool(self._remainder)
 
     @property
-    def seen(self) -> int:
+    def samples_per_epoch(self) -> int:
         """Samples this replica trains on per epoch."""
-        return self._full * self._batch * self._micro + sum(self.counts(self._full))
+        full = self._full_steps * self._batch * self._accumulate
+        return full + sum(self.counts(self._full_steps))
 
-    def set_epoch(self, epoch: int, place: int = 0) -> None:
-        """Choose the order of this pass, and how many of its steps are done already."""
-        self._epoch, self._place = epoch, place
+    def set_epoch(self, epoch: int, start_step: int = 0) -> None:
+        """Choose the permutation, and the first step to yield."""
+        self._epoch, self._start_step = epoch, start_step
 
-    def whole(self, step: int) -> bool:
-        """Say whether every replica has full batches in a step."""
-        return step < self._full
+    def is_full(self, step: int) -> bool:
+        """Return whether every replica has full batches in a step."""
+        return step < self._full_steps
 
     def counts(self, step: int) -> list[int]:
-        """Return how many samples this replica has in each micro-step of a step."""
-        if step < self._full:
-            return [self._batch] * self._micro
-        mine = len(range(self._replica, self._left, self._replicas))
-        return [min(self._batch, max(0, mine - n * self._batch)) for n in range(self._micro)]
+        """Return this replica's samples in each micro-step of a step."""
+        if self.is_full(step):
+            return [self._batch] * self._accumulate
+        samples = len(range(self._replica, self._remainder, self._replicas))
+        return [
+            min(self._batch, max(0, samples - n * self._batch)) for n in range(self._accumulate)
+        ]
 
-    def together(self, step: int) -> int:
-        """Return how many samples all replicas have in a step."""
-        return self._whole if step < self._full else self._left
+    def global_samples(self, step: int) -> int:
+        """Return the samples of all replicas in a step."""
+        return self._global_batch if self.is_full(step) else self._remainder
 
     def weights(self, step: int) -> list[float]:
         """Return the factor of each micro-step's mean loss.
 
-        With it the gradient, averaged over replicas, is the mean over the
-        samples of the global batch, also when it is ragged.
+        With it the gradient, averaged over replicas, is the mean over the samples of the global
+        batch, also where that is not full.
         """
-        return [count * self._replicas / self.together(step) for count in self.counts(step)]
+        return [count * self._replicas / self.global_samples(step) for count in self.counts(step)]
 
     def __iter__(self) -> Iterator[Indices]:
-        return islice(self._micro_steps(), self._place * self._micro, None)
+        return islice(self._micro_steps(), self._start_step * self._accumulate, None)
 
     def _micro_steps(self) -> Iterator[Indices]:
         order = np.random.default_rng([self._seed, self._epoch]).permutation(self._size)
-        missing = self._full * self._whole - self._size
-        if missing > 0:  # remainder = "pad"
-            order = np.concatenate([order, np.resize(order, missing)])
-        full = order[: self._full * self._whole].reshape(-1, self._replicas)[:, self._replica]
+        full_samples = self._full_steps * self._global_batch
+        if full_samples > self._size:  # remainder = "pad"
+            order = np.concatenate([order, np.resize(order, full_samples - self._size)])
+        full = order[:full_samples].reshape(-1, self._replicas)[:, self._replica]
         yield from full.reshape(-1, self._batch)
-        if self._left:
-            mine = order[self._full * self._whole :][self._replica :: self._replicas]
-            for n, count in enumerate(self.counts(self._full)):
-                # A replica without samples takes one along, with weight 0.
-                yield mine[n * self._batch :][:count] if count else order[:1]
+        if self._remainder:
+            own = order[full_samples:][self._replica :: self._replicas]
+            for n, count in enumerate(self.counts(self._full_steps)):
+                # A replica without samples gets one with weight 0, to take part in the exchange.
+                yield own[n * self._batch :][:count] if count else order[:1]
 
 
-def checks(size: int, batch: int, replica: int, replicas: int) -> tuple[list[int], list[Indices]]:
-    """Return how many samples of each validation batch count, and the batches.
+def validation_batches(
+    size: int, batch: int, replica: int, replicas: int
+) -> tuple[list[int], list[Indices]]:
+    """Return the number of samples that count in each validation batch, and the batches.
 
-    All replicas have as many batches, and all batches are as long: those who
-    exchange something while they look at them must do so together.
+    Batches are padded, and equally many on all replicas: replicas that exchange data during
+    validation must do so in step.
     """
-    mine = np.arange(replica, size, replicas)
+    own = np.arange(replica, size, replicas)
     longest = -(-size // replicas)
-    counts = [min(batch, max(0, len(mine) - start)) for start in range(0, longest, batch)]
-    batches = [mine[n * batch :][:count] for n, count in enumerate(counts)]
-    return counts, [np.pad(each, (0, batch - len(each))) for each in batches]
+    counts = [min(batch, max(0, len(own) - start)) for start in range(0, longest, batch)]
+    batches = [own[n * batch :][:count] for n, count in enumerate(counts)]
+    return counts, [np.pad(indices, (0, batch - len(indices))) for indices in batches]
 
 
-def filled(indices: Indices, count: int, batch: int) -> Indices:
-    """Return as many numbers as a batch has places: ``NOBODY`` where no sample is left.
+def pad_indices(indices: Indices, count: int, batch: int) -> Indices:
+    """Return the first ``count`` indices, padded to a batch with ``NO_SAMPLE``.
 
-    >>> filled(np.array([7, 3]), 2, 4).tolist()
+    >>> pad_indices(np.array([7, 3]), 2, 4).tolist()
     [7, 3, -1, -1]
     """
-    return np.pad(indices[:count], (0, batch - count), constant_values=NOBODY)
+    return np.pad(indices[:count], (0, batch - count), constant_values=NO_SAMPLE)
 
 
-def steps_of(spec: RunSpec, size: int) -> int:
-    """Return the optimizer steps of an epoch, or in total; the same on every rank."""
-    least = Shards(size, spec, spec.replicas - 1)  # Nobody has fewer samples in a ragged step.
+def count_steps(spec: RunSpec, size: int) -> int:
+    """Return the optimizer steps per epoch, or in total for a budget; the same on every rank."""
+    shard = Shards(size, spec, spec.replicas - 1)  # The last replica never has more than others.
     if spec.samples is None:
-        return spec.steps or least.steps
-    passes, left = divmod(spec.samples, least.seen)
+        return spec.steps or shard.steps
+    epochs, remaining = divmod(spec.samples, shard.samples_per_epoch)
     step = 0
-    while left > 0:
-        left -= sum(least.counts(step))
+    while remaining > 0:
+        remaining -= sum(shard.counts(step))
         step += 1
-    return passes * least.steps + step
+    return epochs * shard.steps + step
 
 
-def in_steps(steps: int, samples: Sequence[int]) -> int:
-    """Return the samples of so many steps: those of whole passes, and of the begin of one.
+def samples_in_steps(steps: int, samples: Sequence[int]) -> int:
+    """Return the samples of ``steps`` steps, where ``samples`` are those of an epoch's steps.
 
-    >>> in_steps(5, [8, 8, 3])
+    >>> samples_in_steps(5, [8, 8, 3])
     35
     """
-    passes, rest = divmod(steps, len(samples))
-    return passes * sum(samples) + sum(samples[:rest])
+    epochs, remainder = divmod(steps, len(samples))
+    return epochs * sum(samples) + sum(samples[:remainder])

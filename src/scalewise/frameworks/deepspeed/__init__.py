@@ -1,7 +1,7 @@
-"""DeepSpeed: PyTorch's models, trained by an engine that shares their state out (ZeRO).
+"""DeepSpeed: PyTorch's models, their state sharded by DeepSpeed's engine (ZeRO).
 
-The real package and this one have the same name; imports are absolute, so they never meet. This
-file imports neither torch nor it: a run can be checked without them.
+This package has the name of the real one; absolute imports keep them apart. This file imports
+neither torch nor deepspeed: a run can be checked without them.
 """
 
 import json
@@ -9,15 +9,15 @@ from contextlib import AbstractContextManager
 
 from scalewise.errors import SpecError
 from scalewise.frameworks import Session, installed, refuse_older
-from scalewise.frameworks.deepspeed.config import config, stage_of
+from scalewise.frameworks.deepspeed.config import make_config, zero_stage
 from scalewise.frameworks.torch import OverTorch, refuse_torch, refuse_unfit
 from scalewise.probe import Probe
 from scalewise.record.write import write_text
 from scalewise.spec import RunSpec
 
 OLDEST = (0, 19)
-"""Of DeepSpeed's versions that we train with."""
-FILE = "deepspeed.json"
+"""Oldest supported version of DeepSpeed."""
+CONFIG_FILE = "deepspeed.json"
 
 
 class Deepspeed(OverTorch):
@@ -27,32 +27,32 @@ class Deepspeed(OverTorch):
 
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""
-        there = installed("deepspeed", extra="deepspeed")
-        refuse_older("DeepSpeed", there, OLDEST, hint="pip install --upgrade deepspeed")
+        version = installed("deepspeed", extra="deepspeed")
+        refuse_older("DeepSpeed", version, OLDEST, hint="pip install --upgrade deepspeed")
         refuse_torch(spec)
-        _refuse_unknown(spec)
+        _refuse_fields(spec)
         refuse_unfit(spec)
-        config(spec)
+        make_config(spec)
 
     def session(self, spec: RunSpec, rank: int, probe: Probe) -> AbstractContextManager[Session]:
-        """Set up a training on this rank's device, and leave what DeepSpeed is told to read."""
+        """Set up a training on this rank's device; write DeepSpeed's configuration for the user."""
         if rank == 0:
-            write_text(probe.folder / FILE, json.dumps(config(spec), indent=1) + "\n")
+            write_text(probe.folder / CONFIG_FILE, json.dumps(make_config(spec), indent=1) + "\n")
         return super().session(spec, rank, probe)
 
 
-def _refuse_unknown(spec: RunSpec) -> None:
-    """Refuse what DeepSpeed's engine is not asked for here."""
-    asked = {
+def _refuse_fields(spec: RunSpec) -> None:
+    """Refuse fields that DeepSpeed runs do not support."""
+    unsupported = {
         "parallelism": spec.degrees.degree > 1,
         "compile": bool(spec.compile),
         "noise_every": bool(spec.noise_every),
         "checkpoint_every": spec.checkpoint_every is not None,
         "resume": spec.resume is not None,
-        "ema": spec.ema is not None and stage_of(spec) == 3,
+        "ema": spec.ema is not None and zero_stage(spec) == 3,
     }
-    for field, wanted in asked.items():
-        if wanted:
+    for field, is_set in unsupported.items():
+        if is_set:
             raise SpecError(
                 f"{field} does not go together with deepspeed's {spec.strategy} yet",
                 hint=f'leave {field} out, or write framework = "torch"',

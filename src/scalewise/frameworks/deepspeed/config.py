@@ -1,4 +1,4 @@
-"""DeepSpeed's own settings, made of a run: what its users keep in a JSON file."""
+"""DeepSpeed's configuration (its users' JSON file), made from a run."""
 
 from typing import Any
 
@@ -7,37 +7,37 @@ from scalewise.spec import RunSpec
 from scalewise.validate import choice
 
 OFFLOADS = ("none", "cpu")
-"""Where the optimizer's state may lie, instead of on the device."""
+"""Where the optimizer's state may be offloaded to."""
 
 
-def stage_of(spec: RunSpec) -> int:
-    """Return how much ZeRO shares out: nothing, optimizer state, gradients too, weights too."""
+def zero_stage(spec: RunSpec) -> int:
+    """Return ZeRO's stage: 1 shards optimizer state, 2 gradients too, 3 weights too; 0 is DDP."""
     return int(spec.strategy.removeprefix("zero"))
 
 
-def config(spec: RunSpec) -> dict[str, Any]:
-    """Return what DeepSpeed is told of a run; what it does not say is as DeepSpeed itself has it.
+def make_config(spec: RunSpec) -> dict[str, Any]:
+    """Return DeepSpeed's configuration of a run; all else has DeepSpeed's defaults.
 
-    The optimizer is not among it: it is PyTorch's own, so that all frameworks learn alike.
+    The optimizer is not in it: it is PyTorch's, so that all frameworks compute the same.
     """
     offload = spec.options.get("offload", "none")
     choice("offload", offload, OFFLOADS)
-    zero: dict[str, Any] = {"stage": stage_of(spec)}
-    told: dict[str, Any] = {
+    zero: dict[str, Any] = {"stage": zero_stage(spec)}
+    config: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": spec.batch,
         "gradient_accumulation_steps": spec.accumulate,
-        "gradient_clipping": spec.clip or 0.0,  # Left to itself, it clips to a norm of 1.
+        "gradient_clipping": spec.clip or 0.0,  # DeepSpeed's default clips to a norm of 1.
         "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,
     }
     if offload != "none":
-        if not stage_of(spec):
+        if not zero_stage(spec):
             raise SpecError(
-                "zero0 shares no optimizer state out, and only shared state can be offloaded",
+                "zero0 shards no optimizer state, and only sharded state can be offloaded",
                 hint='write strategy = "zero1", or leave offload out',
             )
         zero["offload_optimizer"] = {"device": offload}
-        told["zero_force_ds_cpu_optimizer"] = False
+        config["zero_force_ds_cpu_optimizer"] = False
     if spec.precision in ("bf16", "fp16"):
-        told[spec.precision] = {"enabled": True}
-    return told
+        config[spec.precision] = {"enabled": True}
+    return config

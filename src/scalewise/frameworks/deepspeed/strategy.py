@@ -1,8 +1,8 @@
-"""ZeRO as DeepSpeed does it: its engine has the model, and does the whole of a step.
+"""ZeRO by DeepSpeed: its engine wraps the model and does the complete step.
 
 Its ``backward`` also averages gradients over ranks, and its ``step`` unscales and clips them,
-updates this rank's part and gathers what the others updated. Where it waits for others inside of
-these, PyTorch's collectives tell, as they do of every strategy.
+updates this rank's shard and gathers those of the other ranks. Time that it waits for other ranks
+is measured at PyTorch's collectives, as for every strategy.
 """
 
 import logging
@@ -16,20 +16,20 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
 from scalewise.errors import SpecError
-from scalewise.frameworks.deepspeed.config import config, stage_of
+from scalewise.frameworks.deepspeed.config import make_config, zero_stage
 from scalewise.frameworks.torch.models.block_compile import apply_activation_checkpointing
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.probe import Laps
 from scalewise.spec import RunSpec
 
-UNUSED = "deepspeed_shm_comm"
-"""A part of DeepSpeed for inference on CPUs, which would be compiled at the first start."""
+INFERENCE_OP = "deepspeed_shm_comm"
+"""An extension for inference on CPUs, which DeepSpeed would compile at the first start."""
 
 
 def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec, *, offload: str = "none") -> Parallel:
-    """Hand the model over to DeepSpeed's engine; ``offload`` is where optimizer state lies."""
+    """Wrap the model in DeepSpeed's engine; ``offload`` is where the optimizer state is kept."""
     apply_activation_checkpointing(task.model, spec)
-    engine = _engine(task, spec)
+    engine = _make_engine(task, spec)
 
     def forward_backward(
         inputs: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
@@ -44,75 +44,79 @@ def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec, *, offload: str = "
         return loss.detach()
 
     def gathered() -> AbstractContextManager[None]:
-        if stage_of(spec) < 3:
+        if zero_stage(spec) < 3:
             return nullcontext()
         from deepspeed.runtime.zero import GatheredParameters
 
-        whole: AbstractContextManager[None] = GatheredParameters(list(task.model.parameters()))
-        return whole
+        parameters = list(task.model.parameters())
+        return cast(AbstractContextManager[None], GatheredParameters(parameters))
 
-    learner = cast(Optimizer, Learner(engine, stage_of(spec), mesh.size()))
-    return Parallel(task.model, learner, forward_backward, complete=True, gathered=gathered)
+    optimizer = cast(Optimizer, EngineOptimizer(engine, zero_stage(spec), mesh.size()))
+    return Parallel(task.model, optimizer, forward_backward, complete=True, gathered=gathered)
 
 
-def _engine(task: Task, spec: RunSpec) -> Any:
+def _make_engine(task: Task, spec: RunSpec) -> Any:
     device = next(task.model.parameters()).device.type
     os.environ.setdefault("DS_ACCELERATOR", device)
     import deepspeed
 
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    deepspeed.ops.__compatible_ops__[UNUSED] = False
+    deepspeed.ops.__compatible_ops__[INFERENCE_OP] = False
     try:
         engine, *_ = deepspeed.initialize(
-            model=task.model, optimizer=task.optimizer(task.model.parameters()), config=config(spec)
+            model=task.model,
+            optimizer=task.optimizer(task.model.parameters()),
+            config=make_config(spec),
         )
-    except ValueError as bad:
+    except ValueError as error:
         raise SpecError(
-            f"DeepSpeed {deepspeed.__version__} cannot train this run on {device}: {bad}"
-        ) from bad
+            f"DeepSpeed {deepspeed.__version__} cannot train this run on {device}: {error}"
+        ) from error
     return engine
 
 
-class Learner:
-    """The engine's step in the place of an optimizer's."""
+class EngineOptimizer:
+    """An optimizer whose step is that of DeepSpeed's engine."""
 
     def __init__(self, engine: Any, stage: int, ranks: int) -> None:
         self._engine, self._stage, self._ranks = engine, stage, ranks
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """What PyTorch's optimizer inside updates; a rate that is set here counts."""
+        """The groups of PyTorch's optimizer inside; a learning rate set here takes effect."""
         groups: list[dict[str, Any]] = self._engine.optimizer.param_groups
         return groups
 
     def step(self) -> None:
-        """Have the engine do its step."""
+        """Do the engine's step."""
         self._engine.step()
 
     def zero_grad(self) -> None:
-        """Leave it: the engine's step has let all gradients go."""
+        """Do not reset gradients: the engine's step has freed them."""
 
     def held(self) -> dict[str, int]:
         """Return the bytes of this rank's parameters, gradients and optimizer state.
 
-        Gradients are gone when a step is over: theirs are reckoned, a whole set, or this rank's
-        share of it from the second stage on. What a step gathers for a while is not among these.
+        Gradients are freed after a step, so theirs are computed: a full set, or this rank's shard
+        of it from stage 2 on. Parameters that a step gathers temporarily are not included.
         """
-        model = list(self._engine.module.parameters())
-        inside = self._engine.basic_optimizer
-        updated = [each for group in inside.param_groups for each in group["params"]]
-        own = {id(each) for each in model}
-        copies = {id(each): each for each in (*updated, *inside.state) if id(each) not in own}
-        remembered = [value for each in inside.state.values() for value in each.values()]
-        sizes = [getattr(each, "ds_numel", each.numel()) * each.element_size() for each in model]
-        shares = [getattr(each, "ds_tensor", each) for each in model]
+        params = list(self._engine.module.parameters())
+        inner = self._engine.basic_optimizer
+        updated = [param for group in inner.param_groups for param in group["params"]]
+        model_ids = {id(param) for param in params}
+        # Copies in 32 bits, or flattened shards, which are not the model's own parameters.
+        copies = {id(p): p for p in (*updated, *inner.state) if id(p) not in model_ids}
+        moments = [value for state in inner.state.values() for value in state.values()]
+        # Stage 3 keeps a shard as ds_tensor, and the full size as ds_numel.
+        sizes = [getattr(p, "ds_numel", p.numel()) * p.element_size() for p in params]
+        shards = [getattr(param, "ds_tensor", param) for param in params]
         return {
-            "parameters": _bytes(shares),
+            "parameters": _total_bytes(shards),
             "gradients": sum(sizes) // (self._ranks if self._stage > 1 else 1),
-            "optimizer": _bytes((*copies.values(), *remembered)),
+            "optimizer": _total_bytes((*copies.values(), *moments)),
         }
 
 
-def _bytes(tensors: Iterable[Any]) -> int:
-    whole = [each for each in tensors if isinstance(each, Tensor)]
-    return sum(each.numel() * each.element_size() for each in whole)
+def _total_bytes(values: Iterable[Any]) -> int:
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -1,7 +1,7 @@
-"""Horovod: PyTorch's models, their gradients averaged by Horovod's own ring.
+"""Horovod: PyTorch's models, their gradients averaged by Horovod.
 
-The real package and this one have the same name; imports are absolute, so they never meet. This
-file imports neither torch nor it: a run can be checked without them.
+This package has the name of the real one; absolute imports keep them apart. This file imports
+neither torch nor horovod: a run can be checked without them.
 """
 
 import os
@@ -20,11 +20,11 @@ from scalewise.probe import Probe
 from scalewise.spec import RunSpec
 
 OLDEST = (0, 28)
-"""Of Horovod's versions that we train with."""
+"""Oldest supported version of Horovod."""
 STARTS = ("horovodrun", "srun", "mpirun", "torchrun", "plain")
-"""What makes one process per device; but for the first, the ranks find each other by themselves."""
+"""How processes may be started; with all but horovodrun, the ranks do Horovod's rendezvous."""
 EXTENSION = "mpi_lib*.so"
-"""What Horovod compiles for PyTorch, where it is built with it."""
+"""Horovod's compiled extension for PyTorch."""
 
 
 class Horovod(OverTorch):
@@ -34,13 +34,12 @@ class Horovod(OverTorch):
 
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""
-        there = installed("horovod", extra="horovod")
-        mended = "make horovod, in a checkout of scalewise, builds one"
-        refuse_older("Horovod", there, OLDEST, hint=mended)
+        hint = "make horovod, in a checkout of scalewise, builds one"
+        refuse_older("Horovod", installed("horovod", extra="horovod"), OLDEST, hint=hint)
         _refuse_unbuilt()
         refuse_torch(spec, STARTS)
-        _refuse_unstarted(spec)
-        _refuse_unknown(spec)
+        _refuse_no_horovodrun(spec)
+        _refuse_fields(spec)
         refuse_unfit(spec)
         if spec.options.get("adasum") and spec.topology.world > 1:
             refuse_adasum(spec)
@@ -48,8 +47,8 @@ class Horovod(OverTorch):
             refuse_elastic(spec)
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
-        """This process is one rank, and its starter told which."""
-        if is_elastic(spec):  # Each is alone on a machine, for Horovod, and all are on this one.
+        """Return this process's rank, which its launcher set in the environment."""
+        if is_elastic(spec):  # Horovod gives each rank local rank 0; all are on this host.
             os.environ["LOCAL_RANK"] = os.environ["RANK"]
         return super().ranks(spec)
 
@@ -63,15 +62,15 @@ class Horovod(OverTorch):
 
 
 def is_elastic(spec: RunSpec) -> bool:
-    """Say whether a run may lose ranks."""
+    """Return whether a run continues when it loses ranks."""
     return spec.options.get("min_np") is not None and spec.topology.world > 1
 
 
 def _refuse_unbuilt() -> None:
-    """Refuse a Horovod that was built before PyTorch was there, or without it."""
-    home = find_spec("horovod")
-    places = home.submodule_search_locations if home else None
-    if not any(next(Path(place, "torch").glob(EXTENSION), None) for place in places or ()):
+    """Refuse a Horovod that was built without PyTorch."""
+    package = find_spec("horovod")
+    folders = package.submodule_search_locations if package else None
+    if not any(next(Path(folder, "torch").glob(EXTENSION), None) for folder in folders or ()):
         raise NoEngine(
             "this Horovod was built without its PyTorch extension",
             hint="build it where PyTorch is installed, with HOROVOD_WITH_PYTORCH=1: "
@@ -79,10 +78,10 @@ def _refuse_unbuilt() -> None:
         )
 
 
-def _refuse_unstarted(spec: RunSpec) -> None:
-    """Refuse a run whose ranks nobody can start: one alone needs no starter."""
-    beside = Path(sys.executable).with_name("horovodrun")
-    if spec.topology.world > 1 and spec.started_by == "horovodrun" and not which(beside):
+def _refuse_no_horovodrun(spec: RunSpec) -> None:
+    """Refuse a run of several ranks where horovodrun is missing; a single rank does not need it."""
+    horovodrun = Path(sys.executable).with_name("horovodrun")
+    if spec.topology.world > 1 and spec.started_by == "horovodrun" and not which(horovodrun):
         raise NoEngine(
             f"there is no horovodrun beside {sys.executable}",
             hint='write start = "plain", which does without, or name another Python: '
@@ -90,17 +89,17 @@ def _refuse_unstarted(spec: RunSpec) -> None:
         )
 
 
-def _refuse_unknown(spec: RunSpec) -> None:
-    """Refuse what Horovod is not asked for here."""
-    asked = {
+def _refuse_fields(spec: RunSpec) -> None:
+    """Refuse fields that Horovod runs do not support."""
+    unsupported = {
         "parallelism": spec.degrees.degree > 1,
         "compile": bool(spec.compile),
         "noise_every": bool(spec.noise_every),
         "checkpoint_every": spec.checkpoint_every is not None,
         "resume": spec.resume is not None,
     }
-    for field, wanted in asked.items():
-        if wanted:
+    for field, is_set in unsupported.items():
+        if is_set:
             raise SpecError(
                 f"{field} does not go together with horovod yet",
                 hint=f'leave {field} out, or write framework = "torch"',

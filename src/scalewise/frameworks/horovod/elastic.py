@@ -1,9 +1,9 @@
-"""Elastic runs: where ranks are lost, the others go on.
+"""Elastic runs: when ranks are lost, the remaining ones continue.
 
-Horovod tells the others in the middle of a step, before their weights change. They join anew, set
-the training up for as many as are left, take over from the one that came furthest, and go on:
-each with its own batch, so that a step has fewer samples than before. What a step costs is not
-the same any more; the record says so, and nothing is concluded from it.
+Horovod raises an error on the remaining ranks during a step, before their weights change. They
+do a new rendezvous, set up the training for the remaining ranks, copy the state of the rank that
+has done most steps, and continue. The batch per rank stays, so a step has fewer samples and
+another cost than before: the record says so, and the analysis leaves such a run out.
 """
 
 import socket
@@ -24,7 +24,7 @@ from scalewise.spec import RunSpec, Topology
 
 @contextmanager
 def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator[Session]:
-    """Set up a training that outlives some of its ranks."""
+    """Set up a training that continues when ranks are lost."""
     with torch_session(spec, rank, probe) as first:
         elastic = Elastic(first, spec, rank, probe)
         yield cast(Session, elastic)
@@ -32,64 +32,64 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator[Session]:
 
 
 class Elastic:
-    """A session whose steps are done by those ranks that are left."""
+    """A session whose steps are done by the remaining ranks."""
 
     def __init__(self, first: TorchSession, spec: RunSpec, rank: int, probe: Probe) -> None:
         self._current, self._spec, self._rank, self._probe = first, spec, rank, probe
         self._lost: list[int] = []
-        """The ranks that are gone, by the numbers they began with."""
+        """The original numbers of the lost ranks."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._current, name)
 
     def step(self, probe: Laps) -> int:
-        """Do one step, with fewer ranks if some are lost on the way; return this rank's samples."""
+        """Do one step, again with fewer ranks if some are lost; return this rank's samples."""
         from horovod.common.exceptions import HorovodInternalError
 
         former = self._current
         try:
             return former.step(probe)
         except HorovodInternalError:
-            self._go_on()
+            self._continue_with_remaining()
         probe.lap("sync")
-        # Another one may have got this step's gradients to the end: then it is done.
+        # Another rank may have completed this step before the loss: then it is done.
         return former.due if self._current.taken > former.taken else self.step(probe)
 
     def exchanged(self) -> dict[str, Any]:
-        """Return what was seen of gradients, and who was lost."""
+        """Return measurements of the gradient exchange, and the lost ranks."""
         return {**self._current.exchanged(), **({"lost": self._lost} if self._lost else {})}
 
-    def _go_on(self) -> None:
-        """Take the training up with those who are left."""
+    def _continue_with_remaining(self) -> None:
+        """Set up the training again with the remaining ranks."""
         import horovod.torch as hvd
 
         former = self._current
         former.close()
         hvd.shutdown()
-        hvd.init()  # Returns when all that are left have come.
-        left = hvd.allgather_object((self._rank, former.taken))
-        furthest = max(range(len(left)), key=lambda each: left[each][1])
-        _meet_again(hvd)
+        hvd.init()  # Returns when all remaining ranks have joined.
+        remaining = hvd.allgather_object((self._rank, former.taken))
+        furthest = max(range(len(remaining)), key=lambda n: remaining[n][1])
+        _reinitialize_process_group(hvd)
         spec = replace(self._spec, topology=Topology(1, hvd.size()))
         self._current = former.on(spec)
-        box = [former.carried() if hvd.rank() == furthest else None]
-        dist.broadcast_object_list(box, furthest)
-        assert box[0] is not None
-        self._current.take_over(box[0])
-        self._lost = sorted({*range(self._spec.topology.world)} - {rank for rank, _ in left})
-        self._probe.note(lost=self._lost, after=self._current.taken, left_with=len(left))
+        states = [former.carried() if hvd.rank() == furthest else None]
+        dist.broadcast_object_list(states, furthest)
+        assert states[0] is not None
+        self._current.take_over(states[0])
+        self._lost = sorted({*range(self._spec.topology.world)} - {rank for rank, _ in remaining})
+        self._probe.note(lost=self._lost, after=self._current.taken, left_with=len(remaining))
         if hvd.rank() == 0:
-            gone = ", ".join(map(str, self._lost))
+            ranks = ", ".join(map(str, self._lost))
             step = self._current.taken + 1
-            say(f"lost           rank {gone} by step {step:,}; {len(left)} go on")
+            say(f"lost           rank {ranks} by step {step:,}; {len(remaining)} continue")
 
 
-def _meet_again(hvd: Any) -> None:
-    """Have PyTorch's ranks meet anew, as many as Horovod's are: all on this machine."""
+def _reinitialize_process_group(hvd: Any) -> None:
+    """Start PyTorch's process group again with Horovod's ranks, which are all on this host."""
     backend = dist.get_backend()
     dist.destroy_process_group()
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = hvd.broadcast_object(free.getsockname()[1], root_rank=0)
-    place = {"rank": hvd.rank(), "world_size": hvd.size()}
-    dist.init_process_group(backend, init_method=f"tcp://localhost:{port}", **place)
+    with socket.socket() as reserved:
+        reserved.bind(("localhost", 0))
+        port = hvd.broadcast_object(reserved.getsockname()[1], root_rank=0)
+    address = f"tcp://localhost:{port}"
+    dist.init_process_group(backend, address, rank=hvd.rank(), world_size=hvd.size())

@@ -1,4 +1,4 @@
-"""How Horovod exchanges gradients: the options of a run."""
+"""The options of a run for Horovod's gradient exchange."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ COMPRESSIONS = ("none", "fp16")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Horovod's settings; nothing means as Horovod itself does."""
+    """Horovod's settings; None means Horovod's default."""
 
     compression: str = "none"
-    """In which way gradients are made smaller for the exchange."""
+    """Gradient compression."""
     fusion_threshold: float | None = None
-    """The most MiB of gradients that are exchanged at once."""
+    """MiB of gradients that are exchanged at once, at most."""
     autotune: bool = False
-    """Whether Horovod tries other settings while it trains, and keeps the best."""
+    """Whether Horovod tunes its settings during the training."""
     adasum: bool = False
-    """Whether the steps of ranks are put together by Adasum, in place of a mean of gradients."""
+    """Whether Adasum combines the updates of ranks, instead of an average of gradients."""
     min_np: int | None = None
-    """With how many ranks a run goes on at least, if it may lose any."""
+    """The fewest ranks with which an elastic run continues; None: not elastic."""
 
     def __post_init__(self) -> None:
         choice("compression", self.compression, COMPRESSIONS)
@@ -33,17 +33,17 @@ class Settings:
             whole("min_np", self.min_np, least=1)
 
     def variables(self) -> Mapping[str, str]:
-        """Return the variables that Horovod reads when it starts.
+        """Return the environment variables that Horovod reads when it starts.
 
         >>> Settings(fusion_threshold=2, autotune=True).variables()
         {'HOROVOD_FUSION_THRESHOLD': '2097152', 'HOROVOD_AUTOTUNE': '1'}
         """
-        told = {}
+        result = {}
         if self.fusion_threshold is not None:
-            told["HOROVOD_FUSION_THRESHOLD"] = str(int(self.fusion_threshold * 2**20))
+            result["HOROVOD_FUSION_THRESHOLD"] = str(int(self.fusion_threshold * 2**20))
         if self.autotune:
-            told["HOROVOD_AUTOTUNE"] = "1"
-        return told
+            result["HOROVOD_AUTOTUNE"] = "1"
+        return result
 
 
-AS_HOROVOD_DOES = Settings()
+DEFAULT_SETTINGS = Settings()

@@ -1,7 +1,8 @@
-"""How Horovod's ranks find each other where horovodrun does not tell them: srun, mpirun, plain.
+"""Horovod's rendezvous without horovodrun: for ranks started by srun, mpirun or plain.
 
-PyTorch's ranks have met already. They tell each other where they are, rank 0 has Horovod's own
-server in a thread, and each sets for itself what horovodrun would have set. Nobody needs ssh.
+PyTorch's process group exists already. Ranks exchange their hosts through it, rank 0 runs
+Horovod's rendezvous server in a thread, and each rank sets the variables that horovodrun would
+have set. No ssh is needed.
 """
 
 import fcntl
@@ -17,15 +18,15 @@ import torch.distributed as dist
 
 from scalewise.errors import LaunchError
 
-OVER_GLOO = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
-"""A Horovod that was built with MPI would take that."""
-ADDRESS_OF = 0x8915
-"""Linux's question for an interface's address."""
+GLOO_VARIABLES = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
+"""Otherwise a Horovod that was built with MPI would use MPI."""
+SIOCGIFADDR = 0x8915
+"""Linux's ioctl request for the address of a network interface."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A rank's place, in Horovod's words; all but the name of its machine are numbers."""
+    """A rank's host and ranks, with Horovod's names."""
 
     hostname: str
     rank: int
@@ -33,91 +34,91 @@ class Slot:
     local_rank: int
     local_size: int
     cross_rank: int
-    """Among those with the same number on their machines."""
+    """Rank among those with the same local rank on other hosts."""
     cross_size: int
 
     def variables(self) -> dict[str, str]:
-        """Return the variables that tell it."""
+        """Return the slot as Horovod's environment variables."""
         return {f"HOROVOD_{name.upper()}": str(value) for name, value in asdict(self).items()}
 
 
-def slots(hosts: Sequence[str]) -> list[Slot]:
-    """Return the place of each rank, from the machine that each is on.
+def assign_slots(hosts: Sequence[str]) -> list[Slot]:
+    """Return the slot of each rank, from the host of each rank.
 
-    >>> [each.local_rank for each in slots(["a", "b", "a"])]
+    >>> [slot.local_rank for slot in assign_slots(["a", "b", "a"])]
     [0, 0, 1]
-    >>> [(each.cross_rank, each.cross_size) for each in slots(["a", "b", "a"])]
+    >>> [(slot.cross_rank, slot.cross_size) for slot in assign_slots(["a", "b", "a"])]
     [(0, 2), (1, 2), (0, 1)]
     """
     counts: Counter[str] = Counter()
-    numbers = []
+    local_ranks = []
     for host in hosts:
-        numbers.append(counts[host])
+        local_ranks.append(counts[host])
         counts[host] += 1
-    found = []
-    for rank, (host, number) in enumerate(zip(hosts, numbers)):
-        across = [each for each, count in counts.items() if count > number]
-        place = (number, counts[host], across.index(host), len(across))
-        found.append(Slot(host, rank, len(hosts), *place))
-    return found
+    slots = []
+    for rank, (host, local) in enumerate(zip(hosts, local_ranks)):
+        peers = [peer for peer, count in counts.items() if count > local]
+        cross = peers.index(host), len(peers)
+        slots.append(Slot(host, rank, len(hosts), local, counts[host], *cross))
+    return slots
 
 
-def told(env: Mapping[str, str]) -> dict[str, str]:
-    """Return what horovodrun would tell this rank; all of PyTorch's ranks ask at once."""
+def rendezvous_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that horovodrun would set for this rank; all ranks must call this."""
     master = socket.gethostbyname(env["MASTER_ADDR"])
-    everyone: list[tuple[str, str]] = [("", "")] * dist.get_world_size()
-    dist.all_gather_object(everyone, (os.uname().nodename, _address(master)))
-    places = slots([host for host, _ in everyone])
-    mine = places[dist.get_rank()]
-    port = [_serve(places) if mine.rank == 0 else 0]
+    hosts: list[tuple[str, str]] = [("", "")] * dist.get_world_size()
+    dist.all_gather_object(hosts, (os.uname().nodename, _address_towards(master)))
+    slots = assign_slots([host for host, _ in hosts])
+    slot = slots[dist.get_rank()]
+    port = [_start_server(slots) if slot.rank == 0 else 0]
     dist.broadcast_object_list(port)
-    chosen = env.get("HOROVOD_GLOO_IFACE") or env.get("GLOO_SOCKET_IFNAME")
+    interface = env.get("HOROVOD_GLOO_IFACE") or env.get("GLOO_SOCKET_IFNAME")
     return {
-        **OVER_GLOO,
-        **mine.variables(),
+        **GLOO_VARIABLES,
+        **slot.variables(),
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": master,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port[0]),
-        "HOROVOD_GLOO_IFACE": chosen or _interface(_own_address(master, everyone, mine)),
+        "HOROVOD_GLOO_IFACE": interface or _interface_of(_own_address(master, hosts, slot)),
     }
 
 
-def _serve(places: Sequence[Slot]) -> int:
-    """Have Horovod's server in this process as long as it lives; return its port."""
+def _start_server(slots: Sequence[Slot]) -> int:
+    """Run Horovod's server until this process ends; return its port."""
     from horovod.runner.http.http_server import RendezvousServer
 
     server = RendezvousServer()
     port: int = server.start()
-    server.init(places)
+    server.init(slots)
     return port
 
 
-def _own_address(master: str, everyone: Sequence[tuple[str, str]], mine: Slot) -> str:
-    """Return the address by which the others reach this rank.
+def _own_address(master: str, hosts: Sequence[tuple[str, str]], slot: Slot) -> str:
+    """Return the address by which other hosts reach this rank.
 
-    A machine may know itself by an address that is of no use elsewhere: so rank 0 looks at the
-    way to another one.
+    The master's name may resolve to loopback on its own host: there, the route to another host
+    decides.
     """
-    others = [address for host, address in everyone if host != mine.hostname]
-    if not others:
+    remote = [address for host, address in hosts if host != slot.hostname]
+    if not remote:
         return "127.0.0.1"
-    return _address(others[0] if mine.hostname == everyone[0][0] else master)
+    return _address_towards(remote[0] if slot.hostname == hosts[0][0] else master)
 
 
-def _address(other: str) -> str:
-    """Return this machine's own address on the way to another; nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
-        way.connect((other, 9))
-        return str(way.getsockname()[0])
+def _address_towards(target: str) -> str:
+    """Return this host's address on the route to another; no packet is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        udp.connect((target, 9))
+        return str(udp.getsockname()[0])
 
 
-def _interface(address: str) -> str:
+def _interface_of(address: str) -> str:
     """Return the name of the network interface that has an address."""
-    wanted = socket.inet_aton(address)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    packed = socket.inet_aton(address)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         for _, name in socket.if_nameindex():
-            with suppress(OSError):  # It has none.
-                found = fcntl.ioctl(asked, ADDRESS_OF, struct.pack("256s", name.encode()))
-                if found[20:24] == wanted:
+            with suppress(OSError):  # An interface without an address.
+                reply = fcntl.ioctl(udp, SIOCGIFADDR, struct.pack("256s", name.encode()))
+                if reply[20:24] == packed:
                     return name
     raise LaunchError(
         f"no network interface of {os.uname().nodename} has the address {address}",

@@ -1,11 +1,11 @@
-"""Horovod's all-reduce: gradients are averaged one by one, as backward brings them.
+"""Horovod's all-reduce: gradients are averaged one by one, as backward produces them.
 
-What is left of the exchange when backward ends is waited for, and told as ``sync``. Horovod
-exchanges in a thread of its own and past PyTorch's collectives, so that its bytes are not counted.
-PyTorch's ranks meet as well, beside Horovod's: losses and validation are put together there.
+The part of the exchange that is left when backward ends is waited for, in the lap ``sync``.
+Horovod exchanges in a thread, bypassing PyTorch's collectives, so its bytes are not counted.
+PyTorch's process group exists as well, for losses and validation.
 
-With Adasum each rank does its own step as backward brings the gradients, and the changes that
-these make are put together: the optimizer waits for that, and it is not told apart.
+With Adasum each rank does its own step during backward, and the updates are combined: the
+optimizer waits for that, and the wait has no lap.
 """
 
 import os
@@ -16,23 +16,23 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
 from scalewise.errors import PluginError
-from scalewise.frameworks.horovod.exchange_options import AS_HOROVOD_DOES, Settings
+from scalewise.frameworks.horovod.exchange_options import DEFAULT_SETTINGS, Settings
 from scalewise.frameworks.torch.models.block_compile import apply_activation_checkpointing
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.probe import Laps
 from scalewise.spec import RunSpec
 
-OVER_MPI = {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CPU_OPERATIONS": "mpi"}
-"""Adasum is written for MPI alone; mpirun has told it all places."""
+MPI_VARIABLES = {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CPU_OPERATIONS": "mpi"}
+"""For Adasum, which only works with MPI; then mpirun does the rendezvous."""
 
 
 def parallelize(
-    task: Task, mesh: DeviceMesh, spec: RunSpec, *, settings: Settings = AS_HOROVOD_DOES
+    task: Task, mesh: DeviceMesh, spec: RunSpec, *, settings: Settings = DEFAULT_SETTINGS
 ) -> Parallel:
     """Replicate the model; Horovod's optimizer averages the gradients of the replicas."""
     apply_activation_checkpointing(task.model, spec)
     adasum = settings.adasum and mesh.size() > 1
-    hvd = _joined(settings, adasum=adasum)
+    hvd = _initialize(settings, adasum=adasum)
     hvd.broadcast_parameters(task.model.state_dict(), root_rank=0)
     optimizer = hvd.DistributedOptimizer(
         task.optimizer(task.model.parameters()),
@@ -57,12 +57,12 @@ def parallelize(
                 probe.lap("sync")
         return loss.detach()
 
-    learner = cast(Optimizer, optimizer if adasum else Synchronized(optimizer))
-    return Parallel(task.model, learner, forward_backward, unseen=True)
+    step_optimizer = cast(Optimizer, optimizer if adasum else SynchronizedOptimizer(optimizer))
+    return Parallel(task.model, step_optimizer, forward_backward, unseen=True)
 
 
-def _joined(settings: Settings, *, adasum: bool) -> Any:
-    """Return Horovod, joined with the other ranks."""
+def _initialize(settings: Settings, *, adasum: bool) -> Any:
+    """Return the module horovod.torch, initialized with the other ranks."""
     os.environ.update(settings.variables())
     try:
         import horovod.torch as hvd
@@ -76,15 +76,15 @@ def _joined(settings: Settings, *, adasum: bool) -> Any:
         ) from missing
     if not hvd.is_initialized():
         if adasum:
-            os.environ.update(OVER_MPI)
+            os.environ.update(MPI_VARIABLES)
         elif "HOROVOD_RANK" not in os.environ:
-            os.environ.update(rendezvous.told(os.environ))
+            os.environ.update(rendezvous.rendezvous_variables(os.environ))
         hvd.init()
     return hvd
 
 
-class Synchronized:
-    """Horovod's optimizer, whose gradients were put together before its step."""
+class SynchronizedOptimizer:
+    """Horovod's optimizer, for gradients that are averaged before its step."""
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
@@ -98,5 +98,5 @@ class Synchronized:
             self._optimizer.step()
 
     def zero_grad(self) -> None:
-        """Let the gradients go."""
+        """Reset the gradients."""
         self._optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""JAX. This file imports no jax: what it reads of the environment must be said before that."""
+"""JAX. This file does not import jax: its environment variables must be set before that."""
 
 import os
 import re
@@ -16,11 +16,11 @@ from scalewise.probe.rank_identity import required_rank
 from scalewise.spec import Parallelism, RunSpec
 
 OLDEST = (0, 6)
-"""Of JAX's versions that we train with."""
+"""Oldest supported version of JAX."""
 STARTS = ("node", "plain", "srun", "mpirun")
-"""One process that has all devices of its node, or one for each device."""
-COUNT = "--xla_force_host_platform_device_count"
-ONLY: Mapping[str, tuple[Any, ...]] = {
+"""How processes may be started: one per node with all its devices, or one per device."""
+DEVICE_COUNT_FLAG = "--xla_force_host_platform_device_count"
+SUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "parallelism": (Parallelism(),),
     "precision": ("fp32", "tf32", "bf16"),
     "compile": (True, False),
@@ -36,14 +36,15 @@ ONLY: Mapping[str, tuple[Any, ...]] = {
     "backend": (None,),
     "device": (None, "cpu", "cuda"),
 }
-"""What a run may say of some fields here; the first is what it says unless asked."""
-WHY = {
+"""Supported values of a run's fields; the first is the default."""
+REASONS = {
     "compile": "JAX compiles the whole step, always",
-    "parallelism": "this engine splits the batch alone, and every device has the whole model",
+    "parallelism": "the jax framework splits only the batch, every device has the whole model",
     "backend": "JAX chooses the library by itself: Gloo between CPUs, NCCL between GPUs",
-    "workers": "this engine reads sets that are in memory, and needs no workers",
+    "workers": "the jax framework reads data sets in memory, and needs no workers",
     "optimizer_step": "the optimizer is a part of the one step that XLA compiles",
 }
+"""Why a field has no other values."""
 
 
 class Jax:
@@ -51,19 +52,19 @@ class Jax:
 
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""
-        there = installed("jax", extra="jax")
-        refuse_older("JAX", there, OLDEST, hint="pip install --upgrade jax")
+        refuse_older("JAX", installed("jax", extra="jax"), OLDEST, hint="pip install --upgrade jax")
         installed("jaxlib", extra="jax")
-        for field, allowed in ONLY.items():
+        installed("optax", extra="jax")
+        for field, allowed in SUPPORTED.items():
             if getattr(spec, field) not in allowed:
-                raise _refused(spec, field)
+                raise _unsupported(spec, field)
         refuse_start("a jax run", spec, STARTS)
         source = Source.of_run(spec)
         if source.count and source.count < spec.replicas:
             raise too_few(source.count, spec.replicas)
         if source.on_device:
             raise SpecError(
-                "this engine sends every batch to its devices, and the data lie there already",
+                "jax sends every batch to its devices, the data cannot be there already",
                 hint='write data = "synthetic:…"',
             )
         if isinstance(source.shape, int):
@@ -77,15 +78,15 @@ class Jax:
                 hint='give MNIST\'s idx files, CIFAR\'s batches, "digits" or "synthetic:10000"',
             )
         _check_options(spec)
-        os.environ.setdefault("JAX_PLATFORMS", "cpu")  # Looking takes no accelerator.
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")  # A check needs no accelerator.
         build(spec, source.shape, 10)
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
-        """This process is one rank, and its starter told which."""
+        """Return this process's rank, which its launcher set in the environment."""
         return [required_rank(spec, os.environ)]
 
     def clock(self, spec: RunSpec) -> HostClock:
-        """The host's clock; the session changes to one that knows when devices are done."""
+        """Return the host's clock; the session later switches to a ``ReadyClock``."""
         return HostClock()
 
     def facts(self) -> dict[str, Any]:
@@ -104,18 +105,18 @@ class Jax:
 
 
 def variables(spec: RunSpec, env: Mapping[str, str]) -> dict[str, str]:
-    """Return what JAX must find in the environment when it is imported.
+    """Return the environment variables to set before JAX is imported.
 
-    CPU devices are made, as many as a process has; each has its threads and no more, or a
-    second device would only take the cores of the first.
+    They create as many CPU devices as this process has, and limit its threads to those of its
+    devices: without the limit, a second device would take cores from the first.
     """
-    each = spec.topology.world // spec.ranks
-    said = re.sub(rf"{COUNT}=\S*", "", env.get("XLA_FLAGS", "")).split()
-    flags = [*said, f"{COUNT}={each}"]
+    devices = spec.topology.world // spec.ranks
+    flags = re.sub(rf"{DEVICE_COUNT_FLAG}=\S*", "", env.get("XLA_FLAGS", "")).split()
+    flags.append(f"{DEVICE_COUNT_FLAG}={devices}")
     if spec.threads == 1:
         flags.append("--xla_cpu_multi_thread_eigen=false")
-    told = {"XLA_FLAGS": " ".join(flags), "NPROC": str(each * spec.threads)}
-    return {**told, "JAX_PLATFORMS": spec.device} if spec.device else told
+    result = {"XLA_FLAGS": " ".join(flags), "NPROC": str(devices * spec.threads)}
+    return {**result, "JAX_PLATFORMS": spec.device} if spec.device else result
 
 
 def build(spec: RunSpec, shape: tuple[int, int, int], classes: int) -> Any:
@@ -125,11 +126,11 @@ def build(spec: RunSpec, shape: tuple[int, int, int], classes: int) -> Any:
         return factory(shape, classes, **options_for(factory, spec))
     except ScalewiseError:
         raise
-    except (TypeError, ValueError) as bad:
+    except (TypeError, ValueError) as error:
         raise SpecError(
             f"{spec.workload} cannot be built for images of {shape} "
-            f"with options {dict(spec.options)}: {bad}"
-        ) from bad
+            f"with options {dict(spec.options)}: {error}"
+        ) from error
 
 
 def _check_options(spec: RunSpec) -> None:
@@ -138,18 +139,20 @@ def _check_options(spec: RunSpec) -> None:
         check_options(spec, plugins.load("workloads", str(spec.workload), framework="jax"))
     except ScalewiseError:
         raise
-    except Exception as broken:  # JAX says in words of its own that it does not fit its jaxlib.
+    except Exception as error:  # JAX raises its own errors where it does not fit its jaxlib.
         raise NoEngine(
-            f"JAX is installed and cannot be imported: {broken}",
+            f"JAX is installed and cannot be imported: {error}",
             hint="pip install --upgrade jax jaxlib",
-        ) from broken
+        ) from error
 
 
-def _refused(spec: RunSpec, field: str) -> SpecError:
-    """Return the error for a field that says what this engine does not do."""
-    why = WHY.get(field, "the jax engine does not do that")
-    said = getattr(spec, field)
-    others = [repr(each) for each in ONLY[field] if each is not None and field != "parallelism"]
-    usual = f", or write {field} = {others[0]}" if len(others) > 1 and field != "compile" else ""
-    said = said if field == "parallelism" else repr(said)
-    return SpecError(f"{why}: {field} = {said}", hint=f"leave {field} out{usual}")
+def _unsupported(spec: RunSpec, field: str) -> SpecError:
+    """Return the error for a field with a value that JAX runs do not support."""
+    reason = REASONS.get(field, "the jax framework does not do that")
+    value = getattr(spec, field)
+    if field == "parallelism":
+        return SpecError(f"{reason}: {field} = {value}", hint=f"leave {field} out")
+    supported = [repr(value) for value in SUPPORTED[field] if value is not None]
+    other = f", or write {field} = {supported[0]}" if len(supported) > 1 else ""
+    hint = f"leave {field} out{'' if field == 'compile' else other}"
+    return SpecError(f"{reason}: {field} = {value!r}", hint=hint)

@@ -1,4 +1,4 @@
-"""When a device has done something, told without making the training wait for it."""
+"""A clock whose marks pass when a device has finished, without making the training wait."""
 
 import time
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from threading import Event, Thread
 from typing import Any
 
 
-class Moment:
-    """A moment that comes when an array is there."""
+class Mark:
+    """The time at which an array was ready; None until then."""
 
     __slots__ = ("at",)
 
@@ -18,37 +18,37 @@ class Moment:
 
 
 class ReadyClock:
-    """Marks that pass when the arrays they are about are there.
+    """A clock whose marks pass when the arrays they belong to are ready.
 
-    A thread waits for one after the other and notes when it came, so that the training itself
-    may run ahead of its devices. JAX has no marks in the device's own queue.
+    A thread waits for one array after the other and notes the time, so that the host can run
+    ahead of its devices. JAX has no events in a device's queue.
     """
 
     simulated = False
     now = staticmethod(time.perf_counter)
 
     def __init__(self) -> None:
-        self._about: Any = None
-        self._queue: SimpleQueue[tuple[Any, Moment | Event] | None] = SimpleQueue()
-        self._thread = Thread(target=self._wait, daemon=True)
+        self._array: Any = None
+        self._queue: SimpleQueue[tuple[Any, Mark | Event] | None] = SimpleQueue()
+        self._thread = Thread(target=self._wait_for_arrays, daemon=True)
         self._thread.start()
 
     def about(self, array: Any) -> None:
-        """Say what the next mark waits for."""
-        self._about = array
+        """Set the array that the next mark waits for."""
+        self._array = array
 
-    def mark(self) -> Moment:
-        array, self._about = self._about, None
-        if array is None:  # Nothing is on its way.
-            return Moment(time.perf_counter())
-        moment = Moment()
-        self._queue.put((array, moment))
-        return moment
+    def mark(self) -> Mark:
+        array, self._array = self._array, None
+        if array is None:
+            return Mark(time.perf_counter())
+        mark = Mark()
+        self._queue.put((array, mark))
+        return mark
 
-    def passed(self, mark: Moment) -> bool:
+    def passed(self, mark: Mark) -> bool:
         return mark.at is not None
 
-    def between(self, earlier: Sequence[Moment], later: Sequence[Moment]) -> list[float]:
+    def between(self, earlier: Sequence[Mark], later: Sequence[Mark]) -> list[float]:
         return [(end.at or 0.0) - (start.at or 0.0) for start, end in zip(earlier, later)]
 
     def settle(self) -> None:
@@ -58,16 +58,16 @@ class ReadyClock:
         done.wait()
 
     def close(self) -> None:
-        """Let the thread go."""
+        """End the thread."""
         self._queue.put(None)
         self._thread.join()
 
-    def _wait(self) -> None:
+    def _wait_for_arrays(self) -> None:
         while (item := self._queue.get()) is not None:
-            array, waiting = item
-            if isinstance(waiting, Event):
-                waiting.set()
+            array, waiter = item
+            if isinstance(waiter, Event):
+                waiter.set()
                 continue
-            with suppress(Exception):  # What failed is told where the training meets it.
+            with suppress(Exception):  # The training raises it where it uses the array.
                 array.block_until_ready()
-            waiting.at = time.perf_counter()
+            waiter.at = time.perf_counter()

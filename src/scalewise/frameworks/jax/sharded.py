@@ -1,4 +1,4 @@
-"""Data parallelism over a mesh: the batch is cut, the weights are everywhere alike."""
+"""Data parallelism over a mesh: the batch is sharded, the weights are replicated."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,34 +11,34 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How arrays lie on the devices of a run."""
+    """The shardings of a run's arrays."""
 
     batch: NamedSharding
-    """Of what has micro-steps first, and then samples: each device has its own of these."""
-    alike: NamedSharding
-    """Of what every device holds whole."""
+    """For micro-steps × samples: the samples are divided over the devices."""
+    replicated: NamedSharding
+    """For arrays that every device holds completely."""
 
-    def spread(self, mine: np.ndarray[Any, Any]) -> Any:
-        """Give a batch to the devices; ``mine`` are the samples of this process's own ones."""
+    def shard(self, local_batch: np.ndarray[Any, Any]) -> Any:
+        """Put a batch on the devices; ``local_batch`` has the samples of this process's devices."""
         if jax.process_count() == 1:
-            return jax.device_put(mine, self.batch)
-        return jax.make_array_from_process_local_data(self.batch, mine)
+            return jax.device_put(local_batch, self.batch)
+        return jax.make_array_from_process_local_data(self.batch, local_batch)
 
-    def copied(self, tree: Any) -> Any:
-        """Give the same numbers to every device."""
+    def replicate(self, tree: Any) -> Any:
+        """Put a copy of each array on every device."""
 
-        def copy(each: np.ndarray[Any, Any]) -> Any:
+        def copy(array: np.ndarray[Any, Any]) -> Any:
             return jax.make_array_from_callback(
-                each.shape, self.alike, lambda part: each[part].copy()
+                array.shape, self.replicated, lambda index: array[index].copy()
             )
 
         return jax.tree.map(copy, tree)
 
 
 def parallelize(devices: Sequence[Any]) -> Layout:
-    """Lay a run over devices, replica by replica: XLA adds up the gradients where they meet."""
+    """Return the layout for devices in the order of replicas; XLA adds the gradient all-reduce."""
     mesh = Mesh(np.array(devices), ("replica",))
     return Layout(
         batch=NamedSharding(mesh, PartitionSpec(None, "replica")),
-        alike=NamedSharding(mesh, PartitionSpec()),
+        replicated=NamedSharding(mesh, PartitionSpec()),
     )

@@ -1,4 +1,4 @@
-"""One optimizer step as one function of arrays, which XLA makes one program of."""
+"""One optimizer step as one pure function, which XLA compiles to one program."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -6,105 +6,119 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from scalewise.frameworks.in_memory_data import ImageTransform
 from scalewise.frameworks.jax.models import Model
-from scalewise.frameworks.jax.optimizers import Optimizer, optimizer
-from scalewise.frameworks.sampler import NOBODY
+from scalewise.frameworks.sampler import NO_SAMPLE
 from scalewise.spec import RunSpec
+
+MOMENTUM = 0.9
+ADAMW_DECAY = 0.01
+"""PyTorch's default."""
 
 
 class State(NamedTuple):
-    """All that a step changes."""
+    """Everything that a step changes."""
 
     weights: Any
-    kept: Any
-    """What the optimizer keeps of gradients."""
-    done: Any
-    """How many steps are done."""
+    optimizer: Any
+    """optax's state: momentum, or the moments of Adam."""
+    step: Any
+    """Steps done."""
 
 
-def begin(spec: RunSpec, weights: dict[str, Any]) -> State:
-    """Return the state before the first step."""
-    return State(weights, optimizer(spec.optimizer).begin(weights), np.zeros((), np.int32))
+def make_optimizer(name: str) -> optax.GradientTransformation:
+    """Return sgd, adam or adamw with PyTorch's defaults, before the learning rate is applied."""
+    if name == "sgd":
+        return optax.trace(decay=MOMENTUM)
+    adam = optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)
+    return optax.chain(adam, optax.add_decayed_weights(ADAMW_DECAY)) if name == "adamw" else adam
 
 
-def one_step(spec: RunSpec, model: Model, look: ImageTransform) -> Callable[..., tuple[State, Any]]:
-    """Return the function of a step: of a state, images, labels and a rate, a state and the loss.
+def initial_state(spec: RunSpec, weights: dict[str, Any]) -> State:
+    """Return the state before the first step, as numpy arrays."""
+    optimizer = make_optimizer(spec.optimizer).init(weights)
+    return State(weights, jax.tree.map(np.asarray, optimizer), np.zeros((), np.int32))
 
-    Images and labels have micro-steps first. The loss is the mean over the samples of the global
-    batch, wherever they are, and so are its gradients.
+
+def make_train_step(
+    spec: RunSpec, model: Model, transform: ImageTransform
+) -> Callable[..., tuple[State, Any]]:
+    """Return a function (state, images, labels, learning rate) -> (state, loss).
+
+    The first axis of images and labels is the micro-step. The loss, and so its gradient, is the
+    mean over the samples of the global batch, on whichever devices they are.
     """
-    rule: Optimizer = optimizer(spec.optimizer)
-    loss = _loss(spec, model, look)
+    optimizer = make_optimizer(spec.optimizer)
+    loss_sum = _make_loss(spec, model, transform)
 
-    def step(state: State, images: Any, labels: Any, rate: Any) -> tuple[State, Any]:
-        key = jax.random.fold_in(jax.random.key(spec.seed + spec.repeat), state.done)
-        samples = (labels != NOBODY).sum()
-        ask = jax.value_and_grad(lambda *given: loss(*given)[0] / samples)
+    def train_step(state: State, images: Any, labels: Any, rate: Any) -> tuple[State, Any]:
+        key = jax.random.fold_in(jax.random.key(spec.seed + spec.repeat), state.step)
+        samples = (labels != NO_SAMPLE).sum()
+        loss_and_gradients = jax.value_and_grad(lambda *args: loss_sum(*args)[0] / samples)
 
-        def micro(sums: Any, given: Any) -> tuple[Any, None]:
-            number, *batch = given
-            found = ask(state.weights, *batch, jax.random.fold_in(key, number))
-            return jax.tree.map(jnp.add, sums, found), None
+        def add_micro_step(sums: Any, micro_step: Any) -> tuple[Any, None]:
+            number, *batch = micro_step
+            result = loss_and_gradients(state.weights, *batch, jax.random.fold_in(key, number))
+            return jax.tree.map(jnp.add, sums, result), None
 
         if spec.accumulate == 1:
-            value, gradients = ask(state.weights, images[0], labels[0], key)
+            loss, gradients = loss_and_gradients(state.weights, images[0], labels[0], key)
         else:
-            nothing = jnp.zeros(()), jax.tree.map(jnp.zeros_like, state.weights)
-            every = jnp.arange(spec.accumulate), images, labels
-            # In a loop of XLA's, CPUs convolve many times slower.
+            zeros = jnp.zeros(()), jax.tree.map(jnp.zeros_like, state.weights)
+            micro_steps = jnp.arange(spec.accumulate), images, labels
+            # Unrolled on CPUs: convolutions inside of an XLA loop are many times slower there.
             on_cpu = jax.default_backend() == "cpu"
-            (value, gradients), _ = jax.lax.scan(micro, nothing, every, unroll=on_cpu)
+            (loss, gradients), _ = jax.lax.scan(add_micro_step, zeros, micro_steps, unroll=on_cpu)
         if spec.clip is not None:
-            gradients = _clipped(gradients, spec.clip)
-        weights, kept = rule.learn(state.weights, gradients, state.kept, rate, state.done)
-        return State(weights, kept, state.done + 1), value
+            # PyTorch's formula: optax.clip_by_global_norm has no 1e-6 in the denominator.
+            factor = jnp.minimum(1.0, spec.clip / (optax.global_norm(gradients) + 1e-6))
+            gradients = jax.tree.map(lambda gradient: gradient * factor, gradients)
+        updates, moments = optimizer.update(gradients, state.optimizer, state.weights)
+        weights = jax.tree.map(lambda weight, by: weight - rate * by, state.weights, updates)
+        return State(weights, moments, state.step + 1), loss
 
-    return step
-
-
-def score(spec: RunSpec, model: Model, look: ImageTransform) -> Callable[..., Any]:
-    """Return the function that adds to sums of right samples, losses and samples."""
-    loss = _loss(spec, model, look)
-
-    def add(sums: Any, weights: Any, images: Any, labels: Any) -> Any:
-        value, logits = loss(weights, images[0], labels[0], None)
-        right = (logits.argmax(-1) == labels[0]).sum()
-        return sums + jnp.stack([right, value, (labels != NOBODY).sum()])
-
-    return add
+    return train_step
 
 
-def _loss(spec: RunSpec, model: Model, look: ImageTransform) -> Callable[..., tuple[Any, Any]]:
-    """Return the function of the summed loss of a batch, and its logits."""
-    numbers = jnp.bfloat16 if spec.precision == "bf16" else jnp.float32
+def make_score(spec: RunSpec, model: Model, transform: ImageTransform) -> Callable[..., Any]:
+    """Return a function that adds a batch to the sums of correct samples, losses and samples."""
+    loss_sum = _make_loss(spec, model, transform)
 
-    def loss(weights: Any, images: Any, labels: Any, key: Any) -> tuple[Any, Any]:
-        cast = jax.tree.map(lambda each: each.astype(numbers), weights)
-        logits = model.output(cast, seen(images, look).astype(numbers), key).astype(jnp.float32)
-        # Nobody's label has no place among the classes, and adds nothing.
-        meant = jax.nn.one_hot(labels, logits.shape[-1])
-        return -(meant * jax.nn.log_softmax(logits)).sum(), logits
+    def add_batch(sums: Any, weights: Any, images: Any, labels: Any) -> Any:
+        loss, logits = loss_sum(weights, images[0], labels[0], None)
+        correct = (logits.argmax(-1) == labels[0]).sum()
+        return sums + jnp.stack([correct, loss, (labels != NO_SAMPLE).sum()])
 
-    return loss
+    return add_batch
 
 
-def seen(images: Any, look: ImageTransform) -> Any:
-    """Return what a model sees of stored images."""
+def _make_loss(
+    spec: RunSpec, model: Model, transform: ImageTransform
+) -> Callable[..., tuple[Any, Any]]:
+    """Return a function that returns the summed loss of a batch, and its logits."""
+    dtype = jnp.bfloat16 if spec.precision == "bf16" else jnp.float32
+
+    def loss_sum(weights: Any, images: Any, labels: Any, key: Any) -> tuple[Any, Any]:
+        cast = jax.tree.map(lambda weight: weight.astype(dtype), weights)
+        inputs = transform_images(images, transform).astype(dtype)
+        logits = model.output(cast, inputs, key).astype(jnp.float32)
+        # The one-hot row of NO_SAMPLE is all zeros: it adds 0 to the loss.
+        targets = jax.nn.one_hot(labels, logits.shape[-1])
+        return -(targets * jax.nn.log_softmax(logits)).sum(), logits
+
+    return loss_sum
+
+
+def transform_images(images: Any, transform: ImageTransform) -> Any:
+    """Return stored images as the model sees them: resized, scaled, normalized."""
     count, *edges, channels = images.shape
     x = images.astype(jnp.float32)
-    if look.edge and edges != [look.edge, look.edge]:
-        x = jax.image.resize(x, (count, look.edge, look.edge, channels), "bilinear")
-    x = x * (look.scale or 1.0)
-    if look.mean_std:
-        mean, spread = np.array(look.mean_std, np.float32)
-        x = (x - mean) / spread
+    if transform.edge and edges != [transform.edge, transform.edge]:
+        x = jax.image.resize(x, (count, transform.edge, transform.edge, channels), "bilinear")
+    x = x * (transform.scale or 1.0)
+    if transform.mean_std:
+        mean, std = np.array(transform.mean_std, np.float32)
+        x = (x - mean) / std
     return x
-
-
-def _clipped(gradients: Any, most: float) -> Any:
-    """Shrink gradients whose norm, of all together, is larger."""
-    norm = jnp.sqrt(sum((each**2).sum() for each in jax.tree.leaves(gradients)))
-    factor = jnp.minimum(1.0, most / (norm + 1e-6))
-    return jax.tree.map(lambda each: each * factor, gradients)

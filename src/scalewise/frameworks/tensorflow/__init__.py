@@ -1,6 +1,6 @@
 """TensorFlow with Keras 3. This file imports neither: a run can be checked without them.
 
-``Watch`` is the callback for a script of a user's own; who asks for it has Keras imported.
+``Watch`` is the callback for a user's own script; accessing it imports Keras.
 """
 
 import os
@@ -19,19 +19,19 @@ from scalewise.probe.rank_identity import required_rank
 from scalewise.spec import Parallelism, RunSpec
 
 OLDEST = (2, 16)
-"""Of TensorFlow's versions that we train with: the first that brings Keras 3."""
+"""Oldest supported version of TensorFlow: the first with Keras 3."""
 PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tf-nightly")
-"""What TensorFlow may be installed as."""
+"""Names of the packages that contain TensorFlow."""
 STARTS = {"mirrored": ("node",), "multiworker": ("plain", "srun", "mpirun")}
-"""How a strategy's processes are made: one that has all devices, or one for each."""
-READ = ("digits", "synthetic", "idx", "cifar")
+"""How a strategy's processes may be started: one with all devices, or one per device."""
+SUPPORTED_DATA = ("digits", "synthetic", "idx", "cifar")
 """Kinds of data that fit into memory."""
-LEAST = {"mnist-cnn": 6, "resnet50v2": 32, "resnet152v2": 32}
-"""Pixels of a side that a workload needs."""
+MIN_EDGE = {"mnist-cnn": 6, "resnet50v2": 32, "resnet152v2": 32}
+"""Smallest image edge of a workload, in pixels."""
 
 
 class TensorFlow:
-    """Trains with TensorFlow: one process for a node's devices, or one for each device."""
+    """Trains with TensorFlow: one process for all devices of a node, or one per device."""
 
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""
@@ -46,35 +46,35 @@ class TensorFlow:
         workload = part("workloads", str(spec.workload))
         check_options(spec, workload)
         if options_for(workload, spec):
-            _build(spec, shape)
+            _build_on_cpu(spec, shape)
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
-        """This process is one rank, and its starter told which."""
+        """Return this process's rank, which its launcher set in the environment."""
         refuse_cluster(os.environ)
         return [required_rank(spec, os.environ)]
 
     def clock(self, spec: RunSpec) -> HostClock:
-        """The host's clock: a step ends when its loss is there."""
+        """Return the host's clock: a step ends when its loss is on the host."""
         return HostClock()
 
     def facts(self) -> dict[str, Any]:
         """Return TensorFlow's version and devices."""
         _version()
-        _quietly()
+        _set_environment()
         from scalewise.probe.tensorflow.devices import facts
 
         return facts()
 
     def session(self, spec: RunSpec, rank: int, probe: Probe) -> AbstractContextManager[Session]:
         """Set up a training on this process's devices."""
-        _quietly()
+        _set_environment()
         from scalewise.frameworks.tensorflow.session import session
 
         return session(spec, rank, probe)
 
 
 def __getattr__(name: str) -> Any:
-    """Return the callback: it is made of Keras's own."""
+    """Return the callback ``Watch``, a subclass of Keras's."""
     if name == "Watch":
         from scalewise.watch.keras.callback import Watch
 
@@ -82,23 +82,23 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _quietly() -> None:
-    """Have errors told and nothing else, and Keras compute with TensorFlow."""
+def _set_environment() -> None:
+    """Limit TensorFlow's log to errors, and make Keras use TensorFlow."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ["KERAS_BACKEND"] = "tensorflow"
 
 
 def part(kind: plugins.Kind, name: str) -> Callable[..., Any]:
-    """Return one of this engine's strategies or workloads."""
-    found: Callable[..., Any] = plugins.load(kind, name, framework="tensorflow")
-    return found
+    """Return one of TensorFlow's strategies or workloads."""
+    function: Callable[..., Any] = plugins.load(kind, name, framework="tensorflow")
+    return function
 
 
 def refuse_cluster(env: Mapping[str, str]) -> None:
-    """Refuse a cluster that somebody else has described: its workers are not ours."""
+    """Refuse a TF_CONFIG that is already set: it describes other workers than the run's."""
     if "TF_CONFIG" in env:
         raise SpecError(
-            "TF_CONFIG is set already, and it would tell TensorFlow of other workers",
+            "TF_CONFIG is set already, and names other workers than those of this run",
             hint="unset TF_CONFIG: scalewise makes it from the ranks of a run",
         )
 
@@ -123,13 +123,13 @@ def _refuse_start(spec: RunSpec) -> None:
 
 
 def _refuse_fields(spec: RunSpec) -> None:
-    """Refuse what a run may say and this engine does not do."""
-    usual = RunSpec(topology=spec.topology, batch=1, steps=1)
+    """Refuse fields with values that TensorFlow runs do not support."""
+    default = RunSpec(topology=spec.topology, batch=1, steps=1)
     for name in (
         "workers", "backend", "augment", "optimizer_step", "clip", "noise_every", "recompute",
         "ema", "sync_batchnorm", "checkpoint_every", "resume",
     ):  # fmt: skip
-        if getattr(spec, name) != getattr(usual, name):
+        if getattr(spec, name) != getattr(default, name):
             raise SpecError(
                 f"the tensorflow framework has no {name}, and this run says "
                 f"{getattr(spec, name)!r}",
@@ -149,9 +149,9 @@ def _refuse_fields(spec: RunSpec) -> None:
         )
 
 
-def _build(spec: RunSpec, shape: tuple[int, int, int]) -> None:
-    """Make the model as its options say, on no accelerator: Keras knows what they cannot be."""
-    _quietly()
+def _build_on_cpu(spec: RunSpec, shape: tuple[int, int, int]) -> None:
+    """Build the model, so that Keras refuses wrong options; without an accelerator."""
+    _set_environment()
     import tensorflow as tf
 
     from scalewise.frameworks.tensorflow.session import build
@@ -161,9 +161,9 @@ def _build(spec: RunSpec, shape: tuple[int, int, int]) -> None:
 
 
 def _refuse_data(spec: RunSpec) -> tuple[int, int, int]:
-    """Refuse data that are not read here, or do not suit the model; return an image's shape."""
+    """Refuse data that are not supported or do not fit the model; return an image's shape."""
     source = Source.of_run(spec)
-    if source.kind not in READ or source.on_device:
+    if source.kind not in SUPPORTED_DATA or source.on_device:
         raise SpecError(
             f"the tensorflow framework does not read {spec.data!r}",
             hint='give MNIST\'s idx files, CIFAR\'s batches, "digits" or "synthetic:10000"',
@@ -171,11 +171,11 @@ def _refuse_data(spec: RunSpec) -> tuple[int, int, int]:
     if source.count and source.count < spec.replicas:
         raise too_few(source.count, spec.replicas)
     assert not isinstance(source.shape, int)
-    least = LEAST.get(str(spec.workload), 1)
-    if min(source.shape[1:]) < least:
+    min_edge = MIN_EDGE.get(str(spec.workload), 1)
+    if min(source.shape[1:]) < min_edge:
         raise SpecError(
-            f"{spec.workload} needs images of {least} pixels a side, and these have "
+            f"{spec.workload} needs images of {min_edge} pixels a side, and these have "
             f"{min(source.shape[1:])}",
-            hint=f"write edge = {least}",
+            hint=f"write edge = {min_edge}",
         )
     return source.shape

@@ -1,6 +1,6 @@
-"""Batches for the replicas of this process, by tf.data, in the order that every engine keeps.
+"""Batches for the replicas of this process, by tf.data, in the order that all frameworks share.
 
-Images travel as bytes; what a model sees of them is made on its device.
+Images are sent to the device as bytes, and converted there.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,106 +10,108 @@ import numpy as np
 import tensorflow as tf
 
 from scalewise.frameworks.in_memory_data import ImageTransform, Labelled
-from scalewise.frameworks.sampler import Indices, Shards, checks
+from scalewise.frameworks.sampler import Indices, Shards, validation_batches
 from scalewise.frameworks.tensorflow.strategies import Parallel
 from scalewise.spec import RunSpec
 
 Rows = tuple[Any, Any, Any]
-"""Numbers of samples, a row per batch; how many of each row there are; a number that goes along."""
+"""Sample indices, one row per batch; the length of each row; a number that goes with each batch."""
 
 
-def training(held: Labelled, shards: Sequence[Shards], parallel: Parallel) -> Any:
-    """Return an endless row of batches, pass after pass, each with the weight of its loss."""
+def train_batches(data: Labelled, shards: Sequence[Shards], parallel: Parallel) -> Any:
+    """Return an endless iterator of training batches, each with the weight of its loss."""
 
-    def passes() -> Iterator[Rows]:
+    def epochs() -> Iterator[Rows]:
         epoch = 0
         while True:
-            yield _one_pass(shards, epoch)
+            yield _epoch_rows(shards, epoch)
             epoch += 1
 
     first = shards[0]
-    ragged = not all(first.whole(step) for step in range(first.steps))
-    return _distributed(held, passes, parallel, ragged=ragged)
+    ragged = not all(first.is_full(step) for step in range(first.steps))
+    return _distribute(data, epochs, parallel, ragged=ragged)
 
 
-def checking(held: Labelled, spec: RunSpec, parallel: Parallel) -> tuple[int, Any]:
-    """Return how many batches a replica has to look at, and those in an endless row.
+def validate_batches(data: Labelled, spec: RunSpec, parallel: Parallel) -> tuple[int, Any]:
+    """Return the validation batches per replica, and an endless iterator of them.
 
-    With each goes how many of its samples count.
+    With each batch comes the number of its samples that count.
     """
     assert spec.batch is not None
-    found = [checks(len(held), spec.batch, replica, spec.replicas) for replica in parallel.replicas]
-    batches = np.stack([rows for _, rows in found], axis=1).reshape(-1, spec.batch)
-    counts = np.stack([counts for counts, _ in found], axis=1).reshape(-1)
+    shares = [
+        validation_batches(len(data), spec.batch, replica, spec.replicas)
+        for replica in parallel.replicas
+    ]
+    batches = np.stack([batches for _, batches in shares], axis=1).reshape(-1, spec.batch)
+    counts = np.stack([counts for counts, _ in shares], axis=1).reshape(-1)
     rows = batches, np.full(len(batches), spec.batch), counts.astype(np.float32)
 
-    def passes() -> Iterator[Rows]:
+    def epochs() -> Iterator[Rows]:
         while True:
             yield rows
 
-    return len(found[0][0]), _distributed(held, passes, parallel, ragged=False)
+    return len(shares[0][0]), _distribute(data, epochs, parallel, ragged=False)
 
 
-def _one_pass(shards: Sequence[Shards], epoch: int) -> Rows:
-    """Return the batches of a pass, of one replica after the other in each micro-step."""
-    rows: list[Indices] = []
-    weights: list[float] = []
+def _epoch_rows(shards: Sequence[Shards], epoch: int) -> Rows:
+    """Return the batches of an epoch: in each micro-step, one replica after the other."""
     for shard in shards:
         shard.set_epoch(epoch)
-    for micro in zip(*shards):
-        rows += micro
-    for step in range(shards[0].steps):
-        weights += [
-            each for micro in zip(*(shard.weights(step) for shard in shards)) for each in micro
-        ]
+    rows: list[Indices] = [indices for micro_step in zip(*shards) for indices in micro_step]
+    weights = [
+        weight
+        for step in range(shards[0].steps)
+        for micro_step in zip(*(shard.weights(step) for shard in shards))
+        for weight in micro_step
+    ]
     widest = max(map(len, rows))
     padded = np.stack([np.pad(row, (0, widest - len(row))) for row in rows])
     return padded, np.array([len(row) for row in rows]), np.array(weights, np.float32)
 
 
-def _distributed(
-    held: Labelled, passes: Callable[[], Iterator[Rows]], parallel: Parallel, *, ragged: bool
+def _distribute(
+    data: Labelled, epochs: Callable[[], Iterator[Rows]], parallel: Parallel, *, ragged: bool
 ) -> Any:
     """Return an iterator whose items hold a batch for each replica of this process.
 
-    It has no end: TensorFlow would ask all workers in each step whether they have reached it.
+    It is endless: of a finite one, TensorFlow would ask all workers in each step whether it ended.
     """
-    width = next(passes())[0].shape[1]
-    images, labels = tf.constant(held.images), tf.constant(held.labels)
+    width = next(epochs())[0].shape[1]
+    images, labels = tf.constant(data.images), tf.constant(data.labels)
 
-    def take(row: Any, count: Any, number: Any) -> Any:
-        chosen = row[:count] if ragged else row
-        return tf.gather(images, chosen), tf.gather(labels, chosen), number
+    def gather(row: Any, length: Any, number: Any) -> Any:
+        indices = row[:length] if ragged else row
+        return tf.gather(images, indices), tf.gather(labels, indices), number
 
-    def made(_: Any) -> Any:
-        kinds = (
+    def make_data_set(_: Any) -> Any:
+        signature = (
             tf.TensorSpec((None, width), tf.int64),
             tf.TensorSpec((None,), tf.int64),
             tf.TensorSpec((None,), tf.float32),
         )
-        batches = tf.data.Dataset.from_generator(passes, output_signature=kinds).unbatch()
-        batches = batches.map(take).apply(
+        batches = tf.data.Dataset.from_generator(epochs, output_signature=signature).unbatch()
+        batches = batches.map(gather).apply(
             tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
         )
-        ahead = parallel.ahead.prefetch * len(parallel.replicas)
-        return batches.prefetch(ahead) if ahead else batches
+        prefetch = parallel.input_options.prefetch * len(parallel.replicas)
+        return batches.prefetch(prefetch) if prefetch else batches
 
-    to_device = tf.distribute.InputOptions(
-        experimental_fetch_to_device=bool(parallel.ahead.prefetch)
+    options = tf.distribute.InputOptions(
+        experimental_fetch_to_device=bool(parallel.input_options.prefetch)
     )
-    return iter(parallel.strategy.distribute_datasets_from_function(made, to_device))
+    return iter(parallel.strategy.distribute_datasets_from_function(make_data_set, options))
 
 
-def finish(look: ImageTransform, images: Any) -> Any:
-    """Return bytes as the numbers that a model sees."""
-    seen = tf.cast(images, tf.float32)
+def transform_images(transform: ImageTransform, images: Any) -> Any:
+    """Return stored images as the model sees them: resized, scaled, normalized."""
+    x = tf.cast(images, tf.float32)
     edges = images.shape[1:3]
-    if look.edge and tuple(edges) != (look.edge, look.edge):
-        shrinks = look.edge < max(edges)
-        seen = tf.image.resize(seen, (look.edge, look.edge), "bilinear", antialias=shrinks)
-    assert look.scale is not None
-    seen = seen * look.scale
-    if look.mean_std:
-        mean, spread = look.mean_std
-        seen = (seen - tf.constant(mean)) / tf.constant(spread)
-    return seen
+    if transform.edge and tuple(edges) != (transform.edge, transform.edge):
+        shrinks = transform.edge < max(edges)
+        x = tf.image.resize(x, (transform.edge, transform.edge), "bilinear", antialias=shrinks)
+    assert transform.scale is not None
+    x = x * transform.scale
+    if transform.mean_std:
+        mean, std = transform.mean_std
+        x = (x - tf.constant(mean)) / tf.constant(std)
+    return x

@@ -1,7 +1,7 @@
-"""How processes that know rank 0's address learn everyone's; standard library only.
+"""Exchange the addresses of all processes through rank 0; standard library only.
 
-Each finds a free port for itself and tells rank 0, which tells all. So nobody has to guess
-which ports are free elsewhere, nor by which names machines reach each other.
+Each process binds a free port and sends its number to rank 0, which answers with all addresses. So
+free ports need not be guessed, nor the names by which hosts reach each other.
 """
 
 import json
@@ -10,74 +10,79 @@ import time
 
 from scalewise.errors import LaunchError
 
-PATIENCE = 600.0
-"""Seconds in which all must have come."""
-AGAIN = 0.2
-"""Seconds between two knocks at a door that is not open yet."""
+JOIN_SECONDS = 600.0
+"""Time within which all ranks must have connected."""
+RETRY_SECONDS = 0.2
+"""Time between two attempts to connect to rank 0."""
 
 
-def meet(rank: int, world: int, host: str, port: int, patience: float = PATIENCE) -> list[str]:
-    """Return where each of ``world`` processes can be reached, by rank."""
-    with socket.socket() as mine:
-        mine.bind(("", 0))
-        own = mine.getsockname()[1]
-        until = time.monotonic() + patience
-        return (
-            _welcome(world, port, own, until) if rank == 0 else _join(rank, host, port, own, until)
-        )
+def exchange_addresses(
+    rank: int, world: int, host: str, port: int, timeout: float = JOIN_SECONDS
+) -> list[str]:
+    """Return the address (HOST:PORT) of each of ``world`` processes, by rank."""
+    with socket.socket() as reserved:  # Bound until all know the port, so that it stays free.
+        reserved.bind(("", 0))
+        own_port = reserved.getsockname()[1]
+        deadline = time.monotonic() + timeout
+        if rank == 0:
+            return _serve(world, port, own_port, deadline)
+        return _join(rank, host, port, own_port, deadline)
 
 
-def _welcome(world: int, port: int, own: int, until: float) -> list[str]:
-    """Wait for all others at rank 0, then tell them of each other."""
-    guests: dict[int, tuple[socket.socket, int]] = {}
-    with socket.socket() as door:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind(("", port))
-        door.listen(world)
-        while len(guests) < world - 1:
-            door.settimeout(max(0.01, until - time.monotonic()))
+def _serve(world: int, port: int, own_port: int, deadline: float) -> list[str]:
+    """Wait at rank 0 for all others, then send them all addresses."""
+    peers: dict[int, tuple[socket.socket, int]] = {}
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("", port))
+        server.listen(world)
+        while len(peers) < world - 1:
+            server.settimeout(max(0.01, deadline - time.monotonic()))
             try:
-                guest, _ = door.accept()
-                told = json.loads(_line(guest, until))
-                guests[int(told["rank"])] = guest, int(told["port"])
-            except TimeoutError as late:
-                absent = sorted({*range(1, world)} - {*guests})
-                raise LaunchError(f"ranks {absent} did not come to rank 0 at port {port}") from late
+                peer, _ = server.accept()
+                message = json.loads(_read_line(peer, deadline))
+                peers[int(message["rank"])] = peer, int(message["port"])
+            except TimeoutError as error:
+                absent = sorted({*range(1, world)} - {*peers})
+                raise LaunchError(
+                    f"ranks {absent} did not connect to rank 0 at port {port}"
+                ) from error
             except (ValueError, KeyError, TypeError, ConnectionError):
-                guest.close()  # Somebody else, who knocks at every port.
-    seen = [guest.getsockname()[0] for guest, _ in guests.values()]
-    home = next((address for address in seen if not _loops(address)), "127.0.0.1")
-    places = [f"{home}:{own}"]
+                peer.close()  # Another program, such as a port scanner.
+    own_addresses = [peer.getsockname()[0] for peer, _ in peers.values()]
+    # Ranks on this host connect through loopback; others need an address that leads here.
+    own = next((address for address in own_addresses if not _is_loopback(address)), "127.0.0.1")
+    addresses = [f"{own}:{own_port}"]
     for rank in range(1, world):
-        guest, chosen = guests[rank]
-        address = guest.getpeername()[0]
-        places.append(f"{home if _loops(address) else address}:{chosen}")
-    for guest, _ in guests.values():
-        with guest:
-            guest.sendall(json.dumps(places).encode() + b"\n")
-    return places
+        peer, peer_port = peers[rank]
+        address = peer.getpeername()[0]
+        addresses.append(f"{own if _is_loopback(address) else address}:{peer_port}")
+    for peer, _ in peers.values():
+        with peer:
+            peer.sendall(json.dumps(addresses).encode() + b"\n")
+    return addresses
 
 
-def _join(rank: int, host: str, port: int, own: int, until: float) -> list[str]:
-    """Tell rank 0 where this one is; return where all are."""
+def _join(rank: int, host: str, port: int, own_port: int, deadline: float) -> list[str]:
+    """Send this rank's port to rank 0; return all addresses."""
     while True:
         try:
-            with socket.create_connection((host, port), timeout=until - time.monotonic()) as guest:
-                guest.sendall(json.dumps({"rank": rank, "port": own}).encode() + b"\n")
-                places: list[str] = json.loads(_line(guest, until))
-                return places
-        except (OSError, ValueError) as closed:
-            if time.monotonic() + AGAIN > until:
-                raise LaunchError(f"rank {rank} found no rank 0 at {host}:{port}") from closed
-            time.sleep(AGAIN)
+            timeout = deadline - time.monotonic()
+            with socket.create_connection((host, port), timeout=timeout) as server:
+                server.sendall(json.dumps({"rank": rank, "port": own_port}).encode() + b"\n")
+                addresses: list[str] = json.loads(_read_line(server, deadline))
+                return addresses
+        except (OSError, ValueError) as error:
+            if time.monotonic() + RETRY_SECONDS > deadline:
+                raise LaunchError(f"rank {rank} found no rank 0 at {host}:{port}") from error
+            time.sleep(RETRY_SECONDS)
 
 
-def _line(guest: socket.socket, until: float) -> str:
-    guest.settimeout(max(0.01, until - time.monotonic()))
-    with guest.makefile(encoding="utf-8") as lines:
+def _read_line(connection: socket.socket, deadline: float) -> str:
+    connection.settimeout(max(0.01, deadline - time.monotonic()))
+    with connection.makefile(encoding="utf-8") as lines:
         return lines.readline()
 
 
-def _loops(address: str) -> bool:
-    """Say whether an address leads back to the machine that uses it."""
+def _is_loopback(address: str) -> bool:
     return address.startswith("127.")

@@ -1,4 +1,4 @@
-"""A training with TensorFlow, seen from one process: data, model, steps."""
+"""Training by one process with TensorFlow: data, model, steps."""
 
 import gc
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from scalewise.frameworks.data_source import Source
 from scalewise.frameworks.in_memory_data import Arrays, read
 from scalewise.frameworks.lr_schedule import Rates
 from scalewise.frameworks.part_options import options_for
-from scalewise.frameworks.sampler import Shards, in_steps, steps_of
+from scalewise.frameworks.sampler import Shards, count_steps, samples_in_steps
 from scalewise.frameworks.tensorflow import loader, part
 from scalewise.frameworks.tensorflow.strategies import Parallel
 from scalewise.probe import Laps, Probe
@@ -24,74 +24,76 @@ from scalewise.probe.tensorflow import devices
 from scalewise.spec import RunSpec
 
 POLICIES = {"bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
-MOMENTUM, EPSILON, DECAY = 0.9, 1e-8, 0.01
-"""Of the optimizers, as PyTorch has them."""
+MOMENTUM, EPSILON, WEIGHT_DECAY = 0.9, 1e-8, 0.01
+"""Of the optimizers: PyTorch's defaults, and the momentum that all frameworks share."""
 
 
 @contextmanager
 def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TensorFlowSession"]:
-    """Set up a training, its spans told to the probe, and take it down again."""
+    """Set up the training, record its spans, and shut it down at the end."""
     names = devices.bind(spec)
     with probe.span("rendezvous"):
         strategy = part("strategies", spec.strategy)
         parallel: Parallel = strategy(spec, rank, names, **options_for(strategy, spec))
-        everyone = Everyone(parallel.strategy, spec.ranks)
+        processes = ProcessGroup(parallel.strategy, spec.ranks)
     probe.note(device=devices.name(names), threads=spec.threads)
     with probe.span("data"):
         data = read(Source.of_run(spec))
     with probe.span("build"):
-        training = TensorFlowSession(spec, data, parallel, everyone, names)
+        training = TensorFlowSession(spec, data, parallel, processes, names)
     with probe.span("compile"):
         training.trace()
     yield training
     with probe.span("shutdown"):
-        everyone.gather(np.zeros(1))  # Who leaves early ends the others.
-        gc.freeze()  # To take the graphs apart at the end would take seconds, for nothing.
+        processes.gather(np.zeros(1))  # A process that exits early would end the others.
+        gc.freeze()  # Otherwise the interpreter spends seconds freeing the graphs at exit.
 
 
-class Everyone:
-    """All processes of a run; the only one is alone with itself."""
+class ProcessGroup:
+    """All processes of a run, which may be this one only."""
 
     def __init__(self, strategy: Any, count: int) -> None:
         self._count = count
 
-        def told(row: Any) -> Any:
-            here = tf.identity(row)  # On the replica's device, which arguments do not tell.
-            return tf.distribute.get_replica_context().all_gather(here, axis=0)
+        def all_gather(row: Any) -> Any:
+            on_device = tf.identity(row)  # A copy on the replica's device: arguments may not be.
+            return tf.distribute.get_replica_context().all_gather(on_device, axis=0)
 
-        self._gather = tf.function(lambda row: strategy.run(told, args=(row,)))
+        self._gather = tf.function(lambda row: strategy.run(all_gather, args=(row,)))
 
     def gather(self, numbers: Any) -> Any:
-        """Return what each process has, a row per process."""
-        mine = np.asarray(numbers)[None]
-        return mine if self._count == 1 else self._gather(tf.constant(mine)).numpy()
+        """Return the numbers of all processes, a row per process."""
+        row = np.asarray(numbers)[None]
+        return row if self._count == 1 else self._gather(tf.constant(row)).numpy()
 
 
-def optimizer(spec: RunSpec) -> Any:
+def make_optimizer(spec: RunSpec) -> Any:
     """Return the run's optimizer."""
     rate = spec.lr * spec.lr_factor
     if spec.optimizer == "sgd":
-        made: Any = keras.optimizers.SGD(rate, momentum=MOMENTUM)
+        optimizer: Any = keras.optimizers.SGD(rate, momentum=MOMENTUM)
     elif spec.optimizer == "adam":
-        made = keras.optimizers.Adam(rate, epsilon=EPSILON)
+        optimizer = keras.optimizers.Adam(rate, epsilon=EPSILON)
     else:
-        made = keras.optimizers.AdamW(rate, weight_decay=DECAY, epsilon=EPSILON)
-    return keras.optimizers.LossScaleOptimizer(made) if spec.precision == "fp16" else made
+        optimizer = keras.optimizers.AdamW(rate, weight_decay=WEIGHT_DECAY, epsilon=EPSILON)
+    if spec.precision == "fp16":
+        return keras.optimizers.LossScaleOptimizer(optimizer)
+    return optimizer
 
 
 def build(spec: RunSpec, shape: tuple[int, int, int], classes: int) -> Any:
-    """Return the run's model, its weights drawn at the run's seed."""
+    """Return the run's model, its weights drawn from the run's seed."""
     keras.utils.set_random_seed(spec.seed + spec.repeat)
     keras.config.set_dtype_policy(POLICIES.get(spec.precision, "float32"))
     factory = part("workloads", str(spec.workload))
     try:
         return factory(shape, classes, **options_for(factory, spec))
-    except ValueError as bad:
+    except ValueError as error:
         raise SpecError(
             f"{spec.workload} cannot be built for images of {shape} "
-            f"with options {dict(spec.options)}: {bad}",
-            hint="look at its options",
-        ) from bad
+            f"with options {dict(spec.options)}: {error}",
+            hint="check its options",
+        ) from error
 
 
 class TensorFlowSession(Session):
@@ -102,175 +104,185 @@ class TensorFlowSession(Session):
         spec: RunSpec,
         data: Arrays,
         parallel: Parallel,
-        everyone: Everyone,
+        processes: ProcessGroup,
         names: list[str],
     ) -> None:
         _refuse_precision(spec, names)
-        self._spec, self._parallel, self._everyone, self._names = spec, parallel, everyone, names
-        self._look = data.transform
+        self._spec, self._parallel, self._processes, self._names = spec, parallel, processes, names
+        self._transform = data.transform
         shards = [Shards(len(data.train), spec, replica) for replica in parallel.replicas]
-        steps = steps_of(spec, len(data.train))
+        steps = count_steps(spec, len(data.train))
         total = steps * (spec.epochs or 1)
         self._rates = Rates.of(spec, shards[0].steps, total)
-        self._plan = [sum(sum(each.counts(n)) for each in shards) for n in range(shards[0].steps)]
-        """This process's samples in each step of a pass."""
-        self._batches = loader.training(data.train, shards, parallel)
-        self._looks, self._checks = loader.checking(data.validation, spec, parallel)
-        self._validation = len(data.validation)
+        self._step_samples = [
+            sum(sum(shard.counts(n)) for shard in shards) for n in range(shards[0].steps)
+        ]
+        """This process's samples in each step of an epoch."""
+        self._train_batches = loader.train_batches(data.train, shards, parallel)
+        self._validate_steps, self._validate_batches = loader.validate_batches(
+            data.validation, spec, parallel
+        )
+        self._validation_samples = len(data.validation)
         with parallel.strategy.scope():
             self._model = build(spec, data.shape, data.classes)
-            self._optimizer = optimizer(spec)
+            self._optimizer = make_optimizer(spec)
             self._optimizer.build(self._model.trainable_variables)
-        _own_chance(self._model, parallel)
-        self._one_step = tf.function(self._train)
-        self._one_look = tf.function(self._evaluate)
-        learnt = tf.function(self._learnt, jit_compile=True) if spec.compile else self._learnt
-        self._forward_backward = learnt
-        self._step, self._taken, self._epoch = 0, 0, 0
-        self._told: list[tuple[float, float, int]] = []
-        """Of each step since ``begin``: loss, right answers and samples of this process."""
-        self._bar = bar(spec, steps) if 0 in parallel.replicas else None
-        self._figures: dict[str, float] = {}
+        _separate_dropout_seeds(self._model, parallel)
+        self._train_step = tf.function(self._train_replicas)
+        self._validate_step = tf.function(self._validate_replicas)
+        self._forward_backward: Any = self._compute_gradients
+        if spec.compile:
+            self._forward_backward = tf.function(self._compute_gradients, jit_compile=True)
+        self._step, self._steps_done, self._epoch = 0, 0, 0
+        self._results: list[tuple[float, float, int]] = []
+        """Loss, correct predictions and samples of this process in each step since ``begin``."""
+        self._progress_bar = make_progress_bar(spec, steps) if 0 in parallel.replicas else None
+        self._metrics: dict[str, float] = {}
+        """What the progress bar shows at the end of the epoch."""
         self.outline = Outline(
             epochs=spec.epochs,
             steps=steps,
             samples=len(data.train),
-            seen=in_steps(steps, self._plan),
-            parameters=sum(int(np.prod(each.shape)) for each in self._model.trainable_variables),
-            uncounted="TensorFlow tells no operations",
+            seen=samples_in_steps(steps, self._step_samples),
+            parameters=sum(int(np.prod(w.shape)) for w in self._model.trainable_variables),
+            uncounted="TensorFlow does not report operations",
             validation=len(data.validation),
             rates=str(self._rates),
         )
 
     def trace(self) -> None:
-        """Make the graphs of a step and of a look before the first of them."""
-        one = self._batches.element_spec
-        self._one_step.get_concrete_function((one,) * self._spec.accumulate)
-        self._one_look.get_concrete_function(self._checks.element_spec)
+        """Trace the graphs of a training step and a validation step."""
+        batch = self._train_batches.element_spec
+        self._train_step.get_concrete_function((batch,) * self._spec.accumulate)
+        self._validate_step.get_concrete_function(self._validate_batches.element_spec)
 
-    def _train(self, batches: Any) -> Any:
-        """Do a step on every replica of this process; return their losses and right answers."""
-        sums = self._parallel.strategy.run(self._on_replica, args=(batches,))
+    def _train_replicas(self, batches: Any) -> Any:
+        """Do a step on every replica of this process; return the sums of loss and correct."""
+        sums = self._parallel.strategy.run(self._train_replica, args=(batches,))
         return tf.add_n(self._parallel.strategy.experimental_local_results(sums))
 
-    def _on_replica(self, batches: Any) -> Any:
-        """Learn from the micro-batches of one replica; gradients are added up over all."""
-        told, gradients = self._forward_backward(*batches[0])
-        for more in batches[1:]:
-            also, others = self._forward_backward(*more)
-            told += also
-            gradients = [one + other for one, other in zip(gradients, others)]
+    def _train_replica(self, batches: Any) -> Any:
+        """Train on the micro-batches of one replica; ``apply`` sums gradients over all replicas."""
+        sums, gradients = self._forward_backward(*batches[0])
+        for batch in batches[1:]:
+            batch_sums, batch_gradients = self._forward_backward(*batch)
+            sums += batch_sums
+            gradients = [total + part for total, part in zip(gradients, batch_gradients)]
         self._optimizer.apply(gradients, self._model.trainable_variables)
-        return told
+        return sums
 
-    def _learnt(self, images: Any, labels: Any, weight: Any) -> Any:
-        """Return this replica's part of the loss, with its right answers, and its gradients."""
+    def _compute_gradients(self, images: Any, labels: Any, weight: Any) -> Any:
+        """Return this replica's part of the loss and its correct predictions, and the gradients."""
         with tf.GradientTape() as tape:
-            output = self._model(loader.finish(self._look, images), training=True)
-            loss = tf.reduce_mean(_each_loss(output, labels)) * weight / self._spec.replicas
+            output = self._model(loader.transform_images(self._transform, images), training=True)
+            loss = tf.reduce_mean(_sample_losses(output, labels)) * weight / self._spec.replicas
             scaled = self._optimizer.scale_loss(loss) if self._spec.precision == "fp16" else loss
-        told = tf.stack([loss, tf.reduce_sum(_right(output, labels))])
-        return told, tape.gradient(scaled, self._model.trainable_variables)
+        sums = tf.stack([loss, tf.reduce_sum(_correct(output, labels))])
+        return sums, tape.gradient(scaled, self._model.trainable_variables)
 
-    def _evaluate(self, batch: Any) -> Any:
-        def look(images: Any, labels: Any, count: Any) -> Any:
-            output = self._model(loader.finish(self._look, images), training=False)
-            counts = tf.cast(tf.range(tf.shape(labels)[0]) < tf.cast(count, tf.int32), tf.float32)
-            right, losses = _right(output, labels), _each_loss(output, labels)
-            return tf.stack([tf.reduce_sum(right * counts), tf.reduce_sum(losses * counts)])
+    def _validate_replicas(self, batch: Any) -> Any:
+        """Return the sums of correct predictions and losses of this process's replicas."""
 
-        sums = self._parallel.strategy.run(look, args=batch)
+        def validate_replica(images: Any, labels: Any, count: Any) -> Any:
+            output = self._model(loader.transform_images(self._transform, images), training=False)
+            # The batch is padded: only its first ``count`` samples count.
+            mask = tf.cast(tf.range(tf.shape(labels)[0]) < tf.cast(count, tf.int32), tf.float32)
+            correct, losses = _correct(output, labels), _sample_losses(output, labels)
+            return tf.stack([tf.reduce_sum(correct * mask), tf.reduce_sum(losses * mask)])
+
+        sums = self._parallel.strategy.run(validate_replica, args=batch)
         return tf.add_n(self._parallel.strategy.experimental_local_results(sums))
 
     def begin(self, epoch: int) -> None:
-        """Start a pass: its batches come after those of the one before."""
-        self._told, self._step, self._epoch = [], 0, epoch
-        if self._bar:
-            self._bar.on_epoch_begin(epoch)
+        """Start an epoch: its batches follow those of the previous one in the same iterator."""
+        self._results, self._step, self._epoch = [], 0, epoch
+        if self._progress_bar:
+            self._progress_bar.on_epoch_begin(epoch)
 
     def step(self, probe: Laps) -> int:
         """Do one optimizer step, which TensorFlow does in one piece; return its samples."""
-        if self._step == len(self._plan):
+        if self._step == len(self._step_samples):
             self._step = 0
         if not self._rates.constant:
-            self._optimizer.learning_rate = self._rates.at(self._taken)
-        batches = tuple(next(self._batches) for _ in range(self._spec.accumulate))
+            self._optimizer.learning_rate = self._rates.at(self._steps_done)
+        batches = tuple(next(self._train_batches) for _ in range(self._spec.accumulate))
         probe.lap("input")
-        loss, right = self._one_step(batches).numpy()
+        loss, correct = self._train_step(batches).numpy()
         probe.lap("step")
-        samples = self._plan[self._step]
-        self._told.append((loss, right, samples))
+        samples = self._step_samples[self._step]
+        self._results.append((loss, correct, samples))
         self._step += 1
-        self._taken += 1
+        self._steps_done += 1
         return samples
 
     def settle(self) -> None:
-        """Wait for nothing: a step ends when its loss is here."""
+        """No wait is needed: a step ends when its loss is on the host."""
 
     def losses(self) -> list[float]:
         """Return the loss of each step since ``begin``, over all replicas."""
-        if not self._told:
+        if not self._results:
             return []
-        losses, right, samples = self._everyone.gather(self._told).sum(axis=0).T
-        self._figures = {
+        losses, correct, samples = self._processes.gather(self._results).sum(axis=0).T
+        self._metrics = {
             "loss": float(np.average(losses, weights=samples)),
-            "accuracy": float(right.sum() / samples.sum()),
+            "accuracy": float(correct.sum() / samples.sum()),
         }
         if not self._spec.validates(self._epoch):
-            self._end_line()
+            self._print_metrics()
         return [round(float(loss), 9) for loss in losses]
 
     def validate(self) -> Quality:
         """Return the quality now, each validation sample counted once."""
         sums = np.zeros(2)
-        for _ in range(self._looks):
-            sums += self._one_look(next(self._checks)).numpy()
-        right, loss = self._everyone.gather(sums).sum(axis=0) / self._validation
-        self._figures |= {"val_loss": float(loss), "val_accuracy": float(right)}
-        self._end_line()
-        return Quality(accuracy=float(right), loss=float(loss), samples=self._validation)
+        for _ in range(self._validate_steps):
+            sums += self._validate_step(next(self._validate_batches)).numpy()
+        samples = self._validation_samples
+        accuracy, loss = map(float, self._processes.gather(sums).sum(axis=0) / samples)
+        self._metrics |= {"val_loss": loss, "val_accuracy": accuracy}
+        self._print_metrics()
+        return Quality(accuracy=accuracy, loss=loss, samples=samples)
 
-    def _end_line(self) -> None:
-        """Have Keras print how the pass went."""
-        if self._bar:
-            self._bar.on_epoch_end(self._epoch, self._figures)
+    def _print_metrics(self) -> None:
+        """Make Keras print the epoch's line."""
+        if self._progress_bar:
+            self._progress_bar.on_epoch_end(self._epoch, self._metrics)
 
     def memory(self) -> int | None:
-        """Return the peak bytes this process has held, for all its devices."""
+        """Return the peak bytes of this process, over all its devices."""
         return devices.peak_memory(self._names)
 
     def save(self, path: Path) -> None:
-        """Write the weights once, in Keras's own format."""
+        """Write the weights in Keras's format, by the process with replica 0 only."""
         if 0 in self._parallel.replicas:
             self._model.save_weights(path.with_name("model.weights.h5"))
 
 
-def bar(spec: RunSpec, steps: int) -> Any:
-    """Return Keras's own progress bar, which tells a log as much as ``fit`` would."""
+def make_progress_bar(spec: RunSpec, steps: int) -> Any:
+    """Return Keras's progress bar, which prints the same lines to a log as ``fit`` does."""
     return keras.callbacks.CallbackList(
         add_progbar=True, verbose=2, epochs=spec.epochs or 1, steps=steps
     )
 
 
-def _own_chance(model: Any, parallel: Parallel) -> None:
-    """Have each replica leave out other units than the others: their seeds begin alike."""
+def _separate_dropout_seeds(model: Any, parallel: Parallel) -> None:
+    """Give each replica its own dropout seed: Keras starts all with the same."""
     for layer in model.layers:
         if hasattr(layer, "seed_generator"):
             states = parallel.strategy.experimental_local_results(layer.seed_generator.state.value)
-            for replica, own in zip(parallel.replicas, states):
-                own.assign_add(tf.constant([replica, 0], own.dtype))
+            for replica, state in zip(parallel.replicas, states):
+                state.assign_add(tf.constant([replica, 0], state.dtype))
 
 
-def _right(output: Any, labels: Any) -> Any:
+def _correct(output: Any, labels: Any) -> Any:
     return tf.cast(tf.argmax(output, -1) == labels, tf.float32)
 
 
-def _each_loss(output: Any, labels: Any) -> Any:
+def _sample_losses(output: Any, labels: Any) -> Any:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(output, tf.float32))
 
 
 def _refuse_precision(spec: RunSpec, names: list[str]) -> None:
-    """Refuse tf32 where there is none, and let no other run have it unasked."""
+    """Refuse tf32 on CPUs, and switch it off for all other precisions."""
     if spec.precision == "tf32" and names[0].startswith("CPU"):
         raise SpecError(
             "tf32 is a mode of CUDA devices, and this process has CPUs",

@@ -1,21 +1,21 @@
-"""Every device holds the model, and gradients are added up: within a process, or between many."""
+"""Data parallelism: gradients are averaged within one process, or between many."""
 
 import json
 import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from scalewise.frameworks.tensorflow.rendezvous import meet
+from scalewise.frameworks.tensorflow.rendezvous import exchange_addresses
 from scalewise.spec import RunSpec
 from scalewise.validate import whole
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
-    """How far the input runs ahead of the training."""
+class InputOptions:
+    """The options of a run for its input."""
 
     prefetch: int = 2
-    """Batches of each device that are made ready beforehand."""
+    """Batches of each device that are prepared in advance."""
 
     def __post_init__(self) -> None:
         whole("prefetch", self.prefetch, least=0)
@@ -23,31 +23,35 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """Who trains together."""
+    """A ``tf.distribute`` strategy, and this process's part in it."""
 
     strategy: Any
-    """TensorFlow's own."""
     replicas: range
-    """Those that live in this process."""
-    ahead: Ahead = field(default_factory=Ahead)
+    """The replicas of this process."""
+    input_options: InputOptions = field(default_factory=InputOptions)
 
 
-USUAL = Ahead()
+DEFAULT_INPUT = InputOptions()
 
 
-def mirrored(spec: RunSpec, rank: int, names: list[str], ahead: Ahead = USUAL) -> Parallel:
+def mirrored(
+    spec: RunSpec, rank: int, names: list[str], input_options: InputOptions = DEFAULT_INPUT
+) -> Parallel:
     """All devices of this process, which is the only one."""
     import tensorflow as tf
 
-    return Parallel(tf.distribute.MirroredStrategy(names), range(len(names)), ahead)
+    return Parallel(tf.distribute.MirroredStrategy(names), range(len(names)), input_options)
 
 
-def multiworker(spec: RunSpec, rank: int, names: list[str], ahead: Ahead = USUAL) -> Parallel:
-    """One device of each process; they find each other at rank 0's."""
+def multiworker(
+    spec: RunSpec, rank: int, names: list[str], input_options: InputOptions = DEFAULT_INPUT
+) -> Parallel:
+    """One device of each process; the processes learn each other's addresses from rank 0."""
     import tensorflow as tf
 
-    workers = meet(rank, spec.ranks, os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    workers = exchange_addresses(rank, spec.ranks, host, port)
     task = {"type": "worker", "index": rank}
     os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    return Parallel(strategy, range(rank, rank + 1), ahead)
+    return Parallel(strategy, range(rank, rank + 1), input_options)

@@ -17,7 +17,7 @@ from scalewise.frameworks import Outline, Quality
 from scalewise.frameworks.loop import say
 from scalewise.frameworks.lr_schedule import Rates
 from scalewise.frameworks.part_options import options_for
-from scalewise.frameworks.sampler import Shards, checks, in_steps, steps_of
+from scalewise.frameworks.sampler import Shards, count_steps, samples_in_steps, validation_batches
 from scalewise.frameworks.torch import workload
 from scalewise.frameworks.torch.checkpoint.ema import EMA
 from scalewise.frameworks.torch.checkpoint.local_state import optimizer_parameters, state_bytes
@@ -78,9 +78,9 @@ class TorchSession:
         assert spec.batch is not None
         replica = replica_index(mesh)
         self._shards = shards = Shards(len(data.train), spec, replica)
-        steps = steps_of(spec, len(data.train))
+        steps = count_steps(spec, len(data.train))
         self._total_steps = total_steps = steps * (spec.epochs or 1)
-        self._validation_counts, batches = checks(
+        self._validation_counts, batches = validation_batches(
             len(data.validation), spec.batch, replica, spec.replicas
         )
         sampler = PassSampler(shards, batches, spec, total_steps)
@@ -122,8 +122,10 @@ class TorchSession:
             epochs=spec.epochs,
             steps=steps,
             samples=len(data.train),
-            seen=in_steps(steps, [self._rank_share(samples) for samples, _ in self._plan]),
-            together=in_steps(steps, [shards.together(n) for n in range(shards.steps)]),
+            seen=samples_in_steps(steps, [self._rank_share(samples) for samples, _ in self._plan]),
+            together=samples_in_steps(
+                steps, [shards.global_samples(n) for n in range(shards.steps)]
+            ),
             parameters=parameters,
             flops=flops,
             uncounted=uncounted,
@@ -176,7 +178,7 @@ class TorchSession:
         total: Tensor | None = None
         if parallel.exchange:
             scale *= parallel.exchange.loss_factor
-            parallel.exchange.begin(is_full=self._shards.whole(self._step))
+            parallel.exchange.begin(is_full=self._shards.is_full(self._step))
         for micro, weight in enumerate(weights):
             inputs, labels = self._loader.next_batch()
             if weight:  # A batch without weight is padding and counts no samples.

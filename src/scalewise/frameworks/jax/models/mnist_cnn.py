@@ -5,14 +5,14 @@ from typing import Any
 import jax
 from jax import lax
 
+from scalewise.frameworks.jax import models
 from scalewise.frameworks.jax.models import (
     Model,
     Weights,
     convolution,
     convolve,
     dense,
-    drawn,
-    dropped,
+    draw_weights,
     linear,
 )
 
@@ -37,9 +37,9 @@ def mnist_cnn(shape: tuple[int, int, int], classes: int, *, dropout: float = 0.2
         x = jax.nn.relu(convolve(weights, "0", x))
         x = jax.nn.relu(convolve(weights, "2", x))
         x = lax.reduce_window(x, -jax.numpy.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
-        x = dropped(x, dropout, first)
-        x = x.transpose(0, 3, 1, 2).reshape(len(x), -1)  # As PyTorch's dense layer takes them.
+        x = models.dropout(x, dropout, first)
+        x = x.transpose(0, 3, 1, 2).reshape(len(x), -1)  # Channels first, as PyTorch flattens them.
         x = jax.nn.relu(dense(weights, "7", x))
-        return dense(weights, "10", dropped(x, min(1.0, 2 * dropout), second))
+        return dense(weights, "10", models.dropout(x, min(1.0, 2 * dropout), second))
 
-    return Model(lambda chance: drawn(shapes, chance), output)
+    return Model(lambda rng: draw_weights(shapes, rng), output)

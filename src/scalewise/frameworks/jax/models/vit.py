@@ -13,14 +13,14 @@ from scalewise.frameworks.jax.models import (
     convolution,
     convolve,
     dense,
-    drawn,
+    draw_weights,
     linear,
 )
 
-SPREAD = 0.02
-"""Of what is learned of each position, at first."""
+POSITION_STD = 0.02
+"""Standard deviation of the initial position embeddings."""
 EPSILON = 1e-5
-"""Keeps a norm from dividing by nothing."""
+"""Of the layer norms, as in PyTorch."""
 
 
 def vit(
@@ -33,73 +33,68 @@ def vit(
     heads: int = 4,
 ) -> Model:
     """A plain ViT with the mean of all positions before its classifier."""
-    channels, height, across = shape
-    if height % patch or across % patch:
-        raise ValueError(f"patches of {patch} do not fit an image of {height}x{across}")
+    channels, height, image_width = shape
+    if height % patch or image_width % patch:
+        raise ValueError(f"patches of {patch} do not fit an image of {height}x{image_width}")
     if width % heads:
         raise ValueError(f"width {width} does not divide over {heads} heads")
-    length = (height // patch) * (across // patch)
+    length = (height // patch) * (image_width // patch)
     blocks = [f"block{n}" for n in range(depth)]
 
-    def begin(chance: np.random.Generator) -> dict[str, np.ndarray[Any, Any]]:
-        weights = drawn(convolution("patches.project", channels, width, patch), chance)
-        weights["positions.weight"] = _near(chance, (length, width))
+    def init(rng: np.random.Generator) -> dict[str, np.ndarray[Any, Any]]:
+        weights = draw_weights(convolution("patches.project", channels, width, patch), rng)
+        positions = rng.normal(0, POSITION_STD, (length, width))
+        weights["positions.weight"] = positions.astype(np.float32)
         for block in blocks:
-            weights |= _norm(f"{block}.norm", width)
-            weights |= drawn(linear(f"{block}.attention.qkv", width, 3 * width), chance)
-            weights |= drawn(linear(f"{block}.attention.out", width, width), chance)
-            weights |= _norm(f"{block}.norm2", width)
-            weights |= drawn(linear(f"{block}.dense.0", width, 4 * width), chance)
-            weights |= drawn(linear(f"{block}.dense.2", 4 * width, width), chance)
-        return weights | _norm("norm", width) | drawn(linear("head", width, classes), chance)
+            weights |= _norm_weights(f"{block}.norm", width)
+            weights |= draw_weights(linear(f"{block}.attention.qkv", width, 3 * width), rng)
+            weights |= draw_weights(linear(f"{block}.attention.out", width, width), rng)
+            weights |= _norm_weights(f"{block}.norm2", width)
+            weights |= draw_weights(linear(f"{block}.dense.0", width, 4 * width), rng)
+            weights |= draw_weights(linear(f"{block}.dense.2", 4 * width, width), rng)
+        head = draw_weights(linear("head", width, classes), rng)
+        return weights | _norm_weights("norm", width) | head
 
     def output(weights: Weights, x: Any, key: Any) -> Any:
         x = convolve(weights, "patches.project", x, stride=patch).reshape(len(x), length, width)
         x = x + weights["positions.weight"]
         for block in blocks:
-            inside = {
-                name.removeprefix(f"{block}."): each
-                for name, each in weights.items()
+            own = {
+                name.removeprefix(f"{block}."): weight
+                for name, weight in weights.items()
                 if name.startswith(f"{block}.")
             }
-            x = x + _attention(inside, _normed(inside, "norm", x), heads)
-            wide = jax.nn.gelu(
-                dense(inside, "dense.0", _normed(inside, "norm2", x)), approximate=False
-            )
-            x = x + dense(inside, "dense.2", wide)
-        return dense(weights, "head", _normed(weights, "norm", x).mean(1))
+            x = x + _attention(own, _layer_norm(own, "norm", x), heads)
+            hidden = dense(own, "dense.0", _layer_norm(own, "norm2", x))
+            x = x + dense(own, "dense.2", jax.nn.gelu(hidden, approximate=False))
+        return dense(weights, "head", _layer_norm(weights, "norm", x).mean(1))
 
-    return Model(begin, output)
+    return Model(init, output)
 
 
-def _near(chance: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Draw numbers near 0, as PyTorch does for what is learned of positions."""
-    return chance.normal(0, SPREAD, shape).astype(np.float32)
-
-
-def _norm(name: str, width: int) -> dict[str, np.ndarray[Any, Any]]:
+def _norm_weights(name: str, width: int) -> dict[str, np.ndarray[Any, Any]]:
     return {
         f"{name}.weight": np.ones(width, np.float32),
         f"{name}.bias": np.zeros(width, np.float32),
     }
 
 
-def _normed(weights: Weights, name: str, x: Any) -> Any:
-    """Do a layer norm; its sums are those of 32 bits."""
-    wide = x.astype(jnp.float32)
-    mean = wide.mean(-1, keepdims=True)
-    spread = ((wide - mean) ** 2).mean(-1, keepdims=True)
-    even = ((wide - mean) * jax.lax.rsqrt(spread + EPSILON)).astype(x.dtype)
-    return even * weights[f"{name}.weight"] + weights[f"{name}.bias"]
+def _layer_norm(weights: Weights, name: str, x: Any) -> Any:
+    """Apply a layer norm, computed in 32 bits."""
+    x32 = x.astype(jnp.float32)
+    mean = x32.mean(-1, keepdims=True)
+    variance = ((x32 - mean) ** 2).mean(-1, keepdims=True)
+    normalized = ((x32 - mean) * jax.lax.rsqrt(variance + EPSILON)).astype(x.dtype)
+    return normalized * weights[f"{name}.weight"] + weights[f"{name}.bias"]
 
 
 def _attention(weights: Weights, x: Any, heads: int) -> Any:
-    """Let every position look at all; rows of ``qkv`` go head by head."""
+    """Apply multi-head self-attention; the rows of ``qkv`` are ordered head by head."""
     count, length, width = x.shape
     size = width // heads
-    mixed = dense(weights, "attention.qkv", x).reshape(count, length, heads, 3, size)
-    query, key, value = (mixed[:, :, :, n] for n in range(3))
+    qkv = dense(weights, "attention.qkv", x).reshape(count, length, heads, 3, size)
+    query, key, value = (qkv[:, :, :, n] for n in range(3))
     scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) / sqrt(size)
-    shares = jax.nn.softmax(scores.astype(jnp.float32)).astype(x.dtype)
-    seen = jnp.einsum("bhqk,bkhd->bqhd", shares, value).reshape(count, length, width)
-    return dense(weights, "attention.out", seen)
+    attention = jax.nn.softmax(scores.astype(jnp.float32)).astype(x.dtype)
+    mixed = jnp.einsum("bhqk,bkhd->bqhd", attention, value).reshape(count, length, width)
+    return dense(weights, "attention.out", mixed)

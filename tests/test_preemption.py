@@ -1,6 +1,6 @@
 """A job that is told to go: ranks agree on their last step."""
 
-from scalewise.frameworks.preemption import Leaving
+from scalewise.frameworks.preemption import Preemption
 
 
 class Alone:
@@ -19,13 +19,13 @@ class Alone:
 
 def test_ranks_look_about_once_a_second_and_leave_when_asked(tmp_path):
     session = Alone()
-    leaving = Leaving(tmp_path, session)
-    assert not leaving.after_step(session)
+    preemption = Preemption(tmp_path, session)
+    assert not preemption.after_step(session)
     asked, wish = session.asked[0]
     assert asked == 0 and -wish > 100  # Many steps fit into a second here.
     (tmp_path / "leave").touch()
     steps = 1
-    while not leaving.after_step(session):
+    while not preemption.after_step(session):
         steps += 1
     assert steps == -wish and session.laps == ["other", "other"]
 
@@ -33,7 +33,7 @@ def test_ranks_look_about_once_a_second_and_leave_when_asked(tmp_path):
 def test_the_rank_with_the_slowest_steps_says_when_to_look_again(tmp_path):
     session = Alone()
     session.largest = lambda numbers: [numbers[0], -3]
-    leaving = Leaving(tmp_path, session)
-    leaving.after_step(session)
+    preemption = Preemption(tmp_path, session)
+    preemption.after_step(session)
     (tmp_path / "leave").touch()
-    assert [leaving.after_step(session) for _ in range(3)] == [False, False, True]
+    assert [preemption.after_step(session) for _ in range(3)] == [False, False, True]
