@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from scalewise.errors import RecordError
-from scalewise.frameworks.__main__ import _sentence
+from scalewise.frameworks.__main__ import _describe
 from scalewise.frameworks.torch.checkpoint.checkpoint_files import serial_weights, tensor_metadata
 from scalewise.frameworks.torch.checkpoint.safe_load import (
     CheckpointReader,
@@ -238,4 +238,4 @@ def test_the_cause_of_a_failed_run_does_not_advise_to_run_code(tmp_path):
     with pytest.raises(pickle.UnpicklingError) as caught:
         torch.load(tmp_path / "a.pt", weights_only=True)
     assert "weights_only" in str(caught.value)
-    assert _sentence(caught.value) == "UnpicklingError: posix.system is not allowed in it"
+    assert _describe(caught.value) == "UnpicklingError: posix.system is not allowed in it"
