@@ -1,4 +1,4 @@
-"""PyTorch. This file imports no torch: a run can be checked without it."""
+"""The PyTorch framework. This file does not import torch: runs can be checked without it."""
 
 import math
 import os
@@ -26,14 +26,14 @@ from scalewise.record import checkpoints
 from scalewise.spec import RunSpec
 
 MIN_VERSION = (2, 4)
-"""Of PyTorch's versions that we train with."""
+"""The oldest supported version of PyTorch."""
 MIN_EDGE = {"mlp": 1, "mnist-cnn": 6}
-"""Workloads that take every image from so many pixels of a side on: a plain run of them is checked
-without PyTorch."""
+"""Workloads that accept any image with at least this edge in pixels: plain runs of them are
+checked without importing PyTorch."""
 PUBLISHED_VIT = re.compile(r"vit-[a-z]+(?P<patch>\d+)")
-"""The published ViTs, whose names tell which images they take."""
+"""Published ViTs: the patch size in the name determines which images they accept."""
 STARTS = ("torchrun", "srun", "mpirun")
-"""What makes one process per device; the first does unless the study says otherwise."""
+"""Starters of one process per device; the first is the default."""
 
 
 class Torch:
@@ -55,11 +55,11 @@ class Torch:
         refuse_unfit(spec)
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
-        """This process is one rank, and its starter told which."""
+        """Return the rank of this process, from its environment."""
         return [required_rank(spec, os.environ)]
 
     def clock(self, spec: RunSpec) -> HostClock:
-        """The host's clock; the session changes to the device's where there is one."""
+        """Return the host's clock; the session replaces it by the device's."""
         return HostClock()
 
     def facts(self) -> dict[str, Any]:
@@ -69,14 +69,14 @@ class Torch:
         return facts()
 
     def session(self, spec: RunSpec, rank: int, probe: Probe) -> AbstractContextManager[Session]:
-        """Set up a training on this rank's device."""
+        """Set up a training run on this rank's device."""
         from scalewise.frameworks.torch.setup import session
 
         return session(spec, rank, probe)
 
 
 class OverTorch(Torch):
-    """Trains PyTorch's workloads by the engine of another package."""
+    """Trains PyTorch workloads with another package, such as DeepSpeed."""
 
     package: ClassVar[str]
 
@@ -88,13 +88,13 @@ class OverTorch(Torch):
 
 
 def refuse_torch(spec: RunSpec, starts: Sequence[str] = STARTS) -> None:
-    """Refuse a PyTorch that is not there or too old, and starts but of one process per device."""
+    """Refuse a missing or old PyTorch, and starters without one process per device."""
     _refuse_older(spec, installed("torch", extra="torch"))
     refuse_start(f"a {spec.framework} run", spec, starts)
 
 
 def refuse_unfit(spec: RunSpec) -> None:
-    """Refuse what no training of PyTorch's models can do, whoever does its steps."""
+    """Refuse runs that no framework on top of PyTorch can train."""
     if spec.device == "cpu" and spec.backend in ("nccl", "xccl"):
         raise SpecError(
             f'{spec.backend} is for accelerators, and this run says device = "cpu"',
@@ -119,32 +119,33 @@ def refuse_unfit(spec: RunSpec) -> None:
 
         refuse_impossible(spec)
     if spec.resume:
-        there = checkpoints.find(Path(spec.resume).expanduser())
-        checkpoints.refuse_another_model(there, spec, options_for(workload(spec), spec))
+        checkpoint = checkpoints.find(Path(spec.resume).expanduser())
+        checkpoints.refuse_another_model(checkpoint, spec, options_for(workload(spec), spec))
 
 
 def _refuse_unrecordable(spec: RunSpec) -> None:
-    """Refuse to replay steps that keep something in memory which a replay would write over."""
-    said = ""
+    """Refuse CUDA graphs for steps whose memory a replay would overwrite."""
+    setting = ""
     if spec.accumulate > 1:
-        said = f"accumulate = {spec.accumulate}"
+        setting = f"accumulate = {spec.accumulate}"
     elif spec.strategy != "ddp":
-        said = f'strategy = "{spec.strategy}"'
+        setting = f'strategy = "{spec.strategy}"'
     elif spec.degrees.tensor > 1:
-        said = f"tensor = {spec.degrees.tensor}"
+        setting = f"tensor = {spec.degrees.tensor}"
     elif spec.degrees.pipeline > 1:
-        said = f"pipeline = {spec.degrees.pipeline}"
-    if said:
+        setting = f"pipeline = {spec.degrees.pipeline}"
+    if setting:
         raise SpecError(
-            f"a recorded step is for whole replicas without accumulation, and this run has {said}",
+            "a recorded step is for whole replicas without accumulation, "
+            f"and this run has {setting}",
             hint='write compile = true, or "blocks"',
         )
 
 
 def _surely_fits(spec: RunSpec, source: Source) -> bool:
-    """Say whether a plain run's model can be made for its images, without making it.
+    """Return whether a plain run's model certainly accepts its images.
 
-    To import PyTorch for that would take longer than all else before the run.
+    Building it would import PyTorch, which takes longer than all other checks together.
     """
     if spec.degrees.degree > 1 or spec.options or spec.sync_batchnorm:
         return False
@@ -153,36 +154,37 @@ def _surely_fits(spec: RunSpec, source: Source) -> bool:
     if published := PUBLISHED_VIT.fullmatch(str(spec.workload)):
         return not any(side % int(published["patch"]) for side in source.shape[1:])
     by_blocks = spec.recompute != "none" or spec.compile == "blocks"
-    least = MIN_EDGE.get(str(spec.workload), math.inf)
-    return min(source.shape[1:]) >= least and not by_blocks
+    min_edge = MIN_EDGE.get(str(spec.workload), math.inf)
+    return min(source.shape[1:]) >= min_edge and not by_blocks
 
 
 def workload(spec: RunSpec) -> Callable[..., Any]:
-    """Return what makes the run's model: built in, or lying elsewhere."""
+    """Return the function that builds the run's model: built in, or from a library or module."""
     name = str(spec.workload)
     if plugins.lies_elsewhere(name, "torch"):
         from scalewise.frameworks.torch.libraries import model_factory
 
         return model_factory(name)
-    made: Callable[..., Any] = plugins.load("workloads", name, framework="torch")
-    return made
+    factory: Callable[..., Any] = plugins.load("workloads", name, framework="torch")
+    return factory
 
 
 def _refuse_older(spec: RunSpec, installed: str) -> None:
-    """Refuse a PyTorch that we do not train with, and what a run wants of a later one."""
-    mended = "pip install --upgrade torch"
-    refuse_older("PyTorch", installed, MIN_VERSION, hint=mended)
-    wanted = {
+    """Refuse a PyTorch that is too old, in general or for options of the run."""
+    hint = "pip install --upgrade torch"
+    refuse_older("PyTorch", installed, MIN_VERSION, hint=hint)
+    required = {
         'recompute = "selective"': (2, 5) if spec.recompute == "selective" else MIN_VERSION,
         "clip": (2, 6) if spec.clip else MIN_VERSION,
         f"strategy = {spec.strategy!r}": (2, 7)
         if spec.strategy in ("fsdp", "hsdp")
         else MIN_VERSION,
     }
-    there = release(installed)
-    for what, least in wanted.items():
-        if there < least:
+    version = release(installed)
+    for option, minimum in required.items():
+        if version < minimum:
+            needed = ".".join(map(str, minimum))
             raise SpecError(
-                f"{what} needs PyTorch {'.'.join(map(str, least))}, and {installed} is installed",
-                hint=mended,
+                f"{option} needs PyTorch {needed}, and {installed} is installed",
+                hint=hint,
             )

@@ -1,4 +1,4 @@
-"""What a workload gives to training, and what a strategy makes of it."""
+"""A training task (model, loss, optimizer), and its parallel form made by a strategy."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -22,26 +22,26 @@ from scalewise.spec import RunSpec
 
 MOMENTUM = 0.9
 BUILD_ERRORS = (TypeError, ValueError, RuntimeError, AssertionError, AttributeError, LookupError)
-"""What a model may say that cannot be made as asked."""
+"""Errors of a model that cannot be built for these samples or options."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A model and how it learns: a class for each sample, or for each position of it."""
+    """A model and how it is trained: a class per sample, or per position of a sequence."""
 
     model: nn.Module
     optimizer: partial[Optimizer]
-    """Makes the run's optimizer of a list of parameters."""
+    """Builds the run's optimizer from a list of parameters."""
     skips: bool = False
-    """Whether labels may say that a sample does not count."""
+    """Whether labels may be IGNORED_LABEL."""
 
     def loss(self, output: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss of the samples that count; where none does, it is 0."""
-        logits, truth = output.float().flatten(0, -2), labels.flatten()
-        if not self.skips:  # Counting takes a small step's device some time.
-            return cross_entropy(logits, truth)
-        total = cross_entropy(logits, truth, ignore_index=IGNORED_LABEL, reduction="sum")
-        return total / (truth != IGNORED_LABEL).sum().clamp(min=1)
+        """Return the mean loss of the samples that count; 0 if none does."""
+        logits, targets = output.float().flatten(0, -2), labels.flatten()
+        if not self.skips:  # Counting costs small steps measurable time.
+            return cross_entropy(logits, targets)
+        total = cross_entropy(logits, targets, ignore_index=IGNORED_LABEL, reduction="sum")
+        return total / (targets != IGNORED_LABEL).sum().clamp(min=1)
 
     def forward(self, model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the model's output and the mean loss."""
@@ -55,9 +55,9 @@ class ForwardBackward(Protocol):
     def __call__(
         self, inputs: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
     ) -> Tensor:
-        """Return the weighted loss; gradients are exchanged when ``sync`` says so.
+        """Return the weighted loss; gradients are exchanged if ``sync`` is true.
 
-        Zero on a rank that does not see the output.
+        The loss is zero on a rank without the last pipeline stage.
         """
         ...
 
@@ -67,49 +67,49 @@ class Parallel:
     """A task made parallel."""
 
     model: nn.Module
-    """What this rank holds of the model, under the serial model's own names."""
+    """This rank's part of the model; names are those of the serial model."""
     optimizer: Optimizer
     forward_backward: ForwardBackward
     evaluate: Callable[[Tensor, Tensor], Tensor | None] | None = None
-    """Returns the output for inputs with these labels, nothing on a rank that does not see it;
-    where there is none, ``model`` itself does."""
+    """Returns the output, or None on a rank without the last stage. Default: call ``model``."""
     exchange: GradientExchange | None = None
-    """What stands between replicas, where they exchange whole gradients."""
+    """The gradient exchange of replicas, if the strategy has one."""
     complete: bool = False
-    """Whether the optimizer's step also unscales and clips, as the step of an engine does."""
+    """Whether the optimizer's step also unscales and clips gradients, as DeepSpeed's does."""
     gathered: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Makes ``model`` whole on every rank while it is entered."""
+    """Gathers the full parameters of ``model`` on every rank while entered."""
     unseen: bool = False
-    """Whether ranks exchange past PyTorch's collectives, where nobody counts what they send."""
+    """Whether ranks communicate outside of PyTorch's collectives, so that bytes are unknown."""
 
 
 def build_model(spec: RunSpec, shape: tuple[int, int, int] | int, classes: int) -> nn.Module:
-    """Return the run's model for images of this shape, or for so many tokens."""
+    """Return the run's model for images of a shape, or for sequences of a length."""
     factory = workload(spec)
     try:
         model: nn.Module = factory(shape, classes, **options_for(factory, spec))
     except ScalewiseError:
         raise
-    except (*BUILD_ERRORS, SystemExit) as bad:
-        words = "it calls sys.exit" if isinstance(bad, SystemExit) else " ".join(str(bad).split())
+    except (*BUILD_ERRORS, SystemExit) as error:
+        is_exit = isinstance(error, SystemExit)
+        reason = "it calls sys.exit" if is_exit else " ".join(str(error).split())
         samples = f"{shape} tokens" if isinstance(shape, int) else f"images of {shape}"
         raise SpecError(
             f"{spec.workload} cannot be built for {samples} "
-            f"with options {dict(spec.options)}: {words}",
-            hint=_way_to_look(str(spec.workload), shape, classes),
-        ) from bad
+            f"with options {dict(spec.options)}: {reason}",
+            hint=_build_hint(str(spec.workload), shape, classes),
+        ) from error
     return model
 
 
-def _way_to_look(workload: str, shape: tuple[int, int, int] | int, classes: int) -> str:
+def _build_hint(workload: str, shape: tuple[int, int, int] | int, classes: int) -> str:
     """Return how to find out why a model cannot be built.
 
-    >>> _way_to_look("mine:net", 64, 10)
+    >>> _build_hint("mine:net", 64, 10)
     'call it in Python to see where: from mine import net; net(64, 10)'
     """
     module, colon, name = workload.partition(":")
     if not colon or module in plugins.corner("libraries", "torch"):
-        return "look at its options, and at the size of what it sees: edge, length or data"
+        return "check its options, and the size of its input: edge, length or data"
     first = name.partition(".")[0]
     return (
         f"call it in Python to see where: from {module} import {first}; {name}({shape}, {classes})"
@@ -125,7 +125,7 @@ OPTIMIZER_STEPS: dict[str, dict[str, bool]] = {
 
 
 def optimizer_factory(spec: RunSpec) -> partial[Optimizer]:
-    """Return what makes the run's optimizer of a list of parameters."""
+    """Return a function that builds the run's optimizer from a list of parameters."""
     kinds: dict[str, Any] = {
         "sgd": partial(torch.optim.SGD, momentum=MOMENTUM),
         "adam": torch.optim.Adam,
@@ -137,13 +137,13 @@ def optimizer_factory(spec: RunSpec) -> partial[Optimizer]:
 
 
 def refuse_optimizer_step(spec: RunSpec, device: torch.device) -> None:
-    """Refuse a way to do the optimizer's step that this device does not have."""
-    one = nn.Parameter(torch.zeros(1, device=device))
-    one.grad = torch.zeros_like(one)
+    """Refuse an implementation of the optimizer step that this device does not support."""
+    parameter = nn.Parameter(torch.zeros(1, device=device))
+    parameter.grad = torch.zeros_like(parameter)
     try:
-        optimizer_factory(spec)([one]).step()
-    except RuntimeError as bad:
+        optimizer_factory(spec)([parameter]).step()
+    except RuntimeError as error:
         raise SpecError(
-            f"{spec.optimizer} cannot do a {spec.optimizer_step} step here: {bad}",
+            f"{spec.optimizer} cannot do a {spec.optimizer_step} step here: {error}",
             hint='write optimizer_step = "auto"',
-        ) from bad
+        ) from error

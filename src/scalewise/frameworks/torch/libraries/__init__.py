@@ -1,8 +1,8 @@
-"""Models that lie elsewhere, by name: a library's, or what a module of the user's own makes.
+"""Models from other libraries or the user's modules, by name.
 
-A library is registered under ``scalewise.libraries``: a function from a model's name to what
-makes it, called as every workload is, with the shape of a sample, the number of classes and
-options. No weights are fetched: all begin anew.
+A library is registered under ``scalewise.libraries``: a function from a model's name to a
+factory, which is called like every workload, with the shape of a sample, the number of classes
+and options. Pretrained weights are never downloaded.
 """
 
 from collections.abc import Callable
@@ -21,53 +21,53 @@ EXPECTED_FACTORY = "a function that takes (shape, classes, **options) and return
 
 
 def model_factory(workload: str) -> Factory:
-    """Return what makes the model of this name; refuse a name that leads nowhere."""
-    where, _, name = workload.partition(":")
-    known = plugins.corner("libraries", "torch")
-    if not where:
+    """Return the factory of ``LIBRARY:NAME`` or ``MODULE:FUNCTION``."""
+    source, _, name = workload.partition(":")
+    libraries = plugins.corner("libraries", "torch")
+    if not source:
         raise PluginError(
             f"workload {workload!r} says not where {name!r} lies",
-            hint=f"write MODULE:FUNCTION, or LIBRARY:NAME; libraries are: {', '.join(known)}",
+            hint=f"write MODULE:FUNCTION, or LIBRARY:NAME; libraries are: {', '.join(libraries)}",
         )
     if not name:
         raise PluginError(
-            f"workload {workload!r} says not what of {where} to take", hint=f"write {where}:NAME"
+            f"workload {workload!r} says not what of {source} to take", hint=f"write {source}:NAME"
         )
-    if where in known:
-        of_library: Callable[[str], Factory] = plugins.load("libraries", where, framework="torch")
-        made = of_library(name)
+    if source in libraries:
+        library: Callable[[str], Factory] = plugins.load("libraries", source, framework="torch")
+        factory = library(name)
     else:
-        made = _own(workload, [*known])
+        factory = _import_factory(workload, [*libraries])
 
-    @wraps(made)
-    def adapted(shape: tuple[int, int, int] | int, classes: int, **options: Any) -> nn.Module:
+    @wraps(factory)
+    def build(shape: tuple[int, int, int] | int, classes: int, **options: Any) -> nn.Module:
         try:
-            return return_logits(made(shape, classes, **options), workload, classes)
+            return return_logits(factory(shape, classes, **options), workload, classes)
         except ImportError as missing:
             raise PluginError(
                 f"workload {workload!r} needs what cannot be imported: {missing}",
-                hint=_fitting(missing)
-                or f"import {where} in Python and make the model there, to see what is missing",
+                hint=_torchvision_hint(missing)
+                or f"import {source} in Python and make the model there, to see what is missing",
             ) from missing
 
-    return adapted
+    return build
 
 
-def _own(workload: str, known: list[str]) -> Factory:
-    """Return a function of somebody's module."""
-    where, _, name = workload.partition(":")
+def _import_factory(workload: str, libraries: list[str]) -> Factory:
+    """Import the function that ``MODULE:FUNCTION`` names."""
+    source, _, name = workload.partition(":")
     try:
-        module = import_module(where)
-        for part in name.split("."):
-            module = getattr(module, part)
+        value: Any = import_module(source)
+        for attribute in name.split("."):
+            value = getattr(value, attribute)
     except ModuleNotFoundError as missing:
         absent = str(missing.name)
-        if f"{where}.".startswith(f"{absent}."):
+        if f"{source}.".startswith(f"{absent}."):
             raise PluginError(
                 f"workload {workload!r}: there is no module {absent!r}",
-                hint=nearest(where, known)
+                hint=nearest(source, libraries)
                 or f"put it on PYTHONPATH, or start scalewise in its folder; "
-                f"libraries are: {', '.join(known)}",
+                f"libraries are: {', '.join(libraries)}",
             ) from missing
         raise PluginError(
             f"workload {workload!r} needs {absent}, which is not installed",
@@ -75,25 +75,26 @@ def _own(workload: str, known: list[str]) -> Factory:
         ) from missing
     except AttributeError as missing:
         raise PluginError(
-            f"workload {workload!r}: {where} has no {name!r}",
-            hint=nearest(name, dir(module)) or f"name {EXPECTED_FACTORY}",
+            f"workload {workload!r}: {source} has no {name!r}",
+            hint=nearest(name, dir(value)) or f"name {EXPECTED_FACTORY}",
         ) from missing
-    except (Exception, SystemExit) as broken:
-        words = "it calls sys.exit" if isinstance(broken, SystemExit) else broken
+    except (Exception, SystemExit) as error:
+        reason = "it calls sys.exit" if isinstance(error, SystemExit) else error
         raise PluginError(
-            f"workload {workload!r}: {where} cannot be imported: {words}",
+            f"workload {workload!r}: {source} cannot be imported: {reason}",
             hint="import it in Python to see where",
-        ) from broken
-    if not callable(module):
+        ) from error
+    if not callable(value):
         raise PluginError(
-            f"workload {workload!r} is no function, but {type(module).__name__}: {module!r:.60}",
+            f"workload {workload!r} is no function, but {type(value).__name__}: {value!r:.60}",
             hint=f"name {EXPECTED_FACTORY}",
         )
-    return module
+    factory: Factory = value
+    return factory
 
 
 def import_library(name: str) -> Any:
-    """Import a library, or say what is missing."""
+    """Import a library; raise PluginError with a hint if that fails."""
     try:
         return import_module(name)
     except ModuleNotFoundError as missing:
@@ -102,74 +103,67 @@ def import_library(name: str) -> Any:
             f"a workload {name}:NAME needs {absent}, which is not installed",
             hint=f"pip install {absent}",
         ) from missing
-    except Exception as broken:
+    except Exception as error:
         raise PluginError(
-            f"{name} is installed and cannot be imported: {broken}",
-            hint=_fitting(broken) or _made_for_torch(name),
-        ) from broken
+            f"{name} is installed and cannot be imported: {error}",
+            hint=_torchvision_hint(error) or _version_hint(name),
+        ) from error
 
 
-def _fitting(broken: BaseException | None) -> str:
-    """Return a hint where a torchvision that does not fit is behind a failure, else nothing."""
-    while broken is not None:
-        if "torchvision::" in str(broken):
-            return _made_for_torch("torchvision")
-        broken = broken.__cause__ or broken.__context__
+def _torchvision_hint(error: BaseException | None) -> str:
+    """Return a hint if an incompatible torchvision caused an error, else an empty string."""
+    while error is not None:
+        if "torchvision::" in str(error):
+            return _version_hint("torchvision")
+        error = error.__cause__ or error.__context__
     return ""
 
 
-def _made_for_torch(name: str) -> str:
+def _version_hint(name: str) -> str:
     return f"install the {name} that is made for this torch: its version, and its kind of device"
 
 
-def unknown_model(where: str, name: str, known: list[str], usual: str) -> PluginError:
-    """Return the answer to a name that a library does not have; a ``usual`` one is an example."""
+def unknown_model(library: str, name: str, models: list[str], example: str) -> PluginError:
+    """Return the error for a model that a library does not have."""
     return PluginError(
-        f"{where} has no model {name!r}; it has {len(known):,}",
-        hint=nearest(name, known) or f"for example {where}:{usual}",
+        f"{library} has no model {name!r}; it has {len(models):,}",
+        hint=nearest(name, models) or f"for example {library}:{example}",
     )
 
 
-def image(shape: tuple[int, int, int] | int) -> tuple[int, int, int]:
-    """Return channels, height and width; refuse tokens."""
-    if isinstance(shape, int):
-        raise ValueError("it learns from images, and this data has tokens")
-    return shape
-
-
 def return_logits(model: nn.Module, workload: str, classes: int) -> nn.Module:
-    """Have a model give its logits alone, whatever they come in; its parts keep their names.
+    """Make a model return a tensor of logits, in place; its submodules keep their names.
 
-    One for each class, of each image or of each position of a sequence.
+    There is one logit per class, for each image or each position of a sequence.
     """
     if not isinstance(model, nn.Module):
         raise SpecError(
             f"workload {workload!r} makes {type(model).__name__}, not a torch.nn.Module",
             hint=f"name {EXPECTED_FACTORY}",
         )
-    if not any(each.requires_grad for each in model.parameters()):
+    if not any(parameter.requires_grad for parameter in model.parameters()):
         raise SpecError(
             f"workload {workload!r} makes {type(model).__name__}, which has no parameters to learn",
             hint=f"name {EXPECTED_FACTORY}",
         )
 
-    def logits(module: nn.Module, inputs: Any, output: Any) -> Tensor:
-        found = output if isinstance(output, Tensor) else getattr(output, "logits", None)
-        if found is None and isinstance(output, dict):
-            found = output.get("logits")
-        if found is None and isinstance(output, tuple) and output:
-            found = output[0]
-        if not isinstance(found, Tensor):
+    def hook(module: nn.Module, inputs: Any, output: Any) -> Tensor:
+        logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+        if logits is None and isinstance(output, dict):
+            logits = output.get("logits")
+        if logits is None and isinstance(output, tuple) and output:
+            logits = output[0]
+        if not isinstance(logits, Tensor):
             raise SpecError(f"{workload} gives {type(output).__name__}, in which are no logits")
         (samples,) = inputs
-        labelled = samples.shape[:1] if samples.dim() == 4 else samples.shape
-        if found.shape[:-1] != labelled or found.shape[-1] < classes:
+        label_shape = samples.shape[:1] if samples.dim() == 4 else samples.shape
+        if logits.shape[:-1] != label_shape or logits.shape[-1] < classes:
             raise SpecError(
-                f"{workload} gives logits of {tuple(found.shape)}, "
-                f"where {classes} classes need {(*labelled, classes)}",
+                f"{workload} gives logits of {tuple(logits.shape)}, "
+                f"where {classes} classes need {(*label_shape, classes)}",
                 hint="a function that makes a model is given the number of classes",
             )
-        return found
+        return logits
 
-    model.register_forward_hook(logits)
+    model.register_forward_hook(hook)
     return model

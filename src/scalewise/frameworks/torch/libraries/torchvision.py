@@ -1,26 +1,27 @@
-"""Image classifiers of torchvision, by its names for them."""
+"""Image classifiers of torchvision, by their names in torchvision."""
 
 from typing import Any
 
 from torch import Tensor, nn
 
-from scalewise.frameworks.torch.libraries import Factory, image, import_library, unknown_model
+from scalewise.frameworks.torch.libraries import Factory, import_library, unknown_model
+from scalewise.frameworks.torch.models.parts import image_shape
 
 COLOURS = 3
-"""What all of them take."""
-SIDE_EXITS = ("googlenet", "inception_v3")
-"""They learn from classifiers in their middle too; here as all others do, from the last."""
+"""Input channels of all models."""
+AUXILIARY_HEADS = ("googlenet", "inception_v3")
+"""Models with auxiliary classifiers, which are switched off here."""
 
 
 def model(name: str) -> Factory:
-    """Return what makes torchvision's model of this name."""
+    """Return the factory of a model of torchvision."""
     models = import_library("torchvision").models
-    known = models.list_models(module=models)
-    if name not in known:
-        raise unknown_model("torchvision", name, known, "resnet50")
+    names = models.list_models(module=models)
+    if name not in names:
+        raise unknown_model("torchvision", name, names, "resnet50")
 
     def build(shape: tuple[int, int, int], classes: int, **options: Any) -> nn.Module:
-        channels, height, width = image(shape)
+        channels, height, width = image_shape(shape)
         if channels not in (1, COLOURS):
             raise ValueError(
                 f"it takes images of 1 or {COLOURS} channels, and these have {channels}"
@@ -31,16 +32,16 @@ def model(name: str) -> Factory:
             options = {"image_size": height, **options}
         elif name.startswith("maxvit_"):
             options = {"input_size": (height, width), **options}
-        elif name in SIDE_EXITS:
+        elif name in AUXILIARY_HEADS:
             options = {"aux_logits": False, "init_weights": True, **options}
-        made: nn.Module = models.get_model(name, weights=None, num_classes=classes, **options)
+        network: nn.Module = models.get_model(name, weights=None, num_classes=classes, **options)
         if channels == 1:
-            made.register_forward_pre_hook(_in_colours)
-        return made
+            network.register_forward_pre_hook(_grey_to_rgb)
+        return network
 
     return build
 
 
-def _in_colours(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-    """Show a grey image as one whose colours are alike."""
+def _grey_to_rgb(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+    """Repeat the channel of grey images (a forward pre-hook)."""
     return (inputs[0].expand(-1, COLOURS, -1, -1),)

@@ -1,4 +1,4 @@
-"""What is done to the blocks of a model one by one: compiled, and not remembered."""
+"""Per-block torch.compile and activation checkpointing."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ from scalewise.spec import RunSpec
 Context = AbstractContextManager[Any]
 Pair = tuple[Context, Context]
 Contexts = Callable[[], Pair]
-"""What a forward is done in, and what it is done in again."""
+"""Returns the context of the first forward, and that of its recomputation."""
 SAVED_OPERATORS = {
     torch.ops.aten.mm.default,
     torch.ops.aten.addmm.default,
@@ -25,119 +25,123 @@ SAVED_OPERATORS = {
     torch.ops.aten._scaled_dot_product_efficient_attention.default,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
 }
-"""What costs much to compute again: products of matrices, and attention."""
+"""Operators whose results selective checkpointing saves: matrix products and attention."""
 MULTI_KERNEL_OPTIONS: dict[str, Any] = {"triton.multi_kernel": 1}
-"""Has the compiler make sums over the last axis in two ways and keep the faster. By itself it reads
-rows of more than 1,024 numbers twice."""
+"""Lets the compiler benchmark two kernels for reductions over the last axis. Its default reads rows
+of more than 1,024 elements twice."""
 NO_MULTI_KERNEL_CACHE = "TORCHINDUCTOR_DISABLE_MULTI_KERNEL_CACHE"
-"""Has every process find the faster one itself. To look an earlier choice up, the compiler asks
-kernels for what those lack that come out of its cache (a lock, in PyTorch 2.11 to 2.13)."""
+"""Variable that makes every process benchmark them itself. Looking up an earlier choice fails for
+kernels from the cache, which lack a lock (PyTorch 2.11 to 2.13)."""
 CUDA_GRAPH_OPTIONS: dict[str, Any] = {"triton.cudagraphs": True}
-"""Has all kernels of a forward, and of a backward, recorded, and started as one from then on."""
+"""Record the kernels of a forward, and of a backward, as CUDA graphs."""
 GRAPH_WARMUP_STEPS = 3
-"""How often a batch must go through a model until its kernels are replayed: the first compiles,
-the second is recorded."""
+"""Steps until CUDA graphs are replayed: the first one compiles, the second one records."""
 
 
 def apply_activation_checkpointing(model: nn.Module, spec: RunSpec) -> None:
-    """Have blocks keep less for backward, which then computes it again."""
+    """Let blocks drop activations in forward and recompute them in backward."""
     if spec.recompute == "none":
         return
     contexts = _selective() if spec.recompute == "selective" else None
     for block in blocks_of(model):
-        norms = [each for each in block.modules() if isinstance(each, _BatchNorm)]
-        mine: Contexts | None = contexts
-        if norms and not spec.compile:  # The compiler does not repeat what changes a buffer.
-            mine = partial(_without_learning, norms, contexts or noop_context_fn)
-        setattr(block, "forward", _forgetful(block.forward, mine))
+        norms = [module for module in block.modules() if isinstance(module, _BatchNorm)]
+        block_contexts: Contexts | None = contexts
+        if norms and not spec.compile:  # Compiled code updates buffers only once.
+            block_contexts = partial(_frozen_norms, norms, contexts or noop_context_fn)
+        setattr(block, "forward", _checkpointed(block.forward, block_contexts))
 
 
-def _forgetful(forward: Callable[..., Any], contexts: Contexts | None) -> Callable[..., Any]:
-    """Return a forward that is done again in backward.
+def _checkpointed(forward: Callable[..., Any], contexts: Contexts | None) -> Callable[..., Any]:
+    """Return a forward that is recomputed in backward.
 
-    A function of its own: into a partial one the compiler does not look.
+    Not a partial: the compiler does not trace into those.
     """
-    choose: dict[str, Any] = {"context_fn": contexts} if contexts else {}
+    options: dict[str, Any] = {"context_fn": contexts} if contexts else {}
 
-    def again(*words: Any, **named: Any) -> Any:
-        return checkpoint(forward, *words, use_reentrant=False, **choose, **named)
+    def checkpointed(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False, **options, **kwargs)
 
-    return again
+    return checkpointed
 
 
 def _selective() -> Contexts:
-    """Return what keeps the results that cost much, and no others."""
+    """Return contexts that save the results of expensive operators only."""
     from torch.utils.checkpoint import (  # From version 2.5 on.
         CheckpointPolicy,
         create_selective_checkpoint_contexts,
     )
 
-    def policy(context: Any, operator: Any, *words: Any, **named: Any) -> CheckpointPolicy:
+    def policy(context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
         save = operator in SAVED_OPERATORS
         return CheckpointPolicy.MUST_SAVE if save else CheckpointPolicy.PREFER_RECOMPUTE
 
     return partial(create_selective_checkpoint_contexts, policy)
 
 
-def _without_learning(norms: Sequence[_BatchNorm], contexts: Contexts) -> Pair:
-    first, again = contexts()
-    return first, _unnoticed(norms, again)
+def _frozen_norms(norms: Sequence[_BatchNorm], contexts: Contexts) -> Pair:
+    first, recomputation = contexts()
+    return first, _freeze_statistics(norms, recomputation)
 
 
 @contextmanager
-def _unnoticed(norms: Sequence[_BatchNorm], inner: Context) -> Iterator[None]:
-    """Have batch norms take no note of a batch, which they have seen before."""
-    kept = [(each, each.momentum, each.num_batches_tracked) for each in norms]
-    counts = [None if count is None else count.clone() for _, _, count in kept]
-    for each in norms:
-        each.momentum = 0.0
+def _freeze_statistics(norms: Sequence[_BatchNorm], inner: Context) -> Iterator[None]:
+    """Keep the running statistics of batch norms while a batch is recomputed."""
+    saved = [
+        (
+            norm,
+            norm.momentum,
+            None if (count := norm.num_batches_tracked) is None else count.clone(),
+        )
+        for norm in norms
+    ]
+    for norm in norms:
+        norm.momentum = 0.0
     try:
         with inner:
             yield
     finally:
-        for (each, momentum, count), before in zip(kept, counts):
-            each.momentum = momentum
-            if count is not None and before is not None:
-                count.copy_(before)
+        for norm, momentum, count in saved:
+            norm.momentum = momentum
+            if count is not None and norm.num_batches_tracked is not None:
+                norm.num_batches_tracked.copy_(count)
 
 
 def compile_model(model: nn.Module, spec: RunSpec) -> None:
-    """Compile a model in place, whole or block by block: alike ones are compiled once.
+    """Compile a model in place, as a whole or by blocks: equal blocks are compiled once.
 
-    Its forward and not its call: into the call of an ``nn.Sequential`` the compiler does not look,
-    and a model that is one would not be compiled at all. Batches are of one size, so kernels are
-    made for that size; blocks that differ get theirs, each.
+    The forward is compiled, not the module: the compiler does not trace into the call of an
+    ``nn.Sequential``. Shapes are static, because batches have one size.
     """
     if not spec.compile:
         return
     parts = blocks_of(model) if spec.compile == "blocks" else [model]
-    _make_room(len(parts))
-    for each in parts:
-        # Sums over images, those of batch norms, only get slower by it.
-        normed = any(isinstance(part, nn.LayerNorm) for part in each.modules())
-        if normed:
+    _raise_recompile_limit(len(parts))
+    for part in parts:
+        # Multi-kernels help layer norms; reductions over images only get slower.
+        has_layernorm = any(isinstance(module, nn.LayerNorm) for module in part.modules())
+        if has_layernorm:
             os.environ[NO_MULTI_KERNEL_CACHE] = "1"
         options = {
-            **(MULTI_KERNEL_OPTIONS if normed else {}),
+            **(MULTI_KERNEL_OPTIONS if has_layernorm else {}),
             **(CUDA_GRAPH_OPTIONS if spec.compile == "graphs" else {}),
         }
-        made = torch.compile(each.forward, dynamic=False, options=options or None)
-        setattr(each, "forward", made)
+        compiled = torch.compile(part.forward, dynamic=False, options=options or None)
+        setattr(part, "forward", compiled)
 
 
-def _make_room(kinds: int) -> None:
-    """Let so many forms of one function be compiled, where the compiler would give up before."""
-    from torch._dynamo import config  # Takes more than a second.
+def _raise_recompile_limit(count: int) -> None:
+    """Let the compiler specialize one function ``count`` times: by default it gives up earlier."""
+    from torch._dynamo import config  # Takes more than a second to import.
 
     name = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"
-    setattr(config, name, max(getattr(config, name), kinds))
+    setattr(config, name, max(getattr(config, name), count))
 
 
 def eager_mode() -> AbstractContextManager[None]:
-    """Run what was compiled as it was written: to compile it again, for a validation that does
-    without gradients, takes longer than most validations do.
+    """Run compiled functions uncompiled while entered.
 
-    Before version 2.6 it is compiled again.
+    Compiling them again for inference takes longer than most validations. Before version 2.6 of
+    PyTorch they are compiled again.
     """
     stance: Any = getattr(torch.compiler, "set_stance", None)
     return stance("force_eager") if stance else nullcontext()

@@ -1,4 +1,4 @@
-"""What the compiler made, kept for the runs of a study that come after."""
+"""Share the cache of torch.compile between the runs of a study."""
 
 import os
 from pathlib import Path
@@ -9,33 +9,32 @@ CACHE_FOLDER = ".compiled"
 
 
 def use_study_cache(study: Path) -> None:
-    """Have the compiler keep what it makes in a study's folder.
+    """Let the compiler cache its kernels in a study's folder.
 
-    Elsewhere it would be gone with a job's own temporary folder. Whoever sets the
-    compiler's own variables is obeyed.
+    Its default folder may be deleted with the job. Variables that are set already stay.
     """
     for name, folder in VARIABLES.items():
         os.environ.setdefault(name, str((study / CACHE_FOLDER / folder).absolute()))
 
 
 def skipped_cuda_graphs() -> int:
-    """Return how many graphs could not be recorded, and are started kernel by kernel."""
+    """Return the number of graphs that cannot be replayed as CUDA graphs."""
     from torch._dynamo.utils import counters
 
     return int(counters["inductor"]["cudagraph_skips"])
 
 
 def graph_counts() -> dict[str, int] | None:
-    """Return how many graphs were there already and how many were compiled anew.
+    """Return the number of graphs from the cache ("found") and of compiled ones ("made").
 
-    Nothing where this version of PyTorch does not count them.
+    None if this version of PyTorch does not count them.
     """
     try:
         from torch._dynamo.utils import counters
     except ImportError:
         return None
-    counted: Any = counters["inductor"]
+    counts: Any = counters["inductor"]
     return {
-        "found": int(counted["fxgraph_cache_hit"]),
-        "made": int(counted["fxgraph_cache_miss"] + counted["fxgraph_cache_bypass"]),
+        "found": int(counts["fxgraph_cache_hit"]),
+        "made": int(counts["fxgraph_cache_miss"] + counts["fxgraph_cache_bypass"]),
     }

@@ -1,4 +1,4 @@
-"""Decoders: from the tokens so far to the next one."""
+"""GPT: decoders that predict the next token."""
 
 from dataclasses import replace
 from functools import partial
@@ -13,11 +13,11 @@ from scalewise.frameworks.torch.models.transformer import INITIAL_STD, Size, tra
 
 
 class Tied(nn.Module):
-    """A last layer that uses the weights of the first, and has none of its own."""
+    """Output layer that uses the weights of the token embedding."""
 
     def __init__(self, tokens: nn.Embedding) -> None:
         super().__init__()
-        # Not as a part of this one: the weights are there once, and are saved once.
+        # In a tuple, so that it is no submodule: the weights are saved once.
         self._tokens = (tokens,)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -35,8 +35,8 @@ def gpt(
 ) -> Parts:
     """A plain GPT.
 
-    When ``tied``, its last layer uses the weights of its first, and it begins with the
-    weights of GPT-2 (Radford et al., 2019).
+    If ``tied``, the output layer uses the weights of the embedding, and weights are initialized
+    as in GPT-2 (Radford et al., 2019).
     """
     if not isinstance(length, int):
         raise ValueError('it learns from tokens, for example data = "tokens:10000"')
@@ -52,17 +52,18 @@ def gpt(
     if not tied:
         return model
     model.seams = replace(model.seams, tied=True)
-    return _begin(model)
+    return _initialize(model)
 
 
 @torch.no_grad()
-def _begin(model: Parts) -> Parts:
-    """Draw the weights that GPT-2 begins with: what blocks add, smaller the more there are."""
-    added = sqrt(2 * len(model.blocks))
+def _initialize(model: Parts) -> Parts:
+    """Initialize as GPT-2: residual projections are smaller in deeper models."""
+    residual_scale = sqrt(2 * len(model.blocks))
     for name, layer in model.named_modules():
         if isinstance(layer, nn.Linear):
-            row = name.partition(".")[2] in model.seams.rows
-            nn.init.trunc_normal_(layer.weight, std=INITIAL_STD / added if row else INITIAL_STD)
+            is_residual = name.partition(".")[2] in model.seams.rows
+            std = INITIAL_STD / residual_scale if is_residual else INITIAL_STD
+            nn.init.trunc_normal_(layer.weight, std=std)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
         elif isinstance(layer, nn.Embedding):

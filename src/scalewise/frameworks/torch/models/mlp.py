@@ -11,17 +11,17 @@ HIDDEN = (8192, 4096, 2048, 1024, 512, 256, 128, 64)
 
 
 class Grey(nn.Module):
-    """Puts an image's colours together, and its pixels into one row."""
+    """Averages the channels of an image and flattens its pixels."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.mean(1).flatten(1)
 
 
 def mlp(shape: tuple[int, int, int], classes: int, *, hidden: Sequence[int] = HIDDEN) -> Parts:
-    """Dense layers that halve from 8192 units to 64: much to send, little to compute."""
+    """Dense layers that halve from 8192 units to 64: much communication, little computation."""
     _, height, width = image_shape(shape)
     widths = [height * width, *hidden]
-    layers = [nn.Sequential(nn.Linear(*each), nn.ReLU()) for each in pairwise(widths)]
+    layers = [nn.Sequential(nn.Linear(*sizes), nn.ReLU()) for sizes in pairwise(widths)]
     pairs = [nn.Sequential(*layers[n : n + 2]) for n in range(0, len(layers), 2)]
     return Parts(
         {"grey": Grey()},

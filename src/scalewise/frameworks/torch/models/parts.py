@@ -1,4 +1,4 @@
-"""A model in parts, one after the other, that says where it may be cut."""
+"""A sequential model that declares where it may be split."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from torch import nn
 
 
 def image_shape(shape: tuple[int, int, int] | int) -> tuple[int, int, int]:
-    """Return an image's channels, height and width; refuse tokens, of which there is a number."""
+    """Return channels, height and width of images; refuse tokens."""
     if isinstance(shape, int):
         raise ValueError('it learns from images, for example data = "synthetic:1000x224x224"')
     return shape
@@ -15,26 +15,26 @@ def image_shape(shape: tuple[int, int, int] | int) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Seams:
-    """Where a model may be cut; names of layers are those inside a block."""
+    """Where a model may be split; layers are named relative to their block."""
 
     columns: tuple[str, ...] = ()
     """Layers whose outputs may be split over devices."""
     rows: tuple[str, ...] = ()
-    """Layers whose inputs may be split: each takes what columns give."""
+    """Layers whose inputs may be split: each consumes the output of column layers."""
     joined: tuple[str, ...] = ()
-    """Layers and groups of layers that need the whole sequence."""
+    """Layers and groups of layers that need the full sequence."""
     norms: tuple[str, ...] = ()
     """Layers that may work on a part of the sequence."""
     heads: int | None = None
-    """What the split of columns must keep whole."""
+    """Attention heads, which a split of columns must not divide."""
     length: int | None = None
-    """Positions of the sequence, where there is one."""
+    """The length of the sequence, if there is one."""
     tied: bool = False
-    """Whether the last part uses weights of the first: both must then lie on one device."""
+    """Whether the last part uses weights of the first, so that both need to be on one device."""
 
 
 class Parts(nn.Sequential):
-    """Named parts in a row. The repeated ones, ``blocks``, are those that may be dealt out."""
+    """Named parts in sequence. The repeated ones, ``blocks``, may be distributed over stages."""
 
     def __init__(
         self,
@@ -50,56 +50,56 @@ class Parts(nn.Sequential):
         self.seams = seams or Seams()
 
     def stage(self, number: int, count: int) -> "Parts":
-        """Return one of ``count`` stages: its share of the blocks, at the ends what is there."""
+        """Return one of ``count`` pipeline stages: a share of the blocks; the ends go with them."""
         cuts = [len(self.blocks) * n // count for n in range(count + 1)]
-        mine = self.blocks[cuts[number] : cuts[number + 1]]
+        blocks = self.blocks[cuts[number] : cuts[number + 1]]
         names = [name for name, _ in self.named_children()]
         before = names[: names.index(self.blocks[0])] if number == 0 else []
         after = names[names.index(self.blocks[-1]) + 1 :] if number == count - 1 else []
 
-        def some(names: Sequence[str]) -> dict[str, nn.Module]:
+        def modules(names: Sequence[str]) -> dict[str, nn.Module]:
             return {name: self.get_submodule(name) for name in names}
 
-        return Parts(some(before), some(mine), some(after), self.seams)
+        return Parts(modules(before), modules(blocks), modules(after), self.seams)
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """Return a model's repeated parts: those that it names, or else those that are found."""
+    """Return a model's repeated blocks: those of ``Parts``, or those found in its structure."""
     if isinstance(model, Parts):
         return [model.get_submodule(name) for name in model.blocks]
-    return _alike(model)
+    return _find_blocks(model)
 
 
-def _alike(model: nn.Module) -> list[nn.Module]:
-    """Return the members of a model's longest row of one kind, and of all other rows of it."""
-    rows = {each: kind for each in model.modules() if (kind := _kind_of_row(each))}
-    longest = max(rows, key=lambda row: len([*row.children()]), default=None)
+def _find_blocks(model: nn.Module) -> list[nn.Module]:
+    """Return the members of the longest list of equal modules, and of other lists of that kind."""
+    lists = {module: kind for module in model.modules() if (kind := _member_kind(module))}
+    longest = max(lists, key=lambda module: len([*module.children()]), default=None)
     if longest is None or len([*longest.children()]) == 1:
         return []
-    found: list[nn.Module] = []
-    inside: set[nn.Module] = set()
-    for row in [each for each, kind in rows.items() if kind == rows[longest]]:
-        if row not in inside:
-            found += row.children()
-            inside.update(row.modules())
-    return found
+    blocks: list[nn.Module] = []
+    nested: set[nn.Module] = set()
+    for module in [module for module, kind in lists.items() if kind == lists[longest]]:
+        if module not in nested:
+            blocks += module.children()
+            nested.update(module.modules())
+    return blocks
 
 
-def _kind_of_row(row: nn.Module) -> object:
-    """Return what all members of a row are; nothing where they differ, or are single layers."""
-    members = [*row.children()] if isinstance(row, (nn.ModuleList, nn.Sequential)) else []
-    kinds = {_kind(each) for each in members}
-    made = all(any(True for _ in each.children()) for each in members)
-    return kinds.pop() if made and len(kinds) == 1 else None
+def _member_kind(module: nn.Module) -> object:
+    """Return the kind of all members of a list; None if they differ or are single layers."""
+    members = [*module.children()] if isinstance(module, (nn.ModuleList, nn.Sequential)) else []
+    kinds = {_kind(member) for member in members}
+    are_composed = all([*member.children()] for member in members)
+    return kinds.pop() if are_composed and len(kinds) == 1 else None
 
 
 def _kind(module: nn.Module) -> object:
-    """Return a module's class; a mere row of modules is what they are."""
+    """Return a module's class; for a plain list of modules, their classes."""
     if type(module) in (nn.Sequential, nn.ModuleList):
-        return tuple(type(each) for each in module.children())
+        return tuple(type(child) for child in module.children())
     return type(module)
 
 
 def seams_of(model: nn.Module) -> Seams:
-    """Return where a model may be cut."""
+    """Return where a model may be split."""
     return getattr(model, "seams", Seams())

@@ -1,7 +1,7 @@
-"""Residual networks: ResNet-50 as torchvision has it, and the second form as Keras has it.
+"""Residual networks: ResNet-50 as in torchvision, and version 2 as in Keras.
 
-Both are made of bottlenecks: a convolution that narrows, one that looks around, one that
-widens again; what comes out is added to what went in.
+Both consist of bottlenecks: a 1x1 convolution that narrows, a 3x3 one, a 1x1 one that widens
+again, and a shortcut. Names of submodules are those in saved weights.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from scalewise.frameworks.torch.models.parts import Parts, image_shape
 
 EXPANSION = 4
-"""How much more channels a bottleneck gives than it works on."""
+"""Output channels of a bottleneck per inner channel."""
 
 
 class Bottleneck(nn.Module):
@@ -21,12 +21,12 @@ class Bottleneck(nn.Module):
     def __init__(self, channels: int, narrow: int, stride: int) -> None:
         super().__init__()
         wide = EXPANSION * narrow
-        self.narrow = _convolved(channels, narrow, 1)
-        self.look = _convolved(narrow, narrow, 3, stride)
-        self.widen = _convolved(narrow, wide, 1)
+        self.narrow = _conv_norm(channels, narrow, 1)
+        self.look = _conv_norm(narrow, narrow, 3, stride)
+        self.widen = _conv_norm(narrow, wide, 1)
         self.relu = nn.ReLU(inplace=True)
         same = stride == 1 and channels == wide
-        self.shortcut = nn.Identity() if same else _convolved(channels, wide, 1, stride)
+        self.shortcut = nn.Identity() if same else _conv_norm(channels, wide, 1, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.relu(self.narrow(x))
@@ -41,10 +41,10 @@ class Preactivated(nn.Module):
     def __init__(self, channels: int, narrow: int, stride: int, *, first: bool) -> None:
         super().__init__()
         wide = EXPANSION * narrow
-        self.before = _activated(channels)
-        self.narrow = nn.Sequential(nn.Conv2d(channels, narrow, 1, bias=False), _activated(narrow))
+        self.before = _norm_relu(channels)
+        self.narrow = nn.Sequential(nn.Conv2d(channels, narrow, 1, bias=False), _norm_relu(narrow))
         self.look = nn.Sequential(
-            nn.Conv2d(narrow, narrow, 3, stride, padding=1, bias=False), _activated(narrow)
+            nn.Conv2d(narrow, narrow, 3, stride, padding=1, bias=False), _norm_relu(narrow)
         )
         self.widen = nn.Conv2d(narrow, wide, 1)
         self.shortcut: nn.Module = nn.Identity()
@@ -73,8 +73,8 @@ def resnet50(shape: tuple[int, int, int], classes: int) -> Parts:
     blocks: list[nn.Module] = []
     channels = 64
     for narrow, depth in zip((64, 128, 256, 512), (3, 4, 6, 3)):
-        for place in range(depth):
-            stride = 2 if place == 0 and narrow > 64 else 1
+        for index in range(depth):
+            stride = 2 if index == 0 and narrow > 64 else 1
             blocks.append(Bottleneck(channels, narrow, stride))
             channels = EXPANSION * narrow
     model = _network(stem, blocks, {}, channels, classes)
@@ -84,18 +84,18 @@ def resnet50(shape: tuple[int, int, int], classes: int) -> Parts:
     return model
 
 
-def _second(depths: Sequence[int], shape: tuple[int, int, int], classes: int) -> Parts:
-    """A ResNet of the second form, with as many bottlenecks of each width as ``depths`` says."""
+def _resnet_v2(depths: Sequence[int], shape: tuple[int, int, int], classes: int) -> Parts:
+    """A ResNet version 2; ``depths`` are the numbers of bottlenecks of each width."""
     channels, _, _ = image_shape(shape)
     stem = nn.Sequential(nn.Conv2d(channels, 64, 7, 2, padding=3), nn.MaxPool2d(3, 2, padding=1))
     blocks: list[nn.Module] = []
     channels = 64
     for narrow, depth in zip((64, 128, 256, 512), depths):
-        for place in range(depth):
-            stride = 2 if place == depth - 1 and narrow < 512 else 1
-            blocks.append(Preactivated(channels, narrow, stride, first=place == 0))
+        for index in range(depth):
+            stride = 2 if index == depth - 1 and narrow < 512 else 1
+            blocks.append(Preactivated(channels, narrow, stride, first=index == 0))
             channels = EXPANSION * narrow
-    model = _network(stem, blocks, {"after": _activated(channels)}, channels, classes)
+    model = _network(stem, blocks, {"after": _norm_relu(channels)}, channels, classes)
     for layer in model.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             nn.init.xavier_uniform_(layer.weight)
@@ -104,9 +104,9 @@ def _second(depths: Sequence[int], shape: tuple[int, int, int], classes: int) ->
     return model
 
 
-resnet50v2 = partial(_second, (3, 4, 6, 3))
+resnet50v2 = partial(_resnet_v2, (3, 4, 6, 3))
 """25.6 M parameters with 1000 classes."""
-resnet152v2 = partial(_second, (3, 8, 36, 3))
+resnet152v2 = partial(_resnet_v2, (3, 8, 36, 3))
 """60.2 M parameters with 1000 classes."""
 
 
@@ -128,14 +128,14 @@ def _network(
     )
 
 
-def _convolved(channels: int, out: int, edge: int, stride: int = 1) -> nn.Sequential:
-    """A convolution that keeps the size but for its stride, then normalized."""
+def _conv_norm(channels: int, out: int, edge: int, stride: int = 1) -> nn.Sequential:
+    """A convolution with padding, and batch normalization."""
     return nn.Sequential(
         nn.Conv2d(channels, out, edge, stride, padding=edge // 2, bias=False), nn.BatchNorm2d(out)
     )
 
 
-def _activated(channels: int) -> nn.Sequential:
-    """Normalized as Keras does it, then without what is below nothing."""
+def _norm_relu(channels: int) -> nn.Sequential:
+    """Batch normalization with Keras' defaults, and ReLU."""
     norm = nn.BatchNorm2d(channels, eps=1.001e-5, momentum=0.01)
     return nn.Sequential(norm, nn.ReLU(inplace=True))

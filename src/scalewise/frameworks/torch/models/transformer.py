@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from scalewise.frameworks.torch.models.parts import Parts, Seams
 
 INITIAL_STD = 0.02
-"""Of the weights that published transformers begin with."""
+"""The standard deviation of initial weights in published transformers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,29 +23,29 @@ class Size:
 
 
 class Attention(nn.Module):
-    """Every position looks at the others; a causal one at those before it."""
+    """Multi-head self-attention, optionally causal."""
 
     def __init__(self, width: int, heads: int, *, causal: bool) -> None:
         super().__init__()
         if width % heads:
             raise ValueError(f"width {width} does not divide over {heads} heads")
-        # One product instead of three. Its rows go head by head, query, key and value of each
-        # together: whoever takes a part of them takes whole heads.
+        # One product instead of three. Its rows are ordered by head, with query, key and value
+        # of each together, so that a contiguous split over devices keeps heads intact.
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
         self._size, self._causal = width // heads, causal
 
     def forward(self, x: Tensor) -> Tensor:
-        # However many heads are here: a device may hold some of them only.
+        # -1: with tensor parallelism a device holds only some of the heads.
         heads = self.qkv(x).unflatten(-1, (-1, 3, self._size)).transpose(1, 2)
         query, key, value = heads.unbind(3)
-        seen = scaled_dot_product_attention(query, key, value, is_causal=self._causal)
-        out: Tensor = self.out(seen.transpose(1, 2).flatten(2))
+        mixed = scaled_dot_product_attention(query, key, value, is_causal=self._causal)
+        out: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
         return out
 
 
 class Block(nn.Module):
-    """Attention, then a dense network at every position, each added to its input."""
+    """Pre-norm transformer block: attention and a dense network, each with a residual."""
 
     def __init__(self, width: int, heads: int, *, causal: bool, epsilon: float) -> None:
         super().__init__()
@@ -63,10 +63,10 @@ class Block(nn.Module):
 
 
 class Positions(nn.Module):
-    """Adds to each position what is learned of it.
+    """Adds a learned embedding to each position.
 
-    What comes in bf16 stays so, and with it all that the blocks add up: half the bytes to move.
-    In fp16 that sum might overflow.
+    Inputs in bf16 stay so, and with them the residual stream: half the bytes to move. In fp16
+    that sum might overflow.
     """
 
     def __init__(self, length: int, width: int) -> None:
@@ -75,8 +75,8 @@ class Positions(nn.Module):
         nn.init.trunc_normal_(self.weight, std=INITIAL_STD)
 
     def forward(self, x: Tensor) -> Tensor:
-        mine = self.weight[: x.shape[1]]
-        return x + (mine.to(x.dtype) if x.dtype == torch.bfloat16 else mine)
+        weight = self.weight[: x.shape[1]]
+        return x + (weight.to(x.dtype) if x.dtype == torch.bfloat16 else weight)
 
 
 def transformer(
@@ -88,9 +88,9 @@ def transformer(
     causal: bool,
     epsilon: float = 1e-5,
 ) -> Parts:
-    """Return a transformer's blocks between its first and its last parts.
+    """Return a transformer: first parts, positions, blocks, last parts.
 
-    ``epsilon`` keeps its norms from dividing by nothing.
+    ``epsilon`` is that of the layer norms.
     """
     return Parts(
         {**first, "positions": Positions(length, size.width)},

@@ -11,7 +11,7 @@ from scalewise.frameworks.torch.models.transformer import Size, transformer
 
 
 class Mean(nn.Module):
-    """Puts all positions together."""
+    """Averages all positions."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.mean(1)
@@ -25,7 +25,7 @@ class First(nn.Module):
 
 
 class ClassToken(nn.Module):
-    """Puts a learned position before all others, where the class is gathered."""
+    """Prepends a learned class token to the sequence."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -36,14 +36,14 @@ class ClassToken(nn.Module):
 
 
 class Patches(nn.Module):
-    """Makes a position of each square of an image."""
+    """Projects each patch of an image to a token."""
 
     def __init__(self, channels: int, patch: int, width: int) -> None:
         super().__init__()
         self.project = nn.Conv2d(channels, width, patch, stride=patch)
 
     def forward(self, x: Tensor) -> Tensor:
-        # A stage of a pipeline sends what it makes of this, and only whole memory can be sent.
+        # Pipeline stages can send only contiguous tensors.
         out: Tensor = self.project(x).flatten(2).transpose(1, 2).contiguous()
         return out
 
@@ -58,15 +58,15 @@ def vit(
     heads: int = 4,
     class_token: bool = False,
 ) -> Parts:
-    """A plain ViT with the mean of all positions before its classifier.
+    """A plain ViT whose classifier sees the mean of all positions.
 
-    With ``class_token`` it is the published one (Dosovitskiy et al., arXiv:2010.11929): the
-    classifier sees a position of its own. It begins with weights as torchvision draws them.
+    With ``class_token`` it is the published one (Dosovitskiy et al., arXiv:2010.11929), whose
+    classifier sees the class token, initialized as in torchvision.
     """
-    channels, height, across = image_shape(shape)
-    if height % patch or across % patch:
-        raise ValueError(f"patches of {patch} do not fit an image of {height}x{across}")
-    size, length = Size(width, depth, heads), (height // patch) * (across // patch)
+    channels, height, image_width = image_shape(shape)
+    if height % patch or image_width % patch:
+        raise ValueError(f"patches of {patch} do not fit an image of {height}x{image_width}")
+    size, length = Size(width, depth, heads), (height // patch) * (image_width // patch)
     first: dict[str, nn.Module] = {"patches": Patches(channels, patch, width)}
     head = nn.Linear(width, classes)
     if not class_token:
@@ -75,19 +75,19 @@ def vit(
     first["token"] = ClassToken(width)
     last = {"first": First(), "norm": nn.LayerNorm(width, 1e-6), "head": head}
     model = transformer(first, last, size, length=length + 1, causal=False, epsilon=1e-6)
-    return _begin(model)
+    return _initialize(model)
 
 
 @torch.no_grad()
-def _begin(model: Parts) -> Parts:
-    """Draw weights that keep the spread of what passes; the classifier begins at nothing."""
+def _initialize(model: Parts) -> Parts:
+    """Draw weights that preserve the variance of activations; the classifier starts at zero."""
     project = model.get_parameter("patches.project.weight")
     nn.init.trunc_normal_(project, std=1 / sqrt(project[0].numel()))
     for name in ("patches.project.bias", "head.weight", "head.bias"):
         nn.init.zeros_(model.get_parameter(name))
     for block in blocks_of(model):
         for name in ("attention.qkv", "attention.out", "dense.0", "dense.2"):
-            if name != "attention.out":  # Is drawn as any linear layer is.
+            if name != "attention.out":  # Keeps the default initialization of nn.Linear.
                 nn.init.xavier_uniform_(block.get_parameter(f"{name}.weight"))
             nn.init.zeros_(block.get_parameter(f"{name}.bias"))
     return model

@@ -1,4 +1,4 @@
-"""From a model to what this rank holds of it: cut into stages, split, then shared out."""
+"""Make a model parallel: cut it into pipeline stages, split layers, then distribute them."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -17,22 +17,22 @@ from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.spec import RunSpec
 
 OptimizerFactory = Callable[[Task, Iterable[Tensor]], Optimizer]
-"""Makes the optimizer of a task's parameters."""
+"""Builds the optimizer of a task's parameters."""
 
 
 def assemble(
     task: Task,
     mesh: DeviceMesh,
     spec: RunSpec,
-    share: Callable[[nn.Module], nn.Module],
-    learn: OptimizerFactory | None = None,
+    distribute: Callable[[nn.Module], nn.Module],
+    make_optimizer: OptimizerFactory | None = None,
 ) -> Parallel:
     """Return the task made parallel.
 
-    ``share`` does what a strategy is about: it makes a model, or a stage of
-    one, a replica or a shard among others. ``learn`` makes the optimizer. What
-    PyTorch needs to split a model takes a second to import.
+    ``distribute`` is the strategy itself: it makes a model, or a stage of one, a replica or a
+    shard.
     """
+    # Imported only if needed: PyTorch's pipeline and tensor parallelism take a second to import.
     parts = [task.model]
     if axis_size(mesh, "pipeline") > 1:
         from scalewise.frameworks.torch.parallel.pipeline import build_stages, pipeline_steps
@@ -45,17 +45,17 @@ def assemble(
             split_blocks(part, mesh["tensor"])
         apply_activation_checkpointing(part, spec)
         compile_model(part, spec)
-    shared = [share(part) for part in parts]
-    parameters = [each for part in parts for each in part.parameters()]
-    optimizer = (learn or build_optimizer)(task, parameters)
+    distributed = [distribute(part) for part in parts]
+    parameters = [parameter for part in parts for parameter in part.parameters()]
+    optimizer = (make_optimizer or build_optimizer)(task, parameters)
     if axis_size(mesh, "pipeline") > 1:
-        return pipeline_steps(task, parts, shared, optimizer, mesh["pipeline"], spec)
-    return Parallel(parts[0], optimizer, single_stage_step(task, shared[0]))
+        return pipeline_steps(task, parts, distributed, optimizer, mesh["pipeline"], spec)
+    return Parallel(parts[0], optimizer, single_stage_step(task, distributed[0]))
 
 
 def build_optimizer(task: Task, parameters: Iterable[Tensor]) -> Optimizer:
-    """Return the run's optimizer; tensors of one layout go together, others cannot."""
+    """Return the run's optimizer, with one group of parameters per DTensor layout."""
     groups: dict[Any, list[Tensor]] = {}
-    for each in parameters:
-        groups.setdefault(getattr(each, "device_mesh", None), []).append(each)
+    for parameter in parameters:
+        groups.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
     return task.optimizer([{"params": group} for group in groups.values()])

@@ -1,4 +1,4 @@
-"""Batch normalization over the batches of all replicas instead of each one's own."""
+"""Synchronized batch normalization over the batches of all replicas."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ BATCHNORM_CLASSES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def has_batchnorm(model: nn.Module) -> bool:
-    """Say whether a model has batch normalization."""
-    return any(isinstance(each, BATCHNORM_CLASSES) for each in model.modules())
+    """Return whether a model has batch normalization."""
+    return any(isinstance(module, BATCHNORM_CLASSES) for module in model.modules())
 
 
 def convert_sync_batchnorm(model: nn.Module, spec: RunSpec, device: torch.device) -> nn.Module:
-    """Return a model as the run asks: every rank is a replica, and all normalize together."""
+    """Return the model with synchronized batch norms, if the run asks for them."""
     if not spec.sync_batchnorm:
         return model
     if device.type == "cpu":
@@ -28,5 +28,5 @@ def convert_sync_batchnorm(model: nn.Module, spec: RunSpec, device: torch.device
     if spec.replicas == 1:
         return model
     convert: Any = nn.SyncBatchNorm.convert_sync_batchnorm
-    shared: nn.Module = convert(model)
-    return shared
+    converted: nn.Module = convert(model)
+    return converted

@@ -21,25 +21,25 @@ from scalewise.spec import RunSpec
 from scalewise.validate import positive, typed, whole
 
 DEFAULT_BUCKET_MB = 25.0
-"""What DDP itself takes for a bucket."""
+"""DDP's own default for the size of a bucket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buckets:
-    """How gradients are bundled and packed for their exchange; nothing means as DDP itself does."""
+    """How gradients are bucketed and compressed for the all-reduce; None is DDP's default."""
 
     bucket_mb: float | None = None
-    """The most MiB of gradients that are exchanged at once."""
+    """The size of a bucket in MiB."""
     first_bucket_mb: float | None = None
-    """The same for those that come first in backward."""
+    """The size of the first bucket of backward in MiB."""
     bucket_view: bool = True
-    """Whether gradients live in their bucket, instead of a copy beside it."""
+    """Whether gradients are views into their bucket, instead of copies."""
     static_graph: bool = False
     """Whether every step uses the same parameters in the same order."""
     compression: str = "none"
-    """In which way gradients are made smaller for the exchange."""
+    """The compression of gradients."""
     powersgd_rank: int = 1
-    """How many columns are left of a layer's gradient, with ``powersgd``."""
+    """The rank of the approximated gradient matrices, with ``powersgd``."""
 
     def __post_init__(self) -> None:
         for name in ("bucket_mb", "first_bucket_mb"):
@@ -49,18 +49,18 @@ class Buckets:
             typed(name, getattr(self, name), bool, "true or false")
         compression.check_compression(self.compression)
         whole("powersgd_rank", self.powersgd_rank, least=1)
-        known = signature(DistributedDataParallel).parameters
-        if self.first_bucket_mb and "bucket_cap_mb_list" not in known:
+        parameters = signature(DistributedDataParallel).parameters
+        if self.first_bucket_mb and "bucket_cap_mb_list" not in parameters:
             raise SpecError(
                 "this version of PyTorch has no setting for the first bucket",
                 hint="leave first_bucket_mb out",
             )
 
     def wrap(self, model: nn.Module, group: dist.ProcessGroup) -> DistributedDataParallel:
-        """Return a replica that exchanges its gradients with the others while backward goes on."""
-        given: dict[str, Any] = {"bucket_cap_mb": self.bucket_mb}
+        """Return the model in DDP, which overlaps the all-reduce with backward."""
+        sizes: dict[str, Any] = {"bucket_cap_mb": self.bucket_mb}
         if self.first_bucket_mb:
-            given = {
+            sizes = {
                 "bucket_cap_mb_list": [self.first_bucket_mb, self.bucket_mb or DEFAULT_BUCKET_MB]
             }
         return Replica(
@@ -68,7 +68,7 @@ class Buckets:
             process_group=group,
             gradient_as_bucket_view=self.bucket_view,
             static_graph=self.static_graph,
-            **given,
+            **sizes,
         )
 
 
@@ -76,24 +76,24 @@ DEFAULT_BUCKETS = Buckets()
 
 
 class Replica(DistributedDataParallel):
-    """DDP, but that parameters which got no gradient are told by their names."""
+    """DDP whose error names the parameters without a gradient, not only their indices."""
 
-    def forward(self, *inputs: Any, **named: Any) -> Any:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return super().forward(*inputs, **named)  # type: ignore[no-untyped-call]  # PyTorch's.
-        except RuntimeError as bad:
-            found = re.search(r"did not receive grad for rank \d+: ([\d ]+)", str(bad))
-            if not found:
+            return super().forward(*args, **kwargs)  # type: ignore[no-untyped-call]  # PyTorch's.
+        except RuntimeError as error:
+            match = re.search(r"did not receive grad for rank \d+: ([\d ]+)", str(error))
+            if not match:
                 raise
-            learning = [name for name, each in self.module.named_parameters() if each.requires_grad]
-            lonely = [learning[int(number)] for number in found[1].split()]
-            more = f" and {len(lonely) - 3} more" if len(lonely) > 3 else ""
+            trained = [name for name, p in self.module.named_parameters() if p.requires_grad]
+            unused = [trained[int(index)] for index in match[1].split()]
+            more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
             raise SpecError(
-                f"the loss does not depend on {', '.join(lonely[:3])}{more}, "
+                f"the loss does not depend on {', '.join(unused[:3])}{more}, "
                 "and replicas wait for the gradients of all that learns",
                 hint="write options = {static_graph = true}, freeze them (requires_grad_(False)), "
                 "or take them out of the model",
-            ) from bad
+            ) from error
 
 
 def parallelize(
@@ -108,20 +108,20 @@ def replicate(
     mesh: DeviceMesh,
     spec: RunSpec,
     buckets: Buckets,
-    learn: OptimizerFactory | None = None,
+    make_optimizer: OptimizerFactory | None = None,
 ) -> Parallel:
-    """Return the task on replicas that exchange gradients; ``learn`` makes their optimizer."""
+    """Return the task on replicas that average gradients."""
     exchange = GradientExchange(spec, buckets.compression, buckets.powersgd_rank)
 
-    def replicated(model: nn.Module) -> nn.Module:
+    def wrap(model: nn.Module) -> nn.Module:
         if axis_size(mesh, "replicate") == 1:
-            # One replica has nobody to talk to: wrapped, the baseline would be slower
-            # and every other scale would look better than it is.
+            # In DDP the one-replica baseline would be slower, and scaling look better than it is.
             return model
         if axis_size(mesh, "tensor") > 1:
-            return shard_model(model, mesh)  # Over one device each: what is split, DDP cannot hold.
+            # DDP cannot hold DTensors; FSDP can, here with shards of one device.
+            return shard_model(model, mesh)
         wrapped = buckets.wrap(model, mesh.get_group("replicate"))
         exchange.join(wrapped, mesh.get_group("replicate"))
         return wrapped
 
-    return replace(assemble(task, mesh, spec, replicated, learn), exchange=exchange)
+    return replace(assemble(task, mesh, spec, wrap, make_optimizer), exchange=exchange)

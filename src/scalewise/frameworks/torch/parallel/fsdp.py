@@ -1,7 +1,7 @@
-"""Sharding: parameters, gradients and optimizer state are shared out; replicas of shards, if more.
+"""FSDP and HSDP: parameters, gradients and optimizer state are sharded.
 
-Each block is gathered just before it is used. ``fsdp`` shares over all devices,
-``hsdp`` over those of a node.
+Each block is gathered just before it is used. ``fsdp`` shards over all devices, ``hsdp`` over
+those of a node, with replicas across nodes.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ from scalewise.spec import RunSpec
 
 
 def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec, *, reshard: bool = True) -> Parallel:
-    """Share the model out; without ``reshard`` a step keeps what it has gathered (ZeRO-2)."""
+    """Shard the model; without ``reshard`` gathered parameters stay until backward (ZeRO-2)."""
     return assemble(task, mesh, spec, lambda part: shard_model(part, mesh, reshard=reshard))
 
 
 def shard_model(model: nn.Module, mesh: DeviceMesh, *, reshard: bool = True) -> nn.Module:
-    """Return a model, or a stage of it, of which this rank keeps its share."""
+    """Shard a model, or a stage of it, in place."""
     if axis_size(mesh, "replicate") * axis_size(mesh, "shard") == 1:
         return model
     fully_shard = _fully_shard()
@@ -35,7 +35,7 @@ def shard_model(model: nn.Module, mesh: DeviceMesh, *, reshard: bool = True) -> 
 
 
 def _fully_shard() -> Callable[..., Any]:
-    """Return PyTorch's function; up to version 2.5 it lies elsewhere."""
+    """Return PyTorch's function; up to version 2.5 it is private."""
     try:
         from torch.distributed.fsdp import fully_shard
     except ImportError:

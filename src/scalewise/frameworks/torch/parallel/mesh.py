@@ -1,4 +1,4 @@
-"""Where this rank stands among the others: one axis for each way to split."""
+"""The device mesh of a run: one axis for each kind of parallelism."""
 
 import torch
 import torch.distributed as dist
@@ -7,24 +7,24 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from scalewise.spec import RunSpec
 
 AXES = ("pipeline", "replicate", "shard", "tensor")
-"""The innermost last: neighbours, which are in one node, share a layer."""
+"""Innermost last: tensor parallelism communicates most and stays within a node."""
 
 
 def build_mesh(spec: RunSpec, device: torch.device) -> DeviceMesh:
-    """Return all devices of the run, along the axes that it uses.
+    """Return the mesh of all devices of the run, with the axes that it uses.
 
-    An axis of length one would cost every rank a group of its own.
+    An axis of length one would cost every rank another process group.
     """
-    split, world = spec.degrees, dist.get_world_size()
+    degrees, world = spec.degrees, dist.get_world_size()
     sizes = {
-        "pipeline": split.pipeline,
-        "replicate": world // split.degree,
-        "shard": split.shard,
-        "tensor": split.tensor,
+        "pipeline": degrees.pipeline,
+        "replicate": world // degrees.degree,
+        "shard": degrees.shard,
+        "tensor": degrees.tensor,
     }
     used = [axis for axis in AXES if sizes[axis] > 1]
     if "tensor" in used and "replicate" in used:
-        used = [axis for axis in AXES if axis in used or axis == "shard"]  # See ``replicated``.
+        used = [axis for axis in AXES if axis in used or axis == "shard"]  # See ``ddp.replicate``.
     used = used or ["replicate"]
     lengths = tuple(sizes[axis] for axis in used)
     return init_device_mesh(device.type, lengths, mesh_dim_names=tuple(used))
@@ -36,17 +36,17 @@ def axis_size(mesh: DeviceMesh, axis: str) -> int:
 
 
 def axis_rank(mesh: DeviceMesh, axis: str) -> int:
-    """Return where this rank stands along an axis."""
+    """Return this rank's index along an axis."""
     return mesh.get_local_rank(axis) if axis in (mesh.mesh_dim_names or ()) else 0
 
 
 def replica_index(mesh: DeviceMesh) -> int:
-    """Return which data-parallel replica this rank belongs to: those see the same samples."""
+    """Return the index of this rank's data-parallel replica: its ranks see the same samples."""
     return axis_rank(mesh, "replicate") * axis_size(mesh, "shard") + axis_rank(mesh, "shard")
 
 
 def rank_in_replica(mesh: DeviceMesh) -> int:
-    """Return which of the devices this rank is that hold one replica's layers together."""
+    """Return this rank's index among the ranks of its replica."""
     return axis_rank(mesh, "pipeline") * axis_size(mesh, "tensor") + axis_rank(mesh, "tensor")
 
 

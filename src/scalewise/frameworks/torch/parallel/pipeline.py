@@ -1,4 +1,4 @@
-"""Pipeline parallelism: the blocks are dealt out to stages, and small batches pass through them."""
+"""Pipeline parallelism: blocks are divided into stages, and micro-batches pass through them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,8 +34,8 @@ def build_stages(model: nn.Module, mesh: DeviceMesh, spec: RunSpec) -> list[nn.M
     devices = axis_size(mesh, "pipeline")
     assert isinstance(model, Parts)
     count = devices * spec.rounds
-    mine = range(axis_rank(mesh, "pipeline"), count, devices)
-    return [apply_precision(model.stage(number, count), spec) for number in mine]
+    numbers = range(axis_rank(mesh, "pipeline"), count, devices)
+    return [apply_precision(model.stage(number, count), spec) for number in numbers]
 
 
 def pipeline_steps(
@@ -46,19 +46,23 @@ def pipeline_steps(
     mesh: DeviceMesh,
     spec: RunSpec,
 ) -> Parallel:
-    """Return the steps of a model whose stages lie one behind the other along ``mesh``."""
-    count, here = mesh.size() * spec.rounds, mesh.get_local_rank()
-    first, last = here == 0, here == mesh.size() - 1
-    device = next(each for part in parts for each in part.parameters()).device
-    placed = [
-        PipelineStage(module, here + n * mesh.size(), count, device, group=mesh.get_group())
+    """Return forward, backward and evaluation of a model whose stages are along ``mesh``."""
+    count, rank = mesh.size() * spec.rounds, mesh.get_local_rank()
+    is_first, is_last = rank == 0, rank == mesh.size() - 1
+    device = next(parameter for part in parts for parameter in part.parameters()).device
+    stages = [
+        PipelineStage(module, rank + n * mesh.size(), count, device, group=mesh.get_group())
         for n, module in enumerate(wrapped)
     ]
-    weighted = _Weighted(task, spec.pipeline_micro_batches)
-    kind: Any = SCHEDULES[spec.pipeline_schedule]
-    whole: Any = placed if spec.rounds > 1 else placed[0]
-    # Left to itself it would scale the gradients, also those of micro-steps before.
-    schedule: Any = kind(whole, spec.pipeline_micro_batches, loss_fn=weighted, scale_grads=False)
+    loss = _MicroBatchLoss(task, spec.pipeline_micro_batches)
+    schedule_class: Any = SCHEDULES[spec.pipeline_schedule]
+    # scale_grads would also scale the gradients of earlier micro-steps.
+    schedule: Any = schedule_class(
+        stages if spec.rounds > 1 else stages[0],
+        spec.pipeline_micro_batches,
+        loss_fn=loss,
+        scale_grads=False,
+    )
 
     ddp_timer = DdpSyncTimer(wrapped)
 
@@ -67,28 +71,28 @@ def pipeline_steps(
     ) -> Tensor:
         ddp_timer.laps = probe
         losses: list[Tensor] = []
-        weighted.weight = weight
-        given = (inputs,) if first else ()
+        loss.weight = weight
+        args = (inputs,) if is_first else ()
         schedule.step(
-            *given, target=labels if last else None, losses=losses if last else None,
+            *args, target=labels if is_last else None, losses=losses if is_last else None,
             return_outputs=False,
         )  # fmt: skip
         probe.lap("pipeline")
         return torch.stack(losses).sum().detach() if losses else torch.zeros((), device=device)
 
     def evaluate(inputs: Tensor, labels: Tensor) -> Tensor | None:
-        given = (inputs,) if first else ()
+        args = (inputs,) if is_first else ()
         output: Tensor | None = schedule.eval(
-            *given, target=labels if last else None, losses=[] if last else None
+            *args, target=labels if is_last else None, losses=[] if is_last else None
         )
-        return output if last else None
+        return output if is_last else None
 
-    held = parts[0] if len(parts) == 1 else nn.ModuleList(parts)
-    return Parallel(held, optimizer, forward_backward, evaluate)
+    model = parts[0] if len(parts) == 1 else nn.ModuleList(parts)
+    return Parallel(model, optimizer, forward_backward, evaluate)
 
 
-class _Weighted:
-    """The part of a small batch in the loss of its batch, times what that weighs."""
+class _MicroBatchLoss:
+    """The share of a micro-batch in the loss of its batch, times the weight of the batch."""
 
     def __init__(self, task: Task, count: int) -> None:
         self._task, self._count, self.weight = task, count, 1.0

@@ -1,4 +1,4 @@
-"""Whether a model can be split as a run asks, found out before any rank starts."""
+"""Check that a model can be split as a run asks, before any rank starts."""
 
 from dataclasses import fields
 from inspect import signature
@@ -17,28 +17,48 @@ from scalewise.spec import RunSpec
 
 
 def refuse_impossible(spec: RunSpec) -> None:
-    """Refuse degrees that this model or this batch cannot be split by."""
-    split = spec.degrees
-    if spec.strategy == "hsdp" and spec.topology.devices % (split.shard * split.tensor):
+    """Refuse parallelism and options that this model or this batch does not support."""
+    _refuse_buckets(spec)
+    _refuse_strategy(spec)
+    shape = Source.of_run(spec).shape
+    model = _meta_model(spec, shape)
+    _refuse_batchnorm(model, spec)
+    _refuse_block_options(model, spec)
+    if spec.degrees.tensor > 1:
+        _refuse_tensor(model, spec)
+    if spec.degrees.pipeline > 1:
+        _refuse_old_pipeline()
+        _refuse_pipeline(model, spec)
+    if isinstance(model, Parts) and has_batchnorm(model):
+        _refuse_single_value_batch(model, spec, shape)
+
+
+def _is_split(spec: RunSpec) -> bool:
+    return spec.degrees.tensor * spec.degrees.pipeline > 1
+
+
+def _refuse_strategy(spec: RunSpec) -> None:
+    degrees = spec.degrees
+    if spec.strategy == "hsdp" and spec.topology.devices % (degrees.shard * degrees.tensor):
         raise SpecError(
-            f"hsdp shards inside a node, and {split.shard} x tensor {split.tensor} does not "
+            f"hsdp shards inside a node, and {degrees.shard} x tensor {degrees.tensor} does not "
             f"divide its {spec.topology.devices} devices",
             hint="leave shard out",
         )
-    _refuse_buckets(spec)
-    whole = split.tensor * split.pipeline == 1
-    if spec.strategy == "zero1" and not whole:
+    if spec.strategy == "zero1" and _is_split(spec):
         raise SpecError(
             "zero1 does not go together with tensor or pipeline",
             hint='write strategy = "fsdp", which shards more and goes with both',
         )
-    by_blocks = {"recompute": spec.recompute != "none", "compile": spec.compile == "blocks"}
-    shape = Source.of_run(spec).shape
-    model = _outline(spec, shape)
-    if spec.sync_batchnorm and not (whole and has_batchnorm(model)):
-        lacks = "has no batch normalization" if whole else "is split"
+
+
+def _refuse_batchnorm(model: nn.Module, spec: RunSpec) -> None:
+    """Refuse options that do not go together with a model's batch norms, or the lack of them."""
+    if spec.sync_batchnorm and (_is_split(spec) or not has_batchnorm(model)):
+        problem = "is split" if _is_split(spec) else "has no batch normalization"
         raise SpecError(
-            f"{spec.workload} {lacks}, and sync_batchnorm = true is for whole models that have it",
+            f"{spec.workload} {problem}, "
+            "and sync_batchnorm = true is for whole models that have it",
             hint="leave sync_batchnorm out",
         )
     if spec.recompute == "selective" and spec.compile and has_batchnorm(model):
@@ -47,24 +67,22 @@ def refuse_impossible(spec: RunSpec) -> None:
             'recompute = "selective" would take twice',
             hint='write recompute = "full", or leave compile out',
         )
-    for field, asked in by_blocks.items():
-        if asked and not blocks_of(model):
-            said = f"{field} = {getattr(spec, field)!r}"
+
+
+def _refuse_block_options(model: nn.Module, spec: RunSpec) -> None:
+    """Refuse options that need blocks, for a model without them."""
+    by_blocks = {"recompute": spec.recompute != "none", "compile": spec.compile == "blocks"}
+    for field, is_set in by_blocks.items():
+        if is_set and not blocks_of(model):
+            setting = f"{field} = {getattr(spec, field)!r}"
             raise SpecError(
-                f"{spec.workload} has no blocks, and {said} is for them",
+                f"{spec.workload} has no blocks, and {setting} is for them",
                 hint=f"leave {field} out; vit, gpt, resnet50 and an mlp of some layers have blocks",
             )
-    if split.tensor > 1:
-        _refuse_tensor(model, spec)
-    if split.pipeline > 1:
-        _refuse_old_pipeline()
-        _refuse_pipeline(model, spec)
-    if isinstance(model, Parts) and has_batchnorm(model):
-        _refuse_lonely(model, spec, shape)
 
 
-def _outline(spec: RunSpec, shape: Shape) -> nn.Module:
-    """Return the run's model without its weights; with them, where a library's needs numbers."""
+def _meta_model(spec: RunSpec, shape: Shape) -> nn.Module:
+    """Return the run's model on the meta device; some of other libraries need real weights."""
     try:
         with torch.device("meta"):
             return build_model(spec, shape, 10)
@@ -74,34 +92,34 @@ def _outline(spec: RunSpec, shape: Shape) -> nn.Module:
     return build_model(spec, shape, 10)
 
 
-def _refuse_lonely(model: Parts, spec: RunSpec, shape: Shape) -> None:
-    """Refuse so few samples at once that batch normalization has one value, and no spread of it."""
+def _refuse_single_value_batch(model: Parts, spec: RunSpec, shape: Shape) -> None:
+    """Refuse a batch so small that batch normalization has one value per channel."""
     assert spec.batch is not None
     if isinstance(shape, int):
         return
-    together = spec.batch // (spec.pipeline_micro_batches if spec.degrees.pipeline > 1 else 1)
+    samples = spec.batch // (spec.pipeline_micro_batches if spec.degrees.pipeline > 1 else 1)
     try:
-        model(torch.zeros(together, *shape, device="meta"))
+        model(torch.zeros(samples, *shape, device="meta"))
     except RuntimeError:
-        return  # What cannot be told without numbers, the run itself will tell.
-    except ValueError as bad:
+        return  # It cannot be checked on the meta device.
+    except ValueError as error:
         fewer = ", or fewer micro_batches" if spec.degrees.pipeline > 1 else ""
         raise SpecError(
-            f"{spec.workload} normalizes over a batch of {together} at once: {bad}",
+            f"{spec.workload} normalizes over a batch of {samples} at once: {error}",
             hint=f"use a larger batch{fewer}, or larger images",
-        ) from bad
+        ) from error
 
 
 def _refuse_buckets(spec: RunSpec) -> None:
-    """Refuse settings of DDP where it is not what exchanges gradients, or cannot take them."""
-    ours = [each.name for each in fields(Buckets) if each.name in spec.options]
-    if ours and spec.degrees.tensor > 1:
+    """Refuse options of DDP that do not go together with the run's parallelism."""
+    names = [field.name for field in fields(Buckets) if field.name in spec.options]
+    if names and spec.degrees.tensor > 1:
         raise SpecError(
-            f"{ours[0]} is a setting of DDP, which cannot hold layers that are split by tensor",
-            hint=f"leave {ours[0]} out",
+            f"{names[0]} is a setting of DDP, which cannot hold layers that are split by tensor",
+            hint=f"leave {names[0]} out",
         )
-    several = spec.accumulate > 1 or spec.degrees.pipeline > 1
-    if spec.options.get("static_graph") and several:
+    has_micro_steps = spec.accumulate > 1 or spec.degrees.pipeline > 1
+    if spec.options.get("static_graph") and has_micro_steps:
         raise SpecError(
             "static_graph does not go together with accumulate or pipeline: DDP then has "
             "backwards that exchange nothing",
@@ -121,7 +139,7 @@ def _refuse_tensor(model: nn.Module, spec: RunSpec) -> None:
             f"{spec.workload} has {seams.heads} heads, which tensor {degree} does not divide",
             hint=f"choose a tensor degree that divides {seams.heads}",
         )
-    layers = [each for block in blocks_of(model) for each in block.named_modules()]
+    layers = [named for block in blocks_of(model) for named in block.named_modules()]
     for name, layer in layers:
         units = getattr(layer, "out_features", 0) if name in seams.columns else 0
         if units % degree:
@@ -132,7 +150,7 @@ def _refuse_tensor(model: nn.Module, spec: RunSpec) -> None:
 
 
 def _refuse_old_pipeline() -> None:
-    """Refuse a PyTorch whose schedules always hand the outputs back: ours hang there."""
+    """Refuse a PyTorch without ``return_outputs=False``: our pipelines hang there."""
     from torch.distributed.pipelining import ScheduleGPipe
 
     if "return_outputs" not in signature(ScheduleGPipe.step).parameters:
@@ -150,23 +168,21 @@ def _refuse_pipeline(model: nn.Module, spec: RunSpec) -> None:
             "pipeline puts them on different devices",
             hint="write options = {tied = false}",
         )
-    whole = "a pipeline is for the built-in models, and for others that are made of Parts"
+    hint = "a pipeline is for the built-in models, and for others that are made of Parts"
     if blocks and not isinstance(model, Parts):
-        raise SpecError(
-            f"{spec.workload} does not say how its blocks follow each other", hint=whole
-        )
-    each = " (two on each device)" if spec.rounds > 1 else ""
+        raise SpecError(f"{spec.workload} does not say how its blocks follow each other", hint=hint)
+    per_device = " (two on each device)" if spec.rounds > 1 else ""
     if blocks < stages:
         raise SpecError(
-            f"{spec.workload} has {blocks} blocks, too few for {stages} stages{each}",
-            hint="use fewer stages, or a deeper model" if blocks else whole,
+            f"{spec.workload} has {blocks} blocks, too few for {stages} stages{per_device}",
+            hint="use fewer stages, or a deeper model" if blocks else hint,
         )
     batches, batch = spec.pipeline_micro_batches, spec.batch
     assert batch is not None
     if batch % batches:
         raise SpecError(
             f"batch {batch} does not divide into {batches} micro_batches",
-            hint=f"for example micro_batches = {_divisor(batch, batches)}",
+            hint=f"for example micro_batches = {_largest_divisor(batch, batches)}",
         )
     if batches < spec.degrees.pipeline or (spec.rounds > 1 and batches % spec.degrees.pipeline):
         raise SpecError(
@@ -180,10 +196,11 @@ def _refuse_pipeline(model: nn.Module, spec: RunSpec) -> None:
         )
 
 
-def _divisor(number: int, most: int) -> int:
-    """Return the largest divisor that is not above ``most``.
+def _largest_divisor(number: int, limit: int) -> int:
+    """Return the largest divisor that is not above ``limit``.
 
-    >>> _divisor(12, 8)
+    >>> _largest_divisor(12, 8)
     6
     """
-    return next(each for each in range(min(most, number), 0, -1) if number % each == 0)
+    candidates = range(min(limit, number), 0, -1)
+    return next(divisor for divisor in candidates if number % divisor == 0)

@@ -1,4 +1,4 @@
-"""One micro-step of a model that is whole on this rank, whoever it is shared with."""
+"""One micro-step of a model without pipeline stages."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,29 +13,29 @@ from scalewise.probe.torch.last_gradient import LastGradient
 
 
 class BackwardSync:
-    """Splits a backward where its computing ends and it only waits for the others' gradients."""
+    """Splits a backward of DDP where computation ends and only the all-reduce remains."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.tell: Callable[[str], None] = Unwatched().lap
+        self.lap: Callable[[str], None] = Unwatched().lap
         self._began = False
-        wrapped = isinstance(model, DistributedDataParallel)
-        self._last = LastGradient(model, self._begin) if wrapped else None
+        is_ddp = isinstance(model, DistributedDataParallel)
+        self._last_gradient = LastGradient(model, self._begin) if is_ddp else None
 
     def _begin(self, *gradients: Tensor) -> None:
         self._began = True
-        self.tell("backward")
+        self.lap("backward")
 
     def began(self) -> bool:
-        """Say, after a backward, whether its end was waiting."""
+        """Return, after a backward, whether it ended with waiting for the all-reduce."""
         began, self._began = self._began, False
-        if self._last and not began:
-            self._last.miss()
+        if self._last_gradient and not began:
+            self._last_gradient.miss()
         return began
 
 
 def single_stage_step(task: Task, model: nn.Module) -> ForwardBackward:
-    """Return forward and backward of a model that this rank calls as if it were alone."""
-    waiting = BackwardSync(model)
+    """Return forward and backward of a model that this rank calls as a whole."""
+    sync_wait = BackwardSync(model)
 
     def forward_backward(
         inputs: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
@@ -47,23 +47,23 @@ def single_stage_step(task: Task, model: nn.Module) -> ForwardBackward:
         if weight != 1.0:
             loss = loss * weight
         probe.lap("forward")
-        waiting.tell = probe.lap
+        sync_wait.lap = probe.lap
         loss.backward()  # type: ignore[no-untyped-call]  # PyTorch's.
-        probe.lap("sync" if waiting.began() else "backward")
+        probe.lap("sync" if sync_wait.began() else "backward")
         return loss.detach()
 
     return forward_backward
 
 
 def no_sync(model: Any) -> AbstractContextManager[None]:
-    """Let gradients pile up without being exchanged."""
+    """Accumulate gradients without exchanging them."""
     if isinstance(model, DistributedDataParallel):
         return model.no_sync()
-    return _kept_apart(model) if hasattr(model, "set_requires_gradient_sync") else nullcontext()
+    return _no_fsdp_sync(model) if hasattr(model, "set_requires_gradient_sync") else nullcontext()
 
 
 @contextmanager
-def _kept_apart(model: Any) -> Iterator[None]:
+def _no_fsdp_sync(model: Any) -> Iterator[None]:
     model.set_requires_gradient_sync(False)
     yield
     model.set_requires_gradient_sync(True)

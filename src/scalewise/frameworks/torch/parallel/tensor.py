@@ -1,7 +1,8 @@
-"""Tensor parallelism: the devices of a group share every layer of a block.
+"""Tensor parallelism: the devices of a group split the layers of every block.
 
-Columns first, rows after them: one exchange for each pair. In between, where a
-block works on each position by itself, the group shares the sequence, if it divides.
+A column-wise layer is followed by a row-wise one, so that a pair needs one exchange. Between
+blocks' pairs, where layers work on each position alone, the sequence is split (sequence
+parallelism), if its length is divisible.
 """
 
 from dataclasses import replace
@@ -21,7 +22,7 @@ from scalewise.frameworks.torch.models.parts import blocks_of, seams_of
 
 try:
     from torch.distributed.tensor import Replicate, Shard
-except ImportError:  # Up to version 2.4 they lie elsewhere.
+except ImportError:  # In version 2.4 they are private.
     from torch.distributed._tensor import Replicate, Shard  # type: ignore[attr-defined]  # Old.
 
 
@@ -29,12 +30,12 @@ def split_blocks(model: nn.Module, mesh: DeviceMesh) -> None:
     """Split the layers of every block over a group of devices, in place."""
     seams, blocks = seams_of(model), blocks_of(model)
     if seams.length is not None and seams.length % mesh.size():
-        # As with a class token: 257 positions. Then every device sees all of them.
+        # As with a class token (257 positions): no sequence parallelism.
         seams = replace(seams, norms=(), joined=())
-    whole = Shard(1) if seams.norms else Replicate()
+    block_layout = Shard(1) if seams.norms else Replicate()
     plan = {
         **{name: ColwiseParallel() for name in seams.columns},
-        **{name: RowwiseParallel(output_layouts=whole) for name in seams.rows},
+        **{name: RowwiseParallel(output_layouts=block_layout) for name in seams.rows},
         **{name: SequenceParallel() for name in seams.norms},
         **{
             name: PrepareModuleInput(
@@ -44,9 +45,10 @@ def split_blocks(model: nn.Module, mesh: DeviceMesh) -> None:
         },
     }
     for block in blocks:
-        parallelize_module(block, mesh, {name: plan[name] for name in plan if _has(block, name)})
+        names = {name for name, _ in block.named_modules()}
+        parallelize_module(block, mesh, {name: plan[name] for name in plan if name in names})
     if seams.norms:
-        # What comes before the first block and after the last one sees whole sequences.
+        # Layers before the first block and after the last one see full sequences.
         enter = PrepareModuleInput(
             input_layouts=(Replicate(),), desired_input_layouts=(Shard(1),), use_local_output=True
         )
@@ -55,7 +57,3 @@ def split_blocks(model: nn.Module, mesh: DeviceMesh) -> None:
         )
         parallelize_module(blocks[0], mesh, enter)
         parallelize_module(blocks[-1], mesh, leave)
-
-
-def _has(block: nn.Module, name: str) -> bool:
-    return any(each == name for each, _ in block.named_modules())

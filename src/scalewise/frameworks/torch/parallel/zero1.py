@@ -1,4 +1,4 @@
-"""ZeRO's first stage: replicas as in DDP, but each keeps a part of the optimizer's state."""
+"""ZeRO stage 1: replicas as in DDP, with the optimizer state sharded over them."""
 
 from collections.abc import Iterable
 from typing import cast
@@ -18,9 +18,9 @@ from scalewise.spec import RunSpec
 def parallelize(
     task: Task, mesh: DeviceMesh, spec: RunSpec, *, buckets: Buckets = DEFAULT_BUCKETS
 ) -> Parallel:
-    """Replicate the model; each replica updates its part, and tells the others."""
+    """Replicate the model; each replica updates its part of the parameters and broadcasts it."""
 
-    def learn(task: Task, parameters: Iterable[Tensor]) -> Optimizer:
+    def make_optimizer(task: Task, parameters: Iterable[Tensor]) -> Optimizer:
         if axis_size(mesh, "replicate") == 1:
             return build_optimizer(task, parameters)
         return ZeroRedundancyOptimizer(
@@ -30,4 +30,4 @@ def parallelize(
             **task.optimizer.keywords,
         )
 
-    return replicate(task, mesh, spec, buckets, learn)
+    return replicate(task, mesh, spec, buckets, make_optimizer)

@@ -1,7 +1,7 @@
-"""How fast ranks exchange data: the collectives of a training, timed by size.
+"""Benchmark the collectives of a training by message size.
 
-A time is the slowest rank's. Bandwidths are those of nccl-tests: bytes are those
-of the whole buffer, and the bus bandwidth can be held against a link's own.
+A time is that of the slowest rank. Bandwidths are defined as in nccl-tests: bytes are those of
+the full buffer, and the bus bandwidth is comparable with that of a link.
 """
 
 import json
@@ -23,66 +23,65 @@ from scalewise.record.write import write_json
 
 BACKENDS = {"cuda": "nccl", "xpu": "xccl"}
 REPEATS = 5
-"""The least and the largest of five hold the true median in 94 % of cases."""
+"""The minimum and maximum of five enclose the true median in 94 % of cases."""
 MAX_COLLECTIVE_SECONDS = 2.0
-"""Seconds of one collective after which larger ones are not tried."""
+"""After a collective that takes longer, larger sizes are skipped."""
 TIMEOUT_SECONDS = 60.0
-"""Seconds after which the engine gives up waiting for another rank."""
+"""Timeout of the process group."""
 
 
 def run_bench(file: Path) -> None:
-    """Time collectives with the other ranks; rank 0 leaves the answer in ``file``.
+    """Time collectives with the other ranks; rank 0 writes the result to ``file``.
 
-    Before that, ``file`` may say what is wanted: ``{"ask": {"operations": [...],
-    "sizes": [...], "patience": 20}}``. Otherwise everything is.
+    Before that, ``file`` may contain a request: ``{"ask": {"operations": [...],
+    "sizes": [...], "patience": 20}}``. The default is everything.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         raise SpecError("one rank exchanges nothing", hint="start at least two with torchrun")
-    ask = _ask(file)
-    device, backend = _place()
-    patience = timedelta(seconds=ask.get("patience", TIMEOUT_SECONDS))
-    dist.init_process_group(backend, timeout=patience)
-    sizes = ask.get("sizes") or _sizes(64 * 2**20 if backend == "gloo" else 2**30)
+    request = _read_request(file)
+    device, backend = _choose_device()
+    timeout = timedelta(seconds=request.get("patience", TIMEOUT_SECONDS))
+    dist.init_process_group(backend, timeout=timeout)
+    largest = 64 * 2**20 if backend == "gloo" else 2**30
+    sizes = request.get("sizes") or [4**n for n in range(1, 16) if 4**n <= largest]
     rows: list[dict[str, Any]] = []
-    for operation in ask.get("operations") or OPERATIONS:
-        rows += _rows(operation, sizes, device)
-    facts = _facts(device, backend)
+    for operation in request.get("operations") or OPERATIONS:
+        rows += _time_operation(operation, sizes, device)
+    facts = _environment(device, backend)
     if dist.get_rank() == 0:
-        reduced = [row for row in rows if row["operation"] == "all-reduce"]
-        points = [(row["bytes"], row["seconds"]["value"]) for row in reduced]
+        all_reduces = [row for row in rows if row["operation"] == "all-reduce"]
+        points = [(row["bytes"], row["seconds"]["value"]) for row in all_reduces]
         write_json(file, {**facts, "fit": fit(points), "rows": rows})
     _wait_for_all(device)
     dist.destroy_process_group()
 
 
-def _ask(file: Path) -> dict[str, Any]:
-    """Return what is asked for; an earlier answer asks for nothing."""
+def _read_request(file: Path) -> dict[str, Any]:
+    """Return the request in a file; empty if there is none, or an earlier result."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found.get("ask", {}) if isinstance(found, dict) else {}
+    return content.get("ask", {}) if isinstance(content, dict) else {}
 
 
-def _place() -> tuple[torch.device, str]:
+def _choose_device() -> tuple[torch.device, str]:
     """Return this rank's device and the backend for it: Gloo where ranks share a device."""
-    local = int(os.environ.get("LOCAL_RANK", "0"))
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     for kind, backend in BACKENDS.items():
         module = getattr(torch, kind)
         if module.is_available():
             count = module.device_count()
-            module.set_device(local % count)
-            return torch.device(kind, local % count), backend if here <= count else "gloo"
+            index = local_rank % count
+            module.set_device(index)
+            return torch.device(kind, index), backend if local_ranks <= count else "gloo"
     return torch.device("cpu"), "gloo"
 
 
-def _sizes(largest: int) -> list[int]:
-    """Return bytes from 4 upwards, each four times the one before."""
-    return [4**power for power in range(1, 16) if 4**power <= largest]
-
-
-def _rows(operation: str, sizes: Sequence[int], device: torch.device) -> Iterator[dict[str, Any]]:
+def _time_operation(
+    operation: str, sizes: Sequence[int], device: torch.device
+) -> Iterator[dict[str, Any]]:
     """Time one operation, from small to large, until it gets slow."""
     world = dist.get_world_size()
     for size in sizes:
@@ -91,9 +90,9 @@ def _rows(operation: str, sizes: Sequence[int], device: torch.device) -> Iterato
             if operation in SPLIT_OPERATIONS
             else max(1, size // 4)
         )
-        act = OPERATIONS[operation](torch.zeros(count, device=device))
-        inner = 20 if size <= 2**16 else 4 if size <= 2**20 else 1
-        seconds, processor = _seconds(act, device, inner=inner)
+        collective = OPERATIONS[operation](torch.zeros(count, device=device))
+        calls = 20 if size <= 2**16 else 4 if size <= 2**20 else 1
+        seconds, cpu_seconds = _time_collective(collective, device, calls=calls)
         middle = median(seconds)
         yield {
             "operation": operation,
@@ -104,7 +103,7 @@ def _rows(operation: str, sizes: Sequence[int], device: torch.device) -> Iterato
                 "high": max(seconds),
                 "count": len(seconds),
             },
-            "processor": processor,
+            "processor": cpu_seconds,
             "algorithm_bandwidth": 4 * count / middle,
             "bus_bandwidth": 4 * count / middle * bus_factor(operation, world),
         }
@@ -112,46 +111,46 @@ def _rows(operation: str, sizes: Sequence[int], device: torch.device) -> Iterato
             return
 
 
-def _seconds(
-    act: Callable[[], Any], device: torch.device, *, inner: int
+def _time_collective(
+    collective: Callable[[], Any], device: torch.device, *, calls: int
 ) -> tuple[list[float], float]:
-    """Return the seconds of each repeat on the slowest rank: all ranks get the same.
+    """Return the seconds of each repeat on the slowest rank, and the CPU seconds of a call.
 
-    And the processor seconds of one, on all threads of a rank, as their mean.
+    All ranks get the same values. CPU seconds are those of all threads, averaged over ranks.
     """
-    act()  # The first one also makes the connections.
-    spent, processor = [], 0.0
+    collective()  # The first one also opens the connections.
+    seconds, cpu_seconds = [], 0.0
     for _ in range(REPEATS):
         _wait_for_all(device)
-        began, worked = time.perf_counter(), time.process_time()
-        for _ in range(inner):
-            act()
-        _settle(device)
-        spent.append((time.perf_counter() - began) / inner)
-        processor += (time.process_time() - worked) / inner / REPEATS
-    slowest = torch.tensor(spent, dtype=torch.float32, device=device)
+        start, cpu_start = time.perf_counter(), time.process_time()
+        for _ in range(calls):
+            collective()
+        _synchronize(device)
+        seconds.append((time.perf_counter() - start) / calls)
+        cpu_seconds += (time.process_time() - cpu_start) / calls / REPEATS
+    slowest = torch.tensor(seconds, dtype=torch.float32, device=device)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    work = torch.tensor([processor / dist.get_world_size()], device=device)
-    dist.all_reduce(work)
-    return slowest.tolist(), work.item()
+    mean_cpu = torch.tensor([cpu_seconds / dist.get_world_size()], device=device)
+    dist.all_reduce(mean_cpu)
+    return slowest.tolist(), mean_cpu.item()
 
 
-def _all_reduce(whole: Tensor) -> Callable[[], Any]:
-    return lambda: dist.all_reduce(whole)
+def _all_reduce(buffer: Tensor) -> Callable[[], Any]:
+    return lambda: dist.all_reduce(buffer)
 
 
-def _all_gather(whole: Tensor) -> Callable[[], Any]:
-    part = torch.zeros_like(whole[: len(whole) // dist.get_world_size()])
-    return lambda: dist.all_gather_into_tensor(whole, part)
+def _all_gather(buffer: Tensor) -> Callable[[], Any]:
+    part = torch.zeros_like(buffer[: len(buffer) // dist.get_world_size()])
+    return lambda: dist.all_gather_into_tensor(buffer, part)
 
 
-def _reduce_scatter(whole: Tensor) -> Callable[[], Any]:
-    part = torch.zeros_like(whole[: len(whole) // dist.get_world_size()])
-    return lambda: dist.reduce_scatter_tensor(part, whole)
+def _reduce_scatter(buffer: Tensor) -> Callable[[], Any]:
+    part = torch.zeros_like(buffer[: len(buffer) // dist.get_world_size()])
+    return lambda: dist.reduce_scatter_tensor(part, buffer)
 
 
-def _broadcast(whole: Tensor) -> Callable[[], Any]:
-    return lambda: dist.broadcast(whole, src=0)
+def _broadcast(buffer: Tensor) -> Callable[[], Any]:
+    return lambda: dist.broadcast(buffer, src=0)
 
 
 OPERATIONS: Mapping[str, Callable[[Tensor], Callable[[], Any]]] = {
@@ -166,16 +165,16 @@ SPLIT_OPERATIONS = ("all-gather", "reduce-scatter")
 
 def _wait_for_all(device: torch.device) -> None:
     dist.all_reduce(torch.zeros(1, device=device))
-    _settle(device)
+    _synchronize(device)
 
 
-def _settle(device: torch.device) -> None:
+def _synchronize(device: torch.device) -> None:
     if device.type != "cpu":
         getattr(torch, device.type).synchronize()
 
 
 def bus_factor(operation: str, ranks: int) -> float:
-    """Return what the algorithm bandwidth is multiplied with to be a link's.
+    """Return the ratio of bus bandwidth to algorithm bandwidth.
 
     >>> bus_factor("all-reduce", 4), bus_factor("all-gather", 4), bus_factor("broadcast", 4)
     (1.5, 0.75, 1.0)
@@ -188,7 +187,7 @@ def fit(points: Sequence[tuple[int, float]]) -> dict[str, float] | None:
     """Return latency and bandwidth of ``seconds = latency + bytes / bandwidth``.
 
     Least squares of the relative error, so that small messages count as much as
-    large ones. ``error`` is the largest relative error that is left. None where
+    large ones. ``error`` is the largest remaining relative error. None if
     the points have no slope to fit.
 
     >>> fit([(4, 1e-4), (10**6, 1.1e-3)])["bandwidth"]  # doctest: +ELLIPSIS
@@ -213,8 +212,8 @@ def fit(points: Sequence[tuple[int, float]]) -> dict[str, float] | None:
     return {"latency": latency, "bandwidth": 1 / slope, "error": error}
 
 
-def _facts(device: torch.device, backend: str) -> dict[str, Any]:
-    """Return what the times were measured on; every rank must ask."""
+def _environment(device: torch.device, backend: str) -> dict[str, Any]:
+    """Return hosts, device, versions and variables. A collective: all ranks have to call it."""
     hosts: list[str] = [""] * dist.get_world_size()
     dist.all_gather_object(hosts, os.uname().nodename)
     on_gpu = device.type != "cpu"
