@@ -16,10 +16,10 @@ from builders import a_study
 from scalewise.analysis.advise import Purpose
 from scalewise.analysis.advise.purpose import GOALS, PURPOSES
 from scalewise.analysis.measure import curve_from_numbers, scaling_curves
-from scalewise.cli import analyze
+from scalewise.cli import analysis_commands
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.frameworks.fake import Law
-from scalewise.report import advice, formats
+from scalewise.report import advice_sections, formats
 from scalewise.spec import Topology
 from simulated import play_all
 
@@ -271,7 +271,7 @@ def test_no_scale_that_meets_the_purpose_is_a_sentence_with_the_closest():
     assert found.reason.startswith(
         "No scale of 1 to 32 devices meets deadline=1s; the closest is 32 devices, predicted: "
     )
-    told = json.loads(advice.as_json(found))
+    told = json.loads(advice_sections.as_json(found))
     assert (told["devices"], told["topology"], told["chosen"]) == (None, None, None)
     assert told["closest"]["devices"] == 32
 
@@ -306,7 +306,11 @@ def test_every_purpose_is_complete_and_is_in_the_help_and_the_guide(name):
     assert str(purpose) == kind.example
     assert purpose.goal == kind.goal in GOALS
     assert [limit.name for limit in purpose.limits] == ([name] if kind.quantity else [])
-    help_text = get_type_hints(analyze.advise, include_extras=True)["purposes"].__metadata__[0].help
+    help_text = (
+        get_type_hints(analysis_commands.advise, include_extras=True)["purposes"]
+        .__metadata__[0]
+        .help
+    )
     guide = (PUBLISHED.parent.parent / "docs/guides/advise.md").read_text()
     assert kind.example in help_text
     assert f"| `{kind.example}`" in guide
@@ -376,9 +380,9 @@ def test_a_price_by_its_name_says_where_it_is_from():
     assert found.price == pytest.approx(21.95764 / 8)
     assert "a cost of 3.69 [3.314, 4.047] USD" in found.reason
     assert "is that of aws:p4d.24xlarge (skypilot-org/skypilot-catalog" in found.sentences[-1]
-    told = json.loads(advice.as_json(found))
+    told = json.loads(advice_sections.as_json(found))
     assert (told["rate"]["name"], told["rate"]["currency"]) == ("aws:p4d.24xlarge", "USD")
-    (section,) = advice.sections(found)
+    (section,) = advice_sections.sections(found)
     assert "cost USD" in section.tables[0].header
 
 
@@ -391,12 +395,12 @@ def test_different_money_is_not_compared():
 
 def test_the_table_and_the_json_hold_every_scale():
     found = scalewise.advise(published("tiny"), "efficiency=0.9", price=2.5)
-    (section,) = advice.sections(found)
+    (section,) = advice_sections.sections(found)
     assert section.lines[0] == "for efficiency=0.9; intervals are 90 %"
     rows = section.tables[0].rows
     assert [row[0] for row in rows] == ["1", "2", "4", "8", "16", "32", "64", "128"]
     assert rows[4][-1] == "measured, Pareto, chosen"
-    told = json.loads(advice.as_json(found))
+    told = json.loads(advice_sections.as_json(found))
     assert (told["devices"], told["topology"], told["purpose"]) == (16, "4x4", "efficiency=0.9")
     assert [each["devices"] for each in told["alternatives"]] == [8, 32]
     assert told["chosen"]["time"]["value"] == 457
@@ -431,7 +435,7 @@ def test_the_guides_show_what_is_printed(guide):
         for where, name, question in SHOWN
         if where == guide
         for line in formats.plain_text(
-            advice.sections(scalewise.advise(published(name), **question))
+            advice_sections.sections(scalewise.advise(published(name), **question))
         ).splitlines()
     }
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.M | re.S)

@@ -27,7 +27,7 @@ from scalewise.launch.slurm import SlurmLauncher
 from scalewise.record.attempts import bought
 from scalewise.record.study_files import finished
 from scalewise.record.write import write_json
-from scalewise.report import cost_estimate as shown
+from scalewise.report import cost_text as shown
 from scalewise.report import formats
 from scalewise.report.receipt_table import lines, section
 from scalewise.spec import StudySpec

@@ -8,7 +8,7 @@ import pytest
 from builders import a_study
 from scalewise import results
 from scalewise.api import run
-from scalewise.report import explanation, page, plot, prediction_plot
+from scalewise.report import explanation_sections, page, plot, prediction_plot
 
 pytestmark = pytest.mark.browser
 QUIET = [
@@ -54,7 +54,7 @@ def test_the_page_is_whole_and_asks_the_network_for_nothing(measured, tmp_path, 
         for place in range(figures.count()):
             box = figures.nth(place).bounding_box()
             assert box["width"] > 200 and box["height"] > 100
-        explained = sum(len(section.tables) for section in explanation.sections(why))
+        explained = sum(len(section.tables) for section in explanation_sections.sections(why))
         ahead = 2 * 3  # Of each curve: what is predicted, and what was weighed for two purposes.
         assert tab.locator("table").count() == 2 * 4 + 1 + explained + ahead
         assert tab.locator("h2").all_inner_texts() == [

@@ -13,7 +13,7 @@ from scalewise.analysis.cost.rates import Rate, price_of, same_money
 from scalewise.catalog import hardware
 from scalewise.catalog.hardware import KINDS, PRECISIONS, Device, devices, links, prices, search
 from scalewise.errors import SpecError
-from scalewise.report import catalog, formats
+from scalewise.report import catalog_sections, formats
 
 GUIDE = Path(__file__).parent.parent / "docs/guides/catalog.md"
 OWN = """
@@ -193,15 +193,17 @@ def test_currencies_are_compared_as_people_write_them():
 
 
 def test_the_table_has_every_row_and_no_empty_column():
-    (section,) = catalog.sections({"links": search("links", [])})
+    (section,) = catalog_sections.sections({"links": search("links", [])})
     assert section.tables[0].header == ("link", "GB/s each way", "date", "source")
     assert len(section.tables[0].rows) == len(links())
-    told = json.loads(catalog.as_json({"devices": search("devices", ["a100-80gb"])}))
+    told = json.loads(catalog_sections.as_json({"devices": search("devices", ["a100-80gb"])}))
     assert [row["name"] for row in told["devices"]] == ["a100-80gb", "a100-80gb-pcie"]
 
 
 def test_the_guide_shows_what_is_printed():
-    printed = formats.plain_text(catalog.sections({"prices": search("prices", ["h100", "aws"])}))
+    printed = formats.plain_text(
+        catalog_sections.sections({"prices": search("prices", ["h100", "aws"])})
+    )
     assert f"\n```\n{printed.strip()}\n```\n" in GUIDE.read_text()
 
 

@@ -24,7 +24,7 @@ from scalewise.analysis.advise.queue_wait import QueueWait
 from scalewise.analysis.measure import curve_from_numbers, scaling_curves
 from scalewise.errors import ScalewiseError, SpecError
 from scalewise.record.read import Span
-from scalewise.report import advice
+from scalewise.report import advice_sections
 from simulated import play_all
 
 PUBLISHED = Path(__file__).parent.parent / "studies" / "published" / "vit-h14-tiny-224.csv"
@@ -435,14 +435,14 @@ def test_runs_are_told_in_a_sentence_a_table_and_json():
         in str(found)
     )
     assert "one after another on all in 4,840 s" in str(found)
-    (section,) = advice.sections(found)
+    (section,) = advice_sections.sections(found)
     assert section.tables[1].title == "8 runs, done soonest"
-    told = json.loads(advice.as_json(found))
+    told = json.loads(advice_sections.as_json(found))
     assert told["runs"]["count"] == 8
     assert set(told["runs"]["ways"][0]) == {
         "devices", "each", "at_once", "rounds", "time", "device_hours"
     }  # fmt: skip
-    assert json.loads(advice.as_json(published()))["runs"] is None
+    assert json.loads(advice_sections.as_json(published()))["runs"] is None
 
 
 @pytest.mark.parametrize("runs", [0, -8, 2.5, "8", True, 10**7, 2**40])
@@ -472,7 +472,7 @@ def test_all_of_it_together():
     whole = scale.time.value - 600
     assert scale.device_hours.value == pytest.approx(scale.devices * whole / 3600)
     assert scale.cost.value == pytest.approx(2.5 * scale.device_hours.value)
-    told = json.loads(advice.as_json(found))
+    told = json.loads(advice_sections.as_json(found))
     assert told["chosen"]["wait"] == 600
     assert set(told["chosen"]["interrupted"]) == {"mean", "interval", "count", "lost"}
     assert {"devices", "floor", "efficiency", "data", "batch", "batch_of_steps", "model"} <= set(

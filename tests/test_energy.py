@@ -17,7 +17,7 @@ from scalewise.analysis.measure.host_load import overload_warnings
 from scalewise.errors import SpecError
 from scalewise.frameworks.fake import Law
 from scalewise.record.node_samples import DeviceRecord, NodeRecord, sampled
-from scalewise.report import advice, formats
+from scalewise.report import advice_sections, formats
 from scalewise.spec import Topology
 from simulated import play, play_all
 
@@ -264,9 +264,9 @@ def test_watts_and_devices_stand_in_where_nothing_was_measured():
     assert "700 W, as given" in str(given)
     bound = scalewise.advise(TIMES, "energy=1kWh", device="a100")
     assert bound.power.bound and "at most 400 W" in str(bound) and "a100-40gb" in str(bound)
-    told = json.loads(advice.as_json(bound))
+    told = json.loads(advice_sections.as_json(bound))
     assert told["power"]["watts"] == 400 and told["chosen"]["energy"]["value"] > 0
-    (section,) = advice.sections(bound)
+    (section,) = advice_sections.sections(bound)
     assert "Wh" in section.tables[0].header
 
 

@@ -49,7 +49,7 @@ from scalewise.frameworks.fake import Fake, Law
 from scalewise.record.node_samples import NodeRecord
 from scalewise.record.read import read_rank
 from scalewise.record.write import write_json
-from scalewise.report import explanation, formats
+from scalewise.report import explanation_sections, formats
 from scalewise.spec import StudySpec, Topology
 from simulated import play, play_all
 
@@ -262,7 +262,7 @@ def test_communication_that_is_not_told_apart_is_unknown(tmp_path):
     assert last.regime == COMPUTE_AND_COMMUNICATION and last.compute is None
     assert found.left_compute_at is None
     assert not any(each.change == "twice the link" for each in last.what_if)
-    (section,) = explanation.sections([found])
+    (section,) = explanation_sections.sections([found])
     assert not any("computation is" in line for line in section.lines)
     said = "on 4 devices computation and communication, not measured apart, are the largest part"
     assert any(said in line for line in section.lines)
@@ -391,7 +391,7 @@ def test_the_regime_is_the_largest_share_and_the_curve_says_where_it_turns(tmp_p
     found = explained(a_study(batch=10, options=options, topologies=["1x2", "2x2"]), tmp_path)
     assert [point.regime for point in found.points] == ["compute", "communication"]
     assert found.left_compute_at == 4
-    told = formats.plain_text(explanation.sections([found]))
+    told = formats.plain_text(explanation_sections.sections([found]))
     assert told.count("largest part of a step") == 1
     assert "from 4 devices on: communication is" in told
     assert found.points[1].shares["communication"] == pytest.approx(2 / 3, rel=1e-3)
@@ -418,7 +418,7 @@ def test_what_leaving_the_node_costs(tmp_path):
     assert edge.factor == pytest.approx(
         found.points[2].factors["transfer"] / found.points[1].factors["transfer"]
     )
-    assert edge.sentence in formats.plain_text(explanation.sections([found]))
+    assert edge.sentence in formats.plain_text(explanation_sections.sections([found]))
 
 
 def test_a_network_that_costs_nothing_is_said_to(tmp_path):
@@ -445,7 +445,7 @@ def test_a_clock_that_is_off_is_told_of(tmp_path):
     found = explain(curve, [record], nodes={record.folder: nodes})
     (told,) = [text for text in found.points[0].warnings if "clock" in text]
     assert "the clock of node-1 is 2.50 s behind the first node's" in told
-    assert "-2500.00 ± 1.00" in formats.plain_text(explanation.sections([found]))
+    assert "-2500.00 ± 1.00" in formats.plain_text(explanation_sections.sections([found]))
 
 
 def an_idle_node(record):
@@ -461,7 +461,7 @@ def an_idle_node(record):
 def test_one_point_alone_has_no_verdict(tmp_path):
     found = explained(a_study(topologies=["1x2"]), tmp_path)
     assert found.scales is None
-    assert "not checked" in formats.plain_text(explanation.sections([found]))
+    assert "not checked" in formats.plain_text(explanation_sections.sections([found]))
 
 
 def test_what_it_costs(tmp_path):
@@ -545,7 +545,7 @@ def test_a_point_tells_what_is_sent_and_which_share_of_a_step_waits(tmp_path):
     assert pair.exposed.value == pytest.approx(causes.points[1].exposed / causes.points[1].step)
     assert causes.points[1].traffic == {"all-reduce": 4096}
     assert causes.points[1].exchange.startswith("ddp: 4 KiB all-reduced per step and device; ")
-    lines = explanation.sections([causes])[0].lines
+    lines = explanation_sections.sections([causes])[0].lines
     assert causes.points[1].exchange in lines
 
 
@@ -822,7 +822,7 @@ def test_a_fault_that_was_looked_for_is_told(tmp_path):
         ((fault,), ["not correct: Ranks differ by 3 % (on 2 devices).", "  hint: Wrap the model."]),
         ((replace(fault, question=True),), ["is it correct? Ranks differ by 3 % (on 2 devices)."]),
     ):
-        section = explanation.sections([replace(found, correct=correct)])[0]
+        section = explanation_sections.sections([replace(found, correct=correct)])[0]
         assert list(section.lines[: len(said)]) == said
 
 

@@ -16,7 +16,7 @@ from scalewise.analysis.explain.guards import run_guards
 from scalewise.analysis.explain.watched_facts import WatchedRun
 from scalewise.record import batch_sharing, replicas
 from scalewise.record.read import RankRecord, RunRecord, Span, Steps
-from scalewise.report import explanation
+from scalewise.report import explanation_sections
 from scalewise.spec import RunSpec, Topology
 from scripts.expected import FAULTS, Script
 
@@ -467,10 +467,10 @@ def test_guards_are_explained_even_on_one_device(tmp_path):
     found = explain(curve, records)
     assert [each.name for each in found.correct] == ["set_epoch"]
     assert "compile" in [each.name for each in found.tune]
-    lines = explanation.sections([found])[0].lines
+    lines = explanation_sections.sections([found])[0].lines
     assert lines[0].startswith("not correct: All 3 passes over the data had the same order")
     assert lines[1] == f"  hint: {found.correct[0].hint}"
     assert any(line.startswith("tune: Nothing is compiled: a step takes ") for line in lines)
-    (told,) = json.loads(explanation.as_json([found]))["curves"]
+    (told,) = json.loads(explanation_sections.as_json([found]))["curves"]
     assert told["correct"][0]["name"] == "set_epoch" and told["correct"][0]["devices"] == 1
     assert {each["kind"] for each in told["tune"]} == {"tune"}

@@ -13,7 +13,7 @@ from scalewise.catalog.hardware import called, devices
 from scalewise.cli import app
 from scalewise.errors import SpecError
 from scalewise.record.write import write_json
-from scalewise.report import explanation, formats
+from scalewise.report import explanation_sections, formats
 from simulated import retold
 
 VIT_H14 = 999_358_279_680
@@ -70,7 +70,7 @@ def test_every_format_has_it(tmp_path):
     header = formats.comma_separated(curves).splitlines()[0]
     assert {"mfu", "mfu_low", "flops_per_second"} <= set(header.split(","))
     assert "43.9 %" in formats.markdown(curves)
-    (why,) = json.loads(explanation.as_json(results.explanations(tmp_path)))["curves"]
+    (why,) = json.loads(explanation_sections.as_json(results.explanations(tmp_path)))["curves"]
     assert why["points"][0]["mfu"]["value"] == pytest.approx(0.43934, abs=1e-4)
     assert why["points"][0]["operations"].startswith("a device does 435 TFLOP/s")
 

@@ -14,7 +14,7 @@ from scalewise.analysis.predict.published_curves import compare_published, effic
 from scalewise.catalog.curves import published
 from scalewise.catalog.search import like
 from scalewise.errors import SpecError
-from scalewise.report import published as report
+from scalewise.report import published_sections as report
 
 
 def test_words_find_curves_whatever_their_spelling():

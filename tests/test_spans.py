@@ -21,7 +21,7 @@ from scalewise.record.close import close
 from scalewise.record.read import RankRecord, RunRecord, Span, Steps
 from scalewise.record.spans import COLORS, SPANS, UNEXPLAINED
 from scalewise.record.write import write_json
-from scalewise.report import curve_table, explanation, formats, page, plot, tables
+from scalewise.report import curve_table, explanation_sections, formats, page, plot, tables
 from scalewise.spec import StudySpec
 
 NAMES = [span.name for span in SPANS]
@@ -67,7 +67,7 @@ def test_every_second_of_a_requeued_run_is_told(tmp_path, monkeypatch, world):
     (point,) = curve.points
     assert point.time.value > QUEUED
     (section,) = curve_table.sections([curve])
-    (reasons,) = explanation.sections([why])
+    (reasons,) = explanation_sections.sections([why])
     told = {
         "measure": cells(section.tables, "Where the complete time went"),
         "explain": cells(reasons.tables, "The complete time in seconds"),
@@ -77,9 +77,9 @@ def test_every_second_of_a_requeued_run_is_told(tmp_path, monkeypatch, world):
                 "complete"
             ].items()
         },
-        "json of explain": json.loads(explanation.as_json([why]))["curves"][0]["points"][0][
-            "complete"
-        ],
+        "json of explain": json.loads(explanation_sections.as_json([why]))["curves"][0]["points"][
+            0
+        ]["complete"],
         "plot": {
             name: bar.get_height()
             for bar, name in zip(*_bars_and_names(plot.figure([curve], ["time"])))
@@ -109,7 +109,7 @@ def test_every_declared_span_is_in_every_output(tmp_path, monkeypatch):
     point = replace(why.points[0], complete=seconds, grown=dict.fromkeys(seconds, 0.0))
     why = replace(why, points=(point,))
     (section,) = curve_table.sections([curve])
-    (reasons,) = explanation.sections([why])
+    (reasons,) = explanation_sections.sections([why])
     assert cells(section.tables, "Where the complete time went") == seconds
     assert cells(reasons.tables, "The complete time in seconds") == seconds
     bars, names = _bars_and_names(plot.figure([curve], ["time"]))
@@ -117,7 +117,7 @@ def test_every_declared_span_is_in_every_output(tmp_path, monkeypatch):
     assert len({bar.get_facecolor() for bar in bars}) == len(seconds)
     html = page.html([curve], [why])
     assert all(html.count(f'<th scope="col">{name}</th>') >= 2 for name in seconds)
-    for text in (formats.as_json([curve]), explanation.as_json([why])):
+    for text in (formats.as_json([curve]), explanation_sections.as_json([why])):
         assert set(json.loads(text)["curves"][0]["points"][0]["complete"]) == set(seconds)
     assert all(f"complete_{name}" in formats.comma_separated([curve]) for name in seconds)
 

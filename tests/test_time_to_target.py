@@ -17,7 +17,7 @@ from scalewise.analysis.advise.quality.target import Target
 from scalewise.analysis.measure import Estimate, curve_from_numbers, scaling_curves
 from scalewise.errors import NotEnoughData, ScalewiseError, SpecError
 from scalewise.frameworks.fake import Law
-from scalewise.report import advice, formats
+from scalewise.report import advice_sections, formats
 from scalewise.spec import Topology
 from simulated import play_all
 
@@ -346,15 +346,15 @@ def test_details_that_are_none_are_refused_in_a_sentence(more):
 
 def test_the_table_and_the_json_hold_the_target():
     found = asked()
-    (section,) = advice.sections(found)
+    (section,) = advice_sections.sections(found)
     header = section.tables[0].header
     assert {"to target s", "batch", "work", "of devices", "of batch"} <= set(header)
-    told = json.loads(advice.as_json(found))
+    told = json.loads(advice_sections.as_json(found))
     at = told["chosen"]["target"]
     assert set(at) == {"batch", "work", "steps", "start", "hardware", "statistical"}
     assert set(at["work"]) == {"value", "low", "high", "count"}
-    plain = json.loads(advice.as_json(scalewise.advise(a_curve(), "time")))
+    plain = json.loads(advice_sections.as_json(scalewise.advise(a_curve(), "time")))
     assert plain["chosen"]["target"] is None
     assert "to target" not in formats.plain_text(
-        advice.sections(scalewise.advise(a_curve(), "time"))
+        advice_sections.sections(scalewise.advise(a_curve(), "time"))
     )

@@ -23,7 +23,7 @@ from scalewise.analysis.measure.window import lifetime_parts, steady_window
 from scalewise.record.read import RankRecord, RunRecord, Steps
 from scalewise.record.schema import LoaderTiming
 from scalewise.record.trace import Event, Lap, Trace, read_trace
-from scalewise.report import explanation
+from scalewise.report import explanation_sections
 from scripts.expected import HERE, Script
 
 MS = 1e-3
@@ -322,10 +322,10 @@ def test_the_light_measurement_agrees_with_the_trace(quantity, args, traced):
             break
     assert trace.holds, [(each.quantity, each.ratio) for each in trace.checks]
     assert any(each.agrees for each in trace.checks if each.quantity == quantity)
-    (section,) = explanation.sections([found])
+    (section,) = explanation_sections.sections([found])
     titles = [table.title for table in section.tables]
     assert any("Light measurement against the trace" in title for title in titles)
-    told = json.loads(explanation.as_json([found]))["curves"][0]["points"][0]["trace"]
+    told = json.loads(explanation_sections.as_json([found]))["curves"][0]["points"][0]["trace"]
     assert {"ranks", "checks"} == set(told)
 
 

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from scalewise.cli import studies  # noqa: F401 - imported first: its verbs come first in the help
+from scalewise.cli import study_commands  # noqa: F401 - imported first: its verbs come first in the help
 
 # isort: split
-from scalewise.cli import analyze, data_sets, other_verbs  # noqa: F401 - registers their verbs
+from scalewise.cli import analysis_commands, data_commands, tool_commands  # noqa: F401 - registers their verbs
 from scalewise.cli.app import app
 from scalewise.cli.output import say
 from scalewise.errors import RunFailed, ScalewiseError

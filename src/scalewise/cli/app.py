@@ -32,7 +32,9 @@ class HelpCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, the options without a panel, then a section per panel."""
-        arguments = [(_usage_name(each), each.help or "") for each in _arguments(self, ctx)]
+        arguments = [
+            (_usage_name(argument), argument.help or "") for argument in _arguments(self, ctx)
+        ]
         _write_section(formatter, "Arguments", arguments)
         _write_options(self, ctx, formatter)
 

@@ -55,10 +55,10 @@ def print_cost_estimate(
     spec: "StudySpec", folder: Path, absent: "Collection[RunSpec]", rate: "Rate | None"
 ) -> None:
     """Print what the missing runs of a study are expected to cost; ``absent`` runs are skipped."""
-    from scalewise.report import cost_estimate
+    from scalewise.report import cost_text
     from scalewise.study.cost_estimate import bill_of
 
-    for line in cost_estimate.lines(bill_of(spec, folder, absent), rate):
+    for line in cost_text.lines(bill_of(spec, folder, absent), rate):
         say(line)
 
 

@@ -43,10 +43,10 @@ class Lines:
         self._printed_at: dict[RunSpec, float] = {}
         """When the last line about each active run was printed."""
 
-    def begin(self, todo: int, there: int, asked: str) -> None:
+    def begin(self, todo: int, finished: int, request: str) -> None:
         """Print how many runs there are to start."""
         self._todo = todo
-        _print(_opening(todo, there, asked))
+        _print(_opening(todo, finished, request))
 
     def started(self, number: int, run: RunSpec) -> None:
         """Print the name of the run."""
@@ -91,9 +91,9 @@ class Bar:
         self._study = bar.add_task("study", total=None)
         self._runs: dict[RunSpec, TaskID] = {}
 
-    def begin(self, todo: int, there: int, asked: str) -> None:
+    def begin(self, todo: int, finished: int, request: str) -> None:
         """Print how many runs there are to start, and set the length of the bar."""
-        self._print(_opening(todo, there, asked))
+        self._print(_opening(todo, finished, request))
         self._bar.update(self._study, total=todo or 1, completed=0 if todo else 1)
 
     def started(self, number: int, run: RunSpec) -> None:
@@ -124,5 +124,7 @@ class Bar:
         self._bar.console.print(Text(printable(sentence), style=style))
 
 
-def _opening(todo: int, there: int, asked: str) -> str:
-    return f"{todo} to run, {there} finished already" + (f"; {asked}" if asked and todo else "")
+def _opening(todo: int, finished: int, request: str) -> str:
+    return f"{todo} to run, {finished} finished already" + (
+        f"; {request}" if request and todo else ""
+    )

@@ -13,7 +13,7 @@ from scalewise.analysis.advise import outlook
 from scalewise.analysis.explain import Explanation
 from scalewise.analysis.measure import ScalingCurve
 from scalewise.record.write import write_text
-from scalewise.report import explanation, formats, page_outlook, plot
+from scalewise.report import explanation_sections, formats, page_outlook, plot
 from scalewise.report.curve_table import sections
 from scalewise.report.escape import printable
 
@@ -34,7 +34,7 @@ def html(curves: Sequence[ScalingCurve], explained: Sequence[Explanation] = ()) 
             *((section, ()) for section in sections(curves)),
             *(
                 (replace(section, title=f"{section.title}: why"), ())
-                for section in explanation.sections(explained)
+                for section in explanation_sections.sections(explained)
             ),
             *((section, _safe(plots)) for section, plots in _outlooks(curves)),
         ],

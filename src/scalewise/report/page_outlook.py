@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from scalewise.analysis.advise import Advice, Outlook
 from scalewise.analysis.predict import Prediction
-from scalewise.report import advice, prediction_plot, prediction_sections
+from scalewise.report import advice_sections, prediction_plot, prediction_sections
 from scalewise.report.tables import Section, Table
 
 PlottedSection = tuple[Section, tuple[tuple[str, str], ...]]
@@ -45,7 +45,7 @@ def _advice_section(outlook: Outlook) -> Section:
         if not isinstance(answer, Advice):
             lines.append(answer)
             continue
-        (section,) = advice.sections(answer)
+        (section,) = advice_sections.sections(answer)
         lines += [line for line in section.lines if line not in lines]
         tables += [replace(table, title=f"{table.title} for {answer.purpose}")
                    for table in section.tables]  # fmt: skip

@@ -78,11 +78,14 @@ def predict_from_curve(  # noqa: PLR0913 - one parameter per option
     if like is not None:
         from scalewise.analysis.predict.published_curves import compare_published
         from scalewise.catalog.search import like as search_curves
-        from scalewise.report import published
+        from scalewise.report import published_sections
 
         continued = compare_published(prediction, search_curves(like))
-        sections.append(published.comparison_section(like, prediction, continued))
-        comparison["like"] = {"words": like, **published.comparison_values(prediction, continued)}
+        sections.append(published_sections.comparison_section(like, prediction, continued))
+        comparison["like"] = {
+            "words": like,
+            **published_sections.comparison_values(prediction, continued),
+        }
     if output:
         from scalewise.report import prediction_plot
 
@@ -99,16 +102,16 @@ def show_published(like: str, at: str | None, *, as_json: bool) -> None:
     """Show the published curves that match the words of ``like``."""
     from scalewise.analysis.predict import parse_counts
     from scalewise.catalog.search import like as search_curves
-    from scalewise.report import published
+    from scalewise.report import published_sections
 
     curves = search_curves(like)
     device_counts = sorted(set(parse_counts(at))) if at is not None else []
     for count in device_counts:
         whole("a number of devices", count, least=1)
     if as_json:
-        typer.echo(published.as_json(like, curves))
+        typer.echo(published_sections.as_json(like, curves))
     else:
-        print_sections(published.sections(like, curves, device_counts))
+        print_sections(published_sections.sections(like, curves, device_counts))
 
 
 def simulate(

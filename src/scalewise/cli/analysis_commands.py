@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from scalewise.cli import predict as predict_modes
+from scalewise.cli import predict_modes
 from scalewise.cli.app import verb
 from scalewise.cli.options import (
     COST_PANEL,
@@ -70,15 +70,15 @@ def explain(
       scalewise explain runs/demo --price 2.50
     """
     from scalewise import results
-    from scalewise.report import explanation, receipt_table
+    from scalewise.report import explanation_sections, receipt_table
 
     explained = results.explanations(folder, price=price)
     receipt = results.receipt(folder, explained, price=price)
     if as_json:
-        typer.echo(explanation.as_json(explained, receipt))
+        typer.echo(explanation_sections.as_json(explained, receipt))
     else:
         print_sections(
-            [*explanation.sections(explained), receipt_table.section(explained, receipt)]
+            [*explanation_sections.sections(explained), receipt_table.section(explained, receipt)]
         )
 
 
@@ -318,7 +318,7 @@ def advise(  # noqa: PLR0913 - one parameter per option
     from scalewise.analysis.advise import Conditions, Purpose
     from scalewise.analysis.advise import advise as choose_devices
     from scalewise.analysis.predict import parse_larger_counts
-    from scalewise.report import advice as advice_report
+    from scalewise.report import advice_sections as advice_report
     from scalewise.report.curve_table import not_correct
 
     purpose = Purpose.parse(purposes)

@@ -150,14 +150,14 @@ def catalog(
       scalewise catalog devices
     """
     from scalewise.catalog.hardware import KINDS, search
-    from scalewise.report import catalog as catalog_report
+    from scalewise.report import catalog_sections as catalog_report
 
-    words = query or []
-    if words and words[0] in KINDS:
-        kinds, words = [words[0]], words[1:]
+    terms = query or []
+    if terms and terms[0] in KINDS:
+        kinds, terms = [terms[0]], terms[1:]
     else:
         kinds = list(KINDS)
-    rows = {kind: search(kind, words) for kind in kinds}
+    rows = {kind: search(kind, terms) for kind in kinds}
     if not any(rows.values()):
         raise SpecError(
             f"nothing in the catalog fits {' '.join(query or [])!r}",
