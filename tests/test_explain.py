@@ -32,11 +32,11 @@ from scalewise.analysis.explain.chain import (
     relative_factors,
     seconds_by_cause,
 )
-from scalewise.analysis.explain.communication_time import communication_sentence
 from scalewise.analysis.explain.explain_text import (
     LoaderRates,
     PointFacts,
     SlowestRank,
+    communication_sentence,
     describe_point,
 )
 from scalewise.analysis.explain.whatif import Replay
@@ -256,7 +256,7 @@ def test_communication_that_is_not_told_apart_is_unknown(tmp_path):
     assert last.factors["transfer"] is last.seconds["transfer"] is last.exposed is None
     known = [each for each in last.factors.values() if each is not None]
     assert prod(known) == pytest.approx(last.efficiency, rel=1e-9)
-    assert "not told apart" in last.sentence
+    assert "not measured separately" in last.sentence
     assert "transfer is unknown" in last.warnings[-1]
     assert last.shares["communication"] is None and "compute" not in last.shares
     assert last.regime == COMPUTE_AND_COMMUNICATION and last.compute is None
@@ -291,7 +291,7 @@ def test_of_a_fused_step_by_one_process_neither_balance_nor_loaders_are_told(tmp
     assert "transfer and balance are unknown" in last.warnings[-1]
     for point in found.points:
         assert not {each.change for each in point.what_if} - {"no validation"}
-    told = describe_point(a_story(added={"input": 0.007}, loads=False))
+    told = describe_point(a_story(added={"input": 0.007}, has_workers=False))
     assert told.cause == "input" and "workers" not in told.action.replace("without workers", "")
 
 
@@ -376,14 +376,14 @@ def test_the_slowest_rank_is_named(tmp_path):
     assert (found.slowest.rank, found.slowest.host) == (3, "node-1")
     assert found.slowest.behind == pytest.approx(0.02, rel=1e-3)
     assert found.cause == "balance"
-    assert "Look at rank 3 on node-1: it takes 20 ms longer" in found.action
+    assert "Look at rank 3 on node-1: in every step its own work takes 20 ms longer" in found.action
     assert [each.sync > 0.02 for each in found.ranks] == [True, True, True, False]
 
 
 def test_uneven_batches_are_named(tmp_path):
     found = explained(a_study(batch=64, options={"uneven": 0.5}), tmp_path).points[-1]
     assert found.cause == "balance"
-    assert "unlike numbers of samples" in found.action
+    assert "different numbers of samples" in found.action
 
 
 def test_the_regime_is_the_largest_share_and_the_curve_says_where_it_turns(tmp_path):
@@ -587,7 +587,7 @@ def test_the_bubble_of_a_pipeline_is_computed(run, share):
 
 
 def test_what_moves_depends_on_the_way_of_splitting():
-    told = describe_point(a_story(added={"transfer": 0.0041}, way="pipeline"))
+    told = describe_point(a_story(added={"transfer": 0.0041}, split="pipeline"))
     assert "is waiting for other stages: the pipeline's bubble" in told.sentence
     assert "micro_batches" in told.action
 
@@ -635,7 +635,7 @@ def test_the_sentence_fits_the_numbers(changes, said):
         ({"added": {"balance": 0.007}, "balance": SlowestRank(3, "n1", 0.001, even=True)},
          "take turns"),
         ({"added": {"balance": 0.007}, "balance": SlowestRank(3, "n1", 0.007, even=False)},
-         "unlike"),
+         "different numbers"),
     ],
 )  # fmt: skip
 def test_the_action_fits_the_cause(changes, said):

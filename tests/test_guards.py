@@ -12,8 +12,8 @@ from attached import run as run_script
 from builders import a_run
 from scalewise import results
 from scalewise.analysis.explain import Finding, explain
-from scalewise.analysis.explain.guards import run_guards
-from scalewise.analysis.explain.watched_facts import WatchedRun
+from scalewise.analysis.explain.guards import GUARDS, run_guards
+from scalewise.analysis.explain.guards.guard import watched_runs
 from scalewise.record import batch_sharing, replicas
 from scalewise.record.read import RankRecord, RunRecord, Span, Steps
 from scalewise.report import explanation_sections
@@ -168,7 +168,7 @@ SAID = {
     "empty cache": "called 40 times in 40 steps",
     "unused parameters": "in each of 40 steps, and 0 were found",
     "precision": "compute capability 9.0",
-    "compile": "a step takes 10 ms",
+    "compile": "an eager step takes 10 ms",
 }
 
 
@@ -262,7 +262,8 @@ def test_a_global_batch_of_more_ranks_than_samples_is_what_they_add_up_to():
     ranks = a_record(devices=3).ranks
     columns = [replace(ranks[0].steps, samples=np.full(STEPS, own)) for own in (1, 1, 0)]
     thin = tuple(replace(rank, steps=own) for rank, own in zip(ranks, columns))
-    assert WatchedRun.of(replace(a_record(devices=3), ranks=thin)).global_batch == 2
+    (run,) = watched_runs([replace(a_record(devices=3), ranks=thin)])
+    assert run.global_batch == 2
 
 
 def test_a_rate_that_falls_from_the_first_step_on_is_asked_about_too():
@@ -300,7 +301,11 @@ def test_without_facts_nothing_is_checked():
 def test_every_guard_is_in_the_guide():
     guide = (Path(__file__).parent.parent / "docs" / "guides" / "guards.md").read_text()
     told = [line.split("|")[1].strip() for line in guide.splitlines() if line.startswith("| ")]
-    assert {*FAULTY, "learning rate"} <= set(told)
+    assert (
+        {guard.name for guard in GUARDS}
+        == {*FAULTY, "learning rate"}
+        == set(told) - {"guard", "---"}
+    )
 
 
 # What is noted in the program.

@@ -1,19 +1,16 @@
-"""Where the time and the efficiency went: one line per cause, and nothing hidden.
+"""Where the time and the efficiency went: one line per cause, with what is unexplained.
 
-chain      from the ideal step to the measured one, cause by cause
-whatif     the recorded steps once more, with one thing changed
-exchange   what devices send each other, and what their strategy makes of it
-operations what a device does of the model's own operations
-breakdown  the causes of one point, and of a whole curve, as values
-watched    what was noted of a run beside its times
-boundary   what leaving the node costs
-guards     what silently ruins scaling: ``correct`` and ``tune`` hold one function for each
-trace      a few steps as the engine's profiler saw them, against what was measured in them
-intervals  stretches of time, put together and cut
-run        one run, looked at once
-receipt    device-hours bought, useful, and lost per cause
-account    from a curve and its records to these values
-words      the same in a sentence, with something to try
+chain           from the ideal step to the measured one, cause by cause
+whatif          the recorded steps replayed with one thing changed
+breakdown       the results: causes of one point and of a curve, the cost of leaving a node
+guards/         checks for what silently ruins scaling, one function each
+trace_analysis  a profiler's trace of a few steps, compared with the light measurement
+intervals       set operations on time intervals
+utilisation     how busy devices and hosts were
+run_view        one run with its window, ledger and chain
+receipt         device-hours bought, useful, and lost per cause
+explain_curve   from a curve and its records to these results
+explain_text    every sentence, and something to try
 """
 
 from scalewise.analysis.explain.breakdown import (
@@ -25,6 +22,7 @@ from scalewise.analysis.explain.breakdown import (
 )
 from scalewise.analysis.explain.chain import CAUSES, Chain
 from scalewise.analysis.explain.explain_curve import explain
+from scalewise.analysis.explain.guards.guard import Finding
 from scalewise.analysis.explain.receipt import (
     LOSSES,
     Receipt,
@@ -33,7 +31,6 @@ from scalewise.analysis.explain.receipt import (
     wasted_receipt,
 )
 from scalewise.analysis.explain.trace_analysis import TraceComparison
-from scalewise.analysis.explain.watched_facts import Finding
 from scalewise.analysis.explain.whatif import WhatIf
 
 __all__ = [

@@ -1,14 +1,13 @@
 """From a curve and its records to the causes of every point."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from scalewise.analysis.cost.rates import Rate, price_of
-from scalewise.analysis.explain.boundary import find_node_boundary
 from scalewise.analysis.explain.breakdown import (
     COMPUTE_AND_COMMUNICATION,
     Breakdown,
@@ -17,6 +16,7 @@ from scalewise.analysis.explain.breakdown import (
     RankTime,
     ScalingVerdict,
     Usage,
+    find_node_boundary,
 )
 from scalewise.analysis.explain.chain import (
     CAUSES,
@@ -29,40 +29,41 @@ from scalewise.analysis.explain.chain import (
     seconds_by_cause,
     unknown_causes,
 )
-from scalewise.analysis.explain.communication_time import (
-    collective_bytes,
-    communication_sentence,
-    dominant_split,
-)
 from scalewise.analysis.explain.explain_text import (
     LoaderRates,
     PointFacts,
-    PointText,
     SlowestRank,
+    communication_sentence,
     describe_point,
+    mfu_sentence,
 )
-from scalewise.analysis.explain.flops_text import mfu_sentence
 from scalewise.analysis.explain.guards import run_guards
+from scalewise.analysis.explain.guards.guard import Finding, GuardKind
 from scalewise.analysis.explain.receipt import point_receipt
-from scalewise.analysis.explain.run_view import RunView, runs_by_point
+from scalewise.analysis.explain.run_view import (
+    RunView,
+    collective_bytes,
+    dominant_split,
+    runs_by_point,
+)
 from scalewise.analysis.explain.trace_analysis import TraceComparison, compare_with_trace
 from scalewise.analysis.explain.utilisation import device_utilisations, host_utilisations
-from scalewise.analysis.explain.watched_facts import Finding, GuardKind
 from scalewise.analysis.explain.whatif import Replay, what_if
 from scalewise.analysis.measure import Point, ScalingCurve
 from scalewise.analysis.measure.acceleration import same_device_kind
+from scalewise.analysis.measure.ledger import Numbers
 from scalewise.record.attempts import Attempt
 from scalewise.record.node_samples import NodeRecord
 from scalewise.record.read import RunRecord
 from scalewise.record.trace import Trace
 
 SCALES_WELL, SCALES_PARTLY = 0.8, 0.5
-VERDICTS = ("badly", "partly", "well")
 """Efficiencies from which a curve scales well, and partly."""
+VERDICTS = ("badly", "partly", "well")
 FUSED_PHASE = "step"
-"""The phase of an engine that does forward, backward, exchange and update as one piece."""
+"""The phase of a framework that runs forward, backward, exchange and update as one."""
 MAX_CLOCK_GAP_SECONDS = 0.1
-"""Seconds between two clocks that are seen in the parts of a complete time."""
+"""Clocks that differ by more distort the parts of a complete time."""
 
 
 def explain(
@@ -74,103 +75,139 @@ def explain(
     nodes: Mapping[Path, Sequence[NodeRecord]] | None = None,
     attempts: Mapping[Path, Sequence[Attempt]] | None = None,
 ) -> Explanation:
-    """Return the causes of a curve, from the records it was measured from.
+    """Return the causes of a curve, from the records that it was measured from.
 
-    ``price`` is that of one device for one hour, or a name of the price list;
-    ``traces`` are those of each run's folder, where some were made, ``nodes`` what
-    the samplers saw, and ``attempts`` all that were made at each run.
+    ``price`` is that of one device for one hour, or a name of the price list. The others
+    are by run folder: the ``traces`` of a profiler, the samples of its ``nodes``, and all
+    ``attempts`` at it.
     """
     rate = None if price is None else price_of(price)
-    each_hour = rate.per_device_hour if rate else None
+    hourly_price = rate.per_device_hour if rate else None
     groups = list(runs_by_point(curve, records))
-    base = groups[0][1]
-    seen = run_guards(records)
-    points = []
+    base_runs = groups[0][1]
+    breakdowns = []
     for point, runs in groups:
-        # Against another kind of device, a cause would be what the devices differ in.
-        alike_devices = same_device_kind(point, curve.baseline)
-        before, origin = (curve.baseline, base) if alike_devices else (point, runs)
-        found = _breakdown(point, runs, before, origin, each_hour)
-        if not alike_devices:
-            found = replace(found, factors=unknown_causes())
-        busy = _busy(runs, nodes or {})
-        warnings = (*found.warnings, *_apart(busy))
-        trace = _trace(runs, traces or {})
-        paid = point_receipt(curve, point, runs, base, attempts or {}).priced(rate)
-        points.append(replace(found, trace=trace, busy=busy, receipt=paid, warnings=warnings))
+        # Against another kind of device, a cause would be the difference of the devices.
+        same_kind = same_device_kind(point, curve.baseline)
+        baseline, origin = (curve.baseline, base_runs) if same_kind else (point, runs)
+        breakdown = _breakdown(point, runs, baseline, origin, hourly_price)
+        usage = _usage(runs, nodes or {})
+        breakdowns.append(
+            replace(
+                breakdown,
+                factors=breakdown.factors if same_kind else unknown_causes(),
+                trace=_trace_comparison(runs, traces or {}),
+                busy=usage,
+                receipt=point_receipt(curve, point, runs, base_runs, attempts or {}).priced(rate),
+                warnings=(*breakdown.warnings, *_clock_warnings(usage)),
+            )
+        )
+    findings = run_guards(records)
+    # Points that were rehearsed on fewer hosts than nodes did not use the network.
+    on_real_nodes = [
+        breakdown
+        for breakdown, (point, _) in zip(breakdowns, groups)
+        if point.hosts in (None, point.nodes)
+    ]
     return Explanation(
         study=curve.study,
         where=curve.where,
-        points=tuple(points),
-        scales=_scales(curve),
-        boundary=find_node_boundary(
-            [each for each, (point, _) in zip(points, groups) if point.hosts in (None, point.nodes)]
-        ),
-        correct=_of_kind("correct", seen),
-        tune=_of_kind("tune", seen),
-        price=each_hour,
+        points=tuple(breakdowns),
+        scales=_scaling_verdict(curve),
+        boundary=find_node_boundary(on_real_nodes),
+        correct=_of_kind("correct", findings),
+        tune=_of_kind("tune", findings),
+        price=hourly_price,
         rate=rate,
         warnings=curve.warnings,
     )
 
 
-def _of_kind(kind: GuardKind, seen: Sequence[Finding] | None) -> tuple[Finding, ...] | None:
-    return None if seen is None else tuple(each for each in seen if each.kind == kind)
+def _of_kind(kind: GuardKind, findings: Sequence[Finding] | None) -> tuple[Finding, ...] | None:
+    if findings is None:
+        return None
+    return tuple(finding for finding in findings if finding.kind == kind)
 
 
-def _trace(
+def _trace_comparison(
     runs: Sequence[RunView], traces: Mapping[Path, Sequence[Trace]]
 ) -> TraceComparison | None:
-    """Hold the first of the runs that has traces against them."""
+    """Return the comparison of the first run that has traces with them."""
     for run in runs:
-        if found := traces.get(run.record.folder):
-            return compare_with_trace(run.record, found)
+        if run_traces := traces.get(run.record.folder):
+            return compare_with_trace(run.record, run_traces)
     return None
 
 
-def _busy(runs: Sequence[RunView], nodes: Mapping[Path, Sequence[NodeRecord]]) -> Usage | None:
+def _usage(runs: Sequence[RunView], nodes: Mapping[Path, Sequence[NodeRecord]]) -> Usage | None:
     """Return how devices and hosts were used while the first of the runs trained."""
     record = runs[0].record
     trains = [span for rank in record.ranks for span in rank.spans if span.name == "train"]
-    seen = nodes.get(record.folder)
-    if not seen or not trains:
+    samples = nodes.get(record.folder)
+    if not samples or not trains:
         return None
     start, end = min(span.start for span in trains), max(span.end for span in trains)
-    return Usage(device_utilisations(seen, start, end), host_utilisations(seen, start, end))
+    return Usage(device_utilisations(samples, start, end), host_utilisations(samples, start, end))
 
 
-def _apart(busy: Usage | None) -> list[str]:
-    """Say which node's clock tells another time than the first one's."""
+def _clock_warnings(usage: Usage | None) -> list[str]:
+    """Return a warning for each node whose clock differs from the first node's."""
     return [
         f"the clock of {host.host} is {abs(host.ahead):.2f} s "
         f"{'ahead of' if host.ahead > 0 else 'behind'} the first node's: parts of the complete "
         "time that begin on one node and end on another are off by as much"
-        for host in (busy.hosts if busy else ())
+        for host in (usage.hosts if usage else ())
         if host.ahead is not None and abs(host.ahead) - (host.within or 0.0) > MAX_CLOCK_GAP_SECONDS
     ]
 
 
-def _scales(curve: ScalingCurve) -> ScalingVerdict | None:
+def _scaling_verdict(curve: ScalingCurve) -> ScalingVerdict | None:
     last = curve.points[-1]
     if len(curve.points) < 2 or last.efficiency is None:
         return None
-    found = last.efficiency
-    verdict = _verdict(found.value)
-    if found.low is not None and found.high is not None:
-        ends = {_verdict(found.low), _verdict(found.high)}
+    efficiency = last.efficiency
+    verdict = _verdict(efficiency.value)
+    if efficiency.low is not None and efficiency.high is not None:
+        ends = {_verdict(efficiency.low), _verdict(efficiency.high)}
         if len(ends) > 1:
-            ordered = [each for each in VERDICTS if each in {*ends, verdict}]
-            verdict = f"{' or '.join(ordered)}, too uncertain to say"
-    return ScalingVerdict(f"scales {verdict}", found, last.devices)
+            possible = [name for name in VERDICTS if name in {*ends, verdict}]
+            verdict = f"{' or '.join(possible)}, too uncertain to say"
+    return ScalingVerdict(f"scales {verdict}", efficiency, last.devices)
 
 
 def _verdict(efficiency: float) -> str:
-    return (
-        "well"
-        if efficiency >= SCALES_WELL
-        else "partly"
-        if efficiency >= SCALES_PARTLY
-        else "badly"
+    if efficiency >= SCALES_WELL:
+        return "well"
+    return "partly" if efficiency >= SCALES_PARTLY else "badly"
+
+
+@dataclass(frozen=True, slots=True)
+class CauseTimes:
+    """The causes of a point against the baseline, from the chains of their runs."""
+
+    chains: Sequence[Chain] = ()
+    """Of the point's runs; empty where a run, or one of the baseline's, has none."""
+    ideal: float | None = None
+    factors: ByCause = field(default_factory=unknown_causes)
+    seconds: ByCause = field(default_factory=lambda: unknown_causes("unexplained"))
+    baseline_seconds: ByCause = field(default_factory=unknown_causes)
+
+
+def _cause_times(runs: Sequence[RunView], base_runs: Sequence[RunView]) -> CauseTimes:
+    chains = [run.chain for run in (*runs, *base_runs) if run.chain]
+    if len(chains) < len(runs) + len(base_runs):
+        return CauseTimes()
+    comparable = comparable_chains(chains)
+    chains, base_chains = comparable[: len(runs)], comparable[len(runs) :]
+    per_sample = mean_per_sample(base_chains)
+    return CauseTimes(
+        chains=chains,
+        ideal=float(np.mean([per_sample * chain.samples for chain in chains])),
+        factors=relative_factors(
+            factors_by_cause(chains, per_sample), factors_by_cause(base_chains, per_sample)
+        ),
+        seconds=seconds_by_cause(chains, per_sample),
+        baseline_seconds=seconds_by_cause(base_chains, per_sample),
     )
 
 
@@ -178,36 +215,17 @@ def _breakdown(
     point: Point,
     runs: Sequence[RunView],
     baseline: Point,
-    base: Sequence[RunView],
+    base_runs: Sequence[RunView],
     price: float | None,
 ) -> Breakdown:
-    chains = [run.chain for run in runs if run.chain]
-    origin = [run.chain for run in base if run.chain]
-    known = len(chains) == len(runs) and len(origin) == len(base)
+    """Return the causes of one point; ``price`` is that of a device-hour."""
+    times = _cause_times(runs, base_runs)
     step = float(np.mean([run.step for run in runs]))
-    shown, added, ideal = unknown_causes(), unknown_causes("unexplained"), None
-    added_before = unknown_causes()
-    if known:
-        both = comparable_chains([*chains, *origin])
-        chains, origin = both[: len(chains)], both[len(chains) :]
-        per_sample = mean_per_sample(origin)
-        shown = relative_factors(
-            factors_by_cause(chains, per_sample), factors_by_cause(origin, per_sample)
-        )
-        added, added_before = (
-            seconds_by_cause(chains, per_sample),
-            seconds_by_cause(origin, per_sample),
-        )
-        ideal = float(np.mean([per_sample * each.samples for each in chains]))
-    ledgers = [run.ledger for run in runs if run.ledger] if known else []
-    shares = _shares(chains, step, added) if known else {}
-    spent = _spent(runs) if known else ()
+    shares = _shares(times, step)
+    ranks = _rank_times(runs) if times.chains else ()
     complete = {name: part.value for name, part in point.complete.items()}
     before = {name: part.value for name, part in baseline.complete.items()}
-    told = _told(point, runs, base, step, ideal, (added, added_before), spent)
-    exposed = _mean([each.exposed for each in ledgers])
-    kinds = collective_bytes(runs[0].record)
-    computed = _mean([each.computed if each.transfer_known else None for each in chains])
+    text = describe_point(_point_facts(point, runs, base_runs, times, ranks))
     replays = [Replay(run.ledger, _workers(run.record)) for run in runs if run.ledger]
     return Breakdown(
         devices=point.devices,
@@ -215,49 +233,68 @@ def _breakdown(
         runs=len(runs),
         efficiency=point.efficiency.value if point.efficiency else None,
         step=step,
-        ideal=ideal,
-        factors=shown,
-        seconds=added,
+        ideal=times.ideal,
+        factors=times.factors,
+        seconds=times.seconds,
         complete=complete,
         grown={
             name: complete.get(name, 0.0) - before.get(name, 0.0)
             for name in dict.fromkeys((*complete, *before))
         },
         shares=shares,
-        regime=max((s, name) for name, s in shares.items() if s is not None)[1] if shares else None,
-        compute=computed if known else None,
-        exposed=exposed,
-        hidden=_mean([None if each.hidden is None else each.hidden.mean() for each in ledgers]),
-        ratio=None if exposed is None or not computed else exposed / computed,
-        traffic=kinds,
-        exchange=communication_sentence(runs[0].record.spec, kinds, exposed and exposed / step),
+        regime=max(shares, key=lambda name: (shares[name] or 0.0, name), default=None),
+        **_communication(times, runs, step),
         flops_per_second=point.flops_per_second,
         mfu=point.mfu,
         operations=mfu_sentence(point),
-        costs=_costs(point.devices, step, runs, added, price),
-        ranks=spent,
-        slowest=max(spent, key=lambda each: each.behind) if len(spent) > 1 else None,
-        what_if=what_if(point, step, replays if known else ()),
-        cause=told.cause,
-        sentence=told.sentence,
-        action=told.action,
-        warnings=(*point.warnings, *told.unknown),
+        costs=_costs(point.devices, step, runs, times.seconds, price),
+        ranks=ranks,
+        slowest=_slowest(ranks),
+        what_if=what_if(point, step, replays if times.chains else ()),
+        cause=text.cause,
+        sentence=text.sentence,
+        action=text.action,
+        warnings=(*point.warnings, *text.unknown),
     )
 
 
-def _shares(chains: Sequence[Chain], step: float, added: ByCause) -> ByCause:
-    """Return what a step consists of, as shares of its measured length."""
-    apart = all(each.transfer_known for each in chains)
-    spent: ByCause = {
-        "compute" if apart else COMPUTE_AND_COMMUNICATION: float(
-            np.mean([each.computed for each in chains])
-        ),
-        "waiting": added["balance"],
-        "input": added["input"],
-        "communication": added["transfer"],
-        "other": added["orchestration"],
+def _communication(times: CauseTimes, runs: Sequence[RunView], step: float) -> dict[str, Any]:
+    """Return the fields of a breakdown for computation and communication."""
+    ledgers = [run.ledger for run in runs if run.ledger] if times.chains else []
+    hidden = [None if ledger.hidden is None else ledger.hidden.mean() for ledger in ledgers]
+    compute = _mean([chain.compute if chain.transfer_known else None for chain in times.chains])
+    exposed = _mean([ledger.exposed for ledger in ledgers])
+    payload_bytes = collective_bytes(runs[0].record)
+    share = None if exposed is None else exposed / step
+    return {
+        "compute": compute,
+        "exposed": exposed,
+        "hidden": _mean(hidden),
+        "ratio": None if exposed is None or not compute else exposed / compute,
+        "traffic": payload_bytes,
+        "exchange": communication_sentence(runs[0].record.spec, payload_bytes, share),
     }
-    return {name: None if each is None else each / step for name, each in spent.items()}
+
+
+def _slowest(ranks: Sequence[RankTime]) -> RankTime | None:
+    return max(ranks, key=lambda rank: rank.behind) if len(ranks) > 1 else None
+
+
+def _shares(times: CauseTimes, step: float) -> ByCause:
+    """Return the parts of a step as shares of its measured length; empty if unknown."""
+    if not times.chains:
+        return {}
+    separate = all(chain.transfer_known for chain in times.chains)
+    seconds: ByCause = {
+        "compute" if separate else COMPUTE_AND_COMMUNICATION: float(
+            np.mean([chain.compute for chain in times.chains])
+        ),
+        "waiting": times.seconds["balance"],
+        "input": times.seconds["input"],
+        "communication": times.seconds["transfer"],
+        "other": times.seconds["orchestration"],
+    }
+    return {name: None if part is None else part / step for name, part in seconds.items()}
 
 
 def _costs(
@@ -273,105 +310,92 @@ def _costs(
     return costs
 
 
-def _spent(runs: Sequence[RunView]) -> tuple[RankTime, ...]:
-    """Return every rank's means, over the repeats too; it may have had a host in each."""
+def _rank_times(runs: Sequence[RunView]) -> tuple[RankTime, ...]:
+    """Return every rank's mean seconds over steps and repeats, with its host in each repeat."""
     ledgers = [run.ledger for run in runs if run.ledger]
 
-    def means(rows: Sequence[Any]) -> list[float]:
-        return [float(each) for each in np.mean([row.mean(axis=1) for row in rows], axis=0)]
+    def means(matrices: Sequence[Numbers]) -> list[float]:
+        return [float(mean) for mean in np.mean([m.mean(axis=1) for m in matrices], axis=0)]
 
-    compute = means([each.compute for each in ledgers])
-    waited = means([each.input for each in ledgers])
-    other = means([each.other for each in ledgers])
-    behind = means([each.own - each.typical(each.own) for each in ledgers])
-    syncs = [each.sync for each in ledgers if each.sync is not None]
+    compute = means([ledger.compute for ledger in ledgers])
+    input_wait = means([ledger.input for ledger in ledgers])
+    other = means([ledger.other for ledger in ledgers])
+    behind = means([ledger.own - ledger.typical(ledger.own) for ledger in ledgers])
+    syncs = [ledger.sync for ledger in ledgers if ledger.sync is not None]
     sync = means(syncs) if len(syncs) == len(ledgers) else [None] * len(compute)
     hosts = [
-        ", ".join(dict.fromkeys(each.host for each in ranks))
+        ", ".join(dict.fromkeys(rank.host for rank in ranks))
         for ranks in zip(*(run.record.ranks for run in runs))
     ]
-    return tuple(
-        RankTime(*each)
-        for each in zip(range(len(hosts)), hosts, compute, waited, sync, other, behind, strict=True)
-    )
+    columns = zip(range(len(hosts)), hosts, compute, input_wait, sync, other, behind, strict=True)
+    return tuple(RankTime(*row) for row in columns)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean over repeats; nothing unless all of them know it."""
-    known = [each for each in values if each is not None]
-    return float(np.mean(known)) if known and len(known) == len(values) else None
+    """Return the mean over repeats; None unless all of them have a number."""
+    numbers = [value for value in values if value is not None]
+    return float(np.mean(numbers)) if numbers and len(numbers) == len(values) else None
 
 
 def _workers(record: RunRecord) -> int | None:
-    """Return the workers that load samples; nothing for an engine that reads by itself."""
+    """Return the number of loader workers; None for a framework that reads the data itself."""
     if FUSED_PHASE in record.ranks[0].steps.phases:
         return None
     loader = record.ranks[0].notes.loader
     return loader.workers if loader else record.spec.workers
 
 
-def _told(
+def _point_facts(
     point: Point,
     runs: Sequence[RunView],
-    base: Sequence[RunView],
-    step: float,
-    ideal: float | None,
-    causes: tuple[ByCause, ByCause],
-    spent: Sequence[RankTime],
-) -> PointText:
-    """Tell the point's story in words; ``causes`` are its seconds, and the baseline's."""
-    added, added_before = causes
-    chains = [run.chain for run in (*runs, *base)]
-    expected = ideal
-    if expected is None:  # What the baseline's pace would give, whatever it is made of.
-        expected = float(np.mean([run.pace for run in base])) * _samples(runs)
-    slowest = max(spent, key=lambda each: each.behind, default=None)
+    base_runs: Sequence[RunView],
+    times: CauseTimes,
+    ranks: Sequence[RankTime],
+) -> PointFacts:
+    """Return what the sentences about a point are made from."""
+    step = float(np.mean([run.step for run in runs]))
+    batch = _samples_per_device(runs)
+    chains = [run.chain for run in (*runs, *base_runs) if run.chain]
+    slowest = _slowest(ranks)
     samples = [run.ledger.samples for run in runs if run.ledger]
-    return describe_point(
-        PointFacts(
-            devices=point.devices,
-            step=step,
-            ideal=expected,
-            added=added,
-            added_before=added_before,
-            devices_before=base[0].record.spec.topology.world,
-            phases_known=all(chains),
-            transfer_known=all(each is None or each.transfer_known for each in chains),
-            balance_known=all(each is None or each.balance_known for each in chains),
-            loads=all(_workers(run.record) is not None for run in runs),
-            way=dominant_split(runs[0].record.spec),
-            batch=_samples(runs),
-            batch_before=_samples(base),
-            balance=SlowestRank(
-                slowest.rank,
-                slowest.host,
-                slowest.behind,
-                even=all(bool((each == each[0]).all()) for each in samples),
-            )
-            if slowest and len(spent) > 1
-            else None,
-            loaders=_loaders(runs[0].record, step - (added["input"] or 0.0), _samples(runs)),
-        )
+    even = all(bool((rows == rows[0]).all()) for rows in samples)
+    return PointFacts(
+        devices=point.devices,
+        step=step,
+        # Without causes: what the baseline's pace would give, whatever it includes.
+        ideal=float(np.mean([run.pace for run in base_runs])) * batch
+        if times.ideal is None
+        else times.ideal,
+        added=times.seconds,
+        added_before=times.baseline_seconds,
+        devices_before=base_runs[0].record.spec.topology.world,
+        phases_known=bool(times.chains),
+        transfer_known=all(chain.transfer_known for chain in chains),
+        balance_known=all(chain.balance_known for chain in chains),
+        has_workers=all(_workers(run.record) is not None for run in runs),
+        split=dominant_split(runs[0].record.spec),
+        batch=batch,
+        batch_before=_samples_per_device(base_runs),
+        balance=SlowestRank(slowest.rank, slowest.host, slowest.behind, even) if slowest else None,
+        loaders=_loader_rates(runs[0].record, step - (times.seconds["input"] or 0.0), batch),
     )
 
 
-def _samples(runs: Sequence[RunView]) -> float:
-    """Return the samples of a device and step."""
-
-    def of(run: RunView) -> float:
-        return run.window.samples / run.window.steps / run.record.spec.topology.world
-
-    return float(np.mean([of(run) for run in runs]))
+def _samples_per_device(runs: Sequence[RunView]) -> float:
+    """Return the samples of one device in one step."""
+    return float(np.mean([run.window.samples / run.window.steps / run.devices for run in runs]))
 
 
-def _loaders(record: RunRecord, step: float, samples: float) -> LoaderRates | None:
-    """Return what the loaders alone deliver, where that was measured, and what is needed."""
-    found = [rank.notes.loader for rank in record.ranks]
-    rates = [loader.rate for loader in found if loader and loader.rate]
-    if len(rates) < len(found) or not found[0]:
+def _loader_rates(record: RunRecord, step: float, samples: float) -> LoaderRates | None:
+    """Return what the loaders deliver without training and what is needed; None if unmeasured.
+
+    ``step`` is in seconds without waiting for input, ``samples`` are those of a device.
+    """
+    loaders = [loader for rank in record.ranks if (loader := rank.notes.loader) and loader.rate]
+    if len(loaders) < len(record.ranks):
         return None
     return LoaderRates(
-        delivered=float(sum(rates)),
-        needed=len(found) * samples / step,
-        workers=found[0].workers,
+        delivered=float(sum(loader.rate or 0.0 for loader in loaders)),
+        needed=len(loaders) * samples / step,
+        workers=loaders[0].workers,
     )

@@ -1,65 +1,65 @@
-"""Stretches of time, put together and cut: lists of starts and ends, in order, apart."""
+"""Set operations on time intervals: sorted lists of disjoint (start, end) pairs."""
 
 from collections.abc import Iterable
 
 Interval = tuple[float, float]
 MAX_OPERATOR_GAP_SECONDS = 1e-4
-"""Seconds between two operators that are the engine's own work, and no waiting."""
+"""Shorter gaps between operators are the framework's overhead, not waiting."""
 
 
 def union(parts: Iterable[Interval], gap: float = 0.0) -> list[Interval]:
-    """Return intervals in order, those that touch put together.
+    """Return the intervals sorted, those that overlap or lie within ``gap`` merged.
 
     >>> union([(3.0, 4.0), (0.0, 1.0), (0.5, 2.0)])
     [(0.0, 2.0), (3.0, 4.0)]
     """
-    found: list[Interval] = []
+    merged: list[Interval] = []
     for start, end in sorted(parts):
-        if found and start <= found[-1][1] + gap:
-            found[-1] = found[-1][0], max(found[-1][1], end)
+        if merged and start <= merged[-1][1] + gap:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
         else:
-            found.append((start, end))
-    return found
+            merged.append((start, end))
+    return merged
 
 
 def union_over_gaps(parts: Iterable[Interval]) -> list[Interval]:
-    """Return intervals put together also over short gaps."""
+    """Return the intervals merged over short gaps too."""
     return union(parts, MAX_OPERATOR_GAP_SECONDS)
 
 
-def subtract(parts: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
-    """Return what of the parts lies in none of the others.
+def subtract(parts: Iterable[Interval], removed: Iterable[Interval]) -> list[Interval]:
+    """Return the time of the parts that is in none of the removed intervals.
 
     >>> subtract([(0.0, 4.0)], [(1.0, 2.0), (3.0, 9.0)])
     [(0.0, 1.0), (2.0, 3.0)]
     """
-    taken = union(others)
-    found: list[Interval] = []
-    place = 0
+    holes = union(removed)
+    remaining: list[Interval] = []
+    first = 0
     for start, end in union(parts):
-        while place < len(taken) and taken[place][1] <= start:
-            place += 1
-        at = place
-        while at < len(taken) and taken[at][0] < end:
-            if taken[at][0] > start:
-                found.append((start, taken[at][0]))
-            start = max(start, taken[at][1])
-            at += 1
+        while first < len(holes) and holes[first][1] <= start:
+            first += 1
+        index = first
+        while index < len(holes) and holes[index][0] < end:
+            if holes[index][0] > start:
+                remaining.append((start, holes[index][0]))
+            start = max(start, holes[index][1])
+            index += 1
         if start < end:
-            found.append((start, end))
-    return found
+            remaining.append((start, end))
+    return remaining
 
 
-def intersect(parts: Iterable[Interval], others: Iterable[Interval]) -> list[Interval]:
-    """Return what of the parts lies in the others too.
+def intersect(parts: Iterable[Interval], limits: Iterable[Interval]) -> list[Interval]:
+    """Return the time that is both in the parts and in the limits.
 
     >>> intersect([(0.0, 2.0), (3.0, 5.0)], [(1.0, 4.0)])
     [(1.0, 2.0), (3.0, 4.0)]
     """
-    mine = union(parts)
-    return subtract(mine, subtract(mine, others))
+    merged = union(parts)
+    return subtract(merged, subtract(merged, limits))
 
 
 def total_length(parts: Iterable[Interval]) -> float:
-    """Return how long intervals are together."""
+    """Return the summed length of intervals."""
     return sum(end - start for start, end in parts)

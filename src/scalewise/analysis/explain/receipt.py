@@ -1,11 +1,11 @@
-"""What was bought, what of it was useful, and what the rest went to, in device-hours.
+"""Receipts: device-hours that were bought, that were useful, and that were lost by cause.
 
     bought  devices × the time from launch to end, of every attempt
     useful  what the same work takes at the baseline's steady speed
     lost    the rest, by cause; useful and lost sum to bought
 
-A cause is below 0 where devices did better than the baseline: a batch that
-fits a cache makes computation cheaper.
+A cause is negative where devices did better than the baseline: a batch that fits a cache
+makes computation cheaper.
 """
 
 import math
@@ -19,7 +19,6 @@ import numpy as np
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.explain.chain import (
     CAUSES,
-    Chain,
     comparable_chains,
     mean_per_sample,
     seconds_by_cause,
@@ -34,14 +33,14 @@ from scalewise.record.spans import EARLIER, SPANS
 
 SECONDS_PER_HOUR = 3600.0
 ROUNDING_SHARE = 1e-9
-"""A share that is nothing but the rounding of sums."""
+"""Losses below this share of the bought hours are rounding errors of sums."""
 LOSS_OF_SPAN = {span.name: span.lost_to for span in SPANS if span.lost_to}
-"""What the parts of a job's life other than its training are lost to."""
+"""The loss to which each part of a lifetime other than training counts."""
 LOSSES = (
     "start-up", "warm-up", *CAUSES, "validation", "checkpoints", "looking", "shutdown",
     "unexplained", "repeated", "failed", "idle", "not asked",
 )  # fmt: skip
-"""Every cause, in the order of a job's life; the last four are of whole attempts and devices."""
+"""Every cause, in the order of a lifetime; the last four concern complete attempts and devices."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +54,9 @@ class Receipt:
     lost: Mapping[str, float] = field(default_factory=dict)
     """By cause, in the order of ``LOSSES``; with ``useful`` they sum to ``bought``."""
     energy: float | None = None
-    """Joules of the finished runs whose counters tell it; nothing where none do."""
+    """Joules of the finished runs whose energy is known; None where it is for none."""
     cost: float | None = None
-    """Of all that was bought, where a price is given."""
+    """Of everything bought, where a price is given."""
     currency: str | None = None
     """Of the cost, where it is known."""
 
@@ -77,7 +76,7 @@ def receipts(
     records: Sequence[RunRecord],
     attempts: Mapping[Path, Sequence[Attempt]],
 ) -> list[Receipt]:
-    """Return the receipt of every point of a curve; ``attempts`` are by the runs' folders."""
+    """Return the receipt of every point of a curve; ``attempts`` are by run folder."""
     groups = list(runs_by_point(curve, records))
     base = groups[0][1]
     return [point_receipt(curve, point, runs, base, attempts) for point, runs in groups]
@@ -90,74 +89,64 @@ def point_receipt(
     base: Sequence[RunView],
     attempts: Mapping[Path, Sequence[Attempt]],
 ) -> Receipt:
-    """Return what the runs of one point have bought; ``base`` are the baseline's."""
-    if not same_device_kind(
-        point, curve.baseline
-    ):  # Another device's pace says nothing of this one.
-        return _receipt(point, runs, runs, point, attempts)
-    return _receipt(point, runs, base, curve.baseline, attempts)
-
-
-def _receipt(
-    point: Point,
-    runs: Sequence[RunView],
-    base: Sequence[RunView],
-    baseline: Point,
-    attempts: Mapping[Path, Sequence[Attempt]],
-) -> Receipt:
+    """Return the receipt of one point's runs; ``base`` are the baseline's runs."""
+    baseline = curve.baseline
+    if not same_device_kind(point, baseline):  # Another kind of device sets no standard for this.
+        base, baseline = runs, point
     rate = baseline.throughput_per_device
     assert rate is not None  # A curve from records has one.
-    found = sum_receipts(_of_run(run, base, 1 / rate.value, attempts) for run in runs)
-    return replace(found, energy=point.energy.value * len(runs) if point.energy else None)
+    summed = sum_receipts(_run_receipt(run, base, 1 / rate.value, attempts) for run in runs)
+    return replace(summed, energy=point.energy.value * len(runs) if point.energy else None)
 
 
 def wasted_receipt(cause: str, attempts: Sequence[Attempt]) -> Receipt:
-    """Return the receipt of a run whose attempts led to nothing."""
-    hours = math.fsum(each.device_hours for each in attempts)
+    """Return the receipt of a run without result: all its device-hours are lost to ``cause``."""
+    hours = math.fsum(attempt.device_hours for attempt in attempts)
     return Receipt(runs=min(1, len(attempts)), bought=hours, lost={cause: hours} if hours else {})
 
 
-def sum_receipts(found: Iterable[Receipt]) -> Receipt:
-    """Return several receipts as one."""
-    every = list(found)
+def sum_receipts(parts: Iterable[Receipt]) -> Receipt:
+    """Return the sum of receipts."""
+    receipts = list(parts)
     lost: dict[str, float] = defaultdict(float)
-    for each in every:
-        for cause, hours in each.lost.items():
+    for receipt in receipts:
+        for cause, hours in receipt.lost.items():
             lost[cause] += hours
-    joules = [each.energy for each in every if each.energy is not None]
+    joules = [receipt.energy for receipt in receipts if receipt.energy is not None]
     return Receipt(
-        runs=sum(each.runs for each in every),
-        bought=math.fsum(each.bought for each in every),
-        useful=math.fsum(each.useful for each in every),
+        runs=sum(receipt.runs for receipt in receipts),
+        bought=math.fsum(receipt.bought for receipt in receipts),
+        useful=math.fsum(receipt.useful for receipt in receipts),
         lost={cause: lost[cause] for cause in LOSSES if cause in lost},
         energy=math.fsum(joules) if joules else None,
     )
 
 
-def _of_run(
+def _run_receipt(
     run: RunView, base: Sequence[RunView], pace: float, attempts: Mapping[Path, Sequence[Attempt]]
 ) -> Receipt:
-    """Return one finished run's receipt; ``pace`` is the baseline's: device-seconds per sample."""
-    record, devices = run.record, run.record.spec.topology.world
-    spent = lifetime_parts(record)
-    before = spent.pop(EARLIER, 0.0)
-    work, looked = _work(record)
+    """Return one finished run's receipt; ``pace`` is the baseline's device-seconds per sample."""
+    record, devices, window = run.record, run.devices, run.window
+    parts = lifetime_parts(record)
+    earlier_seconds = parts.pop(EARLIER, 0.0)
+    samples, traced_samples = _count_samples(record)
+    # Device-seconds until they are divided below.
     lost: dict[str, float] = defaultdict(float)
-    for name, length in spent.items():
+    for name, seconds in parts.items():
         if name in LOSS_OF_SPAN:
-            lost[LOSS_OF_SPAN[name]] += devices * length
-    lost["looking"] -= looked * pace
-    steady = work * run.window.seconds / run.window.samples
-    lost["warm-up"] += devices * (spent.get("train", 0.0) - steady)
-    lost.update(_in_steps(run, base, work))
-    again = [each for each in attempts.get(record.folder, ()) if not each.well]
-    repeated = SECONDS_PER_HOUR * math.fsum(each.device_hours for each in again)
-    # What earlier attempts left in a checkpoint was not in vain.
-    taken_over = (resumed_after_step(record) or 0) * run.window.samples / run.window.steps
-    kept = min(taken_over * pace, repeated)
-    lost["repeated"] += repeated - kept
-    bought = devices * (record.ended - record.started - before) + repeated
-    useful = (work + looked) * pace + kept
+            lost[LOSS_OF_SPAN[name]] += devices * seconds
+    lost["looking"] -= traced_samples * pace
+    steady_seconds = samples * window.seconds / window.samples
+    lost["warm-up"] += devices * (parts.get("train", 0.0) - steady_seconds)
+    lost.update(_lost_in_steps(run, base, samples))
+    failed = [attempt for attempt in attempts.get(record.folder, ()) if not attempt.well]
+    failed_seconds = SECONDS_PER_HOUR * math.fsum(attempt.device_hours for attempt in failed)
+    # The steps that earlier attempts saved in a checkpoint were useful.
+    resumed_samples = (resumed_after_step(record) or 0) * window.samples / window.steps
+    useful_before = min(resumed_samples * pace, failed_seconds)
+    lost["repeated"] += failed_seconds - useful_before
+    bought = devices * (record.ended - record.started - earlier_seconds) + failed_seconds
+    useful = (samples + traced_samples) * pace + useful_before
     lost["unexplained"] = bought - useful - math.fsum(lost.values())
     return Receipt(
         runs=1,
@@ -171,37 +160,33 @@ def _of_run(
     )
 
 
-def _work(record: RunRecord) -> tuple[float, float]:
-    """Return the samples of all ranks in this attempt's training, and those while it was traced."""
+def _count_samples(record: RunRecord) -> tuple[float, float]:
+    """Return the samples of all ranks in this attempt: those trained on, and those traced."""
     if not is_watched_program(record):
         trained = (s for rank in record.ranks for s in rank.spans if s.name == "train")
         return float(sum(span.samples for span in trained)), 0.0
-    seen = sum(rank.outline.seen for rank in record.ranks)
-    looked = sum(int(rank.traced.samples.sum()) for rank in record.ranks if rank.traced is not None)
-    return float(seen - looked), float(looked)
+    total = sum(rank.outline.seen for rank in record.ranks)
+    traced = sum(int(rank.traced.samples.sum()) for rank in record.ranks if rank.traced is not None)
+    return float(total - traced), float(traced)
 
 
-def _in_steps(run: RunView, base: Sequence[RunView], work: float) -> dict[str, float]:
+def _lost_in_steps(run: RunView, base: Sequence[RunView], samples: float) -> dict[str, float]:
     """Return the device-seconds that each cause adds to what the baseline's steps would take.
 
-    Nothing where phases are not known: then all of it is unexplained.
+    Empty where phases are unknown: all of it is then unexplained.
     """
-    origin = [each.chain for each in base if each.chain]
-    if run.chain is None or len(origin) < len(base):
+    base_chains = [base_run.chain for base_run in base if base_run.chain]
+    if run.chain is None or len(base_chains) < len(base):
         return {}
-    mine, *origin = comparable_chains([run.chain, *origin])
-    per_sample = mean_per_sample(origin)
-    growth = mine.samples / _mean_samples(origin)
-    added, before = seconds_by_cause([mine], per_sample), seconds_by_cause(origin, per_sample)
-    steps = work * run.window.steps / run.window.samples
-    devices = run.record.spec.topology.world
-    found = {}
+    chain, *base_chains = comparable_chains([run.chain, *base_chains])
+    per_sample = mean_per_sample(base_chains)
+    growth = chain.samples / float(np.mean([base_chain.samples for base_chain in base_chains]))
+    added = seconds_by_cause([chain], per_sample)
+    base_added = seconds_by_cause(base_chains, per_sample)
+    steps = samples * run.window.steps / run.window.samples
+    lost = {}
     for cause in CAUSES:
-        now, then = added[cause], before[cause]
-        if now is not None and then is not None:
-            found[cause] = devices * steps * (now - growth * then)
-    return found
-
-
-def _mean_samples(chains: Sequence[Chain]) -> float:
-    return float(np.mean([each.samples for each in chains]))
+        seconds, base_seconds = added[cause], base_added[cause]
+        if seconds is not None and base_seconds is not None:
+            lost[cause] = run.devices * steps * (seconds - growth * base_seconds)
+    return lost

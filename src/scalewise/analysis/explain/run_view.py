@@ -1,6 +1,6 @@
-"""One run, looked at once: what its causes and its receipt are made from."""
+"""One run with everything that its causes and its receipt are computed from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scalewise.analysis.explain.chain import Chain, build_chain
@@ -8,11 +8,12 @@ from scalewise.analysis.measure import Point, ScalingCurve
 from scalewise.analysis.measure.ledger import Ledger, build_ledger
 from scalewise.analysis.measure.window import Window, steady_window
 from scalewise.record.read import RunRecord
+from scalewise.spec import RunSpec
 
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run with its steady part, what every rank did in it, and the chain of causes."""
+    """A run with its steady part, the ledger of its ranks, and the chain of causes."""
 
     record: RunRecord
     window: Window
@@ -21,11 +22,16 @@ class RunView:
 
     @classmethod
     def of(cls, record: RunRecord) -> "RunView":
-        """Look at a record."""
+        """Return the view of a record."""
         window = steady_window(record)
-        found = build_ledger(record, window.first)
+        ledger = build_ledger(record, window.first)
         world = record.spec.topology.world
-        return cls(record, window, found, build_chain(found, window, world) if found else None)
+        return cls(record, window, ledger, build_chain(ledger, window, world) if ledger else None)
+
+    @property
+    def devices(self) -> int:
+        """The devices of the run."""
+        return self.record.spec.topology.world
 
     @property
     def step(self) -> float:
@@ -34,8 +40,8 @@ class RunView:
 
     @property
     def pace(self) -> float:
-        """Seconds of a step per sample of a device."""
-        return self.window.seconds * self.record.spec.topology.world / self.window.samples
+        """Device-seconds per sample."""
+        return self.window.seconds * self.devices / self.window.samples
 
 
 def runs_by_point(
@@ -52,3 +58,22 @@ def runs_by_point(
                 == (point.devices, point.nodes)
             ],
         )
+
+
+def collective_bytes(record: RunRecord) -> Mapping[str, int] | None:
+    """Return the payload bytes of a step by collective, on the device that sends most."""
+    traffics = [traffic for rank in record.ranks if (traffic := rank.notes.traffic)]
+    if len(traffics) < len(record.ranks):
+        return None
+    busiest = max(
+        (traffic.exchanged for traffic in traffics),
+        key=lambda collectives: sum(collective["sent"] for collective in collectives.values()),
+    )
+    return {kind: int(collective["bytes"]) for kind, collective in busiest.items()}
+
+
+def dominant_split(spec: RunSpec) -> str:
+    """Return the split that makes a step wait: pipeline, then tensor, else the strategy."""
+    if spec.degrees.pipeline > 1:
+        return "pipeline"
+    return "tensor" if spec.degrees.tensor > 1 else spec.strategy

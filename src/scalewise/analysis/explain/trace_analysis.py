@@ -1,10 +1,9 @@
-"""A few steps as the engine's own profiler saw them, and whether the light measurement agrees.
+"""A profiler's trace of a few steps, compared with the light measurement of the same steps.
 
-Every moment of a traced step is computation, communication that nothing hides,
-waiting for input, or idle. Communication lasts from the moment it is asked for
-to its end; what is copied out of DDP's bundles after it belongs to it, as in
-DDP's own timers. On a device computation is its kernels, on a CPU the
-operators of the training's threads, asking for a collective among them.
+Every moment of a traced step is computation, exposed communication, waiting for input, or
+idle. Communication lasts from its launch to its end; copying gradients out of DDP's buckets
+after it belongs to it, as in DDP's own timers. On a device, computation is its kernels; on
+a CPU, the operators of the training's threads, including the launch of a collective.
 """
 
 from collections import defaultdict
@@ -26,13 +25,13 @@ from scalewise.record.read import RankRecord, RunRecord
 from scalewise.record.trace import Event, Trace
 
 MIN_COMPARED_SHARE = 0.1
-"""The smallest share of a step at which the two are held against each other."""
+"""The smallest share of a step at which the two measurements are compared."""
 MAX_RELATIVE_GAP = 0.1
-"""How far they may be apart, relative to the trace."""
+"""How far they may differ, relative to the trace."""
 HOST_COLLECTIVE_PREFIXES = ("gloo:", "mpi:")
-"""Ranges of collectives that the host carries out, on threads of their own."""
+"""Names of collectives that the host runs, on separate threads."""
 COLLECTIVE_CALL_PREFIX = "c10d::"
-"""Operators of the training's threads that ask for a collective."""
+"""Operators of the training's threads that launch a collective."""
 UNPACK_OPERATOR = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 FETCH_OPERATOR = "enumerate(DataLoader)"
 
@@ -46,13 +45,13 @@ class TracedStepTimes:
     step: float
     compute: float
     communication: float
-    """Its whole length, hidden or not."""
+    """Hidden or not."""
     overlap: float
-    """Communication behind computation."""
+    """Communication that computation hides."""
     exposed: float
     """Communication that computation does not hide."""
     unpacking: float
-    """The part of it that is copying gradients out of DDP's bundles."""
+    """The part of it that is copying gradients out of DDP's buckets."""
     input: float
     idle: float
 
@@ -64,83 +63,85 @@ class QuantityCheck:
     rank: int
     quantity: str
     light: float
-    """Seconds per step, as the light measurement saw it."""
+    """Seconds per step, by the light measurement."""
     traced: float
-    """Seconds per step, as the trace shows it."""
+    """Seconds per step, by the trace."""
     ratio: float | None
     """Light over traced, in the typical step."""
     share: float
     """The larger one's share of a step."""
     agrees: bool | None
-    """Nothing where its share is too small to matter."""
+    """None where its share is too small to matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceComparison:
-    """What the traces of one run show, and whether the light measurement agrees with them."""
+    """The traced steps of one run, and whether the light measurement agrees with them."""
 
     ranks: tuple[TracedStepTimes, ...]
     checks: tuple[QuantityCheck, ...]
 
     @property
     def holds(self) -> bool:
-        """Whether nothing that matters is contradicted."""
-        return all(each.agrees is not False for each in self.checks)
+        """Whether no check of a relevant size disagrees."""
+        return all(check.agrees is not False for check in self.checks)
 
 
 def compare_with_trace(record: RunRecord, traces: Sequence[Trace]) -> TraceComparison | None:
-    """Compare the traces of a run with what was measured in the same steps."""
-    found = [classify_trace(each) for each in traces if each.laps and each.events]
-    checks = [one for each in found for one in _checks(record.ranks[each.rank], each)]
-    return TraceComparison(tuple(map(traced_step_times, found)), tuple(checks)) if found else None
+    """Compare the traces of a run with what was measured in the same steps; None without any."""
+    ranks = [classify_trace(trace) for trace in traces if trace.laps and trace.events]
+    checks = [check for rank in ranks for check in _checks(record.ranks[rank.rank], rank)]
+    return TraceComparison(tuple(map(traced_step_times, ranks)), tuple(checks)) if ranks else None
 
 
-def _checks(rank: RankRecord, seen: "TraceIntervals") -> list[QuantityCheck]:
+def _checks(rank: RankRecord, intervals: "TraceIntervals") -> list[QuantityCheck]:
     if rank.traced is None:
         return []
-    steps = np.isin(rank.traced.index, [*seen.steps])
-    found = []
+    steps = np.isin(rank.traced.index, [*intervals.steps])
+    checks = []
     for quantity, phase, parts in (
-        ("exposed communication", "sync", seen.exposed),
-        ("input", "input", seen.fetch),
+        ("exposed communication", "sync", intervals.exposed),
+        ("input", "input", intervals.fetch),
     ):
         light = rank.traced.phases.get(phase, np.zeros(len(steps)))[steps]
-        traced = np.array([total_length(intersect(parts, [each])) for each in seen.steps.values()])
-        if seen.on_device:  # It works behind the host: where its steps begin is not in a trace.
+        traced = np.array(
+            [total_length(intersect(parts, [step])) for step in intervals.steps.values()]
+        )
+        if intervals.on_device:  # A device runs behind the host: a trace has no borders of steps.
             light, traced = light.mean(), np.array(total_length(parts) / len(traced))
         if not np.isnan(light).any() and light.shape == traced.shape:
             step = float(np.median(rank.traced.seconds[steps]))
-            found.append(compare_quantity(seen.rank, quantity, light, traced, step))
-    return found
+            checks.append(compare_quantity(intervals.rank, quantity, light, traced, step))
+    return checks
 
 
 def compare_quantity(
     rank: int, quantity: str, light: Any, traced: Any, step: float
 ) -> QuantityCheck:
-    """Hold one quantity against the trace: seconds of each step, in both ways.
+    """Compare the seconds of each step by the light measurement with those by the trace.
 
-    Step is compared with step, and the typical one counts (the median): one in
-    which a thread had to wait for a core says little.
+    The ratio is the median over steps: a step in which a thread had to wait for a core
+    is an outlier.
 
     >>> compare_quantity(0, "input", [0.0105, 0.021], [0.01, 0.02], 0.05).agrees
     True
     >>> compare_quantity(0, "input", [1e-6], [1e-4], 0.05).agrees is None
     True
     """
-    mine, theirs = np.atleast_1d(light), np.atleast_1d(traced)
-    there = theirs > 0
-    ratio = float(np.median(mine[there] / theirs[there])) if there.any() else None
-    typical, shown = float(np.median(mine)), float(np.median(theirs))
-    share = max(typical, shown) / step if step else 0.0
-    near = ratio is not None and abs(ratio - 1) <= MAX_RELATIVE_GAP
-    return QuantityCheck(
-        rank, quantity, typical, shown, ratio, share, near if share >= MIN_COMPARED_SHARE else None
-    )
+    light, traced = np.atleast_1d(light), np.atleast_1d(traced)
+    positive = traced > 0
+    ratio = float(np.median(light[positive] / traced[positive])) if positive.any() else None
+    typical_light, typical_traced = float(np.median(light)), float(np.median(traced))
+    share = max(typical_light, typical_traced) / step if step else 0.0
+    agrees = None
+    if share >= MIN_COMPARED_SHARE:
+        agrees = ratio is not None and abs(ratio - 1) <= MAX_RELATIVE_GAP
+    return QuantityCheck(rank, quantity, typical_light, typical_traced, ratio, share, agrees)
 
 
 @dataclass(frozen=True, slots=True)
 class TraceIntervals:
-    """What one rank's traced steps consist of; only ``moved`` lies beside the others."""
+    """When one rank did what in its traced steps; only ``communication`` overlaps the others."""
 
     rank: int
     on_device: bool
@@ -148,8 +149,8 @@ class TraceIntervals:
     steps: Mapping[int, Interval]
     """When each step was, by the host."""
     compute: Sequence[Interval]
-    moved: Sequence[Interval]
-    """Communication, hidden or not."""
+    communication: Sequence[Interval]
+    """Hidden or not."""
     exposed: Sequence[Interval]
     unpacked: Sequence[Interval]
     fetch: Sequence[Interval]
@@ -158,133 +159,138 @@ class TraceIntervals:
 def classify_trace(trace: Trace) -> TraceIntervals:
     """Return when a rank computed, communicated and waited for input in its traced steps."""
     events, laps = trace.events, trace.laps
-    on_device = any(each.kind == "kernel" for each in events)
+    on_device = any(event.kind == "kernel" for event in events)
     begin, end = laps[0].start, laps[-1].end
     if on_device:  # Its work may end after the host's last step.
-        end = max(end, *(each.end for each in events if _of_device(each)))
+        end = max(end, *(event.end for event in events if _is_device_event(event)))
     window = [(begin, end)]
-    working = _kernels(events) if on_device else _operators(events)
-    unpacked = [] if on_device else [_span(each) for each in events if each.name == UNPACK_OPERATOR]
-    fetched = union(_span(each) for each in events if each.name.startswith(FETCH_OPERATOR))
-    # A loader without workers computes too; on a device, waiting is what leaves it idle.
-    fetch = intersect(subtract(fetched, working) if on_device else fetched, window)
+    working = _device_compute(events) if on_device else _host_compute(events)
+    unpacked = [] if on_device else [_span(e) for e in events if e.name == UNPACK_OPERATOR]
+    fetching = union(_span(event) for event in events if event.name.startswith(FETCH_OPERATOR))
+    # A loader without workers computes too; on a device, only fetching that leaves it idle counts.
+    fetch = intersect(subtract(fetching, working) if on_device else fetching, window)
     compute = intersect(subtract(working, fetch), window)
-    flying = _on_device(events) if on_device else _on_host(events)
-    moved = intersect([*flying, *unpacked], window)
-    exposed = subtract(moved, [*compute, *fetch])
-    by_step: dict[int, list[float]] = defaultdict(list)
+    collectives = _device_collectives(events) if on_device else _host_collectives(events)
+    communication = intersect([*collectives, *unpacked], window)
+    exposed = subtract(communication, [*compute, *fetch])
+    lap_times: dict[int, list[float]] = defaultdict(list)
     for lap in laps:
-        by_step[lap.step] += [lap.start, lap.end]
+        lap_times[lap.step] += [lap.start, lap.end]
     return TraceIntervals(
         rank=trace.rank,
         on_device=on_device,
         window=(begin, end),
-        steps={step: (min(each), max(each)) for step, each in by_step.items()},
+        steps={step: (min(times), max(times)) for step, times in lap_times.items()},
         compute=compute,
-        moved=moved,
+        communication=communication,
         exposed=exposed,
         unpacked=intersect(exposed, unpacked),
         fetch=fetch,
     )
 
 
-def traced_step_times(seen: TraceIntervals) -> TracedStepTimes:
+def traced_step_times(trace: TraceIntervals) -> TracedStepTimes:
     """Return where the traced steps of one rank went, in seconds per step."""
-    steps = len(seen.steps)
-    left = subtract([seen.window], [*seen.compute, *seen.exposed, *seen.fetch])
+    steps = len(trace.steps)
+    idle = subtract([trace.window], [*trace.compute, *trace.exposed, *trace.fetch])
     return TracedStepTimes(
-        rank=seen.rank,
+        rank=trace.rank,
         steps=steps,
-        step=total_length([seen.window]) / steps,
-        compute=total_length(seen.compute) / steps,
-        communication=total_length(seen.moved) / steps,
-        overlap=total_length(intersect(seen.moved, seen.compute)) / steps,
-        exposed=total_length(seen.exposed) / steps,
-        unpacking=total_length(seen.unpacked) / steps,
-        input=total_length(seen.fetch) / steps,
-        idle=total_length(left) / steps,
+        step=total_length([trace.window]) / steps,
+        compute=total_length(trace.compute) / steps,
+        communication=total_length(trace.communication) / steps,
+        overlap=total_length(intersect(trace.communication, trace.compute)) / steps,
+        exposed=total_length(trace.exposed) / steps,
+        unpacking=total_length(trace.unpacked) / steps,
+        input=total_length(trace.fetch) / steps,
+        idle=total_length(idle) / steps,
     )
 
 
 # What counts as computation and as communication.
 
 
-def _of_device(event: Event) -> bool:
+def _is_device_event(event: Event) -> bool:
     return event.kind in ("kernel", "gpu_memcpy", "gpu_memset")
 
 
-def _collective(name: str) -> bool:
-    return name.startswith(("nccl", "ncclDev", "rccl"))
+def _is_device_collective(event: Event) -> bool:
+    return event.name.startswith(("nccl", "ncclDev", "rccl"))
 
 
-def _kernels(events: Iterable[Event]) -> list[Interval]:
-    """Return when a device computed: kernels that are no collective, copies inside it."""
+def _is_host_collective(event: Event) -> bool:
+    return event.name.startswith(HOST_COLLECTIVE_PREFIXES)
+
+
+def _device_compute(events: Iterable[Event]) -> list[Interval]:
+    """Return when a device computed: kernels but collectives, and copies inside the device."""
     return union_over_gaps(
-        _span(each)
-        for each in events
-        if _of_device(each)
-        and not _collective(each.name)
-        and (each.kind != "gpu_memcpy" or "DtoD" in each.name)
+        _span(event)
+        for event in events
+        if _is_device_event(event)
+        and not _is_device_collective(event)
+        and (event.kind != "gpu_memcpy" or "DtoD" in event.name)
     )
 
 
-def _operators(events: Iterable[Event]) -> list[Interval]:
-    """Return when the host worked: operators on the threads that carry out no collective.
+def _host_compute(events: Iterable[Event]) -> list[Interval]:
+    """Return when the host computed: operators on the threads that run no collective.
 
-    To ask for a collective is work, for it waits for nobody; to unpack what
-    came is not. An operator around one of these may wait between its parts, so
-    it counts by them.
+    Launching a collective is work, because it does not wait; unpacking its result is
+    not. An operator around one of these may wait between its parts, so only they count.
     """
     by_thread: dict[str, list[Event]] = defaultdict(list)
-    for each in events:
-        by_thread[each.thread].append(each)
-    found: list[Interval] = []
-    for own in by_thread.values():
-        if not any(each.name.startswith(HOST_COLLECTIVE_PREFIXES) for each in own):
-            unpacking = [_span(each) for each in own if each.name == UNPACK_OPERATOR]
-            found += subtract(union_over_gaps(_without_waiting(own)), unpacking)
-    return union(found)
+    for event in events:
+        by_thread[event.thread].append(event)
+    working: list[Interval] = []
+    for thread in by_thread.values():
+        if not any(_is_host_collective(event) for event in thread):
+            unpacking = [_span(event) for event in thread if event.name == UNPACK_OPERATOR]
+            working += subtract(union_over_gaps(_operators_without_waiting(thread)), unpacking)
+    return union(working)
 
 
-def _without_waiting(events: Iterable[Event]) -> list[Interval]:
+def _operators_without_waiting(events: Iterable[Event]) -> list[Interval]:
     """Return when one thread was in operators that cannot wait inside."""
     operators = sorted(
-        (each for each in events if each.kind == "cpu_op"), key=lambda e: (e.start, -e.end)
+        (event for event in events if event.kind == "cpu_op"), key=lambda e: (e.start, -e.end)
     )
-    around: list[Event] = []
+    enclosing: list[Event] = []
     may_wait: set[int] = set()
-    for each in operators:
-        while around and around[-1].end <= each.start:
-            around.pop()
-        if each.name.startswith(COLLECTIVE_CALL_PREFIX) or each.name == UNPACK_OPERATOR:
-            may_wait.update(id(outer) for outer in around)
-        around.append(each)
-    return [_span(each) for each in operators if id(each) not in may_wait]
+    for operator in operators:
+        while enclosing and enclosing[-1].end <= operator.start:
+            enclosing.pop()
+        if operator.name.startswith(COLLECTIVE_CALL_PREFIX) or operator.name == UNPACK_OPERATOR:
+            may_wait.update(id(outer) for outer in enclosing)
+        enclosing.append(operator)
+    return [_span(operator) for operator in operators if id(operator) not in may_wait]
 
 
-def _on_host(events: Sequence[Event]) -> list[Interval]:
-    """Return when collectives of the host were under way, from asking for them to their end."""
-    runs = sorted(_span(each) for each in events if each.name.startswith(HOST_COLLECTIVE_PREFIXES))
-    asks = sorted(
-        _span(each)
-        for each in events
-        if each.kind == "cpu_op" and each.name.startswith(COLLECTIVE_CALL_PREFIX)
+def _host_collectives(events: Sequence[Event]) -> list[Interval]:
+    """Return when collectives of the host were in progress, from their launch to their end."""
+    runs = sorted(_span(event) for event in events if _is_host_collective(event))
+    launches = sorted(
+        _span(event)
+        for event in events
+        if event.kind == "cpu_op" and event.name.startswith(COLLECTIVE_CALL_PREFIX)
     )
-    if len(runs) == len(asks):  # Carried out in the order in which they were asked for.
-        runs = [(min(ask[0], run[0]), run[1]) for ask, run in zip(asks, runs)]
-    return union([*runs, *asks])
+    if len(runs) == len(launches):  # They run in the order of their launches.
+        runs = [(min(launch[0], run[0]), run[1]) for launch, run in zip(launches, runs)]
+    return union([*runs, *launches])
 
 
-def _on_device(events: Sequence[Event]) -> list[Interval]:
-    """Return when collectives were under way: as kernels, or on the host and copied there."""
-    kernels = [_span(each) for each in events if each.kind == "kernel" and _collective(each.name)]
-    if not any(each.name.startswith(HOST_COLLECTIVE_PREFIXES) for each in events):
+def _device_collectives(events: Sequence[Event]) -> list[Interval]:
+    """Return when collectives were in progress: as kernels, or on the host with copies."""
+    kernels = [_span(e) for e in events if e.kind == "kernel" and _is_device_collective(e)]
+    if not any(_is_host_collective(event) for event in events):
         return union(kernels)
-    computing = {each.thread for each in events if each.kind == "kernel"}
+    compute_streams = {event.thread for event in events if event.kind == "kernel"}
     copies = [
-        _span(each) for each in events if each.kind == "gpu_memcpy" and each.thread not in computing
+        _span(event)
+        for event in events
+        if event.kind == "gpu_memcpy" and event.thread not in compute_streams
     ]
-    return union([*kernels, *copies, *_on_host(events)])
+    return union([*kernels, *copies, *_host_collectives(events)])
 
 
 def _span(event: Event) -> Interval:

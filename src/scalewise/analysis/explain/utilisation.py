@@ -1,13 +1,12 @@
-"""How busy devices and machines were during a stretch of a run, and what it took.
+"""How busy devices and hosts were during a part of a run, and their energy.
 
-Utilisation misleads: it is the share of time in which anything at all ran on
-the device. A device whose ranks wait for each other inside a collective spins,
-and shows 100 % while nothing useful is done. Power is the better signal of a
-stall: spinning takes far fewer watts than computing. Compare ``power`` between
-runs before believing ``busy``.
+Utilisation misleads: it is the share of time in which anything at all ran on the device.
+A device whose ranks wait for each other inside a collective spins, and shows 100 % without
+useful work. Power is the better signal of a stall: spinning takes far fewer watts than
+computing. Compare ``power`` between runs before believing ``busy``.
 
-A sample speaks of the time since the sample before it. So every mean weighs a
-sample by how much of that time lies inside the stretch.
+A sample covers the time since the sample before it, so every mean is weighted by how much
+of that time lies inside the part.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from scalewise.record.read import Numbers
 IDLE_SHARE = 0.05
 """A device is idle below this share of time in use."""
 MIN_IDLE_SECONDS = 2.0
-"""Shorter pauses are not worth a line: a sample is a second long."""
+"""Shorter pauses are not reported: a sample covers a second."""
 THROTTLED_SHARE = 0.9
 """A clock that ends below this share of the highest one seen was throttled."""
 
@@ -49,7 +48,7 @@ class Utilisation:
     throttled: bool | None
     """Whether the clock in use fell: in the last quarter under 90 % of the highest one seen."""
     own: int | None
-    """The most processes of the run on it at a time; 0 on a device that the run left alone."""
+    """The most processes of the run on it at a time; 0 on a device that the run did not use."""
     foreign: int | None
     """The most processes of others on it at a time."""
 
@@ -76,7 +75,7 @@ class HostUtilisation:
 def device_utilisations(
     nodes: Sequence[NodeRecord], start: float, end: float
 ) -> tuple[Utilisation, ...]:
-    """Return how each device was used between two moments of the wall clock."""
+    """Return how each device was used between two times of the wall clock."""
     return tuple(
         _device_utilisation(node, device, start, end) for node in nodes for device in node.devices
     )
@@ -85,11 +84,11 @@ def device_utilisations(
 def host_utilisations(
     nodes: Sequence[NodeRecord], start: float, end: float
 ) -> tuple[HostUtilisation, ...]:
-    """Return how each machine was used between two moments of the wall clock."""
-    found = []
+    """Return how each machine was used between two times of the wall clock."""
+    utilisations = []
     for node in nodes:
         weights = sample_weights(node, start, end)
-        found.append(
+        utilisations.append(
             HostUtilisation(
                 host=node.host,
                 busy=weighted_mean(node.cpu, weights),
@@ -100,14 +99,14 @@ def host_utilisations(
                 within=node.within,
             )
         )
-    return tuple(found)
+    return tuple(utilisations)
 
 
 def _device_utilisation(
     node: NodeRecord, device: DeviceRecord, start: float, end: float
 ) -> Utilisation:
     weights = sample_weights(node, start, end)
-    # A clock that rests while the device is idle has not been throttled.
+    # A low clock of an idle device is not throttling.
     clock = np.where(device.utilisation < IDLE_SHARE, np.nan, device.clock)
     late = sample_weights(node, end - (end - start) / 4, end)
     own, foreign = _highest(device.own, weights), _highest(device.foreign, weights)
@@ -128,29 +127,29 @@ def _device_utilisation(
 
 
 def _edges(node: NodeRecord) -> Numbers:
-    """Return the moments between which the samples lie: one more than there are samples."""
+    """Return the times between which the samples lie: one more than there are samples."""
     return np.concatenate([node.at[:1] - node.interval, node.at])
 
 
 def sample_weights(node: NodeRecord, start: float, end: float) -> Numbers:
-    """Return for how many seconds between ``start`` and ``end`` each sample speaks."""
+    """Return how many seconds between ``start`` and ``end`` each sample covers."""
     edges = np.clip(_edges(node), start, end)
     return np.diff(edges)
 
 
 def weighted_mean(values: Numbers, weights: Numbers) -> float | None:
-    """Return the mean of the values that are known, or nothing if none is.
+    """Return the mean of the values that are not NaN; None if there are none.
 
     >>> weighted_mean(np.array([0.25, np.nan, 0.75]), np.array([1.0, 1.0, 3.0]))
     0.625
     """
-    known = (weights > 0) & ~np.isnan(values)
-    return float(np.average(values[known], weights=weights[known])) if known.any() else None
+    valid = (weights > 0) & ~np.isnan(values)
+    return float(np.average(values[valid], weights=weights[valid])) if valid.any() else None
 
 
 def _highest(values: Numbers, weights: Numbers) -> float | None:
-    known = values[(weights > 0) & ~np.isnan(values)]
-    return float(known.max()) if known.size else None
+    valid = values[(weights > 0) & ~np.isnan(values)]
+    return float(valid.max()) if valid.size else None
 
 
 def idle_periods(
@@ -158,7 +157,7 @@ def idle_periods(
 ) -> tuple[tuple[float, float], ...]:
     """Return when the device was idle for two seconds or more, cut to ``start`` and ``end``.
 
-    ``edges`` are the moments between which the samples lie. A sample that is
+    ``edges`` are the times between which the samples lie. A sample that is
     unknown ends a period.
 
     >>> idle_periods(np.arange(6.0), np.array([1.0, 0.0, 0.04, 0.0, 0.9]), 0.0, 5.0)
@@ -172,7 +171,7 @@ def idle_periods(
 
 
 def clock_throttled(clock: Numbers, late: Numbers) -> bool | None:
-    """Say whether the clock at the end is well below the highest one of all samples.
+    """Say whether the mean clock at the end is below 90 % of the highest one.
 
     ``late`` are the seconds of each sample that lie in the last quarter.
     """

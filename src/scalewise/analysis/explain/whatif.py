@@ -1,8 +1,8 @@
-"""The recorded steps once more, with one thing changed.
+"""What-if: the recorded steps replayed with one thing changed.
 
-A synchronising step ends for all ranks when the last one has arrived and the
-transfer is over. So a step with a change in it can be played again from what
-every rank did, rather than guessed from averages.
+A synchronising step ends for all ranks when the last one has arrived and the transfer is
+over. So a changed step can be replayed from the phases of every rank, rather than guessed
+from averages.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from scalewise.analysis.measure import Point
 from scalewise.analysis.measure.ledger import Ledger, Numbers
 
 MIN_GAIN_SHARE = 0.01
-"""The smallest share of throughput or complete time that is worth a line."""
+"""The smallest share of throughput or complete time that is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What one change would give."""
+    """The effect of one change."""
 
     change: str
     step: float
@@ -35,39 +35,39 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """One run's steps, and whether its loaders work beside them."""
+    """One run's steps, and whether its loader has workers."""
 
     ledger: Ledger
     workers: int | None
-    """Nothing where there are none, because the engine reads by itself."""
+    """None where the framework reads the data itself."""
 
     def now(self) -> Numbers:
-        """Return the steps as they were."""
-        return _together(self.ledger.own + self.ledger.input, self.ledger.transfer)
+        """Return the seconds of the steps as recorded."""
+        return _synchronised(self.ledger.own + self.ledger.input, self.ledger.transfer)
 
     def balanced(self) -> Numbers:
-        """Return the steps with every rank as quick as the typical one, where that helps."""
+        """Return the steps with every rank as fast as the typical one, where that is faster."""
         own = self.ledger.typical(self.ledger.own)
-        return np.minimum(self.now(), _together(own + self.ledger.input, self.ledger.transfer))
+        return np.minimum(self.now(), _synchronised(own + self.ledger.input, self.ledger.transfer))
 
     def linked(self) -> Numbers:
-        """Return the steps with a link of twice the speed."""
-        return _together(self.ledger.own + self.ledger.input, self.ledger.transfer / 2)
+        """Return the steps with a link of twice the bandwidth."""
+        return _synchronised(self.ledger.own + self.ledger.input, self.ledger.transfer / 2)
 
     def fed(self) -> Numbers:
         """Return the steps with twice the loaders.
 
-        With workers a batch is made beside the step before it: where a rank had
-        to wait for one, making it took about the whole step.
+        Workers prepare a batch during the step before it: where a rank had to wait for
+        one, preparing it took about as long as the step.
         """
         ledger = self.ledger
-        waited = ledger.input
         if not self.workers:
-            return _together(ledger.own + waited / 2, ledger.transfer)
-        beside = ledger.own + ledger.transfer
-        whole = ledger.own + waited + (ledger.transfer if ledger.sync is None else ledger.sync)
-        left = np.clip(whole / 2 - beside, 0, waited)
-        return _together(ledger.own + left, ledger.transfer)
+            return _synchronised(ledger.own + ledger.input / 2, ledger.transfer)
+        overlapped = ledger.own + ledger.transfer
+        sync = ledger.transfer if ledger.sync is None else ledger.sync
+        preparing = ledger.own + ledger.input + sync
+        waiting = np.clip(preparing / 2 - overlapped, 0, ledger.input)
+        return _synchronised(ledger.own + waiting, ledger.transfer)
 
 
 STEP_CHANGES = {
@@ -79,27 +79,26 @@ REMOVABLE_PARTS = {"no validation": "validate", "no checkpoint": "checkpoint"}
 
 
 def what_if(point: Point, step: float, replays: Sequence[Replay]) -> tuple[WhatIf, ...]:
-    """Return what each change would give a point, those that give most first."""
+    """Return the effect of each change on a point, those that save most time first."""
     if not point.throughput or not point.time or not point.steps:
         return ()
     rate, time = point.throughput.value, point.time.value
-    found = []
-    loads = all(each.workers is not None for each in replays)
-    changes = {name: each for name, each in STEP_CHANGES.items() if loads or each is not Replay.fed}
-    for change, played in changes.items() if replays else ():
-        gains = [float((each.now() - played(each)).mean()) for each in replays]
+    effects = []
+    has_workers = all(run.workers is not None for run in replays)
+    for change, replay in STEP_CHANGES.items() if replays else ():
+        if replay is Replay.fed and not has_workers:
+            continue
+        gains = [float((run.now() - replay(run)).mean()) for run in replays]
         gain = min(max(0.0, sum(gains) / len(gains)), 0.999 * step)
         share = step / (step - gain)
         saved = gain * point.steps
-        found.append(WhatIf(change, step - gain, rate * share, time - saved, share - 1, saved))
+        effects.append(WhatIf(change, step - gain, rate * share, time - saved, share - 1, saved))
     for change, name in REMOVABLE_PARTS.items():
         saved = point.complete[name].value if name in point.complete else 0.0
-        found.append(WhatIf(change, step, rate, time - saved, 0.0, saved))
-    worth = [
-        each for each in found if each.gain >= MIN_GAIN_SHARE or each.saved >= MIN_GAIN_SHARE * time
-    ]
-    return tuple(sorted(worth, key=lambda each: -each.saved))
+        effects.append(WhatIf(change, step, rate, time - saved, 0.0, saved))
+    shown = [e for e in effects if e.gain >= MIN_GAIN_SHARE or e.saved >= MIN_GAIN_SHARE * time]
+    return tuple(sorted(shown, key=lambda effect: -effect.saved))
 
 
-def _together(arrival: Numbers, transfer: Numbers) -> Numbers:
+def _synchronised(arrival: Numbers, transfer: Numbers) -> Numbers:
     return np.asarray(arrival.max(axis=0) + transfer)

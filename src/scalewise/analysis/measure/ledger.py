@@ -11,7 +11,7 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from scalewise.record.read import RunRecord, Steps
+from scalewise.record.read import RunRecord
 
 Numbers = NDArray[np.float64]
 NON_COMPUTE_PHASES = ("input", "sync", "other", "hidden")
@@ -68,11 +68,7 @@ def build_ledger(record: RunRecord, first: int) -> Ledger | None:
         return None
     shared = reduce(np.intersect1d, (steps.index[steps.index >= first] for steps in ranks))
     rows = [np.searchsorted(steps.index, shared) for steps in ranks]
-    phases = _phases(ranks, rows)
-    if record.spec.topology.world == 1:  # A single device has no communication to wait for.
-        phases["sync"] = np.nan_to_num(phases["sync"])
-    if np.isnan(phases["sync"]).any(axis=0).all():
-        del phases["sync"]
+    phases = _phases(record, rows)
     required = [column for name, column in phases.items() if name != "hidden"]
     complete = ~np.any([np.isnan(column).any(axis=0) for column in required], axis=0)
     if not complete.any():
@@ -94,11 +90,12 @@ def build_ledger(record: RunRecord, first: int) -> Ledger | None:
     )
 
 
-def _phases(ranks: Sequence[Steps], rows: Sequence[NDArray[np.intp]]) -> dict[str, Numbers]:
-    """Return each phase's seconds, of each rank in its rows.
+def _phases(record: RunRecord, rows: Sequence[NDArray[np.intp]]) -> dict[str, Numbers]:
+    """Return each phase's seconds, of each rank in its rows; without ``sync`` if it is unknown.
 
     A phase that a rank never recorded is 0 there; communication is NaN, which is unknown.
     """
+    ranks = [rank.steps for rank in record.ranks]
     names = dict.fromkeys([*(name for steps in ranks for name in steps.phases), "sync", "hidden"])
     phases = {}
     for name in names:
@@ -107,4 +104,8 @@ def _phases(ranks: Sequence[Steps], rows: Sequence[NDArray[np.intp]]) -> dict[st
             steps.phases.get(name, np.full(len(steps.index), absent))[row]
             for steps, row in zip(ranks, rows)
         ])  # fmt: skip
+    if record.spec.topology.world == 1:  # A single device has no communication to wait for.
+        phases["sync"] = np.nan_to_num(phases["sync"])
+    if np.isnan(phases["sync"]).any(axis=0).all():
+        del phases["sync"]
     return phases

@@ -64,12 +64,18 @@ def steady_window(record: RunRecord) -> Window:
             steps=per_epoch * (len(epochs) - 1),
             left_out="first epoch",
         )
+    return _window_after_warmup(record, epochs[0], per_epoch)
+
+
+def _window_after_warmup(
+    record: RunRecord, stretches: list[tuple[Span, ...]], per_epoch: int
+) -> Window:
+    """Return the steady part of a run with a single epoch, given by its stretches."""
     series = _step_seconds(record, 0)
     # Counting traffic slows its step down, so the window begins after it.
     traffic = record.ranks[0].notes.traffic
     traffic_steps = 0 if traffic is None or traffic.step is None else traffic.step + 1
     dropped = max(count_warmup_steps(series), min(traffic_steps, len(series) // 2))
-    stretches = epochs[0]
     warmup = [float(rank.steps.seconds[:dropped].sum()) for rank in record.ranks]
     begin = min(span.start + late for span, late in zip(stretches[0], warmup, strict=True))
     warmup_samples = sum(int(rank.steps.samples[:dropped].sum()) for rank in record.ranks)
@@ -107,15 +113,9 @@ def _watched_window(record: RunRecord) -> Window:
     excluded = sum(int(columns.samples[:dropped].sum()) for columns in steps)
     excluded += sum(int(columns.samples.sum()) for columns in traced)
     steady_steps = step_count - dropped - max((len(columns.index) for columns in traced), default=0)
-    if record.ranks[0].notes.device in (None, "cpu"):
-        seconds = _seconds_without_pauses(record, dropped)
-    else:
-        # The host runs ahead of an accelerator: only times taken on the device give its pace.
-        pace = min(float(columns.seconds[dropped:recorded].mean()) for columns in steps)
-        seconds = pace * steady_steps
     return Window(
         samples=sum(rank.outline.seen for rank in record.ranks) - excluded,
-        seconds=seconds,
+        seconds=_watched_seconds(record, dropped, recorded, steady_steps),
         step_seconds=series[dropped:],
         first=int(steps[0].index[dropped]),
         steps=steady_steps,
@@ -123,15 +123,20 @@ def _watched_window(record: RunRecord) -> Window:
     )
 
 
-def _seconds_without_pauses(record: RunRecord, dropped: int) -> float:
-    """Return the seconds from a step to the end of training, without pauses.
+def _watched_seconds(record: RunRecord, dropped: int, recorded: int, steady_steps: int) -> float:
+    """Return the seconds of the steady steps: to the end of training, without pauses.
 
     Ranks may pause at different times (one validates while the others wait), so the time
     in which any rank paused is excluded for all.
     """
-    starts = [rank.steps.at[dropped] for rank in record.ranks if rank.steps.at is not None]
+    steps = [rank.steps for rank in record.ranks]
+    if record.ranks[0].notes.device not in (None, "cpu"):
+        # The host runs ahead of an accelerator: only times taken on the device give its pace.
+        pace = min(float(columns.seconds[dropped:recorded].mean()) for columns in steps)
+        return pace * steady_steps
     spans = [span for rank in record.ranks for span in rank.spans]
-    begin, end = float(min(starts)), max(span.end for span in spans if span.name == "train")
+    begin = min(float(columns.at[dropped]) for columns in steps if columns.at is not None)
+    end = max(span.end for span in spans if span.name == "train")
     pauses = [(span.start, span.end) for span in spans if span.name in PAUSES]
     return end - begin - _covered(pauses, begin, end)
 

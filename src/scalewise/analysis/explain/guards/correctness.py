@@ -1,0 +1,127 @@
+"""Guards of correctness: what makes several devices learn something else than one."""
+
+from collections import Counter
+from math import isclose
+
+from scalewise.analysis.explain.guards.guard import WatchedRun, guard
+from scalewise.record import batch_sharing, replicas
+
+MIN_BATCH_GROWTH = 1.5
+"""The factor from which a global batch counts as grown."""
+SAME_RATE_TOLERANCE = 0.1
+"""Learning rates within this share count as equal; scaling rules make them differ by more."""
+SQUARE_ROOT_OPTIMIZERS = ("adam", "lamb", "rmsprop", "adagrad", "adafactor")
+"""Optimizers whose learning rate grows with the square root of the batch."""
+
+WRAP_HINT = (
+    "Wrap the model in DistributedDataParallel: it sends rank 0's weights to all ranks and "
+    "averages their gradients. By hand, broadcast the weights and average every gradient."
+)
+REPLICA_FACTS = ("weights", "exchanged", "samples", "loads", "sharded", "split")
+
+
+@guard("no exchange", "correct", REPLICA_FACTS)
+def no_exchange(run: WatchedRun) -> tuple[str, str] | None:
+    """Ranks that do not exchange gradients, so each trains alone."""
+    if not replicas.alone(run.facts):
+        return None
+    drift = replicas.drift(run.facts)
+    evidence = _drift_text(drift) if drift else f"all {run.ranks} ranks train on the same samples."
+    return (
+        f"{replicas.ALONE.capitalize()}; {evidence}",
+        f"{WRAP_HINT} With Accelerate on a CPU: `Accelerator(cpu=True)`.",
+    )
+
+
+@guard("same samples", "correct", ("samples", "loads", "split"))
+def same_samples(run: WatchedRun) -> tuple[str, str] | None:
+    """Ranks whose first training batches are equal."""
+    if run.ranks < 2 or run.split or replicas.alone(run.facts):
+        return None
+    first_batches = [batches for facts in run.facts if (batches := batch_sharing.batches(facts))]
+    if not first_batches:
+        return None
+    batches, count = Counter(first_batches).most_common(1)[0]
+    if count < 2:
+        return None
+    return (
+        f"{count} of {run.ranks} ranks read the same samples: "
+        f"their first {len(batches)} training batches are equal.",
+        "Give the loader `sampler=DistributedSampler(dataset)`, or share the data out by rank.",
+    )
+
+
+@guard("drift", "correct", REPLICA_FACTS)
+def replica_drift(run: WatchedRun) -> tuple[str, str] | None:
+    """Replicas that are not equal after a step."""
+    drift = replicas.drift(run.facts)
+    if not drift or replicas.alone(run.facts):
+        return None
+    return f"The replicas are not equal: {_drift_text(drift)}", WRAP_HINT
+
+
+def _drift_text(drift: replicas.Drift) -> str:
+    return (
+        f"after step {drift.step} the weights of rank {drift.rank} differ "
+        f"from those of rank 0 by {100 * drift.share:.2g} %."
+    )
+
+
+@guard("step counts", "correct")
+def step_counts(run: WatchedRun) -> tuple[str, str] | None:
+    """Ranks that take different numbers of steps."""
+    fewest, largest = min(run.steps), max(run.steps)
+    if fewest == largest:
+        return None
+    return (
+        f"The ranks take different numbers of steps: rank {run.steps.index(fewest)} took {fewest}, "
+        f"rank {run.steps.index(largest)} took {largest}.",
+        "Give all ranks equally many batches, with a DistributedSampler or `drop_last=True`.",
+    )
+
+
+@guard("set_epoch", "correct", ("passes",))
+def set_epoch(run: WatchedRun) -> tuple[str, str] | None:
+    """A shuffled order that is the same in every epoch."""
+    passes = run.first.get("passes")
+    if not passes or passes["count"] < 2 or passes["epochs"] > 1:
+        return None
+    return (
+        f"All {passes['count']} passes over the data had the same order: "
+        "`set_epoch` of the DistributedSampler was never called.",
+        "Call `loader.sampler.set_epoch(epoch)` at the start of every epoch.",
+    )
+
+
+@guard("learning rate", "correct", ("rate", "highest_rate", "optimizer"), question=True)
+def learning_rate(run: WatchedRun) -> tuple[str, str] | None:
+    """A learning rate that stays the same while the global batch grows."""
+    comparable = [candidate for candidate in (*run.smaller, run) if _has_rate(candidate)]
+    if not comparable or comparable[-1] is not run or not comparable[0].global_batch:
+        return None
+    baseline, rate = comparable[0], run.first["rate"]
+    growth = run.global_batch / baseline.global_batch
+    if growth < MIN_BATCH_GROWTH or not _same_rate(baseline, run):
+        return None
+    optimizer = run.first.get("optimizer", "")
+    if any(name in optimizer.lower() for name in SQUARE_ROOT_OPTIMIZERS):
+        rule, scaled = "with the square root of it", rate * growth**0.5
+    else:
+        rule, scaled = "in proportion", rate * growth
+    return (
+        f"The learning rate is {rate:g} on {baseline.devices} and on {run.devices} devices, "
+        f"while the global batch grew from {baseline.global_batch} to {run.global_batch}.",
+        f"Is that your recipe? With {optimizer or 'this optimizer'} it often grows {rule}, "
+        f"here to {scaled:.3g}, after a warm-up; or keep the global batch.",
+    )
+
+
+def _has_rate(run: WatchedRun) -> bool:
+    return run.first.get("rate") is not None and run.counts_samples_once
+
+
+def _same_rate(run: WatchedRun, other: WatchedRun) -> bool:
+    # A schedule that falls in every step is a little lower when it is first read.
+    highest = [r.first.get("highest_rate") or r.first["rate"] for r in (run, other)]
+    same_first = run.first["rate"] == other.first["rate"]
+    return same_first and isclose(*highest, rel_tol=SAME_RATE_TOLERANCE)

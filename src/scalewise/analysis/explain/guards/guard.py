@@ -1,0 +1,153 @@
+"""How a guard is declared, the watched run it checks, and its finding."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from scalewise.analysis.measure.window import Window, steady_window
+from scalewise.analysis.number_format import format_count
+from scalewise.record import batch_sharing
+from scalewise.record.read import RunRecord
+
+GuardKind = Literal["correct", "tune"]
+"""``correct``: is the training right? ``tune``: better fixed before paying for more devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that silently ruins scaling, found in a run."""
+
+    name: str
+    kind: GuardKind
+    says: str
+    """What was found, with its number."""
+    hint: str
+    """What to type or to change."""
+    devices: int | None = None
+    """The smallest number of devices on which it was found."""
+    question: bool = False
+    """Whether it may be intended."""
+
+    @property
+    def sentence(self) -> str:
+        """What was found, and on how many devices."""
+        where = f" (on {format_count(self.devices)})" if self.devices else ""
+        return f"{self.says.rstrip('.')}{where}."
+
+
+@dataclass(frozen=True)
+class WatchedRun:
+    """One run of a watched program, with the facts that its ranks recorded."""
+
+    record: RunRecord
+    facts: tuple[Mapping[str, Any], ...]
+    """Of each rank."""
+    smaller: tuple["WatchedRun", ...] = ()
+    """The runs before it in the curve, fewest devices first."""
+
+    @property
+    def first(self) -> Mapping[str, Any]:
+        """The facts of rank 0."""
+        return self.facts[0]
+
+    @property
+    def devices(self) -> int:
+        """The devices that were asked for."""
+        return self.record.spec.topology.world
+
+    @property
+    def ranks(self) -> int:
+        """How many processes trained."""
+        return len(self.facts)
+
+    @property
+    def accelerated(self) -> bool:
+        """Whether the model was on an accelerator."""
+        return self.first.get("accelerator") is not None
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Steps of each rank."""
+        return tuple(rank.outline.steps for rank in self.record.ranks)
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of all ranks in the typical step."""
+        samples = [rank.steps.samples for rank in self.record.ranks]
+        return sum(int(np.median(column)) for column in samples if column.size)
+
+    @property
+    def split(self) -> bool:
+        """Whether ranks hold parts of one model, and so read the same samples by design."""
+        return any(facts.get("split") for facts in self.facts)
+
+    @property
+    def counts_samples_once(self) -> bool:
+        """Whether samples that several ranks may share are known to be counted once."""
+        return bool(self.record.spec.samples_per_step) or not batch_sharing.unclear(self.facts)
+
+    @cached_property
+    def window(self) -> Window:
+        """The steady part of the run."""
+        return steady_window(self.record)
+
+    @cached_property
+    def input_share(self) -> float:
+        """The share of the steady steps in which ranks wait for input."""
+        waited = total = 0.0
+        for rank in self.record.ranks:
+            steady = rank.steps.index >= self.window.first
+            total += float(rank.steps.seconds[steady].sum())
+            if "input" in rank.steps.phases:
+                waited += float(rank.steps.phases["input"][steady].sum())
+        return waited / total if total else 0.0
+
+    def fact_of_all_ranks(self, name: str) -> Sequence[Any]:
+        """Return a fact of every rank; empty where a rank did not record it."""
+        values = [facts.get(name) for facts in self.facts]
+        return [] if any(value is None for value in values) else values
+
+
+def watched_runs(records: Sequence[RunRecord]) -> list[WatchedRun]:
+    """Return the runs whose ranks all recorded facts, fewest devices first."""
+    runs: list[WatchedRun] = []
+    for record in sorted(records, key=lambda record: record.spec.topology.world):
+        facts = tuple(rank.notes.facts for rank in record.ranks)
+        if facts and all(facts):
+            runs.append(WatchedRun(record, facts, tuple(runs)))
+    return runs
+
+
+Check = Callable[[WatchedRun], tuple[str, str] | None]
+"""Returns the sentence and the hint, or None where all is well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The declaration of one check."""
+
+    name: str
+    kind: GuardKind
+    facts: tuple[str, ...]
+    """The recorded facts that it reads; times and counts of steps are always there."""
+    check: Check
+    question: bool = False
+    """Whether what it finds may be intended."""
+
+    def first_finding(self, runs: Sequence[WatchedRun]) -> Finding | None:
+        """Return the finding of the first run that has this problem."""
+        for run in runs:
+            if problem := self.check(run):
+                says, hint = problem
+                return Finding(self.name, self.kind, says, hint, run.devices, self.question)
+        return None
+
+
+def guard(
+    name: str, kind: GuardKind, facts: tuple[str, ...] = (), *, question: bool = False
+) -> Callable[[Check], Guard]:
+    """Declare the decorated check as a guard."""
+    return lambda check: Guard(name, kind, facts, check, question)

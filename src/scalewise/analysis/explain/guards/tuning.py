@@ -1,0 +1,161 @@
+"""Guards of tuning: what should be fixed on one device, before paying for more."""
+
+from collections import Counter
+
+from scalewise.analysis.explain.explain_text import format_seconds
+from scalewise.analysis.explain.guards.guard import WatchedRun, guard
+
+MIN_CORES_PER_THREAD = 4
+"""Cores per thread from which cores are idle."""
+MIN_INPUT_SHARE = 0.05
+"""The share of a step from which waiting for input justifies workers."""
+MIN_CAPABILITY = 8
+"""The compute capability from which a device has TF32 and bf16."""
+MIN_STEPS = 10
+"""With fewer steps, a repeated call cannot be distinguished from a single one."""
+
+
+@guard("DataParallel", "tune", ("data_parallel",))
+def data_parallel(run: WatchedRun) -> tuple[str, str] | None:
+    """One process for all devices."""
+    if not run.first.get("data_parallel"):
+        return None
+    return (
+        "`nn.DataParallel` drives all devices from 1 process, and copies the model in every step.",
+        "Use DistributedDataParallel, one process per device; `scalewise port` shows how.",
+    )
+
+
+@guard("shared device", "tune", ("accelerator",))
+def shared_device(run: WatchedRun) -> tuple[str, str] | None:
+    """Several ranks of a host on one accelerator."""
+    accelerators = Counter(
+        (rank.host, facts["accelerator"])
+        for rank, facts in zip(run.record.ranks, run.facts, strict=True)
+        if facts.get("accelerator")
+    )
+    if not accelerators or max(accelerators.values()) < 2:
+        return None
+    (host, _), count = accelerators.most_common(1)[0]
+    return (
+        f"{count} ranks of host {host} compute on 1 accelerator.",
+        "Give each its own: `torch.cuda.set_device(int(os.environ['LOCAL_RANK']))`.",
+    )
+
+
+@guard("threads", "tune", ("cores", "which_cores", "accelerator"))
+def threads(run: WatchedRun) -> tuple[str, str] | None:
+    """Cores that no thread uses, on a run without accelerator."""
+    used = run.record.ranks[0].notes.threads
+    cores = run.first.get("cores")
+    if run.accelerated or not used or not cores:
+        return None
+    sharing = sum(
+        rank.host == run.record.ranks[0].host
+        and facts.get("which_cores") == run.first["which_cores"]
+        for rank, facts in zip(run.record.ranks, run.facts, strict=True)
+    )
+    per_rank = cores // sharing
+    if per_rank < MIN_CORES_PER_THREAD * used:
+        return None
+    return (
+        f"Each rank computes with {used} thread{'s' if used > 1 else ''}, and there are {per_rank} "
+        "cores for each rank.",
+        f"Set `threads = {per_rank}` in a study file, or call `torch.set_num_threads({per_rank})`.",
+    )
+
+
+@guard("loader workers", "tune", ("workers",))
+def loader_workers(run: WatchedRun) -> tuple[str, str] | None:
+    """A loader without workers, which prepares its batches between the steps."""
+    if run.first.get("workers") != 0 or run.input_share < MIN_INPUT_SHARE:
+        return None
+    return (
+        f"The loader has no workers, and waiting for input is {100 * run.input_share:.0f} % of "
+        "a step.",
+        "Type `DataLoader(…, num_workers=2, persistent_workers=True)`, or more workers.",
+    )
+
+
+@guard("pinned memory", "tune", ("handed",))
+def pinned_memory(run: WatchedRun) -> tuple[str, str] | None:
+    """Batches in pageable memory, which cannot be copied while the device computes."""
+    batch = run.first.get("handed")
+    if not batch or not batch.get("pageable"):
+        return None
+    return (
+        f"The loader hands over {batch['bytes'] / 1e6:.3g} MB per batch in memory that is not "
+        "pinned: the host waits for every copy.",
+        "Type `DataLoader(…, pin_memory=True)` and `x.to(device, non_blocking=True)`.",
+    )
+
+
+@guard("host waits", "tune", ("waits",))
+def host_waits(run: WatchedRun) -> tuple[str, str] | None:
+    """A host that waits for the device in every step."""
+    waits = run.first.get("waits") or {}
+    steps = waits.get("to", 0) - waits.get("from", 0)
+    if steps < 1 or waits.get("count", 0) < steps:
+        return None
+    where = f", mostly in {waits['where']}" if waits.get("where") else ""
+    return (
+        f"The host waits for the device {waits['count'] / steps:.3g} times per step{where}: "
+        "`.item()`, `.cpu()`, `float(…)` or a comparison of a tensor.",
+        "Read the loss only every 50 steps or so, and keep sums of it on the device until then.",
+    )
+
+
+@guard("empty cache", "tune", ("emptied",))
+def empty_cache(run: WatchedRun) -> tuple[str, str] | None:
+    """An allocator cache that is emptied in every second step or more."""
+    emptied, steps = run.first.get("emptied") or 0, run.steps[0]
+    if steps < MIN_STEPS or 2 * emptied < steps:
+        return None
+    return (
+        f"`torch.cuda.empty_cache()` is called {emptied} times in {steps} steps.",
+        "Leave it out: freed memory is used again anyway, and emptying waits for the device.",
+    )
+
+
+@guard("unused parameters", "tune", ("searched",))
+def unused_parameters(run: WatchedRun) -> tuple[str, str] | None:
+    """A search for unused parameters where there are none."""
+    searched = run.fact_of_all_ranks("searched")
+    if not searched or any(search["unused"] for search in searched):
+        return None
+    return (
+        f"DDP searches for unused parameters in each of {max(run.steps)} steps, and 0 were found: "
+        "every parameter got a gradient.",
+        "Leave out `find_unused_parameters=True`; with Transformers, set "
+        "`ddp_find_unused_parameters=False`.",
+    )
+
+
+@guard("precision", "tune", ("capability", "dtype", "autocast", "matmul", "tf32"))
+def precision(run: WatchedRun) -> tuple[str, str] | None:
+    """Matrix products in full fp32 on a device that has faster ones."""
+    facts = run.first
+    capability = facts.get("capability")
+    if not capability or capability[0] < MIN_CAPABILITY or facts.get("dtype") != "float32":
+        return None
+    if facts.get("autocast") or facts.get("matmul") != "highest" or facts.get("tf32") is not False:
+        return None
+    version = ".".join(str(part) for part in capability)
+    return (
+        "Matrix products run in full fp32, without autocast or TF32, on a device of compute "
+        f"capability {version} that has both.",
+        "Type `torch.set_float32_matmul_precision('high')`, or train under "
+        "`torch.autocast('cuda', torch.bfloat16)`.",
+    )
+
+
+@guard("compile", "tune", ("compiled",))
+def compiling(run: WatchedRun) -> tuple[str, str] | None:
+    """A model that is not compiled."""
+    if run.first.get("compiled") is not False:
+        return None
+    step = run.window.seconds / run.window.steps
+    return (
+        f"Nothing is compiled: an eager step takes {format_seconds(step)}.",
+        "Try `model = torch.compile(model)` on one device; keep it if a step gets shorter.",
+    )
