@@ -1,6 +1,6 @@
 """A job that is told to go: ranks agree on their last step."""
 
-from scalewise.frameworks.preemption import Preemption
+from scalewise.frameworks.loop import Preemption
 
 
 class Alone:

@@ -17,9 +17,9 @@ from scalewise import results
 from scalewise.api import run as run_study
 from scalewise.errors import ScalewiseError, SpecError
 from scalewise.frameworks import Outline
-from scalewise.frameworks.loop import Log
 from scalewise.frameworks.torch import Torch
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
+from scalewise.frameworks.train_log import Log
 from scalewise.record.read import read_run
 from scalewise.spec import RunSpec, StudySpec
 

@@ -26,8 +26,9 @@ from typing import Any
 from scalewise import plugins
 from scalewise.errors import NoEngine, ScalewiseError
 from scalewise.frameworks import Framework
-from scalewise.frameworks.loop import Log, train
+from scalewise.frameworks.loop import train
 from scalewise.frameworks.pickles import describe_failure
+from scalewise.frameworks.train_log import Log
 from scalewise.probe import Probe
 from scalewise.probe.environment import environment
 from scalewise.probe.heartbeat import Heartbeat

@@ -10,23 +10,26 @@ A run with a budget of steps is one long epoch: the session starts new passes ov
 itself. A run with a checkpoint in its folder continues from there.
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from scalewise.frameworks import Quality, Session
-from scalewise.frameworks.preemption import Preemption
-from scalewise.probe import Probe
-from scalewise.record.checkpoints import FOLDER
+from scalewise.frameworks.train_log import Log, say
+from scalewise.probe import Laps, Probe
+from scalewise.record.checkpoints import FOLDER, LEAVE
 from scalewise.spec import RunSpec
 
+POLL_SECONDS = 1.0
+"""Approximate time between two polls for a requested stop."""
 MAX_LOSSES = 1000
 """Losses recorded per epoch; of more, every n-th is recorded."""
 
 
-def train(spec: RunSpec, session: Session, probe: Probe, folder: Path, log: "Log | None") -> int:
+def train(spec: RunSpec, session: Session, probe: Probe, folder: Path, log: Log | None) -> int:
     """Train as ``spec`` says; only one rank has a ``log``.
 
     Return 0, or the number of steps after which a stop was requested: then there is a checkpoint.
@@ -38,7 +41,7 @@ class _Training:
     """The state of the loop."""
 
     def __init__(
-        self, spec: RunSpec, session: Session, probe: Probe, folder: Path, log: "Log | None"
+        self, spec: RunSpec, session: Session, probe: Probe, folder: Path, log: Log | None
     ) -> None:
         self._spec, self._session, self._probe, self._log = spec, session, probe, log
         self._folder, self._checkpoints = folder, folder / FOLDER
@@ -160,7 +163,7 @@ class Stretch:
     steps: int
     epoch: int | None = None
     """The epoch that starts with the first step; None in the middle of one."""
-    preemption: Preemption | None = None
+    preemption: "Preemption | None" = None
     steps_done: int = 0
     stop_requested: bool = False
 
@@ -200,116 +203,27 @@ def _epoch_line(epoch: int, losses: list[float], quality: Quality | None) -> dic
     return line
 
 
-class Log:
-    """The lines that rank 0 prints to ``log.txt``."""
+class Preemption:
+    """Lets ranks agree, about once a second, whether this step is the last one.
 
-    def __init__(self, probe: Probe, launched: float) -> None:
-        self._probe = probe
-        self._launched = launched
-        self._epochs: list[tuple[int, float]] = []
-        """This rank's samples and seconds in each epoch."""
-        self._ratio = 1.0
-        """Samples of all ranks per sample of this rank."""
-        self._unit = "samples"
-
-    def outline(self, spec: RunSpec, session: Session, done: int) -> None:
-        """Print the configuration and the size of the run."""
-        outline = session.outline
-        self._unit = outline.unit
-        self._ratio = min(spec.replicas, spec.ranks)
-        if outline.together and outline.seen:
-            self._ratio = outline.together / outline.seen
-        fields = {key: value for key, value in spec.to_dict().items() if value not in (None, {})}
-        say("configuration  " + "  ".join(f"{key}={value}" for key, value in fields.items()))
-        if outline.parameters is not None:
-            say(f"parameters     {outline.parameters:,}")
-        if outline.flops is not None:
-            say(f"operations     {outline.flops:,} per sample, forward and backward")
-        elif outline.uncounted:
-            say(f"operations     not counted: {outline.uncounted}")
-        say(
-            f"data           {outline.samples:,} {self._unit} to train on, "
-            f"{outline.validation:,} to validate on"
-        )
-        period = "per epoch" if outline.epochs else "in total"
-        say(
-            f"per rank       {outline.seen:,} {self._unit} and "
-            f"{outline.steps * spec.accumulate:,} batches {period}"
-        )
-        say(f"global batch   {spec.global_batch:,} {self._unit}")
-        if outline.rates:
-            rule = f" ({spec.lr_rule} rule: x {spec.lr_factor:g})" if spec.base_batch else ""
-            say(f"learning rate  {outline.rates}{rule}")
-        if done:
-            say(f"resumed        from the checkpoint after step {done:,}")
-
-    def damaged(self, sentences: Sequence[str]) -> None:
-        """Print a line for each damaged checkpoint that was skipped."""
-        for sentence in sentences:
-            say(f"damaged        {sentence}")
-
-    def epoch(
-        self,
-        epoch: int,
-        losses: list[float],
-        quality: Quality | None,
-        trained: tuple[int, float],
-        validation_seconds: float,
-    ) -> None:
-        """Print the result of an epoch; ``trained`` is this rank's samples and seconds."""
-        samples, seconds = trained
-        parts = [f"epoch {epoch + 1}"]
-        if samples:
-            self._epochs.append(trained)
-            parts += [f"{samples * self._ratio / seconds:,.1f} {self._unit}/s", f"{seconds:.3f} s"]
-        if losses:
-            parts.append(f"loss {sum(losses) / len(losses):.4f}")
-        if quality:
-            parts.append(f"validation accuracy {quality.accuracy:.4f}, loss {quality.loss:.4f}")
-            parts.append(f"{quality.samples / validation_seconds:,.1f} {self._unit}/s")
-        say("  ".join(parts))
-
-    def end(self, memory: int | None, exchanged: Mapping[str, Any], stopped: int) -> None:
-        """Print a summary; ``stopped`` is the last step if a stop was requested, else 0."""
-        if stopped:
-            say(f"told to stop   stopped after step {stopped:,}, with a checkpoint")
-        if steady := self._epochs[1:] or self._epochs:
-            samples, seconds = map(sum, zip(*steady))
-            scope = "without the first epoch" if len(self._epochs) > 1 else "first epoch included"
-            say(f"average        {self._ratio * samples / seconds:,.1f} {self._unit}/s, {scope}")
-        say(f"complete time  {self._probe.wall() - self._launched:.2f} s so far, shutdown to come")
-        if memory is not None:
-            say(f"peak memory    {memory / 2**20:,.1f} MiB on this rank")
-        if compression := exchanged.get("compression"):
-            say(f"compression    {_describe_compression(compression)}")
-        if noise := exchanged.get("noise"):
-            say(f"gradient noise {_describe_noise(**noise)}")
-
-
-def _describe_compression(record: Mapping[str, Any]) -> str:
-    """Describe the gradient compression of a run.
-
-    >>> _describe_compression({"kind": "powersgd rank 1", "sent": 3, "whole": 100, "error": 0.42})
-    'powersgd rank 1: 0.03 of the bytes, error 0.42 of the gradient'
+    The launcher asks for a stop by creating the file ``LEAVE`` in the run folder.
     """
-    share, error = record["sent"] / record["whole"], record["error"]
-    error_text = "unknown" if error is None else f"{error:.2g} of the gradient"
-    return f"{record['kind']}: {share:.2g} of the bytes, error {error_text}"
 
+    def __init__(self, folder: Path, session: Session) -> None:
+        self._path, self._session = folder / LEAVE, session
+        self._steps, self._last_poll = 0, time.monotonic()
+        self._steps_between = 1
+        """Steps from one poll to the next, the same on all ranks."""
 
-def _describe_noise(
-    scale: float | None, low: float | None, high: float | None, estimates: int
-) -> str:
-    """Describe the gradient noise scale.
-
-    >>> _describe_noise(1234.5, 987.0, 1543.2, 36)
-    '1,234 samples (987 to 1,543), 36 estimates'
-    """
-    if scale is None:
-        return f"unknown: {estimates} estimates are too few, or too rough"
-    return f"{scale:,.0f} samples ({low:,.0f} to {high:,.0f}), {estimates} estimates"
-
-
-def say(line: str) -> None:
-    """Print one line of the log at once."""
-    print(line, flush=True)
+    def after_step(self, probe: Laps) -> bool:
+        """Return whether all ranks stop now."""
+        self._steps += 1
+        if self._steps < self._steps_between:
+            return False
+        seconds = time.monotonic() - self._last_poll
+        steps = max(1, int(self._steps * POLL_SECONDS / max(seconds, 1e-6)))
+        # The smallest number of steps, by a maximum of negatives: one exchange for both values.
+        stop, fewest = self._session.largest([int(self._path.exists()), -steps])
+        self._steps_between, self._steps, self._last_poll = -fewest, 0, time.monotonic()
+        probe.lap("other")
+        return bool(stop)

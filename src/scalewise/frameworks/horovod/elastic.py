@@ -15,9 +15,9 @@ from typing import Any, cast
 import torch.distributed as dist
 
 from scalewise.frameworks import Session
-from scalewise.frameworks.loop import say
 from scalewise.frameworks.torch.session import TorchSession
 from scalewise.frameworks.torch.setup import session as torch_session
+from scalewise.frameworks.train_log import say
 from scalewise.probe import Laps, Probe
 from scalewise.spec import RunSpec, Topology
 

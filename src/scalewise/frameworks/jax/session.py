@@ -16,9 +16,9 @@ from scalewise.frameworks.jax.clock import ReadyClock
 from scalewise.frameworks.jax.loader import TrainLoader, validation_loader
 from scalewise.frameworks.jax.sharded import Layout, parallelize
 from scalewise.frameworks.jax.train_step import State, initial_state, make_score, make_train_step
-from scalewise.frameworks.loop import say
 from scalewise.frameworks.lr_schedule import Rates
 from scalewise.frameworks.sampler import count_steps, samples_in_steps
+from scalewise.frameworks.train_log import say
 from scalewise.probe import Laps, Probe
 from scalewise.spec import RunSpec
 

@@ -14,7 +14,6 @@ from torch.optim import Optimizer
 
 from scalewise import plugins
 from scalewise.frameworks import Outline, Quality
-from scalewise.frameworks.loop import say
 from scalewise.frameworks.lr_schedule import Rates
 from scalewise.frameworks.part_options import options_for
 from scalewise.frameworks.sampler import Shards, count_steps, samples_in_steps, validation_batches
@@ -40,6 +39,7 @@ from scalewise.frameworks.torch.task import (
 from scalewise.frameworks.torch.timing.collective_bytes import CollectiveCounter
 from scalewise.frameworks.torch.timing.flops import flops_per_sample
 from scalewise.frameworks.torch.timing.gradient_timing import GradientTimer
+from scalewise.frameworks.train_log import say
 from scalewise.probe import Laps, Unwatched
 from scalewise.probe.torch import device as devices
 from scalewise.probe.torch.sync_timer import SyncTimer

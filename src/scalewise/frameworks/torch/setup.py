@@ -8,10 +8,10 @@ import torch
 import torch.distributed as dist
 
 from scalewise.frameworks.data_source import Source
-from scalewise.frameworks.loop import say
 from scalewise.frameworks.torch.input.data_sets import Data, load
 from scalewise.frameworks.torch.models import compile_cache
 from scalewise.frameworks.torch.session import TorchSession
+from scalewise.frameworks.train_log import say
 from scalewise.probe import Probe
 from scalewise.probe.torch import device as devices
 from scalewise.spec import RunSpec
