@@ -51,12 +51,14 @@ class _Training:
         """Optimizer steps done, those before a restart included."""
         self._stored = False
         """Whether this attempt has begun to write a checkpoint."""
-        self._preemption = Preemption(folder, session) if spec.checkpoint_every else None
+        self._preemption: Preemption | None = None
 
     def run(self) -> int:
         outline = self._outline
         self._probe.note(outline=asdict(outline))
         self._restore()
+        if self._spec.checkpoint_every:
+            self._preemption = Preemption(self._folder, self._session)
         # An epoch whose last step is done may still lack its validation.
         for epoch in range(max(0, self._done - 1) // outline.steps, outline.epochs or 1):
             seconds, samples = 0.0, 0
