@@ -90,6 +90,16 @@ def test_a_difference_is_seen():
     assert differences(old, {**same, "law": None}) == [".points[0].devices is 3, not 2"]
 
 
+def test_every_second_of_a_requeued_run_is_in_its_table():
+    (curve,) = answer(TESTS / "folders" / "requeued", "measure")["curves"]
+    for point in curve["points"]:
+        parts = {name: part["value"] for name, part in point["complete"].items()}
+        assert sum(parts.values()) == pytest.approx(point["time"]["value"], abs=0.01)
+        assert parts["unexplained"] < 0.02 * point["time"]["value"]
+        if point["devices"] > 1:  # These two were requeued after about 40 s.
+            assert parts["earlier"] > 40
+
+
 if __name__ == "__main__":
     STORED.mkdir(exist_ok=True)
     for source, verb in QUESTIONS:
