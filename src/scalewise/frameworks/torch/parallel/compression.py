@@ -92,7 +92,7 @@ def _powersgd(rank: int, group: dist.ProcessGroup) -> tuple[Any, Any]:
 def compression_label(kind: str, rank: int) -> str:
     """Return the name of a compression in the record.
 
-    >>> words("powersgd", 2), words("fp16", 1)
+    >>> compression_label("powersgd", 2), compression_label("fp16", 1)
     ('powersgd rank 2', 'fp16')
     """
     return f"{kind} rank {rank}" if kind == "powersgd" else kind

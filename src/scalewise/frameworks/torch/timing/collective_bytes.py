@@ -111,8 +111,8 @@ class Tally:
 def sent_bytes(kind: str, payload_bytes: int, ranks: int) -> int:
     """Return the bytes that each rank sends in a ring algorithm.
 
-    >>> sent("all-reduce", 100, 4), sent("all-gather", 100, 4), sent("point-to-point", 100, 4)
-    (150, 75, 100)
+    >>> [sent_bytes(kind, 100, 4) for kind in ("all-reduce", "all-gather", "point-to-point")]
+    [150, 75, 100]
     """
     if kind == "point-to-point":
         return payload_bytes
