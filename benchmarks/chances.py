@@ -16,7 +16,7 @@ from prediction import by_default
 
 from scalewise.analysis.advise.choice import chance
 from scalewise.analysis.measure import Estimate
-from scalewise.catalog.curves import published
+from scalewise.catalog.curves import load_published_curves
 
 LIMITS = (0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3)
 EDGES = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0)
@@ -24,7 +24,9 @@ EDGES = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0)
 
 def main() -> None:
     """Print, for each range of chances, how many were given and how many came true."""
-    curves = [(curve.family, as_series(curve)) for curve in published() if not curve.suspect]
+    curves = [
+        (curve.family, as_series(curve)) for curve in load_published_curves() if not curve.suspect
+    ]
     families = dict.fromkeys(family for family, _ in curves)
     known = {each: learn([c for family, c in curves if family != each]) for each in families}
     given, met = [], []

@@ -32,7 +32,7 @@ from scalewise.analysis.predict.learned import LEARNED_FILE, Learned, Prior
 from scalewise.analysis.predict.posterior import TERMS, draw_machines, weigh_machines
 from scalewise.analysis.predict.published_curves import as_series
 from scalewise.analysis.predict.series import KINDS, Floats, Kind, Series
-from scalewise.catalog.curves import published
+from scalewise.catalog.curves import load_published_curves
 
 Shown = NDArray[np.bool_]
 ROUNDS = 5
@@ -200,7 +200,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="into the package")
     asked = parser.parse_args()
-    curves = [each for each in published() if not each.suspect]
+    curves = [each for each in load_published_curves() if not each.suspect]
     found = learn([as_series(each) for each in curves])
     families = sorted({each.family for each in curves})
     told = {

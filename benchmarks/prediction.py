@@ -25,7 +25,7 @@ from scalewise.analysis.predict.forecast import forecast
 from scalewise.analysis.predict.learned import Learned
 from scalewise.analysis.predict.next_measurement import best_next_measurement
 from scalewise.analysis.predict.series import Kind, Series
-from scalewise.catalog.curves import published
+from scalewise.catalog.curves import load_published_curves
 from scalewise.errors import NotEnoughData
 
 PROTOCOLS = ("largest", "node", "two nodes", "three")
@@ -178,7 +178,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="shifts of the drawn machines")
     parser.add_argument("--families", action="store_true", help="also by source")
     asked = parser.parse_args()
-    curves = [(each.family, as_series(each)) for each in published() if not each.suspect]
+    curves = [
+        (each.family, as_series(each)) for each in load_published_curves() if not each.suspect
+    ]
     families = sorted({family for family, _ in curves})
     known = {
         family: learn([points for other, points in curves if other != family])

@@ -31,7 +31,7 @@ import numpy as np
 
 from scalewise.analysis.advise.quality.target_posterior import Learned
 from scalewise.analysis.advise.quality.work_to_target import LEARNED, WorkToTarget, work_to_target
-from scalewise.catalog.convergence import tables
+from scalewise.catalog.convergence import load_tables
 
 MEDIAN, COVERAGE = 0.10, 0.85
 START = Learned(usual=math.log(2), spread=1.5, scatter=0.04, widen=1.0)
@@ -148,7 +148,7 @@ def width(found: Sequence[Trial]) -> float:
 
 def main() -> None:
     """Score every workload by what the others teach; tell which claims do not hold."""
-    catalog: Tables = {name: each.points for name, each in tables().items()}
+    catalog: Tables = {name: each.points for name, each in load_tables().items()}
     scored = catalog
     if sys.argv[1:]:
         rows = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))

@@ -10,7 +10,7 @@ import pytest
 
 from builders import a_study
 from scalewise import api
-from scalewise.catalog.search import like
+from scalewise.catalog.curves import find_curves
 from scalewise.cli import main
 from scalewise.record.write import rank_file, write_json
 from scalewise.spec import Topology
@@ -132,7 +132,7 @@ def test_sweeps_are_read_from_what_doctor_keeps(alone, scalewise, tmp_path):
         ("--at 8", "predict needs a study folder or a CSV file", "--like"),
         ("", "predict needs a study folder or a CSV file", "--like"),
         ("--like !?", "--like takes words, got '!?'", "resnet50"),
-        ("--like resnet51", "no published curve is like 'resnet51'", "did you mean resnet50"),
+        ("--like resnet51", "no published curve matches 'resnet51'", "did you mean resnet50"),
         ("--like resnet50 --at 0", "from 1 to", ""),
         (
             "--like resnet50 --simulate",
@@ -140,7 +140,7 @@ def test_sweeps_are_read_from_what_doctor_keeps(alone, scalewise, tmp_path):
             "folder",
         ),
         ("--like resnet50 -o a.png", "-o: not used with published curves alone", "folder"),
-        ("a.csv --at 8 --like zzzzzzzzzz", "no published curve is like", "nvidia-dle"),
+        ("a.csv --at 8 --like zzzzzzzzzz", "no published curve matches", "nvidia-dle"),
     ],
 )
 def test_nonsense_is_one_sentence(alone, scalewise, tmp_path, words, problem, hint):
@@ -190,7 +190,7 @@ def test_a_prediction_stands_beside_curves_like_it_unchanged(scalewise, tmp_path
 def test_json_of_published_curves_has_the_documented_fields(scalewise):
     code, out, _ = scalewise("predict", "--like", "resnet50", "--json")
     told = json.loads(out)
-    assert code == 0 and len(told["curves"]) == len(like("resnet50"))
+    assert code == 0 and len(told["curves"]) == len(find_curves("resnet50"))
     first = told["curves"][0]
     assert first["source"]["title"] and first["points"][0][0] >= 1
     assert set(first["efficiency"]) == {str(count) for count, _ in first["points"]}

@@ -11,7 +11,15 @@ from hypothesis import strategies as some
 import scalewise
 from scalewise.analysis.cost.rates import Rate, price_of, same_money
 from scalewise.catalog import hardware
-from scalewise.catalog.hardware import KINDS, PRECISIONS, Device, devices, links, prices, search
+from scalewise.catalog.hardware import (
+    PRECISIONS,
+    ROW_TYPES,
+    Device,
+    devices,
+    links,
+    prices,
+    search_catalog,
+)
 from scalewise.errors import SpecError
 from scalewise.report import catalog_sections, formats
 
@@ -52,9 +60,9 @@ def own(tmp_path, monkeypatch):
     return write
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ROW_TYPES)
 def test_every_row_has_a_source_and_a_date_and_is_listed_once(kind):
-    rows = search(kind, [])
+    rows = search_catalog(kind, [])
     ours = json.loads((Path(hardware.__file__).parent / f"{kind}.json").read_text())
     assert len(rows) == len(ours) > 20
     assert all(row.source and re.match(r"(19|20)\d\d", row.date) for row in rows)
@@ -132,7 +140,7 @@ def test_nonsense_in_users_rows_is_refused_in_a_sentence(own, text, problem, hin
         text = text.replace("\\u001b", "\u001b")
     own(text)
     with pytest.raises(SpecError) as refused:
-        [search(kind, []) for kind in KINDS]
+        [search_catalog(kind, []) for kind in ROW_TYPES]
     assert problem in str(refused.value)
     assert hint in refused.value.hint
     assert "\n" not in str(refused.value)
@@ -193,16 +201,18 @@ def test_currencies_are_compared_as_people_write_them():
 
 
 def test_the_table_has_every_row_and_no_empty_column():
-    (section,) = catalog_sections.sections({"links": search("links", [])})
+    (section,) = catalog_sections.sections({"links": search_catalog("links", [])})
     assert section.tables[0].header == ("link", "GB/s each way", "date", "source")
     assert len(section.tables[0].rows) == len(links())
-    told = json.loads(catalog_sections.as_json({"devices": search("devices", ["a100-80gb"])}))
+    told = json.loads(
+        catalog_sections.as_json({"devices": search_catalog("devices", ["a100-80gb"])})
+    )
     assert [row["name"] for row in told["devices"]] == ["a100-80gb", "a100-80gb-pcie"]
 
 
 def test_the_guide_shows_what_is_printed():
     printed = formats.plain_text(
-        catalog_sections.sections({"prices": search("prices", ["h100", "aws"])})
+        catalog_sections.sections({"prices": search_catalog("prices", ["h100", "aws"])})
     )
     assert f"\n```\n{printed.strip()}\n```\n" in GUIDE.read_text()
 

@@ -9,7 +9,7 @@ from builders import a_study
 from scalewise import results
 from scalewise.analysis.measure import scaling_curves
 from scalewise.analysis.measure.mfu import peak_flops
-from scalewise.catalog.hardware import called, devices
+from scalewise.catalog.hardware import device_by_reported_name, devices
 from scalewise.cli import app
 from scalewise.errors import SpecError
 from scalewise.record.write import write_json
@@ -123,8 +123,8 @@ def test_ranks_on_several_kinds_of_device_have_no_peak(tmp_path):
 def test_a_name_belongs_to_one_row_and_a_die_has_its_share():
     names = [name.lower() for row in devices().values() for name in (row.name, *row.reported)]
     assert len(names) == len(set(names))
-    assert called(" nvidia h100 pcie ").name == "h100-pcie"
-    assert called("NVIDIA H100") is None
+    assert device_by_reported_name(" nvidia h100 pcie ").name == "h100-pcie"
+    assert device_by_reported_name("NVIDIA H100") is None
     assert peak_flops("AMD Instinct MI250X", "bf16")[0] == pytest.approx(191.5e12)
 
 

@@ -19,7 +19,7 @@ from scalewise.analysis.predict.next_measurement import best_next_measurement
 from scalewise.analysis.predict.posterior import draw_machines, quasi_random_points
 from scalewise.analysis.predict.prediction_text import next_measurement
 from scalewise.analysis.predict.series import curve_series, make_series, require_points
-from scalewise.catalog.curves import FOLDER, published
+from scalewise.catalog.curves import CURVES_FOLDER, load_published_curves
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.frameworks.fake import Law
 from scalewise.report import prediction_plot, prediction_sections
@@ -379,7 +379,7 @@ def test_a_prediction_takes_a_blink():
 
 
 def test_published_curves_have_sources_and_grow():
-    curves = published()
+    curves = load_published_curves()
     assert len(curves) > 200
     assert len({each.slug for each in curves}) == len(curves)
     for each in curves:
@@ -388,7 +388,7 @@ def test_published_curves_have_sources_and_grow():
         devices = [count for count, _ in each.points]
         assert devices == sorted(set(devices))
         assert all(value > 0 for _, value in each.points)
-    assert {path.stem for path in FOLDER.glob("*.json")} == {each.family for each in curves}
+    assert {path.stem for path in CURVES_FOLDER.glob("*.json")} == {each.family for each in curves}
 
 
 def test_json_has_the_documented_shape():
@@ -419,7 +419,11 @@ def benchmark(monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parent.parent / "benchmarks")
     import prediction as scores
 
-    curves = [(each.family, scores.as_series(each)) for each in published() if not each.suspect]
+    curves = [
+        (each.family, scores.as_series(each))
+        for each in load_published_curves()
+        if not each.suspect
+    ]
     return scores, curves, {family: load_learned() for family, _ in curves}
 
 

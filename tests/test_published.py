@@ -11,41 +11,45 @@ from hypothesis import strategies as some
 from scalewise.analysis.measure import curve_from_numbers
 from scalewise.analysis.predict import predict
 from scalewise.analysis.predict.published_curves import compare_published, efficiency
-from scalewise.catalog.curves import published
-from scalewise.catalog.search import like
+from scalewise.catalog.curves import find_curves, load_published_curves
 from scalewise.errors import SpecError
 from scalewise.report import published_sections as report
 
 
 def test_words_find_curves_whatever_their_spelling():
-    assert {each.slug for each in like("ResNet-50")} == {each.slug for each in like("resnet50")}
-    both = like("resnet50 v100")
-    names = [each.slug for each in like("resnet50")]
+    assert {each.slug for each in find_curves("ResNet-50")} == {
+        each.slug for each in find_curves("resnet50")
+    }
+    both = find_curves("resnet50 v100")
+    names = [each.slug for each in find_curves("resnet50")]
     assert both and {each.slug for each in both} < set(names)
     assert all("v100" in re.sub(r"\W", "", str(each.facts).lower()) for each in both)
-    (one,) = like("seed-mn5-vith14-micro-224-throughput")
+    (one,) = find_curves("seed-mn5-vith14-micro-224-throughput")
     assert one.facts["model"] == "ViT-H/14"
-    for family in {each.family for each in published()}:
-        assert {each.family for each in like(family)} >= {family}
-    with pytest.raises(SpecError, match="of none together"):
-        like("vit graphcore")
+    for family in {each.family for each in load_published_curves()}:
+        assert {each.family for each in find_curves(family)} >= {family}
+    with pytest.raises(SpecError, match="matches all of vit, graphcore"):
+        find_curves("vit graphcore")
 
 
 @given(some.text(max_size=20))
 def test_whatever_is_asked_finds_something_or_is_refused(text):
     with suppress(SpecError):
-        assert like(text)
+        assert find_curves(text)
 
 
 def test_efficiency_is_against_the_smallest_by_throughput_or_time():
-    (rates,), (times,) = like("vith14 micro throughput"), like("vith14 micro total time")
+    (rates,), (times,) = (
+        find_curves("vith14 micro throughput"),
+        find_curves("vith14 micro total time"),
+    )
     assert efficiency(rates)[32] == pytest.approx(5205 / 240 / 32)
     assert efficiency(times)[1] == 1 and efficiency(times)[32] < 0.1
     assert times.metric == "time"
 
 
 def a_published(slug, *points, scaling="weak", metric="throughput"):
-    (any_curve,) = like("seed-mn5-vith14-micro-224-throughput")
+    (any_curve,) = find_curves("seed-mn5-vith14-micro-224-throughput")
     return replace(any_curve, slug=slug, points=points, scaling=scaling, metric=metric)
 
 
@@ -82,7 +86,7 @@ def test_times_follow_as_times():
 def test_nobody_to_follow_is_said():
     curve = curve_from_numbers([(1, 100.0), (2**20, 200.0)])
     made = predict(curve, at=[2**21])
-    found = compare_published(made, like("resnet50"))
+    found = compare_published(made, find_curves("resnet50"))
     assert found.retained is None and found.at(2**21) is None and not found.continuations
     section = report.comparison_section("resnet50", made, found)
     assert section.lines[0].startswith("0 of ") and section.tables == ()

@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from scalewise.analysis.advise import critical_from_noise, published_work, work_to_target
 from scalewise.analysis.advise.quality.target_posterior import T_HALF_WIDTH, stated_prior
 from scalewise.analysis.measure import Estimate
-from scalewise.catalog.convergence import table, tables
+from scalewise.catalog.convergence import find_table, load_tables
 from scalewise.errors import NotEnoughData, ScalewiseError, SpecError
 
 BATCHES = [64, 128, 256, 512, 1024, 2048, 4096]
@@ -74,7 +74,7 @@ def test_noisy_points_are_covered(noise, runs, batches):
 def test_hidden_batches_of_public_workloads_are_near_and_covered():
     """Here the package has seen the tables; the benchmark leaves each out in turn."""
     errors, covered = [], []
-    for each in tables().values():
+    for each in load_tables().values():
         for hidden in (1, 2):
             found = work_to_target(each.points[:-hidden])
             for batch, work, _ in each.points[-hidden:]:
@@ -260,8 +260,8 @@ def test_questions_without_sense_are_refused(question):
 
 
 def test_every_public_table_has_its_source_and_date():
-    assert len(tables()) == 7
-    for each in tables().values():
+    assert len(load_tables()) == 7
+    for each in load_tables().values():
         assert "mlcommons/logging" in each.source and each.note
         assert each.date is None or re.fullmatch(r"20\d\d(-\d\d)?", each.date)
         assert each.unit in ("samples", "epochs")
@@ -274,7 +274,7 @@ def test_an_unknown_workload_is_answered_with_the_nearest():
     with pytest.raises(SpecError, match=r"no convergence table of 'resnet50'; there are: bert,"):
         published_work("resnet50")
     with pytest.raises(SpecError) as refused:
-        table("resnet50")
+        find_table("resnet50")
     assert refused.value.hint == "did you mean 'resnet'?"
 
 

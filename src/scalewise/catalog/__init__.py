@@ -1,1 +1,1 @@
-"""What is known before measuring: data files, each row with its source."""
+"""Facts known before measuring: data files, each row with its source."""

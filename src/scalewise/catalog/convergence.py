@@ -1,4 +1,4 @@
-"""How much work it takes to reach a target at each global batch, as others have published it."""
+"""Published work to reach a target at each global batch, by workload."""
 
 import json
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from pathlib import Path
 from scalewise.errors import SpecError
 from scalewise.validate import nearest
 
-FILE = Path(__file__).with_name("convergence.json")
+CONVERGENCE_FILE = Path(__file__).with_name("convergence.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,35 +17,34 @@ class ConvergenceTable:
 
     workload: str
     unit: str
-    """What work is counted in: ``samples`` or ``epochs``."""
+    """Unit of work: ``samples`` or ``epochs``."""
     source: str
     date: str | None
-    """When the results of that version appeared, as far as that could be checked."""
+    """When the results of that version appeared; None where it could not be checked."""
     note: str
     points: tuple[tuple[int, float, int], ...]
 
 
 @cache
-def tables() -> dict[str, ConvergenceTable]:
+def load_tables() -> dict[str, ConvergenceTable]:
     """Return every table, by workload."""
-    rows = json.loads(FILE.read_text(encoding="utf-8"))
-    found = [
-        ConvergenceTable(**{**row, "points": tuple(tuple(point) for point in row["points"])})
-        for row in rows
-    ]
-    return {each.workload: each for each in found}
+    tables = {}
+    for row in json.loads(CONVERGENCE_FILE.read_text(encoding="utf-8")):
+        points = tuple(tuple(point) for point in row["points"])
+        tables[row["workload"]] = ConvergenceTable(**{**row, "points": points})
+    return tables
 
 
-def table(workload: str) -> ConvergenceTable:
-    """Return the table of one workload; an unknown name is answered with the known ones.
+def find_table(workload: str) -> ConvergenceTable:
+    """Return the table of one workload; an error lists the workloads.
 
-    >>> table("rnnt").points[0]
+    >>> find_table("rnnt").points[0]
     (512, 41.375, 20)
     """
-    known = tables()
-    if workload not in known:
+    tables = load_tables()
+    if workload not in tables:
         raise SpecError(
-            f"no convergence table of {workload!r}; there are: {', '.join(sorted(known))}",
-            hint=nearest(workload, known),
+            f"no convergence table of {workload!r}; there are: {', '.join(sorted(tables))}",
+            hint=nearest(workload, tables),
         )
-    return known[workload]
+    return tables[workload]

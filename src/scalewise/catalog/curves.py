@@ -1,21 +1,27 @@
-"""Scaling curves that others have published, each with its source."""
+"""Published scaling curves, each with its source, and a search over them."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parent / "curves"
+from scalewise.errors import SpecError
+
+CURVES_FOLDER = Path(__file__).parent / "curves"
+SEARCHED_FACTS = ("model", "dataset", "framework", "hardware", "interconnect", "precision")
+"""Facts of a curve that are searched, besides its family and slug."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedCurve:
-    """One curve: ``[devices, value]`` points, and all that its source says about them."""
+    """One curve: ``[devices, value]`` points, and everything that its source says about them."""
 
     family: str
-    """The file it is kept in: one per source."""
+    """The name of its file: one per source."""
     slug: str
     metric: str
     """``throughput`` or ``time``."""
@@ -33,23 +39,72 @@ class PublishedCurve:
 
 
 @cache
-def published() -> tuple[PublishedCurve, ...]:
+def load_published_curves() -> tuple[PublishedCurve, ...]:
     """Return every published curve, by family."""
-    return tuple(
-        _curve(path.stem, facts)
-        for path in sorted(FOLDER.glob("*.json"))
-        for facts in json.loads(path.read_text(encoding="utf-8"))
-    )
+    curves = []
+    for path in sorted(CURVES_FOLDER.glob("*.json")):
+        for facts in json.loads(path.read_text(encoding="utf-8")):
+            points = sorted((int(devices), float(value)) for devices, value in facts["points"])
+            curve = PublishedCurve(
+                family=path.stem,
+                slug=facts["slug"],
+                metric=facts["metric"],
+                scaling=facts["scaling"] if facts["scaling"] in ("weak", "strong") else None,
+                devices_per_node=facts["devices_per_node"],
+                points=tuple(points),
+                facts=facts,
+            )
+            curves.append(curve)
+    return tuple(curves)
 
 
-def _curve(family: str, facts: Mapping[str, Any]) -> PublishedCurve:
-    points = sorted((int(devices), float(value)) for devices, value in facts["points"])
-    return PublishedCurve(
-        family=family,
-        slug=facts["slug"],
-        metric=facts["metric"],
-        scaling=facts["scaling"] if facts["scaling"] in ("weak", "strong") else None,
-        devices_per_node=facts["devices_per_node"],
-        points=tuple(points),
-        facts=facts,
-    )
+def find_curves(query: str) -> tuple[PublishedCurve, ...]:
+    """Return the curves that match every word of a query; refuse a word without a match.
+
+    Only letters and digits are compared, so ``resnet50`` finds ResNet-50.
+    """
+    terms = [term for term in map(_normalize, query.split()) if term]
+    if not terms:
+        raise SpecError(f"--like takes words, got {query!r}", hint="for example --like resnet50")
+    curves = load_published_curves()
+    for term in terms:
+        if not any(_matches(term, curve) for curve in curves):
+            close = get_close_matches(term, _searchable_terms(), n=3)
+            families = dict.fromkeys(curve.family for curve in curves)
+            raise SpecError(
+                f"no published curve matches {term!r}",
+                hint=f"did you mean {' or '.join(close)}?"
+                if close
+                else f"there are curves of {', '.join(families)}",
+            )
+    matching = [curve for curve in curves if all(_matches(term, curve) for term in terms)]
+    if not matching:
+        raise SpecError(
+            f"no published curve matches all of {', '.join(terms)}",
+            hint=f"fewer words: --like {terms[0]}",
+        )
+    return tuple(matching)
+
+
+def _matches(term: str, curve: PublishedCurve) -> bool:
+    facts = (str(curve.facts[name]) for name in SEARCHED_FACTS)
+    return any(term in _normalize(text) for text in (curve.family, curve.slug, *facts))
+
+
+@cache
+def _searchable_terms() -> tuple[str, ...]:
+    """Return whole names and the words in them, for suggestions."""
+    terms: dict[str, None] = {}
+    for curve in load_published_curves():
+        for text in (curve.family, *(str(curve.facts[name]) for name in SEARCHED_FACTS)):
+            terms |= dict.fromkeys([_normalize(text), *map(_normalize, text.split())])
+    return tuple(term for term in terms if len(term) > 2)
+
+
+def _normalize(text: str) -> str:
+    """Return the letters and digits, in lower case.
+
+    >>> _normalize("ResNet-50 v1.5")
+    'resnet50v15'
+    """
+    return re.sub(r"[^a-z0-9]", "", text.lower())

@@ -77,10 +77,10 @@ def predict_from_curve(  # noqa: PLR0913 - one parameter per option
     sections, comparison = prediction_sections.sections(prediction), {}
     if like is not None:
         from scalewise.analysis.predict.published_curves import compare_published
-        from scalewise.catalog.search import like as search_curves
+        from scalewise.catalog.curves import find_curves
         from scalewise.report import published_sections
 
-        continued = compare_published(prediction, search_curves(like))
+        continued = compare_published(prediction, find_curves(like))
         sections.append(published_sections.comparison_section(like, prediction, continued))
         comparison["like"] = {
             "words": like,
@@ -101,10 +101,10 @@ def predict_from_curve(  # noqa: PLR0913 - one parameter per option
 def show_published(like: str, at: str | None, *, as_json: bool) -> None:
     """Show the published curves that match the words of ``like``."""
     from scalewise.analysis.predict import parse_counts
-    from scalewise.catalog.search import like as search_curves
+    from scalewise.catalog.curves import find_curves
     from scalewise.report import published_sections
 
-    curves = search_curves(like)
+    curves = find_curves(like)
     device_counts = sorted(set(parse_counts(at))) if at is not None else []
     for count in device_counts:
         whole("a number of devices", count, least=1)

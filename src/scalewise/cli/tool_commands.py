@@ -149,15 +149,15 @@ def catalog(
       scalewise catalog prices h100
       scalewise catalog devices
     """
-    from scalewise.catalog.hardware import KINDS, search
+    from scalewise.catalog.hardware import ROW_TYPES, search_catalog
     from scalewise.report import catalog_sections as catalog_report
 
     terms = query or []
-    if terms and terms[0] in KINDS:
+    if terms and terms[0] in ROW_TYPES:
         kinds, terms = [terms[0]], terms[1:]
     else:
-        kinds = list(KINDS)
-    rows = {kind: search(kind, terms) for kind in kinds}
+        kinds = list(ROW_TYPES)
+    rows = {kind: search_catalog(kind, terms) for kind in kinds}
     if not any(rows.values()):
         raise SpecError(
             f"nothing in the catalog fits {' '.join(query or [])!r}",

@@ -18,7 +18,7 @@ from scalewise.analysis.measure import Estimate, Point, ScalingCurve
 from scalewise.analysis.measure.curve import SAME_WORK_TOLERANCE
 from scalewise.analysis.measure.energy import JOULES_PER_UNIT, energy_unit, mean_device_watts
 from scalewise.analysis.number_format import format_number
-from scalewise.catalog.hardware import drawing
+from scalewise.catalog.hardware import device_for_power
 from scalewise.errors import SpecError
 from scalewise.validate import positive
 
@@ -87,7 +87,7 @@ def power_of(
 
 def _max_power(name: str) -> Power:
     """Return the upper bound from the catalog's maximum power of a device."""
-    device = drawing(name)
+    device = device_for_power(name)
     assert device.power is not None  # drawing() refuses devices of unknown power.
     return Power(
         0.0,

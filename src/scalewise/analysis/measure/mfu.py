@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scalewise.analysis.measure.estimate import Estimate
-from scalewise.catalog.hardware import called
+from scalewise.catalog.hardware import device_by_reported_name
 from scalewise.record.read import RunRecord
 
 FLOPS_UNITS = ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"))
@@ -61,7 +61,7 @@ def peak_flops(device: str | None, precision: str) -> tuple[float | None, str]:
     """
     if device == "cpu":
         return None, "the catalog has no peak for a CPU"
-    row = called(device) if device else None
+    row = device_by_reported_name(device) if device else None
     if row is None:
         return None, f"the catalog has no device named {device!r}"
     peak = row.peak.get(precision)

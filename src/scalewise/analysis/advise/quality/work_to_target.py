@@ -21,7 +21,7 @@ from scalewise.analysis.advise.quality.target_posterior import (
 )
 from scalewise.analysis.advise.quality.work_points import Floats, validate_points
 from scalewise.analysis.measure import Estimate
-from scalewise.catalog.convergence import table
+from scalewise.catalog.convergence import find_table
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.validate import positive
 
@@ -237,7 +237,7 @@ def work_to_target(
 @cache
 def published_work(workload: str) -> WorkToTarget:
     """Return the work to target of a workload with a convergence table in the catalog."""
-    listed = table(workload)
+    listed = find_table(workload)
     return work_to_target(listed.points, unit=listed.unit)
 
 
