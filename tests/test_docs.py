@@ -19,6 +19,7 @@ from scalewise.spec import RUN_KEYS, STUDY_KEYS, StudySpec
 from scalewise.study.variant import varied
 
 ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "scalewise"
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), ROOT / "studies" / "README.md"]
 CARDS = sorted(set((DOCS / "metrics").glob("*.md")) - {DOCS / "metrics" / "README.md"})
@@ -202,3 +203,19 @@ def test_the_python_of_the_start_page_runs_and_prints_what_it_says(tmp_path, mon
         exec(compile(block, "start.md", "exec"), {})
         printed = capsys.readouterr().out.split()
         assert set(re.findall(r"\)  # ([\d.]+)$", block, re.M)) <= set(printed)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/design.md"])
+def test_the_tree_names_what_is_there(page):
+    text = (ROOT / page).read_text()
+    tree = text[text.index("src/scalewise/\n") :].split("```")[0].splitlines()[1:]
+    folders = [PACKAGE]
+    for line in tree:
+        depth = line.index("── ") // 4
+        path = folders[depth] / line.split("── ")[1].split()[0]
+        assert path.exists(), f"{page} names {path.relative_to(PACKAGE)}"
+        folders[depth + 1 :] = [path]
+    top = {path for path in PACKAGE.iterdir() if path.name not in ("__init__.py", "__pycache__")}
+    rooms = {path for path in top if path.is_dir() or path.suffix == ".py"}
+    listed = {PACKAGE / line.split("── ")[1].split()[0] for line in tree if line.index("── ") < 4}
+    assert rooms <= listed, f"{page} leaves out {rooms - listed}"
