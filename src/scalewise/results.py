@@ -1,7 +1,7 @@
 """Load results: curves, explanations and receipts from study folders or CSV files."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -209,21 +209,7 @@ def receipt(
     Pass ``explained``, the study's explanations, if they were computed already.
     """
     run_ids = {run.id for run in read_study(folder).runs()}
-    if explained is not None:
-        parts = [
-            point.receipt
-            for explanation in explained
-            for point in explanation.points
-            if point.receipt
-        ]
-    elif any(finished(folder / run_id) for run_id in run_ids):
-        parts = [
-            part
-            for curve, records in curves_with_records(folder)
-            for part in receipts(curve, records, attempts_by_folder(records))
-        ]
-    else:
-        parts = []
+    parts = _finished_receipts(folder, explained, run_ids)
     for run_folder in (path.parent for path in folder.glob("*/job.json")):
         if run_folder.name not in run_ids:
             parts.append(wasted_receipt("not asked", attempts(run_folder)))
@@ -239,6 +225,22 @@ def receipt(
             [summed, Receipt(bought=unexplained, lost={"unexplained": unexplained})]
         )
     return summed.priced(None if price is None else price_of(price))
+
+
+def _finished_receipts(
+    folder: Path, explained: Sequence[Explanation] | None, run_ids: Collection[str]
+) -> list[Receipt]:
+    """Return the receipts of all points of a study's curves, none before a run has finished."""
+    if explained is not None:
+        points = [point for explanation in explained for point in explanation.points]
+        return [point.receipt for point in points if point.receipt]
+    if not any(finished(folder / run_id) for run_id in run_ids):
+        return []
+    return [
+        part
+        for curve, records in curves_with_records(folder)
+        for part in receipts(curve, records, attempts_by_folder(records))
+    ]
 
 
 def attempts_by_folder(records: Sequence[RunRecord]) -> dict[Path, tuple[Attempt, ...]]:
