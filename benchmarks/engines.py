@@ -44,9 +44,9 @@ def row(engine: str, rounds: int) -> bool:
     import numpy as np
 
     from scalewise.launch import worker_zip
-    from scalewise.launch.interpreters import Engines
+    from scalewise.launch.interpreters import Interpreters
 
-    python = Engines.of({}).python(engine)
+    python = Interpreters.of({}).python(engine)
     with tempfile.TemporaryDirectory() as folder:
         env = {
             **os.environ, "OMP_NUM_THREADS": "1", "SCALEWISE_UNWATCHED": "1", "RANK": "0",

@@ -48,7 +48,7 @@ def words(script: Script) -> list[str]:
 def question(script: Script, devices: int, **fields: Any) -> StudySpec:
     """Return the study of one script on one number of devices."""
     env = {"PYTHONPATH": str(HERE)} if script.start == "module" else {}
-    return study.of_program(words(script), str(devices), env=env, **fields)
+    return study.from_program(words(script), str(devices), env=env, **fields)
 
 
 def run(script: Script, devices: int, folder: Path, **fields: Any) -> tuple[list[Seen], str]:

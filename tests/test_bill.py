@@ -22,7 +22,7 @@ from scalewise.analysis.measure import curve_from_numbers
 from scalewise.errors import LaunchError, SpecError
 from scalewise.frameworks.fake import Law
 from scalewise.launch import Job, State
-from scalewise.launch.processes import tagged
+from scalewise.launch.processes import run_processes
 from scalewise.launch.slurm import SlurmLauncher
 from scalewise.record.attempts import bought
 from scalewise.record.study_files import finished
@@ -31,10 +31,10 @@ from scalewise.report import cost_text as shown
 from scalewise.report import formats
 from scalewise.report.receipt_table import lines, section
 from scalewise.spec import StudySpec
-from scalewise.study.cost_estimate import bill_of
-from scalewise.study.runner import carry_out
-from scalewise.study.spending_limit import Limit, Purse
-from scalewise.study.stop_rule import Paying
+from scalewise.study.runner import execute_runs
+from scalewise.study.spending_limit import SpendingLimit, StudyBudget
+from scalewise.study.stop_rule import PurposeRule
+from scalewise.study.study_bill import load_bill
 from simulated import play
 from test_cli import in_a_shell, study_toml
 from test_receipt import a_stranger
@@ -54,7 +54,7 @@ class Watched(Told):
         super().__init__()
         self.notes = []
 
-    def noted(self, sentence):
+    def note(self, sentence):
         self.notes.append(sentence)
 
 
@@ -69,7 +69,7 @@ def played(question, folder, worlds):
 
 
 def a_purse(question, folder, hours, **more):
-    return Purse(question, folder, Limit.of(None, hours, None), **more)
+    return StudyBudget(question, folder, SpendingLimit.of(None, hours, None), **more)
 
 
 def there(question, folder):
@@ -80,7 +80,7 @@ def there(question, folder):
 
 
 def test_nothing_is_made_up_before_the_first_run(tmp_path):
-    found = bill_of(a_study(), tmp_path)
+    found = load_bill(a_study(), tmp_path)
     assert [item.basis for item in found.items] == ["unknown"] * 3
     assert (found.bought, found.expected, found.max_hours) == (0.0, None, None)
     assert shown.lines(found, Rate(2.5)) == [
@@ -93,7 +93,7 @@ def test_one_scale_tells_of_its_repeats_and_of_no_other(tmp_path):
     first = question.runs()[0]
     play(first, tmp_path)
     write_json(tmp_path / first.id / "job.json", {"attempt": 1, "world": 1})
-    found = bill_of(question, tmp_path)
+    found = load_bill(question, tmp_path)
     assert [item.basis for item in found.items] == ["bought", "measured", "unknown", "unknown"]
     assert found.items[1].hours.value == pytest.approx(found.bought)
     assert found.max_hours is None
@@ -103,7 +103,7 @@ def test_one_scale_tells_of_its_repeats_and_of_no_other(tmp_path):
 
 def test_two_scales_predict_the_others_with_an_interval_that_holds_the_law(tmp_path):
     question = a_study(topologies=["1x1", "1x2", "1x4", "1x8"], options=LOSSY, **EPOCHS)
-    found = bill_of(question, played(question, tmp_path, (1, 2)))
+    found = load_bill(question, played(question, tmp_path, (1, 2)))
     assert [item.basis for item in found.items] == ["bought", "bought", "predicted", "predicted"]
     law = Law.of(LOSSY)
     for item in found.missing:
@@ -121,7 +121,7 @@ def test_two_scales_predict_the_others_with_an_interval_that_holds_the_law(tmp_p
 
 def test_a_time_limit_bounds_what_nobody_has_measured(tmp_path):
     question = a_study(topologies=["1x1", "1x2"], launcher=SLURM)
-    found = bill_of(question, tmp_path)
+    found = load_bill(question, tmp_path)
     assert [(item.basis, item.max_hours) for item in found.items] == [
         ("limited", 0.5),
         ("limited", 1.0),
@@ -136,16 +136,16 @@ def test_a_time_limit_bounds_what_nobody_has_measured(tmp_path):
 
 def test_runs_that_share_an_allocation_pay_for_all_of_it(tmp_path):
     question = a_study(topologies=["1x1", "1x2", "2x2"], launcher={**SLURM, "jobs": "one"})
-    found = bill_of(question, tmp_path)
+    found = load_bill(question, tmp_path)
     assert [item.devices for item in found.items] == [4, 4, 4]
     assert found.max_hours == 2.0  # One job of four devices for half an hour.
     alone = SlurmLauncher(SLURM)
-    assert alone.charged(question.runs()[0], question.runs()) == 1
+    assert alone.billed_devices(question.runs()[0], question.runs()) == 1
 
 
 def test_a_plan_ends_with_the_bill(tmp_path):
     (tmp_path / "s.toml").write_text(study_toml(["1x1", "1x2"]))
-    played(study.read(tmp_path / "s.toml"), tmp_path / "runs" / "a study", (1,))
+    played(study.load(tmp_path / "s.toml"), tmp_path / "runs" / "a study", (1,))
     told = in_a_shell("plan", "s.toml", "--price", "1000", cwd=tmp_path).stdout.splitlines()
     assert told[-4] == "estimated cost, in device-hours:"
     assert ": bought 0.003" in told[-3] and " for 3.1" in told[-3]
@@ -158,16 +158,16 @@ def test_the_guide_shows_what_is_printed(tmp_path):
     (text,) = (block for language, block in fenced if language == "toml")
     stops, asks, quotes, refuses, receipt = (block for language, block in fenced if not language)
     question = StudySpec.from_dict(tomllib.loads(text))
-    paying = Paying(question, tmp_path, Purpose.parse("efficiency=0.8"), Rate(2.5))
+    stop_rule = PurposeRule(question, tmp_path, Purpose.parse("efficiency=0.8"), Rate(2.5))
     played(question, tmp_path, (1, 2))
-    assert quotes.splitlines() == shown.lines(bill_of(question, tmp_path), Rate(2.5))
-    assert paying.enough(4) in stops.splitlines()
+    assert quotes.splitlines() == shown.lines(load_bill(question, tmp_path), Rate(2.5))
+    assert stop_rule.enough(4) in stops.splitlines()
     assert stops.splitlines()[-2:] == lines(results.receipt(tmp_path, price=2.5))
     with pytest.raises(SpecError) as told:
-        Purse(question, tmp_path, Limit.of(2.0, None, Rate(2.5))).check()
+        StudyBudget(question, tmp_path, SpendingLimit.of(2.0, None, Rate(2.5))).check()
     assert refuses == f"error: {told.value}\n hint: {told.value.hint}\n"
     played(question, tmp_path, (4, 8))
-    longer = replace(paying, purpose=Purpose.parse("deadline=100s"))
+    longer = replace(stop_rule, purpose=Purpose.parse("deadline=100s"))
     assert longer.enough(16) == asks.strip()
     found = results.explanations(tmp_path)
     whole = section(found, results.receipt(tmp_path, found))
@@ -180,25 +180,27 @@ def test_the_guide_shows_what_is_printed(tmp_path):
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
 def test_a_limit_is_a_number_above_0(bad):
     with pytest.raises(SpecError, match="max-device-hours must be a number above 0"):
-        Limit.of(None, bad, None)
+        SpendingLimit.of(None, bad, None)
     with pytest.raises(SpecError, match="max-cost must be a number above 0"):
-        Limit.of(bad, None, Rate(2.5))
+        SpendingLimit.of(bad, None, Rate(2.5))
 
 
 def test_money_needs_a_price_and_one_limit_is_enough():
     with pytest.raises(SpecError, match="--max-cost needs the price") as told:
-        Limit.of(20.0, None, None)
+        SpendingLimit.of(20.0, None, None)
     assert "--max-device-hours" in told.value.hint
     with pytest.raises(SpecError, match="are one limit"):
-        Limit.of(20.0, 8.0, Rate(2.5))
-    assert Limit.of(None, None, Rate(2.5)) is None
-    assert Limit.of(20.0, None, Rate(2.5)) == Limit(8.0, "--max-cost 20 (8 device-hours at 2.5)")
+        SpendingLimit.of(20.0, 8.0, Rate(2.5))
+    assert SpendingLimit.of(None, None, Rate(2.5)) is None
+    assert SpendingLimit.of(20.0, None, Rate(2.5)) == SpendingLimit(
+        8.0, "--max-cost 20 (8 device-hours at 2.5)"
+    )
 
 
 def test_what_is_known_to_be_too_dear_is_refused_before_anything_starts(tmp_path):
     question = a_study(topologies=["1x1", "1x2", "1x4"], launcher=SLURM)
     with pytest.raises(SpecError, match=r"3 missing runs take up to 3\.5 device") as told:
-        study.run(question, tmp_path / "new", Watched(), payer=a_purse(question, tmp_path, 2.0))
+        study.run(question, tmp_path / "new", Watched(), budget=a_purse(question, tmp_path, 2.0))
     assert told.value.hint.startswith("all runs on up to 2 devices fit")
     assert not (tmp_path / "new").exists()
     with pytest.raises(SpecError, match="too little") as told:
@@ -230,7 +232,7 @@ def test_a_run_that_is_expected_to_be_too_dear_is_not_started(tmp_path):
     with pytest.raises(
         LaunchError, match=r"1x4, repeat 1\) was not started: 0\.01\d+ device-h"
     ) as t:
-        study.run(question, tmp_path, Watched(), payer=purse)
+        study.run(question, tmp_path, Watched(), budget=purse)
     assert "higher limit" in t.value.hint
     assert there(question, tmp_path) == ["1x1", "1x2"]
     told = Watched()
@@ -302,13 +304,13 @@ def test_the_limit_is_kept_on_a_cluster_too(tmp_path):
     assert ended.returncode == 3, ended.stderr
     assert "1x2, repeat 1) failed: ended at --max-device-hours 0.005" in ended.stderr
     folder = tmp_path / "runs" / "queued"
-    assert there(study.read(tmp_path / "s.toml"), folder) == ["1x1"]
+    assert there(study.load(tmp_path / "s.toml"), folder) == ["1x1"]
     assert 0.005 <= bought(folder) < 0.02  # Ending takes its time too.
     (cause,) = (json.loads(path.read_text()) for path in folder.glob("*/failure-1.json"))
     assert cause["cause"].startswith("ended at --max-device-hours 0.005")
     assert cause["started"] is not None
     until = time.monotonic() + 30
-    while any(map(tagged, folder.iterdir())) and time.monotonic() < until:
+    while any(map(run_processes, folder.iterdir())) and time.monotonic() < until:
         time.sleep(0.1)  # A job that is told to end still closes its record.
 
 
@@ -342,7 +344,7 @@ class Cluster:
 
 
 class Careful:
-    """A payer who lets one run go at a time, and ends all after so many looks."""
+    """A budget who lets one run go at a time, and ends all after so many looks."""
 
     def __init__(self, looks=1000):
         self.refused, self.left, self.ended = {}, looks, 0
@@ -360,21 +362,21 @@ class Careful:
 
 def test_a_cluster_waits_with_what_would_be_too_much_now(tmp_path):
     runs = a_study(topologies=["1x1", "1x2", "1x4", "1x8"]).runs()
-    cluster, payer = Cluster(), Careful()
+    cluster, budget = Cluster(), Careful()
     cluster.home = tmp_path
-    failed = carry_out(cluster, {run: n for n, run in enumerate(runs, 1)}, tmp_path, Watched(),
-                       detach=False, payer=payer)  # fmt: skip
+    failed = execute_runs(cluster, {run: n for n, run in enumerate(runs, 1)}, tmp_path, Watched(),
+                       detach=False, budget=budget)  # fmt: skip
     assert cluster.order == [("start", 1), ("start", 2), ("start", 4)]
-    assert len(failed) == payer.ended == 3
-    assert list(payer.refused.values()) == ["one at a time"]
+    assert len(failed) == budget.ended == 3
+    assert list(budget.refused.values()) == ["one at a time"]
 
 
 def test_an_empty_purse_ends_all_that_is_under_way(tmp_path):
     runs = a_study(topologies=["1x1", "1x2"]).runs()
-    cluster, payer, told = Cluster(), Careful(looks=1), Watched()
-    cluster.home, payer.refuses = tmp_path, lambda runs, under_way: ""
-    failed = carry_out(cluster, {run: n for n, run in enumerate(runs, 1)}, tmp_path, told,
-                       detach=False, payer=payer)  # fmt: skip
+    cluster, budget, told = Cluster(), Careful(looks=1), Watched()
+    cluster.home, budget.refuses = tmp_path, lambda runs, under_way: ""
+    failed = execute_runs(cluster, {run: n for n, run in enumerate(runs, 1)}, tmp_path, told,
+                       detach=False, budget=budget)  # fmt: skip
     assert sorted(cluster.cancelled) == [1, 2]
     assert set(failed.values()) == set(told.causes) == {"the purse is empty"}
 
@@ -439,14 +441,14 @@ def test_stopping_always_names_a_measured_scale_or_says_that_none_serves(gains, 
 def test_run_for_a_purpose_stops_and_goes_on_when_asked_for_more(tmp_path):
     question = a_study(topologies=["1x1", "1x2", "1x4"], options=LOSSY, repeats=2, **EPOCHS)
     told = Watched()
-    paying = Paying(question, tmp_path, Purpose.parse("efficiency=0.8"))
-    study.run(question, tmp_path, told, paying=paying)
+    stop_rule = PurposeRule(question, tmp_path, Purpose.parse("efficiency=0.8"))
+    study.run(question, tmp_path, told, stop_rule=stop_rule)
     assert there(question, tmp_path) == ["1x1", "1x1", "1x2", "1x2"]
     (note,) = told.notes
     assert note.startswith("a study: stopped after 2 devices: 4 are predicted to take ")
     assert [s.phase for s in study.status(tmp_path)][4:] == ["missing", "missing"]
     more = Watched()
-    study.run(question, tmp_path, more, paying=replace(paying, purpose=Purpose.parse("time")))
+    study.run(question, tmp_path, more, stop_rule=replace(stop_rule, purpose=Purpose.parse("time")))
     assert there(question, tmp_path)[4:] == ["1x4", "1x4"] and not more.notes
     assert more.opening == (2, 4)
 
@@ -455,22 +457,22 @@ def test_a_study_goes_on_while_any_of_its_curves_wants_it(tmp_path):
     both = {"options.ring": [1e-4, 0.1], "options.launch": [0.1]}
     question = a_study(vary=both, topologies=["1x1", "1x2", "1x4"], **EPOCHS)
     played(question, tmp_path, (1, 2))
-    paying = Paying(question, tmp_path, Purpose.parse("efficiency=0.8"))
-    assert paying.enough(4) == ""
+    stop_rule = PurposeRule(question, tmp_path, Purpose.parse("efficiency=0.8"))
+    assert stop_rule.enough(4) == ""
     bad = a_study(vary={**both, "options.ring": [0.09, 0.1]}, topologies=["1x1", "1x2", "1x4"],
                   **EPOCHS)  # fmt: skip
     played(bad, tmp_path / "bad", (1, 2))
-    told = Paying(bad, tmp_path / "bad", Purpose.parse("efficiency=0.8")).enough(4)
+    told = PurposeRule(bad, tmp_path / "bad", Purpose.parse("efficiency=0.8")).enough(4)
     assert told.count("stopped after 2 devices") == 2
-    assert paying.enough(2) == ""  # Not larger than what is there.
+    assert stop_rule.enough(2) == ""  # Not larger than what is there.
 
 
 def test_equal_steps_are_unequal_work_and_weighed_by_throughput(tmp_path):
     question = a_study(topologies=["1x1", "1x2", "1x4"], options=GOOD, steps=50)
     played(question, tmp_path, (1, 2))
-    assert Paying(question, tmp_path, Purpose.parse("efficiency=0.8")).enough(4) == ""
+    assert PurposeRule(question, tmp_path, Purpose.parse("efficiency=0.8")).enough(4) == ""
     with pytest.raises(SpecError, match="deadline=9s cannot be checked") as told:
-        Paying(question, tmp_path, Purpose.parse("deadline=9s")).enough(4)
+        PurposeRule(question, tmp_path, Purpose.parse("deadline=9s")).enough(4)
     assert told.value.hint.startswith("equal epochs give it")
 
 
@@ -478,8 +480,8 @@ def test_a_purpose_of_energy_is_weighed_by_what_the_samplers_saw(tmp_path):
     watts = {"watts": 400.0, "idle_watts": 90.0}
     question = a_study(topologies=["1x1", "1x2", "1x4"], options=LOSSY | watts, **EPOCHS)
     played(question, tmp_path, (1, 2))
-    assert Paying(question, tmp_path, Purpose.parse("energy=1MWh")).enough(4) == ""
-    told = Paying(question, tmp_path, Purpose.parse("energy=1J")).enough(4)
+    assert PurposeRule(question, tmp_path, Purpose.parse("energy=1MWh")).enough(4) == ""
+    told = PurposeRule(question, tmp_path, Purpose.parse("energy=1J")).enough(4)
     assert "No scale of 1 to 4 devices meets energy=1J" in told
     assert "Wh" in told
 

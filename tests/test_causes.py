@@ -42,7 +42,7 @@ def start(program: tuple[str, ...], devices: str, folder: Path, env: dict[str, s
         for name, value in env.items():
             patch.setenv(name, value)
         try:
-            study.run(study.of_program(program, devices), folder / "study", _Silent())
+            study.run(study.from_program(program, devices), folder / "study", _Silent())
         except RunFailed as failed:
             logs = [path.read_text() for path in folder.glob("study/*/log.txt")]
             pytest.fail("\n".join([str(failed), *logs]))

@@ -257,13 +257,13 @@ def test_a_report_never_takes_the_place_of_a_record(done, scalewise, tmp_path):
 def test_init_writes_a_study_and_never_over_another(scalewise, tmp_path):
     mine = tmp_path / "mine.toml"
     assert scalewise("init", "mine.toml") == (0, "mine.toml\n", "")
-    assert study.read(mine).name == "mine"
+    assert study.load(mine).name == "mine"
     mine.write_text("precious")
     code, _, err = scalewise("init", "mine.toml")
     assert (code, mine.read_text()) == (1, "precious")
     assert err == ("error: mine.toml exists already\n hint: choose another name, or --force\n")
     assert scalewise("init", "mine.toml", "--force")[0] == 0
-    assert study.read(mine).name == "mine"
+    assert study.load(mine).name == "mine"
 
 
 def test_a_plan_starts_nothing(scalewise, tmp_path):

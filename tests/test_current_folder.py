@@ -72,7 +72,7 @@ def test_a_worker_in_another_python_does_not_either(version, trap, tmp_path, mon
     path = worker_zip.pack(tmp_path)
     for name in ("torch", "numpy"):  # That Python has none of its own.
         (trap / name / "__init__.py").unlink()
-    answer = processes.ask("about", "fake", python=python, paths=[str(path)])
+    answer = processes.ask_worker("about", "fake", python=python, paths=[str(path)])
     assert "problem" not in answer
 
 

@@ -20,7 +20,7 @@ from scalewise.frameworks.torch.input.batches import IGNORED_LABEL
 from scalewise.frameworks.torch.task import Task
 from scalewise.record.read import RankRecord
 from scalewise.record.skipped_files import sentence
-from scalewise.study.notices import tell_of_unread
+from scalewise.study.notices import warn_skipped_files
 
 SCRIPT = Path(__file__).parent / "unread.py"
 
@@ -157,10 +157,10 @@ def test_the_end_of_a_study_tells_of_files_that_were_left_out(tmp_path):
         (home / f"rank-{rank:05d}.jsonl").write_text(text)
 
     class Hears:
-        def said(self, problem):
+        def warn(self, problem):
             heard.append(problem)
 
-    tell_of_unread([run], tmp_path, Hears())
+    warn_skipped_files([run], tmp_path, Hears())
     (problem,) = heard
     assert isinstance(problem, RecordError) and "data check pets" in problem.hint
     words = "left out: 2 images that cannot be read, the first is pets/a.jpg"

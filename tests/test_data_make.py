@@ -113,7 +113,7 @@ def test_a_likeness_is_as_large_as_what_it_is_like(tmp_path, like, train, held):
 
 
 def test_the_lab_and_the_worker_know_the_same_likenesses():
-    assert sorted(datasets.LIKE) == sorted(making.LIKE)
+    assert sorted(datasets.PRESETS) == sorted(making.LIKE)
 
 
 def test_a_part_of_a_folder_is_drawn_by_the_seed(tmp_path):
@@ -367,9 +367,9 @@ def test_check_notes_what_is_not_read_and_a_single_class(tmp_path):
 
 
 def test_one_is_counted_as_one():
-    found = datasets.Checked("images", "a", {"train": {"ant": 1}}, {}, {}, {}, [], [])
+    found = datasets.CheckedDataset("images", "a", {"train": {"ant": 1}}, {}, {}, {}, [], [])
     assert "  train: 1 image in 1 class, 1 each" in str(found)
-    made = datasets.Made(Path("a"), 1, 3, 1, 8)
+    made = datasets.MadeDataset(Path("a"), 1, 3, 1, 8)
     assert str(made) == "a  (1 class, 3 training and 1 validation image of 8 × 8)"
 
 
@@ -521,6 +521,6 @@ def test_what_a_process_raises_is_raised_and_one_that_dies_is_said():
 
 def test_many_problems_are_cut_and_all_are_in_the_json():
     problems = [{"path": str(n), "problem": f"{n} is broken"} for n in range(30)]
-    found = datasets.Checked("images", "a", {}, {}, {}, {}, problems, [])
+    found = datasets.CheckedDataset("images", "a", {}, {}, {}, {}, problems, [])
     assert str(found).splitlines()[-1] == "  … and 10 problems more; --json has all"
     assert len(found.to_dict()["problems"]) == 30

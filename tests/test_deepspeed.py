@@ -4,7 +4,7 @@ import pytest
 
 import environments
 from builders import a_run
-from scalewise.errors import NoEngine, SpecError
+from scalewise.errors import FrameworkMissing, SpecError
 from scalewise.frameworks import deepspeed
 from scalewise.frameworks.deepspeed import Deepspeed
 from scalewise.frameworks.deepspeed.config import make_config
@@ -106,11 +106,13 @@ def test_what_cannot_work_is_refused_before_any_rank_starts(monkeypatch, changes
 
 
 def test_an_engine_that_is_old_or_not_there_is_told(monkeypatch):
-    with pytest.raises(NoEngine, match="framework 'deepspeed' needs deepspeed") as missing:
+    with pytest.raises(FrameworkMissing, match="framework 'deepspeed' needs deepspeed") as missing:
         Deepspeed().check(of_deepspeed())
     assert "scalewise[deepspeed]" in missing.value.hint
     monkeypatch.setattr(deepspeed, "installed", lambda package, extra: "0.9.5")
-    with pytest.raises(NoEngine, match=r"needs DeepSpeed 0.19, and 0.9.5 is installed") as old:
+    with pytest.raises(
+        FrameworkMissing, match=r"needs DeepSpeed 0.19, and 0.9.5 is installed"
+    ) as old:
         Deepspeed().check(of_deepspeed())
     assert old.value.hint == "pip install --upgrade deepspeed"
 

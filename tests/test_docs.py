@@ -16,7 +16,7 @@ from scalewise.frameworks.fake import Law
 from scalewise.launch.slurm import SlurmLauncher
 from scalewise.report.plot import PLOTS
 from scalewise.spec import RUN_KEYS, STUDY_KEYS, StudySpec
-from scalewise.study.variant import varied
+from scalewise.study.variant import apply_variant
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "scalewise"
@@ -92,7 +92,7 @@ def leads_somewhere(page, link):
 def test_every_study_that_is_shown_is_accepted(text):
     said = tomllib.loads(text)
     for variant in [None, *said.get("variant", {})]:
-        assert StudySpec.from_dict(varied(said, variant)).runs()
+        assert StudySpec.from_dict(apply_variant(said, variant)).runs()
 
 
 def slurm_studies():
@@ -106,7 +106,7 @@ def slurm_studies():
     for each in shown:
         said = tomllib.loads(each.values[0])
         for variant in [None, *said.get("variant", {})]:
-            study = StudySpec.from_dict(varied(said, variant))
+            study = StudySpec.from_dict(apply_variant(said, variant))
             if study.launcher_name == "slurm":
                 found.append(pytest.param(study, id=f"{each.id} {variant or ''}".strip()))
     return found
@@ -126,7 +126,7 @@ def test_every_study_for_a_cluster_asks_for_devices_and_a_time(study, tmp_path, 
         text = "".join(launcher.plan([run], tmp_path).files.values())
         assert f"#SBATCH --gres=gpu:{run.topology.devices}\n" in text
         assert "#SBATCH --time=" in text
-    assert "device-hours" in launcher.asks(study.runs())
+    assert "device-hours" in launcher.request_summary(study.runs())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

@@ -14,15 +14,15 @@ import pytest
 
 from scalewise import doctor
 from scalewise.doctor import (
+    cgroups,
     collective_sweep,
     framework_checks,
     interfaces,
-    limits,
     machine,
-    slurm,
+    slurm_checks,
     storage,
 )
-from scalewise.doctor.finding import Finding, asked, reply
+from scalewise.doctor.finding import Finding, run_check, run_command
 from scalewise.doctor.interfaces import Interface
 from scalewise.errors import LaunchError, ScalewiseError, SpecError
 from scalewise.launch import processes
@@ -69,9 +69,9 @@ def test_the_narrowest_quota_of_the_second_version_counts(tmp_path):
     group(tmp_path, cpu_max="max 100000")
     group(tmp_path / "job", cpu_max="150000 100000", memory_max="max")
     group(tmp_path / "job/step", cpu_max="400000 100000", memory_max="4096", memory_current="96")
-    assert limits.quota("0::/job/step", tmp_path) == 1.5
-    assert limits.memory_limit("0::/job/step", tmp_path) == limits.MemoryLimit(4096, 96)
-    assert limits.quota("0::/", tmp_path) is None
+    assert cgroups.cpu_quota("0::/job/step", tmp_path) == 1.5
+    assert cgroups.memory_limit("0::/job/step", tmp_path) == cgroups.MemoryLimit(4096, 96)
+    assert cgroups.cpu_quota("0::/", tmp_path) is None
 
 
 def test_quota_and_memory_of_the_first_version_are_read(tmp_path):
@@ -79,8 +79,8 @@ def test_quota_and_memory_of_the_first_version_are_read(tmp_path):
     memory = {"memory_limit_in_bytes": "1000", "memory_usage_in_bytes": "400"}
     group(tmp_path / "memory/docker/7", **memory)
     own = "4:memory:/docker/7\n3:cpu,cpuacct:/docker/7\n1:name=systemd:/\n0::/\nnonsense"
-    assert limits.quota(own, tmp_path) == 0.5
-    assert limits.memory_limit(own, tmp_path) == limits.MemoryLimit(1000, 400)
+    assert cgroups.cpu_quota(own, tmp_path) == 0.5
+    assert cgroups.memory_limit(own, tmp_path) == cgroups.MemoryLimit(1000, 400)
 
 
 def test_inside_a_container_the_top_is_the_own_group_and_no_limit_is_none(tmp_path):
@@ -88,10 +88,10 @@ def test_inside_a_container_the_top_is_the_own_group_and_no_limit_is_none(tmp_pa
     group(tmp_path / "memory", **memory)
     group(tmp_path / "cpu", cpu_cfs_quota_us="-1", cpu_cfs_period_us="100000")
     own = "4:memory:/not/seen/here\n3:cpu:/not/seen/here"
-    assert limits.quota(own, tmp_path) is None
-    assert limits.memory_limit(own, tmp_path) is None
+    assert cgroups.cpu_quota(own, tmp_path) is None
+    assert cgroups.memory_limit(own, tmp_path) is None
     group(tmp_path / "cpu", cpu_cfs_quota_us="200000", cpu_cfs_period_us="100000")
-    assert limits.quota(own, tmp_path) == 2.0
+    assert cgroups.cpu_quota(own, tmp_path) == 2.0
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_inside_a_container_the_top_is_the_own_group_and_no_limit_is_none(tmp_pa
     ],
 )  # fmt: skip
 def test_threads_that_do_not_fit_are_named_with_the_remedy(env, level, said, hint):
-    found = machine.threads(env, usable=4, ranks=2)
+    found = machine.check_threads(env, usable=4, ranks=2)
     assert (found.level, found.good) == (level, level != "fault")
     assert said in found.says
     assert hint in found.hint
@@ -117,10 +117,10 @@ def test_threads_that_do_not_fit_are_named_with_the_remedy(env, level, said, hin
 
 def test_what_takes_cores_away_is_named():
     everything = os.cpu_count()
-    idle = machine.cores(range(everything), None, 1, 0.0, {})
+    idle = machine.check_cores(range(everything), None, 1, 0.0, {})
     assert (idle.level, idle.hint) == ("ok", "")
-    assert "busy" in machine.cores(range(everything), None, 1, everything + 1.0, {}).says
-    held = machine.cores([0], 0.5, 8, 0.0, {"SLURM_JOB_ID": "7"})
+    assert "busy" in machine.check_cores(range(everything), None, 1, everything + 1.0, {}).says
+    held = machine.check_cores([0], 0.5, 8, 0.0, {"SLURM_JOB_ID": "7"})
     assert held.level == "note"
     assert "a control group allows the time of 0.5; " in held.says
     assert "8 ranks share 1" in held.says
@@ -137,24 +137,24 @@ def test_what_takes_cores_away_is_named():
     ],
 )
 def test_few_open_files_are_named_with_the_remedy(soft, hard, level, hint):
-    found = machine.open_files(soft, hard)
+    found = machine.check_open_files(soft, hard)
     assert found.level == level
     assert hint in found.hint
 
 
 def test_a_memory_limit_counts_and_not_what_the_machine_has():
-    limit = limits.MemoryLimit(3 * 2**30, int(2.5 * 2**30))
-    found = machine.memory(limit)
+    limit = cgroups.MemoryLimit(3 * 2**30, int(2.5 * 2**30))
+    found = machine.check_memory(limit)
     assert found.says.startswith("512 MiB free of 3.0 GiB")
     assert (found.level, found.evidence["limit"]) == ("fault", 3 * 2**30)
 
 
 def test_shared_memory_that_is_not_there_is_a_fault(tmp_path):
-    found = machine.shared_memory(tmp_path / "nowhere")
+    found = machine.check_shared_memory(tmp_path / "nowhere")
     assert found.level == "fault"
     assert "No such file" in found.says
     assert "--shm-size" in found.hint
-    assert machine.shared_memory(tmp_path).good
+    assert machine.check_shared_memory(tmp_path).good
 
 
 @pytest.mark.parametrize(
@@ -166,15 +166,15 @@ def test_shared_memory_that_is_not_there_is_a_fault(tmp_path):
     ],
 )
 def test_a_container_is_known_by_its_signs(env, membership, kind, tmp_path):
-    assert kind in machine.container(env, membership, tmp_path).says
-    assert machine.container({}, "0::/", tmp_path).says == "no sign of one"
+    assert kind in machine.check_container(env, membership, tmp_path).says
+    assert machine.check_container({}, "0::/", tmp_path).says == "no sign of one"
     (tmp_path / ".dockerenv").touch()
-    assert "/.dockerenv" in machine.container({}, "0::/", tmp_path).says
+    assert "/.dockerenv" in machine.check_container({}, "0::/", tmp_path).says
 
 
 def test_the_disk_is_tried_quickly_and_left_as_it_was(tmp_path):
     began = time.monotonic()
-    found = storage.disk(tmp_path, "a / ext4 rw 0 0\n")
+    found = storage.check_disk(tmp_path, "a / ext4 rw 0 0\n")
     assert time.monotonic() - began < 5
     assert found.evidence["file_system"] == "ext4"
     assert found.evidence["small_files_per_second"] > 0
@@ -182,8 +182,8 @@ def test_the_disk_is_tried_quickly_and_left_as_it_was(tmp_path):
 
 
 def test_slow_small_files_call_for_shards(tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "small_files", lambda folder: 40.0)
-    found = storage.disk(tmp_path, f"server:/x {tmp_path} nfs4 rw 0 0\n")
+    monkeypatch.setattr(storage, "measure_small_files", lambda folder: 40.0)
+    found = storage.check_disk(tmp_path, f"server:/x {tmp_path} nfs4 rw 0 0\n")
     assert found.level == "note"
     assert "(nfs4)" in found.says and "others share it" in found.says
     assert "shards" in found.hint
@@ -198,13 +198,13 @@ def test_a_mount_with_a_space_is_found_and_the_last_one_covers():
 
 def test_the_clock_of_the_folder_is_compared(tmp_path, on_path, monkeypatch):
     on_path("timedatectl", "echo no")
-    found = storage.clock(tmp_path)
+    found = storage.check_clock(tmp_path)
     tick = pytest.approx(0.0, abs=0.05)  # File systems take a time that is some milliseconds old.
     assert found.evidence == {"file_server_ahead": tick, "ntp": False}
     assert (found.level, "set-ntp" in found.hint) == ("note", True)
     late = time.time
     monkeypatch.setattr(storage.time, "time", lambda: late() - 100)
-    found = storage.clock(tmp_path)
+    found = storage.check_clock(tmp_path)
     assert found.evidence["file_server_ahead"] == pytest.approx(100, abs=5)
     assert found.level == "fault"
 
@@ -226,7 +226,7 @@ def test_the_clock_of_the_folder_is_compared(tmp_path, on_path, monkeypatch):
     ],
 )
 def test_an_interface_that_cannot_be_used_is_named_with_those_that_can(variable, value, said):
-    found = interfaces.meeting_places({variable: value}, FOUND)
+    found = interfaces.check_interfaces({variable: value}, FOUND)
     assert found.good == (said is None)
     if said:
         assert f"{variable}={value}" in found.says and said in found.says
@@ -234,11 +234,13 @@ def test_an_interface_that_cannot_be_used_is_named_with_those_that_can(variable,
 
 
 def test_a_name_without_address_is_a_fault_and_a_loopback_is_told():
-    lost = interfaces.host("no-such-host.invalid", FOUND[1:2])
+    lost = interfaces.check_host("no-such-host.invalid", FOUND[1:2])
     assert (lost.level, "/etc/hosts" in lost.hint) == ("fault", True)
-    own = interfaces.host("localhost", FOUND[1:2])
+    own = interfaces.check_host("localhost", FOUND[1:2])
     assert (own.level, own.evidence["ports"]) == ("note", {"localhost": ""})
-    elsewhere = interfaces.host("localhost", [Interface("x", up=True, addresses=("192.0.2.77",))])
+    elsewhere = interfaces.check_host(
+        "localhost", [Interface("x", up=True, addresses=("192.0.2.77",))]
+    )
     assert "no port at 192.0.2.77" in elsewhere.says
 
 
@@ -263,10 +265,10 @@ def test_an_engine_that_is_not_there_is_told_and_is_no_fault(tmp_path, monkeypat
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (tmp_path / "scalewise").mkdir()
     (tmp_path / "scalewise" / "engines.toml").write_text('jax = "/nowhere/python"\n')
-    found = framework_checks.engine("jax", framework_checks.about("jax"))
+    found = framework_checks.check_framework("jax", framework_checks.framework_facts("jax"))
     assert found.says == "framework 'jax' has no Python /nowhere/python"
     assert (found.level, "[engines] jax" in found.hint) == ("note", True)
-    found = framework_checks.engine("horovod", framework_checks.about("horovod"))
+    found = framework_checks.check_framework("horovod", framework_checks.framework_facts("horovod"))
     assert (found.level, "which is not installed" in found.says) == ("note", True)
     assert found.hint.startswith(
         "make horovod, in a checkout of scalewise, builds Horovod, or name"
@@ -275,17 +277,20 @@ def test_an_engine_that_is_not_there_is_told_and_is_no_fault(tmp_path, monkeypat
 
 def test_no_slurm_is_told_and_is_no_fault(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = slurm.slurm({})
+    found = slurm_checks.check_slurm({})
     assert (found.says, found.good, found.level) == ("not installed", True, "note")
 
 
 def test_slurm_without_a_controller_is_not_taken_for_a_cluster(on_path, monkeypatch):
     on_path("srun", "exit 0")
     on_path("scontrol", "echo 'Slurmctld(primary) at head is DOWN'; exit 1")
-    assert "no controller answers: Slurmctld(primary) at head is DOWN" in slurm.slurm({}).says
+    assert (
+        "no controller answers: Slurmctld(primary) at head is DOWN"
+        in slurm_checks.check_slurm({}).says
+    )
     on_path("scontrol", "sleep 60")
     began = time.monotonic()
-    found = slurm.slurm({})
+    found = slurm_checks.check_slurm({})
     assert time.monotonic() - began < 10
     assert "no controller answers: no answer within 4 s" in found.says
     assert found.evidence["controller"] is False
@@ -298,7 +303,7 @@ def test_a_controller_and_an_allocation_are_shown(on_path):
         'show) echo "JobId=7 NumNodes=2 NumTasks=8 CPUs/Task=4 TresPerNode=gres/gpu:4";; esac',
     )
     on_path("sinfo", "echo 'gpu*|up|2|gpu:4'")
-    found = slurm.slurm({"SLURM_JOB_ID": "7"})
+    found = slurm_checks.check_slurm({"SLURM_JOB_ID": "7"})
     assert found.level == "ok"
     assert "partitions: gpu (2 nodes)" in found.says
     assert "in job 7: NumNodes 2, NumTasks 8, CPUs/Task 4" in found.says
@@ -307,10 +312,10 @@ def test_a_controller_and_an_allocation_are_shown(on_path):
 def test_a_program_that_hangs_with_a_child_is_ended(on_path):
     on_path("stubborn", "trap '' TERM; sleep 61 & wait")
     began = time.monotonic()
-    assert reply("stubborn", seconds=0.5).code is None
+    assert run_command("stubborn", seconds=0.5).code is None
     assert time.monotonic() - began < 3
     assert not [each for each in psutil.process_iter() if _command(each) == ["sleep", "61"]]
-    assert reply("no-such-program") is None
+    assert run_command("no-such-program") is None
 
 
 def _command(process):
@@ -334,7 +339,7 @@ def _command(process):
 )  # fmt: skip
 def test_a_driver_is_not_taken_for_a_device(facts, env, driver, level, said, on_path):
     on_path("nvidia-smi", driver)
-    found = framework_checks.devices(facts, env)
+    found = framework_checks.check_devices(facts, env)
     assert found.level == level
     assert said in found.says
 
@@ -342,7 +347,7 @@ def test_a_driver_is_not_taken_for_a_device(facts, env, driver, level, said, on_
 def test_the_links_between_devices_are_told(on_path):
     matrix = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV18\t0-15\nGPU1\tNV18\t X \t0-15\n"
     on_path("nvidia-smi", f"[ $1 = topo ] && printf '{matrix}' || echo '{CARDS}'")
-    found = framework_checks.devices({"devices": ["H100", "H100"]}, {})
+    found = framework_checks.check_devices({"devices": ["H100", "H100"]}, {})
     assert found.says == "2 x H100; linked by NV18"
     assert found.evidence["links"] == matrix
 
@@ -351,14 +356,14 @@ def test_a_question_that_breaks_spoils_no_other(monkeypatch, tmp_path):
     def broken(*_, **__):
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr(machine, "memory", broken)
-    monkeypatch.setattr(framework_checks, "about", lambda name: {"problem": "left out"})
+    monkeypatch.setattr(machine, "check_memory", broken)
+    monkeypatch.setattr(framework_checks, "framework_facts", lambda name: {"problem": "left out"})
     found = {each.name: each for each in doctor.examine(tmp_path)}
     assert set(found) >= set(NAMES)
     assert found["memory"].says == "could not be asked: ZeroDivisionError: by zero"
     assert not found["memory"].good and found["memory"].hint
     assert found["backend"].says == "not tried: torch does not answer"
-    assert asked("x", broken).name == "x"
+    assert run_check("x", broken).name == "x"
 
 
 def test_a_finding_is_two_lines_for_people_and_an_object_for_programs():
@@ -370,26 +375,26 @@ def test_a_finding_is_two_lines_for_people_and_an_object_for_programs():
 
 
 def test_on_several_nodes_the_line_to_start_by_hand_is_told():
-    assert collective_sweep.by_hand({}, Path("c.json"), None) is None
+    assert collective_sweep.multi_node_command({}, Path("c.json"), None) is None
     slurm_job = {"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "n[1-2]"}
-    line = collective_sweep.by_hand(slurm_job, Path("/a b/c.json"), 4)
+    line = collective_sweep.multi_node_command(slurm_job, Path("/a b/c.json"), 4)
     assert line.startswith("srun --nodes=2 --ntasks=2 --ntasks-per-node=1 torchrun --nnodes=2 ")
     assert "--nproc-per-node=4 " in line
     assert line.endswith(" -m scalewise.frameworks collectives '/a b/c.json'")
     ranked = {"WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "head"}
-    line = collective_sweep.by_hand(ranked, Path("c.json"), None)
+    line = collective_sweep.multi_node_command(ranked, Path("c.json"), None)
     assert line.startswith("torchrun --nnodes=2 --nproc-per-node=4 ")
     assert "--rdzv-endpoint=head:29400 " in line
 
 
 def test_a_sweep_that_cannot_be_kept_or_has_one_rank_starts_nothing(tmp_path):
     with pytest.raises(SpecError, match="one rank exchanges nothing"):
-        collective_sweep.sweep(tmp_path / "c.json", 1)
+        collective_sweep.run_sweep(tmp_path / "c.json", 1)
     with pytest.raises(SpecError, match="is a folder"):
-        collective_sweep.sweep(tmp_path, 2)
+        collective_sweep.run_sweep(tmp_path, 2)
     (tmp_path / "file").touch()
     with pytest.raises(ScalewiseError, match="cannot write"):
-        collective_sweep.sweep(tmp_path / "file" / "c.json", 2)
+        collective_sweep.run_sweep(tmp_path / "file" / "c.json", 2)
 
 
 @pytest.mark.torch
@@ -434,7 +439,7 @@ def test_the_collectives_are_swept_kept_and_shown(tmp_path):
 @pytest.mark.torch
 def test_one_rank_by_hand_is_refused_by_name(tmp_path):
     with pytest.raises(LaunchError, match=r"^collectives .* failed: rank 0 failed: one rank"):
-        processes.ask("collectives", str(tmp_path / "c.json"))
+        processes.ask_worker("collectives", str(tmp_path / "c.json"))
     assert not (tmp_path / "c.json").exists()
 
 
@@ -444,10 +449,10 @@ def test_ranks_that_do_not_answer_are_all_ended(tmp_path, monkeypatch):
     end = processes.end
     monkeypatch.setattr(processes, "end", lambda mark: (ended.append(mark), end(mark)))
     with pytest.raises(LaunchError, match="2 ranks gave no answer to collectives within 2 s"):
-        processes.meet("collectives", tmp_path / "c.json", ranks=2, timeout=2.0)
+        processes.run_ranks("collectives", tmp_path / "c.json", ranks=2, timeout=2.0)
     (mark,) = ended
     assert mark.processes() == []
-    assert not Path(mark.variables[processes.TAG]).exists()
+    assert not Path(mark.variables[processes.RUN_VARIABLE]).exists()
 
 
 @pytest.mark.torch
@@ -480,7 +485,7 @@ def test_everything_that_is_wrong_here_is_named_at_once(on_path, tmp_path):
 
 @pytest.mark.torch
 def test_two_ranks_really_exchange_data():
-    found = framework_checks.backend(CPU_BUILD, {})
+    found = framework_checks.check_backend(CPU_BUILD, {})
     assert found.level == "ok", found.says
     small, large = found.evidence["rows"]
     assert (small["bytes"], large["bytes"]) == (4, 16 * 2**20)

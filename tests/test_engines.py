@@ -10,10 +10,10 @@ from scalewise import results, study
 from scalewise.cli import app
 from scalewise.errors import SpecError
 from scalewise.frameworks import refuse_start
-from scalewise.launch.interpreters import Engines
+from scalewise.launch.interpreters import Interpreters
 from scalewise.launch.local import LocalLauncher
 from scalewise.spec import StudySpec
-from scalewise.study.cost_estimate import bill_of
+from scalewise.study.study_bill import load_bill
 from test_study import Told
 
 
@@ -45,7 +45,7 @@ def test_an_engine_that_is_not_there_is_left_out_and_the_rest_goes_on(tmp_path):
 def test_a_bill_leaves_out_what_a_plan_leaves_out(tmp_path):
     question = mixed("/nowhere/python")
     absent = study.check(question.runs(), question.engines)
-    (item,) = bill_of(question, tmp_path, absent).items
+    (item,) = load_bill(question, tmp_path, absent).items
     assert item.run.framework == "fake"
 
 
@@ -154,7 +154,7 @@ def test_another_python_gets_the_worker_as_a_parcel(tmp_path):
     run = a_run(framework="torch", workload="mlp", topology="1x2")
     here = LocalLauncher().plan([run], tmp_path).commands[0]
     assert here.argv[0] == sys.executable and "PYTHONPATH" not in here.env
-    engines = Engines({"torch": "/envs/torch/bin/python"})
+    engines = Interpreters({"torch": "/envs/torch/bin/python"})
     there = LocalLauncher({}, engines).plan([run], tmp_path).commands[0]
     assert there.argv[0] == "/envs/torch/bin/python"
     assert there.env["PYTHONPATH"].startswith(str(tmp_path / "worker.zip"))
@@ -166,7 +166,7 @@ def test_a_users_own_file_names_pythons_for_all_studies(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scalewise").mkdir()
     (tmp_path / "scalewise" / "engines.toml").write_text('jax = "envs/jax/bin/python"\n')
-    found = Engines.of({"tensorflow": "python3.11"})
+    found = Interpreters.of({"tensorflow": "python3.11"})
     assert found.python("jax") == str(tmp_path / "envs/jax/bin/python")
     assert found.python("tensorflow") == "python3.11"
     assert found.python("torch") == sys.executable

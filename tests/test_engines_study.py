@@ -19,12 +19,12 @@ from scalewise.analysis.measure.ledger import build_ledger
 from scalewise.frameworks.deepspeed.config import make_config
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
 from scalewise.record.read import read_run
-from scalewise.study import plan, read
+from scalewise.study import load, plan
 from trained import checked, losses, taken, told
 
 STUDY = Path(__file__).parent.parent / "studies" / "engines.toml"
 ENGINES = ("horovod", "tensorflow", "jax", "deepspeed")
-WAYS = tuple(read(STUDY).vary["strategy"])
+WAYS = tuple(load(STUDY).vary["strategy"])
 EPOCHS = 4
 NEAR = 1e-5
 """Sums in another order."""
@@ -59,18 +59,18 @@ def present(way: str) -> bool:
 
 
 def test_each_engine_has_its_curve():
-    question = read(STUDY)
+    question = load(STUDY)
     assert Counter(run.framework for run in question.runs()) == {
         "torch": 2, "horovod": 2, "tensorflow": 4, "jax": 2, "deepspeed": 6,
     }  # fmt: skip
     assert {question.where(run)["strategy"] for run in question.runs()} == {*WAYS}
-    assert {run.topology.world for run in read(STUDY, "four").runs()} == {1, 2, 4}
+    assert {run.topology.world for run in load(STUDY, "four").runs()} == {1, 2, 4}
 
 
 @pytest.mark.parametrize("library", ["lightning", "accelerate"])
 def test_scripts_of_other_libraries_need_no_engine(library, tmp_path, monkeypatch):
     monkeypatch.chdir(STUDY.parent.parent)
-    question = read(STUDY.with_name(f"{library}.toml"))
+    question = load(STUDY.with_name(f"{library}.toml"))
     one, two = plan(question, tmp_path)
     script = f"studies/{library}_digits.py"
     assert one.commands[0].argv[-1] == two.commands[0].argv[-1] == script
@@ -96,7 +96,7 @@ def whole(tmp_path_factory):
 @pytest.fixture(scope="module")
 def records(whole):
     """The records of the study, by strategy and devices."""
-    question, folder = read(whole), whole.with_name("runs")
+    question, folder = load(whole), whole.with_name("runs")
     return {
         (question.where(run)["strategy"], run.topology.world): read_run(folder / run.id, run)
         for run in question.runs()
@@ -242,7 +242,7 @@ def test_fashion_mnist_is_learnt_as_well_as_by_torch(way, fashion, tmp_path, mon
     if not present(way):
         pytest.skip("its environment is not there: make engines")
     monkeypatch.setenv("XDG_CONFIG_HOME", named(tmp_path)["XDG_CONFIG_HOME"])
-    question = read(STUDY, "fashion")
+    question = load(STUDY, "fashion")
     question = replace(question, vary={**question.vary, "strategy": [WAYS[0], way]})
     scalewise.run(question, fashion)
     found = {WAYS[0]: [], way: []}

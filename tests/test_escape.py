@@ -250,9 +250,9 @@ def test_progress_shows_every_name_as_text(terminal, monkeypatch, capsys):
         with progress() as watcher:
             watcher.begin(1, 0, name)
             watcher.started(1, run)
-            watcher.moved(run, 0.5)
-            watcher.noted(name)
-            watcher.said(RunFailed(name, hint=name))
+            watcher.progressed(run, 0.5)
+            watcher.note(name)
+            watcher.warn(RunFailed(name, hint=name))
             watcher.ended(run, "", 1.0)
         said = capsys.readouterr().err
         assert printable(run.title) in said

@@ -14,11 +14,11 @@ import pytest
 import environments
 from builders import a_run
 from scalewise.api import run as run_study
-from scalewise.errors import LaunchError, NoEngine, RecordError, SpecError
+from scalewise.errors import FrameworkMissing, LaunchError, RecordError, SpecError
 from scalewise.frameworks import horovod
 from scalewise.frameworks.horovod import Horovod, unsupported
 from scalewise.frameworks.horovod.exchange_options import Settings
-from scalewise.launch.interpreters import Engines
+from scalewise.launch.interpreters import Interpreters
 from scalewise.launch.local import LocalLauncher
 from scalewise.launch.slurm import SlurmLauncher
 from scalewise.record.close import close
@@ -82,7 +82,7 @@ def test_settings_become_variables():
 
 
 def test_horovodrun_lies_beside_its_python(tmp_path):
-    engines = Engines({"horovod": "/envs/horovod/bin/python"})
+    engines = Interpreters({"horovod": "/envs/horovod/bin/python"})
     (command,) = LocalLauncher({}, engines).plan([of_horovod(topology="1x2")], tmp_path).commands
     assert command.argv[:3] == ("/envs/horovod/bin/horovodrun", "-np", "2")
     assert command.env["MASTER_ADDR"] == "localhost"
@@ -157,7 +157,7 @@ def test_ranks_find_each_other_without_horovodrun_and_settings_take_effect(pytho
 def test_an_elastic_run_goes_on_when_a_rank_is_killed_and_is_not_measured(python, tmp_path):
     options = {"hidden": [32], "min_np": 1}
     (run,) = small(python, steps=2500, options=options, save=True).runs()
-    launcher, home = LocalLauncher({}, Engines({"horovod": python})), tmp_path / run.id
+    launcher, home = LocalLauncher({}, Interpreters({"horovod": python})), tmp_path / run.id
     (job,) = launcher.submit(launcher.plan([run], tmp_path))
     until = time.monotonic() + 300
     while not (first := read_tail(home, 1, 1)).notes.steps:
@@ -258,23 +258,23 @@ def test_without_horovodrun_several_ranks_are_refused(monkeypatch):
     monkeypatch.setattr(horovod, "which", lambda path: None)
     Horovod().check(of_horovod())
     Horovod().check(of_horovod(topology="1x2", start="plain"))
-    with pytest.raises(NoEngine, match=f"no horovodrun beside {sys.executable}") as told:
+    with pytest.raises(FrameworkMissing, match=f"no horovodrun beside {sys.executable}") as told:
         Horovod().check(of_horovod(topology="1x2"))
     assert "[engines] horovod" in told.value.hint
 
 
 def test_an_engine_that_is_not_there_or_not_whole_is_told(monkeypatch, tmp_path):
-    with pytest.raises(NoEngine, match="framework 'horovod' needs horovod"):
+    with pytest.raises(FrameworkMissing, match="framework 'horovod' needs horovod"):
         Horovod().check(of_horovod())
     monkeypatch.setattr(horovod, "installed", lambda package, extra: "0.28.1")
     (tmp_path / "horovod" / "torch").mkdir(parents=True)
     (tmp_path / "horovod" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(NoEngine, match="built without its PyTorch extension") as told:
+    with pytest.raises(FrameworkMissing, match="built without its PyTorch extension") as told:
         Horovod().check(of_horovod())
     assert "HOROVOD_WITH_PYTORCH=1" in told.value.hint
     (tmp_path / "horovod" / "torch" / "mpi_lib_v2.cpython-311.so").touch()
     Horovod().check(of_horovod())
     monkeypatch.setattr(horovod, "installed", lambda package, extra: "0.19.5")
-    with pytest.raises(NoEngine, match=r"needs Horovod 0.28, and 0.19.5 is installed"):
+    with pytest.raises(FrameworkMissing, match=r"needs Horovod 0.28, and 0.19.5 is installed"):
         Horovod().check(of_horovod())

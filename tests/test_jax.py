@@ -13,13 +13,13 @@ import environments
 from builders import a_run
 from ranks import free_port
 from scalewise import api
-from scalewise.errors import LaunchError, NoEngine, SpecError
+from scalewise.errors import FrameworkMissing, LaunchError, SpecError
 from scalewise.frameworks.jax import DEVICE_COUNT_FLAG, Jax, variables
 from scalewise.frameworks.lr_schedule import Rates
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
 from scalewise.frameworks.torch.models.vit import vit
 from scalewise.launch import worker_zip
-from scalewise.launch.processes import ask
+from scalewise.launch.processes import ask_worker
 from scalewise.record.read import read_run
 from scalewise.spec import StudySpec
 from trained import checked, losses, taken
@@ -181,7 +181,7 @@ def test_what_cannot_work_is_refused_in_a_sentence(python, tmp_path):
     ]
     file = tmp_path / "runs.json"
     file.write_text(json.dumps(runs))
-    answers = ask("check", str(file), python=python, paths=[str(worker_zip.pack(tmp_path))])
+    answers = ask_worker("check", str(file), python=python, paths=[str(worker_zip.pack(tmp_path))])
     for (said, problem), answer in zip(REFUSED, answers, strict=True):
         assert (answer is None) == (problem is None), (said, answer)
         if problem:
@@ -198,7 +198,7 @@ def test_a_batch_that_does_not_divide_is_refused_before():
 def test_without_jax_its_runs_are_left_out_with_the_line_that_installs_it(tmp_path):
     run = a_run(framework="jax", workload="mnist-cnn").to_dict()
     (tmp_path / "runs.json").write_text(json.dumps([run]))
-    (answer,) = ask("check", str(tmp_path / "runs.json"))
+    (answer,) = ask_worker("check", str(tmp_path / "runs.json"))
     assert answer["absent"] and "needs jax, which is not installed" in answer["problem"]
     assert "pip install 'scalewise[jax]'" in answer["hint"]
 
@@ -246,7 +246,9 @@ def test_flags_from_outside_stay_and_the_number_of_devices_is_ours():
 
 def test_an_older_jax_is_refused(monkeypatch):
     monkeypatch.setattr("scalewise.frameworks.jax.installed", lambda package, *, extra: "0.4.30")
-    with pytest.raises(NoEngine, match=r"training needs JAX 0\.6, and 0\.4\.30 is installed"):
+    with pytest.raises(
+        FrameworkMissing, match=r"training needs JAX 0\.6, and 0\.4\.30 is installed"
+    ):
         Jax().check(a_run(framework="jax", workload="mnist-cnn"))
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from scalewise.errors import SpecError
 from scalewise.launch.local import LocalLauncher
-from scalewise.launch.program import trained_with
-from scalewise.launch.slurm.batch_script import script
+from scalewise.launch.program import detect_framework
+from scalewise.launch.slurm.batch_script import run_script
 from scalewise.launch.slurm.settings import Settings
 from scalewise.record.close import close
 from scalewise.record.write import RankFile, write_json
 from scalewise.spec import RunSpec
-from scalewise.study import of_program
+from scalewise.study import from_program
 from scalewise.study.load_study import check
 from scalewise.watch.keras.steps import Execution, Steps, split_samples
 from test_boundaries import modules_after
@@ -254,16 +254,16 @@ def test_shares_lose_nothing(total):
 def test_what_a_script_trains_with_is_what_it_imports(text, found, tmp_path):
     path = tmp_path / "train.py"
     path.write_text(text + "\n")
-    assert trained_with([str(path)]) == found
-    question = of_program([str(path)], "2")
+    assert detect_framework([str(path)]) == found
+    question = from_program([str(path)], "2")
     assert question.runs()[0].framework == (found or "torch")
 
 
 def commands(words, folder, on="1x2", **engines):
-    from scalewise.launch.interpreters import Engines
+    from scalewise.launch.interpreters import Interpreters
 
-    (run,) = of_program(words, on).runs()
-    return run, LocalLauncher(engines=Engines.of(engines)).plan([run], folder).commands
+    (run,) = from_program(words, on).runs()
+    return run, LocalLauncher(engines=Interpreters.of(engines)).plan([run], folder).commands
 
 
 def test_a_keras_script_starts_once_per_node_in_its_own_python(tmp_path, monkeypatch):
@@ -285,9 +285,9 @@ def test_a_keras_script_starts_once_per_node_in_its_own_python(tmp_path, monkeyp
 def test_in_a_slurm_job_a_task_per_node_starts_it(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("import keras\n")
-    (run,) = of_program([str(path), "--epochs", "3"], "2x4").runs()
+    (run,) = from_program([str(path), "--epochs", "3"], "2x4").runs()
     settings = Settings(engines={"tensorflow": "/envs/tf/python"})
-    lines = script(run, tmp_path, settings, attempt=1).splitlines()
+    lines = run_script(run, tmp_path, settings, attempt=1).splitlines()
     assert "#SBATCH --ntasks-per-node=1" in lines
     assert any(line.strip().startswith(f"/envs/tf/python {path} --epochs 3") for line in lines)
     assert not any("torch.distributed.run" in line for line in lines)

@@ -116,7 +116,7 @@ def test_every_named_model_computes_logits_and_is_made_of_blocks(name):
 
 
 def test_every_workload_that_is_registered_can_be_made():
-    for name in plugins.corner("workloads", "torch"):
+    for name in plugins.framework_parts("workloads", "torch"):
         shape = 16 if name.startswith("gpt") else (3, 112, 112)
         assert parameters(outline(name, shape, 10)) > 0
 

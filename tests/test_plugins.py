@@ -53,7 +53,7 @@ told = {}
 for kind in plugins.KINDS:
     for name in plugins.available(kind):
         framework, _, short = name.partition(".") if "." in name else ("", "", name)
-        if short == plugins.ALL:
+        if short == plugins.WILDCARD:
             continue
         try:
             plugins.load(kind, short, framework=framework)
@@ -226,7 +226,9 @@ def test_an_engine_may_take_all_parts_of_another(monkeypatch):
         return [EntryPoint(name, value, group) for name, value in points[kind]]
 
     monkeypatch.setattr(plugins, "entry_points", entry_points)
-    found = {name: point.value for name, point in plugins.corner("workloads", "mine").items()}
+    found = {
+        name: point.value for name, point in plugins.framework_parts("workloads", "mine").items()
+    }
     assert found == {"mlp": "a:mlp", "vit": "b:vit"}
     with pytest.raises(PluginError, match="'mine'; there are: mlp, vit"):
         plugins.find("workloads", "*", framework="mine")

@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 from scalewise.errors import LaunchError, SpecError
 from scalewise.launch.local import LocalLauncher
 from scalewise.launch.slurm import SlurmLauncher
-from scalewise.launch.slurm.batch_script import array, directive, in_turn, pattern, script
-from scalewise.launch.slurm.settings import Settings, seconds
+from scalewise.launch.slurm.batch_script import (
+    array_script,
+    escape_pattern,
+    quote_directive,
+    run_script,
+    sequential_script,
+)
+from scalewise.launch.slurm.settings import Settings, parse_time_limit
 from scalewise.spec import RunSpec, StudySpec
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -43,7 +49,7 @@ SCRIPTS = {
 
 
 def text(run, given):
-    return script(RunSpec.from_dict(run), STUDY, Settings.of(given), attempt=1)
+    return run_script(RunSpec.from_dict(run), STUDY, Settings.of(given), attempt=1)
 
 
 def sizes(*topologies, **fields):
@@ -54,9 +60,9 @@ def joint(name):
     """Return the script of several runs together."""
     if name == "array":
         given = {**GPUS, "jobs": "array", "throttle": 2}
-        return array(sizes("2x4", "2x4", "2x4"), STUDY, Settings.of(given))
+        return array_script(sizes("2x4", "2x4", "2x4"), STUDY, Settings.of(given))
     runs = sizes("1x1", "1x4", "2x4", checkpoint_every=100)
-    return in_turn(runs, STUDY, Settings.of({**GPUS, "jobs": "one"}))
+    return sequential_script(runs, STUDY, Settings.of({**GPUS, "jobs": "one"}))
 
 
 TEXTS = {name: partial(text, *given) for name, given in SCRIPTS.items()}
@@ -94,7 +100,7 @@ PRINTABLE = st.text(st.characters(exclude_categories=["C", "Z"]) | st.sampled_fr
 def test_no_value_leaves_its_line_or_its_word(word):
     given = {"account": word, "lines": [], "env": {"VALUE": word}, "modules": [word]}
     lines = text({**RUN, "env": {"OTHER": word}}, given).splitlines()
-    assert f"#SBATCH --account={directive(word)}" in lines
+    assert f"#SBATCH --account={quote_directive(word)}" in lines
     exported = next(line for line in lines if line.startswith("export VALUE="))
     said = subprocess.run(
         ["bash", "-c", f'{exported}; printf %s "$VALUE"'], capture_output=True, text=True
@@ -129,7 +135,7 @@ def test_of_two_jobs_of_one_script_one_trains(holder, tmp_path):
     if holder:
         (home / "holder").write_text(f"{holder}\n")
     (tmp_path / "job.sh").write_text(
-        script(run, tmp_path, Settings.of({"python": "python3"}), attempt=1)
+        run_script(run, tmp_path, Settings.of({"python": "python3"}), attempt=1)
     )
     env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "TRAINED": str(tmp_path / "trained")}
     jobs = [
@@ -149,7 +155,7 @@ def test_the_script_refuses_a_name_that_a_shell_would_execute(kind, tmp_path):
     # Past the checks of the study file: the writer of the script does not rely on them.
     object.__setattr__(run if kind == "run" else asked, "env", {"A;touch x;B": "1"})
     with pytest.raises(SpecError, match="not the name of an environment variable"):
-        script(run, STUDY, asked, attempt=1)
+        run_script(run, STUDY, asked, attempt=1)
     if kind == "run":
         with pytest.raises(SpecError, match="not the name of an environment variable"):
             LocalLauncher().plan([run], tmp_path)
@@ -172,12 +178,12 @@ def test_a_programs_own_braces_reach_it(word, tmp_path):
 def test_a_folder_that_no_line_can_hold_is_refused():
     run = RunSpec.from_dict(RUN)
     with pytest.raises(SpecError, match="Slurm cannot take"):
-        script(run, Path("/shared/a\nb"), Settings(), attempt=1)
+        run_script(run, Path("/shared/a\nb"), Settings(), attempt=1)
 
 
 def test_signs_of_slurms_patterns_are_taken_as_they_are():
-    assert pattern("/a/50%j") == "/a/50%%j"
-    assert pattern("/a\\b%j") == "/a\\\\b%j"
+    assert escape_pattern("/a/50%j") == "/a/50%%j"
+    assert escape_pattern("/a\\b%j") == "/a\\\\b%j"
 
 
 @pytest.mark.parametrize(
@@ -214,13 +220,13 @@ def test_a_site_says_what_is_the_same_for_every_study(tmp_path):
 
 def test_device_hours_are_said_and_bounded():
     runs = [RunSpec.from_dict({**RUN, "topology": each}) for each in ("1x4", "2x4")]
-    assert SlurmLauncher({"time": "00:30:00"}).asks(runs) == "up to 6.00 device-hours"
+    assert SlurmLauncher({"time": "00:30:00"}).request_summary(runs) == "up to 6.00 device-hours"
     with pytest.raises(SpecError, match="asks for up to 6"):
-        SlurmLauncher({"time": "00:30:00", "max_device_hours": 5}).asks(runs)
+        SlurmLauncher({"time": "00:30:00", "max_device_hours": 5}).request_summary(runs)
     with pytest.raises(SpecError, match="means nothing without a time limit"):
-        SlurmLauncher({"max_device_hours": 5}).asks(runs)
+        SlurmLauncher({"max_device_hours": 5}).request_summary(runs)
     shared = SlurmLauncher({"time": "00:30:00", "jobs": "one"})
-    assert shared.asks(runs) == "up to 4.00 device-hours"
+    assert shared.request_summary(runs) == "up to 4.00 device-hours"
 
 
 def test_runs_that_ask_for_the_same_share_an_array():
@@ -235,7 +241,7 @@ def test_an_allocation_that_is_too_small_is_said(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "1")
     launcher = SlurmLauncher()
-    assert launcher.asks(sizes("1x4")) == "in the allocation of job 7"
+    assert launcher.request_summary(sizes("1x4")) == "in the allocation of job 7"
     assert launcher.plan(sizes("1x4"), tmp_path).commands[0].argv[0] == "bash"
     small, large = sizes("1x4", "2x4")
     assert launcher.together([large, small]) == [[small], [large]]
@@ -252,7 +258,12 @@ def test_a_wrong_key_of_a_site_is_said_of_the_site(tmp_path):
 
 
 def test_times_are_read_as_slurm_reads_them():
-    assert [seconds(each) for each in ("5", "5:30", "1:00:00", "2-0")] == [300, 330, 3600, 172800]
+    assert [parse_time_limit(each) for each in ("5", "5:30", "1:00:00", "2-0")] == [
+        300,
+        330,
+        3600,
+        172800,
+    ]
 
 
 def test_without_slurm_there_is_no_job_to_start_ranks_in(tmp_path):

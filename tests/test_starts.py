@@ -23,7 +23,7 @@ from scalewise.record.write import RankFile, write_json
 from scalewise.spec import StudySpec
 from scalewise.study import locks, run_study
 from scalewise.study import status as state
-from scalewise.study.runner import carry_out
+from scalewise.study.runner import execute_runs
 from test_study import COMMAND, Told, a_framework
 
 ODD = """name = "odd"
@@ -78,7 +78,9 @@ def attempts(home: Path) -> list[int]:
 
 def living(folder: Path) -> list[psutil.Process]:
     """Return every living process of the runs in a study's folder."""
-    return [one for home in folder.iterdir() if home.is_dir() for one in processes.tagged(home)]
+    return [
+        one for home in folder.iterdir() if home.is_dir() for one in processes.run_processes(home)
+    ]
 
 
 def test_a_run_that_ends_during_the_check_is_not_started_again(tmp_path, monkeypatch):
@@ -104,7 +106,7 @@ def test_a_run_that_ends_just_before_its_start_is_not_started_again(tmp_path):
 
         def started(self, number, run):
             super().started(number, run)
-            carry_out(LocalLauncher(), {run: 1}, tmp_path, Told(), detach=False)
+            execute_runs(LocalLauncher(), {run: 1}, tmp_path, Told(), detach=False)
 
     told = Overtaken()
     study.run(question, tmp_path, told)
@@ -147,8 +149,8 @@ def test_of_many_calls_at_once_without_locks_one_starts_each_run(tmp_path):
 @pytest.mark.parametrize(
     ("owner", "age", "refused"),
     [
-        ({"machine": processes.machine(), **processes.identity(os.getpid())}, 0, True),
-        ({"machine": processes.machine(), "pid": 2**22 + 1, "created": 0.0}, 0, False),
+        ({"machine": processes.machine_id(), **processes.identity(os.getpid())}, 0, True),
+        ({"machine": processes.machine_id(), "pid": 2**22 + 1, "created": 0.0}, 0, False),
         ({"machine": "elsewhere", "host": "login2", "pid": 1, "created": 0.0}, 0, True),
         ({"machine": "elsewhere", "host": "login2", "pid": 1, "created": 0.0}, 3600, False),
         ("not of scalewise", 0, False),
@@ -172,7 +174,7 @@ def test_a_start_is_left_to_whoever_is_at_it(owner, age, refused, tmp_path):
 
 def test_of_many_that_find_a_lock_left_behind_one_takes_it(tmp_path):
     """Each process takes the lock for a moment; no two have it at once."""
-    dead = {"machine": processes.machine(), "pid": 2**22 + 1, "created": 0.0}
+    dead = {"machine": processes.machine_id(), "pid": 2**22 + 1, "created": 0.0}
     take = (
         "import sys, time; from pathlib import Path; from scalewise.study import locks\n"
         "from scalewise.errors import LaunchError\n"
@@ -433,7 +435,7 @@ def test_a_run_on_another_machine_is_followed_and_not_started_again(run_elsewher
     class Ending(Told):
         """Has the run end on its machine while it is followed from here."""
 
-        def moved(self, run, share):
+        def progressed(self, run, share):
             now = time.time()
             end = {"ended": now, "launched": now - 1, "simulated": False}
             RankFile(home, 0, 1).line(end)
@@ -446,7 +448,7 @@ def test_a_run_on_another_machine_is_followed_and_not_started_again(run_elsewher
 def test_a_run_of_another_user_is_followed_by_what_it_writes(run_elsewhere, tmp_path, monkeypatch):
     _, home = run_elsewhere
     job = json.loads((home / "job.json").read_text())
-    job |= {"machine": processes.machine(), "uid": 1234, "host": "vm"}
+    job |= {"machine": processes.machine_id(), "uid": 1234, "host": "vm"}
     job["processes"] = [{"pid": 2**22 + 1, "created": 0.0}]  # As if it was hidden from us.
     (home / "job.json").write_text(json.dumps(job))
     monkeypatch.setattr(os, "getuid", lambda: 1235)

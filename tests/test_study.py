@@ -33,23 +33,23 @@ class Told:
         self.opening, self.runs, self.causes, self.problems = None, [], [], []
         self.notes = []
 
-    def begin(self, todo, there, asked):
-        self.opening = (todo, there)
+    def begin(self, todo, finished, request):
+        self.opening = (todo, finished)
 
     def started(self, number, run):
         self.runs.append(run)
 
-    def moved(self, run, share):
+    def progressed(self, run, share):
         assert 0.0 <= share <= 1.0
 
     def ended(self, run, cause, seconds):
         self.causes.append(cause)
 
-    def said(self, problem):
+    def warn(self, problem):
         self.problems.append(str(problem))
 
-    def noted(self, note):
-        self.notes.append(note)
+    def note(self, sentence):
+        self.notes.append(sentence)
 
 
 def test_asking_twice_runs_once(tmp_path):
@@ -80,10 +80,10 @@ def test_a_program_whose_ranks_exchange_nothing_is_told_of(tmp_path):
         facts = {"exchanged": False, "weights": {"shapes": "one", "seen": seen}}
         RankFile(tmp_path / run.id, rank, 1).line({"facts": facts})
     told = Told()
-    notices.tell_of_strangers([run], tmp_path, told)
+    notices.warn_separate_models([run], tmp_path, told)
     (problem,) = told.problems
     assert problem.endswith("no gradient was exchanged: every process trains alone")
-    notices.tell_of_strangers([a_run()], tmp_path, told)
+    notices.warn_separate_models([a_run()], tmp_path, told)
     assert len(told.problems) == 1
 
 
@@ -94,7 +94,7 @@ def test_a_damaged_checkpoint_that_a_run_passed_over_is_told_of(tmp_path):
     file.line({"damaged": ["checkpoint step-000000010 is damaged (a): resumed from step-5"]})
     file.line({"ended": 1.0})
     told = Told()
-    notices.tell_of_damaged([run, a_run()], tmp_path, told)
+    notices.warn_damaged_checkpoints([run, a_run()], tmp_path, told)
     (problem,) = told.problems
     assert problem.endswith("checkpoint step-000000010 is damaged (a): resumed from step-5")
 
@@ -113,9 +113,9 @@ def test_a_program_that_trains_alone_is_told_what_would_help_it(first, hint, tmp
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(f"{first}\n")
     run = {"topology": "1x2", "program": ["train.py", "--epochs", "3"]}
-    assert hint in notices.way_to_many(RunSpec.from_dict(run))
-    assert notices.way_to_many(RunSpec.from_dict({**run, "program": ["-m", "train"]})) == ""
-    keras = notices.way_to_many(RunSpec.from_dict({**run, "framework": "tensorflow"}))
+    assert hint in notices.scaling_hint(RunSpec.from_dict(run))
+    assert notices.scaling_hint(RunSpec.from_dict({**run, "program": ["-m", "train"]})) == ""
+    keras = notices.scaling_hint(RunSpec.from_dict({**run, "framework": "tensorflow"}))
     assert "in the scope of a tf.distribute.MirroredStrategy()" in keras
 
 
@@ -409,7 +409,7 @@ def test_every_failed_run_fails_the_study_also_where_its_program_is_not_distribu
         RankFile(tmp_path / run.id, 0, 1).line(end)
     told = Told()
     with pytest.raises(RunFailed, match=r"1x4.* failed: the program is not distributed") as failed:
-        notices.tell_failures(dict.fromkeys((two, four), ALONE), tmp_path, told)
+        notices.report_failures(dict.fromkeys((two, four), ALONE), tmp_path, told)
     assert "`scalewise port train.py` shows what is missing" in failed.value.hint
     (problem,) = told.problems
     assert "1x2" in problem and ALONE in problem
@@ -523,7 +523,7 @@ def test_equal_studies_are_equal_whatever_wrote_them(tmp_path):
         'name = "a study"\nscaling = "weak"\n[run]\nframework = "fake"\nbatch = 8\nsteps = 20\n'
         '[vary]\ntopology = ["1x1", "1x2", "1x4"]\n'
     )
-    from_file = study.read(tmp_path / "study.toml")
+    from_file = study.load(tmp_path / "study.toml")
     assert [run.id for run in from_file.runs()] == [run.id for run in a_study().runs()]
     assert isinstance(from_file, StudySpec)
     assert not finished(tmp_path / from_file.runs()[0].id)

@@ -17,13 +17,13 @@ from environments import python_of
 from scalewise import frameworks
 from scalewise.api import measure
 from scalewise.api import run as run_study
-from scalewise.errors import LaunchError, NoEngine, RunFailed, ScalewiseError, SpecError
+from scalewise.errors import FrameworkMissing, LaunchError, RunFailed, ScalewiseError, SpecError
 from scalewise.frameworks.tensorflow import TensorFlow
 from scalewise.frameworks.tensorflow.rendezvous import exchange_addresses
-from scalewise.launch.interpreters import Engines
+from scalewise.launch.interpreters import Interpreters
 from scalewise.record.read import read_run
 from scalewise.spec import RunSpec, StudySpec
-from scalewise.study import of_program, read
+from scalewise.study import from_program, load
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 HERE = Path(__file__).parent
@@ -37,7 +37,7 @@ RAGGED = [16] * 6 + [8]
 def test_a_script_that_fits_is_watched_unmodified_and_learns_the_same(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     python = python_of("tensorflow")
-    question = of_program([python, KERAS, "watched.json"], "2")
+    question = from_program([python, KERAS, "watched.json"], "2")
     folder = run_study(question, tmp_path / "study").absolute()
     (run,) = question.runs()
     record = read_run(folder / run.id, run)
@@ -63,7 +63,7 @@ def test_a_script_that_fits_is_watched_unmodified_and_learns_the_same(tmp_path, 
 
 def test_a_script_that_fits_on_one_of_two_devices_is_told_how_to_use_both(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    question = of_program([python_of("tensorflow"), KERAS, "serial.json", "--serial"], "2")
+    question = from_program([python_of("tensorflow"), KERAS, "serial.json", "--serial"], "2")
     with pytest.raises(RunFailed, match="not distributed: every process trains alone") as failed:
         run_study(question, tmp_path / "study")
     assert "in the scope of a tf.distribute.MirroredStrategy()" in failed.value.hint
@@ -216,7 +216,7 @@ def test_options_that_no_model_can_have_are_refused_before_anything_starts(tmp_p
     file = tmp_path / "runs.json"
     shares = [0.5, 2.0]
     file.write_text(json.dumps([a_tf_run(options={"dropout": p}).to_dict() for p in shares]))
-    fits, wrong = Engines({"tensorflow": python_of("tensorflow")}).ask(
+    fits, wrong = Interpreters({"tensorflow": python_of("tensorflow")}).ask(
         "tensorflow", "check", str(file)
     )
     assert fits is None and wrong["hint"]
@@ -259,7 +259,7 @@ def test_a_cluster_described_outside_is_refused(engine, monkeypatch):
 )
 def test_older_versions_are_refused(engine, changes, words):
     engine.update(changes)
-    with pytest.raises(NoEngine, match=words) as refused:
+    with pytest.raises(FrameworkMissing, match=words) as refused:
         TensorFlow().check(a_tf_run())
     assert "pip install --upgrade" in refused.value.hint
 
@@ -275,7 +275,9 @@ def test_an_engine_that_is_not_installed_is_told_with_what_to_install(monkeypatc
 
     monkeypatch.setattr(frameworks, "version", nowhere)
     monkeypatch.setattr(frameworks.tensorflow, "version", nowhere)
-    with pytest.raises(NoEngine, match="needs tensorflow, which is not installed") as refused:
+    with pytest.raises(
+        FrameworkMissing, match="needs tensorflow, which is not installed"
+    ) as refused:
         TensorFlow().check(a_tf_run())
     assert "scalewise[tensorflow]" in refused.value.hint
 
@@ -321,6 +323,6 @@ def test_resnet50v2_mirrored_on_one_two_and_four_devices_gives_a_table(tmp_path,
     assert [point.devices for point in points] == [1, 2, 4]
     assert points[0].efficiency.value == 1
     assert all(point.epoch_time.value > 0 and point.speedup.value > 0 for point in points)
-    for run, steps in zip(read(study, "mirrored-cpu").runs(), (8, 4, 2), strict=True):
+    for run, steps in zip(load(study, "mirrored-cpu").runs(), (8, 4, 2), strict=True):
         log = (folder / run.id / "log.txt").read_text()
         assert re.search(rf"^Epoch 2/2\n{steps}/{steps} - \d+s - \S+/step - accuracy: ", log, re.M)

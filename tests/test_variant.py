@@ -7,8 +7,8 @@ import tomllib
 
 from scalewise.errors import SpecError
 from scalewise.spec import StudySpec
-from scalewise.study import read
-from scalewise.study.variant import varied
+from scalewise.study import load
+from scalewise.study.variant import apply_variant
 
 STUDIES = Path(__file__).parent.parent / "studies"
 SAID = {
@@ -23,15 +23,15 @@ SAID = {
 
 
 def test_without_a_variant_a_study_is_what_it_says():
-    assert varied(SAID, None) == {key: SAID[key] for key in ("name", "run", "vary")}
+    assert apply_variant(SAID, None) == {key: SAID[key] for key in ("name", "run", "vary")}
 
 
 def test_a_variant_changes_what_it_says_and_drives_out_rivals():
-    short = varied(SAID, "short")
+    short = apply_variant(SAID, "short")
     assert short["name"] == "vit-short"
     assert short["run"] == {"batch": 8, "framework": "fake", "steps": 9}
     assert short["vary"] == {"topology": ["1x4"], "strategy": ["ddp", "fsdp"]}
-    strong = StudySpec.from_dict(varied(SAID, "strong"))
+    strong = StudySpec.from_dict(apply_variant(SAID, "strong"))
     assert (strong.scaling, strong.repeats) == ("strong", 2)
     assert "batch" not in strong.run
 
@@ -49,7 +49,7 @@ def test_a_variant_changes_what_it_says_and_drives_out_rivals():
 )
 def test_what_is_no_variant_is_refused(values, name, words):
     with pytest.raises(SpecError, match=words):
-        varied(values, name)
+        apply_variant(values, name)
 
 
 def variants():
@@ -65,6 +65,6 @@ def variants():
     ids=lambda each: each.stem if isinstance(each, Path) else str(each),
 )
 def test_every_study_that_ships_can_be_read(path, name):
-    study = read(path, name)
+    study = load(path, name)
     assert study.runs()
     assert study.name == (f"{path.stem}-{name}" if name else path.stem)

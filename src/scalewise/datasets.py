@@ -10,17 +10,17 @@ import numpy as np
 from scalewise.analysis.measure.estimate import Estimate, estimate_from_steps
 from scalewise.analysis.number_format import format_count, format_estimate, format_number
 from scalewise.errors import SpecError
-from scalewise.launch.processes import follow
+from scalewise.launch.processes import stream_worker
 from scalewise.record.schema import SkippedFiles
 from scalewise.record.skipped_files import sentence
-from scalewise.validate import choice, whole
+from scalewise.validate import check_choice, check_integer
 
-LIKE = ("micro-224", "tiny-224")
-Tell = Callable[[int, int], None]
+PRESETS = ("micro-224", "tiny-224")
+ProgressCallback = Callable[[int, int], None]
 """Is told how many samples are done, and of how many."""
-WIDEST = 4096
+MAX_EDGE_PIXELS = 4096
 """Pixels along the largest images that are made."""
-SHOWN = 20
+MAX_PRINTED = 20
 """Problems that are printed; ``--json`` has all."""
 
 
@@ -39,12 +39,12 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if self.like is not None:
-            choice("--like", self.like, LIKE)
+            check_choice("--like", self.like, PRESETS)
         for name in ("images", "classes"):
             if (value := getattr(self, name)) is not None:
-                whole(f"--{name}", value, least=1)
-        whole("--edge", self.edge, least=1, most=WIDEST, example=224)
-        whole("--seed", self.seed, least=0)
+                check_integer(f"--{name}", value, minimum=1)
+        check_integer("--edge", self.edge, minimum=1, maximum=MAX_EDGE_PIXELS, example=224)
+        check_integer("--seed", self.seed, minimum=0)
         if self.images and self.classes and self.images < self.classes:
             raise SpecError(
                 f"{self.images} images are too few for {self.classes} classes",
@@ -55,7 +55,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MadeDataset:
     """What was written."""
 
     path: Path
@@ -66,13 +66,13 @@ class Made:
 
     def __str__(self) -> str:
         return (
-            f"{self.path}  ({_classes(self.classes)}, {self.train:,} training and "
+            f"{self.path}  ({_format_class_count(self.classes)}, {self.train:,} training and "
             f"{format_count(self.validation, 'validation image')} of {self.edge} × {self.edge})"
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedDataset:
     """What was found in a data set; ``problems`` keep it from being used as it should."""
 
     kind: str
@@ -90,20 +90,20 @@ class Checked:
 
     def __str__(self) -> str:
         lines = [f"{self.folder}: {self.kind}"]
-        lines += [f"  {name}: {_counted(classes)}" for name, classes in self.counts.items()]
+        lines += [f"  {name}: {_count_summary(classes)}" for name, classes in self.counts.items()]
         for what in ("sizes", "modes", "formats"):
             if often := getattr(self, what):
-                lines.append(f"  {what}: {_most(often)}")
-        lines += [f"  note: {note}" for note in self.notes[:SHOWN]]
-        lines += _more(self.notes, "notes")
-        lines += [f"  problem: {each['problem']}" for each in self.problems[:SHOWN]]
-        lines += _more(self.problems, "problems")
+                lines.append(f"  {what}: {_most_common(often)}")
+        lines += [f"  note: {note}" for note in self.notes[:MAX_PRINTED]]
+        lines += _omitted_line(self.notes, "notes")
+        lines += [f"  problem: {each['problem']}" for each in self.problems[:MAX_PRINTED]]
+        lines += _omitted_line(self.problems, "problems")
         if not self.problems:
             lines.append("  no problems")
         return "\n".join(lines)
 
 
-def make(recipe: Recipe, tell: Tell) -> Made:
+def make(recipe: Recipe, tell: ProgressCallback) -> MadeDataset:
     """Write a data set; it bears its name only when it is whole."""
     to, source = recipe.to, recipe.source
     asked = {
@@ -112,17 +112,17 @@ def make(recipe: Recipe, tell: Tell) -> Made:
         "to": str(to.absolute()),
         "source": str(source.absolute()) if source else None,
     }
-    answer = _answer(asked, tell)
-    return Made(to, answer["classes"], answer["train"], answer["validation"], answer["edge"])
+    answer = _ask_worker(asked, tell)
+    return MadeDataset(to, answer["classes"], answer["train"], answer["validation"], answer["edge"])
 
 
-def check(folder: Path, tell: Tell) -> Checked:
+def check(folder: Path, tell: ProgressCallback) -> CheckedDataset:
     """Look at every file of a data set."""
-    return Checked(**_answer({"do": "check", "folder": str(folder)}, tell))
+    return CheckedDataset(**_ask_worker({"do": "check", "folder": str(folder)}, tell))
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class LoadingRate:
     """How fast so many workers load."""
 
     workers: int
@@ -133,7 +133,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Benched:
+class LoadingBenchmark:
     """How fast a data set is loaded for this machine's device."""
 
     data: str
@@ -142,7 +142,7 @@ class Benched:
     samples: int
     shape: tuple[int, ...]
     batch: int
-    rates: tuple[Rate, ...]
+    rates: tuple[LoadingRate, ...]
     left_out: tuple[str, ...] = ()
     """Files that cannot be read."""
 
@@ -169,26 +169,26 @@ class Benched:
         return "\n".join(lines)
 
 
-def bench(data: str, asked: Mapping[str, Any], tell: Tell) -> Benched:
+def bench(data: str, asked: Mapping[str, Any], tell: ProgressCallback) -> LoadingBenchmark:
     """Load a data set as a training would, once with each number of workers."""
-    answer = _answer({"do": "bench", "data": data, **asked}, tell)
+    answer = _ask_worker({"do": "bench", "data": data, **asked}, tell)
     rates = []
     for row in answer.pop("rows"):
         seconds = np.array(row["seconds"])
         value = sum(row["read"]) / float(seconds.sum())
-        rates.append(Rate(row["workers"], estimate_from_steps(value, seconds), row["first"]))
+        rates.append(LoadingRate(row["workers"], estimate_from_steps(value, seconds), row["first"]))
     shape, lost = tuple(answer.pop("shape")), tuple(answer.pop("left_out"))
-    return Benched(data, shape=shape, rates=tuple(rates), left_out=lost, **answer)
+    return LoadingBenchmark(data, shape=shape, rates=tuple(rates), left_out=lost, **answer)
 
 
-def _answer(asked: Mapping[str, Any], tell: Tell) -> Any:
-    answer = follow("data", asked, lambda said: tell(said["done"], said["total"]))
+def _ask_worker(asked: Mapping[str, Any], tell: ProgressCallback) -> Any:
+    answer = stream_worker("data", asked, lambda said: tell(said["done"], said["total"]))
     if "problem" in answer:
         raise SpecError(answer["problem"], hint=answer["hint"])
     return answer
 
 
-def _counted(classes: Mapping[str, int]) -> str:
+def _count_summary(classes: Mapping[str, int]) -> str:
     """Say how many there are, and whether the classes are alike."""
     if list(classes) == ["tokens"]:
         return f"{classes['tokens']:,} tokens"
@@ -196,18 +196,19 @@ def _counted(classes: Mapping[str, int]) -> str:
     each = f"{classes[least]:,} each"
     if classes[least] != classes[most]:
         each = f"from {classes[least]:,} ({least}) to {classes[most]:,} ({most})"
-    return f"{format_count(sum(classes.values()), 'image')} in {_classes(len(classes))}, {each}"
+    images = format_count(sum(classes.values()), "image")
+    return f"{images} in {_format_class_count(len(classes))}, {each}"
 
 
-def _classes(count: int) -> str:
+def _format_class_count(count: int) -> str:
     return "1 class" if count == 1 else f"{count:,} classes"
 
 
-def _most(often: Mapping[str, int], kept: int = 5) -> str:
+def _most_common(often: Mapping[str, int], kept: int = 5) -> str:
     parts = [f"{name} ({count:,})" for name, count in list(often.items())[:kept]]
     return ", ".join(parts) + (f" and {len(often) - kept} others" if len(often) > kept else "")
 
 
-def _more(found: list[Any], what: str) -> list[str]:
-    beyond = len(found) - SHOWN
+def _omitted_line(found: list[Any], what: str) -> list[str]:
+    beyond = len(found) - MAX_PRINTED
     return [f"  … and {beyond:,} {what} more; --json has all"] if beyond > 0 else []

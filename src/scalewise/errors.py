@@ -3,7 +3,7 @@
 ScalewiseError
 ├── SpecError        the request is wrong            -> fix the study file
 ├── PluginError      a named part cannot be loaded   -> install it, or fix its name
-│   └── NoEngine     an engine is not there or unfit -> install it, or name its Python
+│   └── FrameworkMissing  not installed, or unusable  -> install it, or name its Python
 ├── LaunchError      the job could not be started    -> the launcher says why
 │   ├── RunFailed    a run started and did not end   -> its cause, rank and host are named
 │   ├── StartLocked  another call starts the run     -> wait for it, then run again
@@ -31,7 +31,7 @@ class PluginError(ScalewiseError, LookupError):
     """A named part cannot be found or loaded."""
 
 
-class NoEngine(PluginError):
+class FrameworkMissing(PluginError):
     """An engine is not installed, or too old, or not whole; runs of other engines may go on."""
 
 
@@ -42,9 +42,9 @@ class LaunchError(ScalewiseError, RuntimeError):
 class RunFailed(LaunchError):
     """A run was started and did not end well; ``words`` are what its program said of it."""
 
-    def __init__(self, problem: str, *, hint: str = "", words: str = "") -> None:
+    def __init__(self, problem: str, *, hint: str = "", details: str = "") -> None:
         super().__init__(problem, hint=hint)
-        self.words = words
+        self.details = details
 
 
 class StartLocked(LaunchError):

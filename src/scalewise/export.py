@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scalewise.errors import SpecError
-from scalewise.launch.processes import ask
+from scalewise.launch.processes import ask_worker
 from scalewise.record import checkpoints
 from scalewise.record.write import cannot_write
 
-KINDS = (".safetensors", ".pt")
+SUFFIXES = (".safetensors", ".pt")
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportedWeights:
     """What was written."""
 
     path: Path
@@ -27,30 +27,31 @@ class Exported:
         return f"{self.path}  ({size}, from {self.source})"
 
 
-def export(run: Path, to: Path, step: int | None = None) -> Exported:
+def export(run: Path, to: Path, step: int | None = None) -> ExportedWeights:
     """Write the weights of a run's newest checkpoint, or of the one after ``step``, to a file.
 
     A run without checkpoints has its trained weights, if it was to save them.
     """
-    if to.suffix not in KINDS:
+    if to.suffix not in SUFFIXES:
         raise SpecError(
-            f"{to.name} does not say how to write weights", hint=f"end it in {' or '.join(KINDS)}"
+            f"{to.name} does not say how to write weights",
+            hint=f"end it in {' or '.join(SUFFIXES)}",
         )
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
     except OSError as why:
         raise cannot_write(to, why) from why
-    source = _source(run, step)
+    source = _find_weights(run, step)
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         json.dump({"source": str(source.absolute()), "to": str(to.absolute())}, file)
         file.flush()
-        answer = ask("export", file.name, timeout=3600.0)
+        answer = ask_worker("export", file.name, timeout=3600.0)
     if "problem" in answer:
         raise SpecError(answer["problem"], hint=answer["hint"])
-    return Exported(to, source, answer["tensors"], answer["bytes"])
+    return ExportedWeights(to, source, answer["tensors"], answer["bytes"])
 
 
-def _source(run: Path, step: int | None) -> Path:
+def _find_weights(run: Path, step: int | None) -> Path:
     """Return where the weights are: a checkpoint's folder, or a file."""
     if not run.exists():
         raise SpecError(f"there is no folder {run}", hint="name a run's folder, runs/STUDY/RUN")

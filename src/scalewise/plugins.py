@@ -12,11 +12,11 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, get_args
 
 from scalewise.errors import PluginError
-from scalewise.validate import nearest
+from scalewise.validate import suggest_name
 
 Kind = Literal["launchers", "frameworks", "strategies", "workloads", "libraries", "laws"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-ONE_OF: dict[Kind, str] = {
+SINGULAR: dict[Kind, str] = {
     "launchers": "launcher",
     "frameworks": "framework",
     "strategies": "strategy",
@@ -24,7 +24,7 @@ ONE_OF: dict[Kind, str] = {
     "libraries": "library",
     "laws": "law",
 }
-ALL = "*"
+WILDCARD = "*"
 """Stands for all parts of the framework that such an entry names."""
 
 
@@ -45,13 +45,13 @@ def available(kind: Kind) -> dict[str, EntryPoint]:
 
 def find(kind: Kind, name: str, *, framework: str = "") -> EntryPoint:
     """Return the part registered as ``name``, in this framework's corner if given."""
-    parts = corner(kind, framework)
+    parts = framework_parts(kind, framework)
     if name not in parts:
         owner = f" for framework {framework!r}" if framework else ""
         there = f"there are: {', '.join(parts)}" if parts else "there are none"
         raise PluginError(
-            f"no {ONE_OF[kind]} named {name!r}{owner}; {there}",
-            hint=nearest(name, parts) or _elsewhere(kind, name),
+            f"no {SINGULAR[kind]} named {name!r}{owner}; {there}",
+            hint=suggest_name(name, parts) or _elsewhere(kind, name),
         )
     return parts[name]
 
@@ -63,7 +63,7 @@ def _elsewhere(kind: Kind, name: str) -> str:
     return f"frameworks that have it: {', '.join(owners)}" if owners else ""
 
 
-def corner(kind: Kind, framework: str) -> dict[str, EntryPoint]:
+def framework_parts(kind: Kind, framework: str) -> dict[str, EntryPoint]:
     """Return the parts of one framework by their short names; all parts, if none is given."""
     prefix = f"{framework}." if framework else ""
     own = {
@@ -71,22 +71,24 @@ def corner(kind: Kind, framework: str) -> dict[str, EntryPoint]:
         for full, point in available(kind).items()
         if full.startswith(prefix)
     }
-    if not framework or ALL not in own:
+    if not framework or WILDCARD not in own:
         return own
-    whole = own.pop(ALL).value
+    whole = own.pop(WILDCARD).value
     there = [name for name, point in available("frameworks").items() if point.value == whole]
-    return {part: point for name in there for part, point in corner(kind, name).items()} | own
+    return {
+        part: point for name in there for part, point in framework_parts(kind, name).items()
+    } | own
 
 
-def lies_elsewhere(workload: str, framework: str) -> bool:
+def is_import_path(workload: str, framework: str) -> bool:
     """Say whether a workload is named by where it lies, as ``library:NAME`` or ``module:factory``.
 
     Only a framework that has libraries looks there.
     """
-    return ":" in workload and bool(corner("libraries", framework))
+    return ":" in workload and bool(framework_parts("libraries", framework))
 
 
-def way_to_install(engine: str) -> str:
+def install_hint(engine: str) -> str:
     """Return how an engine of ours is installed: one is published as source of long ago."""
     if engine == "horovod":
         return "make horovod, in a checkout of scalewise, builds Horovod"
@@ -101,10 +103,10 @@ def load(kind: Kind, name: str, *, framework: str = "") -> Any:
     except ModuleNotFoundError as missing:
         package = str(missing.name).partition(".")[0]
         raise PluginError(
-            f"{ONE_OF[kind]} {name!r} needs {package}, which is not installed",
-            hint=way_to_install(framework or name)
+            f"{SINGULAR[kind]} {name!r} needs {package}, which is not installed",
+            hint=install_hint(framework or name)
             if point.value.startswith("scalewise.")
             else f"pip install {package}",
         ) from missing
     except (ImportError, AttributeError) as broken:
-        raise PluginError(f"{ONE_OF[kind]} {name!r} cannot be loaded: {broken}") from broken
+        raise PluginError(f"{SINGULAR[kind]} {name!r} cannot be loaded: {broken}") from broken

@@ -9,13 +9,13 @@ import tomllib
 from scalewise.errors import SpecError
 
 
-def own_file(name: str) -> Path:
+def user_config_path(name: str) -> Path:
     """Return where a user keeps a file of this name."""
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(home) / "scalewise" / name
 
 
-def own_table(path: Path) -> dict[str, Any]:
+def load_user_config(path: Path) -> dict[str, Any]:
     """Return what such a file holds; one that is not there holds nothing."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))

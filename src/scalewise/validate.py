@@ -11,10 +11,10 @@ from typing import Any
 
 from scalewise.errors import SpecError
 
-HUGE = 2**31 - 1
+INT32_MAX = 2**31 - 1
 
 
-def nearest(name: object, known: Iterable[str]) -> str:
+def suggest_name(name: object, known: Iterable[str]) -> str:
     """Return a hint that names the known word closest to ``name``, or nothing.
 
     Among close ones it is rather one with the same letters, which were only mixed up.
@@ -27,19 +27,19 @@ def nearest(name: object, known: Iterable[str]) -> str:
     return f"did you mean {(mixed or near)[0]!r}?" if near else ""
 
 
-MAY = "`ls -ld` on it and on the folders above says who may read it"
+PERMISSION_HINT = "`ls -ld` on it and on the folders above says who may read it"
 """The hint for what is there and closed."""
 
 
-def is_there(path: Path) -> bool:
+def path_exists(path: Path) -> bool:
     """Say whether a path is there; refuse one that we may not ask about."""
     try:
         return path.exists()
     except OSError as why:
-        raise SpecError(f"cannot look at {path}: {why.strerror}", hint=MAY) from why
+        raise SpecError(f"cannot look at {path}: {why.strerror}", hint=PERMISSION_HINT) from why
 
 
-def nearest_path(path: Path) -> str:
+def suggest_path(path: Path) -> str:
     """Return a hint that names what lies closest to a path that leads to nothing, or nothing."""
     there = next((each for each in path.parents if each.is_dir()), None)
     if there is None:
@@ -49,28 +49,32 @@ def nearest_path(path: Path) -> str:
         near = get_close_matches(missing, os.listdir(there))
     except OSError:
         return ""
-    whole = [each for each in (there.joinpath(name, *rest) for name in near) if each.exists()]
-    return f"did you mean {str(whole[0])!r}?" if whole else ""
+    check_integer = [
+        each for each in (there.joinpath(name, *rest) for name in near) if each.exists()
+    ]
+    return f"did you mean {str(check_integer[0])!r}?" if check_integer else ""
 
 
-def refuse_unknown(what: str, given: Iterable[str], known: Sequence[str]) -> None:
+def refuse_unknown_keys(what: str, given: Iterable[str], known: Sequence[str]) -> None:
     """Refuse a key that means nothing, and name the nearest that does."""
     for key in given:
         if key not in known:
-            hint = nearest(key, known) or f"known are: {', '.join(known)}"
+            hint = suggest_name(key, known) or f"known are: {', '.join(known)}"
             raise SpecError(f"{what} has no key {key!r}", hint=hint)
 
 
-def whole(name: str, value: Any, *, least: int, most: int = HUGE, example: int = 1) -> None:
+def check_integer(
+    name: str, value: Any, *, minimum: int, maximum: int = INT32_MAX, example: int = 1
+) -> None:
     """Refuse what is not a whole number in range."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
         raise SpecError(
-            f"{name} must be a whole number from {least} to {most:,}, got {value!r}",
-            hint=_example(name.split()[-1], max(least, example)),
+            f"{name} must be a whole number from {minimum} to {maximum:,}, got {value!r}",
+            hint=_example(name.split()[-1], max(minimum, example)),
         )
 
 
-def positive(name: str, value: Any, *, example: float) -> None:
+def check_positive(name: str, value: Any, *, example: float) -> None:
     """Refuse what is not a finite number above 0."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not 0 < value <= float_info.max:
@@ -78,22 +82,22 @@ def positive(name: str, value: Any, *, example: float) -> None:
         raise SpecError(f"{name} must be a number above 0, got {value!r}", hint=hint)
 
 
-def typed(name: str, value: Any, kind: type | tuple[type, ...], says: str) -> None:
+def check_type(name: str, value: Any, kind: type | tuple[type, ...], says: str) -> None:
     """Refuse what is of another type."""
     if not isinstance(value, kind):
         raise SpecError(f"{name} must be {says}, got {value!r}")
 
 
-def choice(name: str, value: Any, allowed: Sequence[str]) -> None:
+def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
     """Refuse what is not one of the allowed words."""
     if value not in allowed:
         raise SpecError(
             f"{name} must be one of {', '.join(allowed)}, got {value!r}",
-            hint=nearest(value, allowed) or _example(name.split()[-1], allowed[0]),
+            hint=suggest_name(value, allowed) or _example(name.split()[-1], allowed[0]),
         )
 
 
-def environment_name(where: str, name: Any) -> None:
+def check_environment_name(where: str, name: Any) -> None:
     """Refuse what is not the name of an environment variable: a shell would run the rest of it.
 
     >>> environment_name("env", "A;touch x")

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from scalewise.errors import SpecError
-from scalewise.validate import nearest
+from scalewise.validate import suggest_name
 
 CONVERGENCE_FILE = Path(__file__).with_name("convergence.json")
 
@@ -45,6 +45,6 @@ def find_table(workload: str) -> ConvergenceTable:
     if workload not in tables:
         raise SpecError(
             f"no convergence table of {workload!r}; there are: {', '.join(sorted(tables))}",
-            hint=nearest(workload, tables),
+            hint=suggest_name(workload, tables),
         )
     return tables[workload]

@@ -11,8 +11,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from scalewise.errors import SpecError
-from scalewise.user_config import own_file, own_table
-from scalewise.validate import nearest, positive, refuse_unknown, typed, whole
+from scalewise.user_config import load_user_config, user_config_path
+from scalewise.validate import (
+    check_integer,
+    check_positive,
+    check_type,
+    refuse_unknown_keys,
+    suggest_name,
+)
 
 CATALOG_FOLDER = Path(__file__).parent
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
@@ -161,7 +167,7 @@ def device_for_power(text: str) -> Device:
     >>> device_for_power("h100").name
     'h100-sxm'
     """
-    typed("device", text, str, "a name")
+    check_type("device", text, str, "a name")
     name = text.strip().lower().replace(" ", "-")
     rows = {row_name.lower().replace(" ", "-"): row for row_name, row in devices().items()}
     if name in rows:
@@ -171,7 +177,8 @@ def device_for_power(text: str) -> Device:
     if not matching:
         raise SpecError(
             f"no device named {text!r} is listed",
-            hint=nearest(name, rows) or "`scalewise catalog devices` shows them; or --watts 700",
+            hint=suggest_name(name, rows)
+            or "`scalewise catalog devices` shows them; or --watts 700",
         )
     with_power = [(row.power, row) for row in matching if row.power is not None]
     if not with_power:
@@ -196,9 +203,9 @@ def _built_in_rows(kind: str) -> tuple[dict[str, Any], ...]:
 
 def _user_rows(kind: str, row_type: type[RowType]) -> list[RowType]:
     """Return the user's rows of one kind, each checked."""
-    path = own_file("catalog.toml")
-    table = own_table(path)
-    refuse_unknown(str(path), table, [name.removesuffix("s") for name in ROW_TYPES])
+    path = user_config_path("catalog.toml")
+    table = load_user_config(path)
+    refuse_unknown_keys(str(path), table, [name.removesuffix("s") for name in ROW_TYPES])
     key = kind.removesuffix("s")
     rows = table.get(key, [])
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -212,7 +219,7 @@ def _user_rows(kind: str, row_type: type[RowType]) -> list[RowType]:
 def _checked_row(where: str, row: Mapping[str, Any], row_type: type[RowType]) -> RowType:
     """Return one row of the user; source and date may be omitted."""
     columns = {column.name: column for column in fields(row_type)}
-    refuse_unknown(where, row, list(columns))
+    refuse_unknown_keys(where, row, list(columns))
     values = {"source": "your catalog.toml", "date": "as you wrote it", **row}
     for name, column in columns.items():
         required = column.default is MISSING and column.default_factory is MISSING
@@ -229,22 +236,22 @@ def _checked_row(where: str, row: Mapping[str, Any], row_type: type[RowType]) ->
 def _check_value(name: str, value: Any) -> None:
     """Refuse a value that does not fit its column."""
     if name in TEXT_FIELDS:
-        typed(name, value, str, "text")
+        check_type(name, value, str, "text")
         if not value.strip() or not value.isprintable():
             raise SpecError(f"{name} must be one line of text, got {value!r}")
     elif name == "reported":
-        typed(name, value, list, 'a list of names, such as ["NVIDIA H200"]')
+        check_type(name, value, list, 'a list of names, such as ["NVIDIA H200"]')
         for alias in value:
-            typed("each of reported", alias, str, "text")
+            check_type("each of reported", alias, str, "text")
     elif name in ("devices", "dies"):
-        whole(name, value, least=1)
+        check_integer(name, value, minimum=1)
     elif name == "peak":
-        typed(name, value, dict, "a table, such as {bf16 = 312e12}")
-        refuse_unknown(name, value, PRECISIONS)
+        check_type(name, value, dict, "a table, such as {bf16 = 312e12}")
+        refuse_unknown_keys(name, value, PRECISIONS)
         for precision, rate in value.items():
-            positive(precision, rate, example=312e12)
+            check_positive(precision, rate, example=312e12)
     else:
-        positive(name, value, example=EXAMPLE_VALUES[name])
+        check_positive(name, value, example=EXAMPLE_VALUES[name])
         if name == "interruption" and value > 1:
             raise SpecError(f"interruption must be a share from 0 to 1, got {value!r}")
 

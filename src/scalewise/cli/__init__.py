@@ -74,8 +74,8 @@ def _remove_debug_flag() -> bool:
 
 def _print_error(problem: ScalewiseError) -> int:
     """Print an error and its hint to stderr, and return the exit code."""
-    if isinstance(problem, RunFailed) and problem.words:
-        say(problem.words, err=True)
+    if isinstance(problem, RunFailed) and problem.details:
+        say(problem.details, err=True)
     say(f"error: {problem}", err=True)
     if problem.hint:
         say(f" hint: {problem.hint}", err=True)

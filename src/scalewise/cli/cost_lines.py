@@ -56,9 +56,9 @@ def print_cost_estimate(
 ) -> None:
     """Print what the missing runs of a study are expected to cost; ``absent`` runs are skipped."""
     from scalewise.report import cost_text
-    from scalewise.study.cost_estimate import bill_of
+    from scalewise.study.study_bill import load_bill
 
-    for line in cost_text.lines(bill_of(spec, folder, absent), rate):
+    for line in cost_text.lines(load_bill(spec, folder, absent), rate):
         say(line)
 
 
@@ -76,13 +76,13 @@ def stopping_rules(
     if not purposes and max_cost is None and max_device_hours is None:
         return {}
     from scalewise.analysis.advise import Purpose
-    from scalewise.study.spending_limit import Limit, Purse
-    from scalewise.study.stop_rule import Paying
+    from scalewise.study.spending_limit import SpendingLimit, StudyBudget
+    from scalewise.study.stop_rule import PurposeRule
 
-    limit = Limit.of(max_cost, max_device_hours, rate)
+    limit = SpendingLimit.of(max_cost, max_device_hours, rate)
     purpose = Purpose.parse(purposes) if purposes else None
     study_folder = folder.absolute()
     return {
-        "payer": Purse(spec, study_folder, limit, again) if limit else None,
-        "paying": Paying(spec, study_folder, purpose, rate) if purpose else None,
+        "budget": StudyBudget(spec, study_folder, limit, again) if limit else None,
+        "stop_rule": PurposeRule(spec, study_folder, purpose, rate) if purpose else None,
     }

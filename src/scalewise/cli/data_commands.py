@@ -129,12 +129,12 @@ def bench(  # noqa: PLR0913 - one parameter per option
     """
     from scalewise import datasets
     from scalewise.spec.run import Augment
-    from scalewise.validate import choice, positive, whole
+    from scalewise.validate import check_choice, check_integer, check_positive
 
     worker_counts = _parse_worker_counts(workers)
-    choice("--augment", augment, get_args(Augment))
-    whole("--batch", batch, least=1)
-    positive("--seconds", seconds, example=5)
+    check_choice("--augment", augment, get_args(Augment))
+    check_integer("--batch", batch, minimum=1)
+    check_positive("--seconds", seconds, example=5)
     settings = {
         "workers": worker_counts, "batch": batch, "edge": edge, "length": length,
         "augment": augment, "seconds": seconds,

@@ -9,7 +9,7 @@ import typer
 
 from scalewise.cli.output import print_sections
 from scalewise.errors import SpecError
-from scalewise.validate import whole
+from scalewise.validate import check_integer
 
 EXAMPLE = "scalewise predict runs/demo --at 4,8; or --like resnet50 for published curves alone"
 
@@ -107,7 +107,7 @@ def show_published(like: str, at: str | None, *, as_json: bool) -> None:
     curves = find_curves(like)
     device_counts = sorted(set(parse_counts(at))) if at is not None else []
     for count in device_counts:
-        whole("a number of devices", count, least=1)
+        check_integer("a number of devices", count, minimum=1)
     if as_json:
         typer.echo(published_sections.as_json(like, curves))
     else:

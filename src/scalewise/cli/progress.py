@@ -53,7 +53,7 @@ class Lines:
         _print(f"[{number}/{self._todo}] {run.title}")
         self._printed_at[run] = time.monotonic()
 
-    def moved(self, run: RunSpec, share: float) -> None:
+    def progressed(self, run: RunSpec, share: float) -> None:
         """Print the share of steps done, every ``LINE_SECONDS``."""
         if time.monotonic() - self._printed_at[run] > LINE_SECONDS:
             _print(f"  {self._name(run)}{f'{share:.0%} of its steps' if share else 'running'}")
@@ -64,11 +64,11 @@ class Lines:
         _print(f"  {self._name(run)}{'failed' if cause else 'finished'} after {seconds:.1f} s")
         del self._printed_at[run]
 
-    def noted(self, sentence: str) -> None:
+    def note(self, sentence: str) -> None:
         """Print a note about how the study is run."""
         _print(sentence)
 
-    def said(self, problem: ScalewiseError) -> None:
+    def warn(self, problem: ScalewiseError) -> None:
         """Print a warning and its hint."""
         _print(f"warning: {problem}")
         _print(f"   hint: {problem.hint}")
@@ -100,7 +100,7 @@ class Bar:
         """Add a bar for the run."""
         self._runs[run] = self._bar.add_task(printable(run.title), total=1.0)
 
-    def moved(self, run: RunSpec, share: float) -> None:
+    def progressed(self, run: RunSpec, share: float) -> None:
         """Update the run's bar."""
         self._bar.update(self._runs[run], completed=share)
 
@@ -111,11 +111,11 @@ class Bar:
         self._bar.remove_task(self._runs.pop(run))
         self._bar.advance(self._study)
 
-    def noted(self, sentence: str) -> None:
+    def note(self, sentence: str) -> None:
         """Print a note about how the study is run."""
         self._print(sentence)
 
-    def said(self, problem: ScalewiseError) -> None:
+    def warn(self, problem: ScalewiseError) -> None:
         """Print a warning and its hint."""
         self._print(f"warning: {problem}", style="yellow")
         self._print(f"   hint: {problem.hint}")

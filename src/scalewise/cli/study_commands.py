@@ -49,7 +49,7 @@ def demo() -> None:
     from scalewise import results, study
     from scalewise.report import page
 
-    spec = study.read(_starter_file())
+    spec = study.load(_starter_file())
     folder = _run_study(spec, _default_folder(spec.name))
     curves = results.curves([folder])
     print_curves(curves)
@@ -106,13 +106,13 @@ def plan(
     from scalewise.cli.cost_lines import parse_price, print_cost_estimate
     from scalewise.record.study_files import finished
 
-    spec = study.launched_by(study.read(study_file, variant), launcher)
+    spec = study.with_launcher(study.load(study_file, variant), launcher)
     folder = (output or _default_folder(spec.name)).absolute()
     missing = [run for run in spec.runs() if not finished(folder / run.id)]
     absent = study.check(missing, spec.engines)
     plans = study.plan(spec, folder, absent)
     _print_commands(plans, folder)
-    for sentence in study.left_out(absent):
+    for sentence in study.left_out_notices(absent):
         say(sentence)
     _print_summary(spec, [run for launch in plans for run in launch.runs], folder)
     print_cost_estimate(spec, folder, absent, parse_price(price))
@@ -141,7 +141,7 @@ def _print_summary(spec: "StudySpec", runs: "list[RunSpec]", folder: Path) -> No
 
     count = f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}"
     scaling = f"{spec.scaling} scaling" if spec.scaling else "scaling observed"
-    request = study.asks(spec, runs) or "one after another"
+    request = study.request_summary(spec, runs) or "one after another"
     say(f"{count}, {scaling}, {request}, in {folder}")
 
 
@@ -241,7 +241,9 @@ def run(  # noqa: PLR0913 - one parameter per option
         "trace": trace,
         "loaders_alone": loaders_alone,
     }
-    spec = study.launched_by(_read_question(args, on, repeats, variant, program_options), launcher)
+    spec = study.with_launcher(
+        _read_question(args, on, repeats, variant, program_options), launcher
+    )
     folder = output or _default_folder(spec.name)
     rate = parse_price(price)
     rules = stopping_rules(spec, folder, purposes, max_cost, max_device_hours, rate, again=again)
@@ -259,13 +261,13 @@ def _read_question(
     from scalewise import study
 
     if on is not None:
-        return study.of_program(args, on, repeats, **program_options)
+        return study.from_program(args, on, repeats, **program_options)
     if len(args) > 1 or args[0].endswith(".py") or repeats > 1 or any(program_options.values()):
         raise SpecError(
             "a program needs --on, the devices to run it on",
             hint="scalewise run --on 1,2 -- train.py; in a study file, set these options there",
         )
-    return study.read(Path(args[0]), variant)
+    return study.load(Path(args[0]), variant)
 
 
 @verb(PANEL)
@@ -333,9 +335,9 @@ def _interrupt_once(number: int, frame: Any) -> None:
     for stop_signal in STOP_SIGNALS:
         signal.signal(stop_signal, exit_if_late)
     if number == signal.SIGHUP:
-        from scalewise.study import HungUp
+        from scalewise.study import TerminalClosed
 
-        raise HungUp
+        raise TerminalClosed
     raise KeyboardInterrupt
 
 

@@ -118,18 +118,20 @@ def doctor(
 
 def _time_collectives(output: Path, ranks: int | None, *, as_json: bool) -> None:
     """Time collectives on this node; on several nodes, print the command to start instead."""
-    from scalewise.doctor import framework_checks, own_ranks
-    from scalewise.doctor.collective_sweep import by_hand, sweep, table
+    from scalewise.doctor import default_ranks, framework_checks
+    from scalewise.doctor.collective_sweep import multi_node_command, render_table, run_sweep
 
-    if command := by_hand(os.environ, output, ranks):
+    if command := multi_node_command(os.environ, output, ranks):
         where = "once" if command.startswith("srun") else "on each of them"
         typer.echo(f"several nodes: no process was started; start this {where}:", err=True)
         typer.echo(command)
         return
     with announce_slow_checks() as announce:
         announce("the exchange between ranks")
-        result = sweep(output, ranks or max(2, own_ranks(framework_checks.about("torch"))))
-    say(json.dumps(result, indent=1) if as_json else f"{table(result)}\n\n{output}")
+        result = run_sweep(
+            output, ranks or max(2, default_ranks(framework_checks.framework_facts("torch")))
+        )
+    say(json.dumps(result, indent=1) if as_json else f"{render_table(result)}\n\n{output}")
 
 
 @verb(PANEL)

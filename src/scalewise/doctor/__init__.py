@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from scalewise import plugins
-from scalewise.doctor import framework_checks, interfaces, limits, machine, slurm, storage
-from scalewise.doctor.finding import Finding, asked
+from scalewise.doctor import cgroups, framework_checks, interfaces, machine, slurm_checks, storage
+from scalewise.doctor.finding import Finding, run_check
 from scalewise.errors import PluginError
 
 __all__ = ["Finding", "examine", "own_ranks"]
@@ -35,8 +35,8 @@ def examine(
     facts: dict[str, dict[str, Any]] = {}
 
     def engine(name: str) -> Finding:
-        facts[name] = framework_checks.about(name)
-        return framework_checks.engine(name, facts[name])
+        facts[name] = framework_checks.framework_facts(name)
+        return framework_checks.check_framework(name, facts[name])
 
     try:
         names = list(plugins.available("frameworks"))
@@ -44,12 +44,12 @@ def examine(
         yield Finding("engines", str(why), why.hint, "fault")
         names = []
     opening: list[Question] = [(name, partial(engine, name)) for name in names]
-    yield from _answers([("python", machine.python), *opening], tell)
+    yield from _answers([("python", machine.check_python), *opening], tell)
     torch = facts.get("torch") or {"problem": "no engine named torch is registered"}
-    yield from _answers(_questions(folder, torch, ranks or own_ranks(torch)), tell)
+    yield from _answers(_questions(folder, torch, ranks or default_ranks(torch)), tell)
 
 
-def own_ranks(torch: dict[str, Any]) -> int:
+def default_ranks(torch: dict[str, Any]) -> int:
     """Return how many ranks this machine is for: one per device, two without any."""
     return len(framework_checks.accelerators(torch)) or 2
 
@@ -57,29 +57,29 @@ def own_ranks(torch: dict[str, Any]) -> int:
 def _answers(questions: list[Question], tell: Callable[[str], None]) -> Iterator[Finding]:
     for name, question in questions:
         tell(name)
-        yield asked(name, question)
+        yield run_check(name, question)
 
 
 def _questions(folder: Path, torch: dict[str, Any], ranks: int) -> list[Question]:
     """Return what is asked of this machine, the quick things first."""
-    env, groups = os.environ, limits.membership()
-    quota, bound = limits.quota(groups), machine.affinity()
+    env, groups = os.environ, cgroups.read_membership()
+    quota, bound = cgroups.cpu_quota(groups), machine.affinity()
     usable = machine.usable_cores(bound, quota)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
     questions: list[Question] = [
-        ("devices", lambda: framework_checks.devices(torch, env)),
-        ("container", lambda: machine.container(env, groups)),
-        ("cores", lambda: machine.cores(bound, quota, ranks, os.getloadavg()[0], env)),
-        ("threads", lambda: machine.threads(env, usable, ranks)),
-        ("memory", lambda: machine.memory(limits.memory_limit(groups))),
-        ("open-files", lambda: machine.open_files(*files)),
-        ("shared-memory", lambda: machine.shared_memory(Path("/dev/shm"))),
-        ("disk", lambda: storage.disk(folder, limits.text(Path("/proc/mounts")))),
-        ("clock", lambda: storage.clock(folder)),
-        ("interfaces", lambda: interfaces.meeting_places(env, interfaces.interfaces())),
-        ("host", lambda: interfaces.host(socket.gethostname(), interfaces.interfaces())),
-        ("slurm", lambda: slurm.slurm(env)),
-        ("backend", lambda: framework_checks.backend(torch, env)),
+        ("devices", lambda: framework_checks.check_devices(torch, env)),
+        ("container", lambda: machine.check_container(env, groups)),
+        ("cores", lambda: machine.check_cores(bound, quota, ranks, os.getloadavg()[0], env)),
+        ("threads", lambda: machine.check_threads(env, usable, ranks)),
+        ("memory", lambda: machine.check_memory(cgroups.memory_limit(groups))),
+        ("open-files", lambda: machine.check_open_files(*files)),
+        ("shared-memory", lambda: machine.check_shared_memory(Path("/dev/shm"))),
+        ("disk", lambda: storage.check_disk(folder, cgroups.read_text(Path("/proc/mounts")))),
+        ("clock", lambda: storage.check_clock(folder)),
+        ("interfaces", lambda: interfaces.check_interfaces(env, interfaces.list_interfaces())),
+        ("host", lambda: interfaces.check_host(socket.gethostname(), interfaces.list_interfaces())),
+        ("slurm", lambda: slurm_checks.check_slurm(env)),
+        ("backend", lambda: framework_checks.check_backend(torch, env)),
     ]
     if platform.system() == "Linux":
         return questions

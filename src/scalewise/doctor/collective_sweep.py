@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.errors import LaunchError, SpecError
-from scalewise.launch.processes import meet
+from scalewise.launch.processes import run_ranks
 from scalewise.record.write import cannot_write
 
-LIMIT = 600.0
+TIMEOUT_SECONDS = 600.0
 """Seconds after which a sweep is ended."""
 
 
-def sweep(output: Path, ranks: int) -> dict[str, Any]:
+def run_sweep(output: Path, ranks: int) -> dict[str, Any]:
     """Time the collectives between ``ranks`` ranks of this machine; keep it in ``output``."""
     if ranks < 2:
         raise SpecError(f"one rank exchanges nothing, got --ranks {ranks}", hint="--ranks 2")
@@ -27,14 +27,16 @@ def sweep(output: Path, ranks: int) -> dict[str, Any]:
     if output.is_dir():
         raise SpecError(f"{output} is a folder", hint="give a file: -o runs/collectives.json")
     try:
-        found: dict[str, Any] = meet("collectives", output.absolute(), ranks=ranks, timeout=LIMIT)
+        found: dict[str, Any] = run_ranks(
+            "collectives", output.absolute(), ranks=ranks, timeout=TIMEOUT_SECONDS
+        )
     except LaunchError as why:
         problem = f"the ranks could not exchange data: {why}"
         raise LaunchError(problem, hint="scalewise doctor says what may be wrong") from why
     return found
 
 
-def by_hand(env: Mapping[str, str], output: Path, ranks: int | None) -> str | None:
+def multi_node_command(env: Mapping[str, str], output: Path, ranks: int | None) -> str | None:
     """Return the line to start: once with srun, else on every node; None on a single one."""
     slurm = env.get("SLURM_JOB_NUM_NODES") or env.get("SLURM_NNODES")
     world, local = env.get("WORLD_SIZE", "1"), env.get("LOCAL_WORLD_SIZE", "1")
@@ -58,41 +60,41 @@ def _ratio(world: str, local: str) -> int:
     return int(world) // max(1, int(local)) if world.isdigit() and local.isdigit() else 1
 
 
-def table(found: Mapping[str, Any]) -> str:
+def render_table(found: Mapping[str, Any]) -> str:
     """Return the sweep for people: a block per operation, then the law of the all-reduce."""
     hosts = ", ".join(found["hosts"])
     lines = [f"{found['ranks']} ranks on {hosts}, {found['backend']}, {found['device']}"]
     for operation in dict.fromkeys(row["operation"] for row in found["rows"]):
         rows = [row for row in found["rows"] if row["operation"] == operation]
         lines += ["", f"{operation:<16}{'time':>10}{'90 % within':>23}{'GB/s':>9}{'bus GB/s':>10}"]
-        lines += [_row(row) for row in rows]
-    return "\n".join([*lines, "", law(found["fit"])])
+        lines += [_render_row(row) for row in rows]
+    return "\n".join([*lines, "", describe_law(found["fit"])])
 
 
-def _row(row: Mapping[str, Any]) -> str:
+def _render_row(row: Mapping[str, Any]) -> str:
     time = row["seconds"]
-    within = f"{duration(time['low'])} – {duration(time['high'])}"
+    within = f"{format_duration(time['low'])} – {format_duration(time['high'])}"
     return (
-        f"{size(row['bytes']):>16}{duration(time['value']):>10}{within:>23}"
-        f"{_speed(row['algorithm_bandwidth']):>9}{_speed(row['bus_bandwidth']):>10}"
+        f"{format_size(row['bytes']):>16}{format_duration(time['value']):>10}{within:>23}"
+        f"{_format_bandwidth(row['algorithm_bandwidth']):>9}{_format_bandwidth(row['bus_bandwidth']):>10}"
     )
 
 
-def _speed(bandwidth: float) -> str:
+def _format_bandwidth(bandwidth: float) -> str:
     return f"{bandwidth / 1e9:.3f}" if bandwidth >= 1e6 else "<0.001"
 
 
-def law(fit: Mapping[str, float] | None) -> str:
+def describe_law(fit: Mapping[str, float] | None) -> str:
     """Return the fitted law of the all-reduce as a person would write it."""
     if not fit:
         return "all-reduce: larger messages took no longer, so no law could be fitted"
     return (
-        f"all-reduce: time = {duration(fit['latency'])} + bytes / "
+        f"all-reduce: time = {format_duration(fit['latency'])} + bytes / "
         f"{fit['bandwidth'] / 1e9:.3g} GB/s, at most {fit['error'] * 100:.0f} % off"
     )
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return seconds for people.
 
     >>> duration(95e-6), duration(0.0042), duration(1.5)
@@ -103,7 +105,7 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
-def size(count: int) -> str:
+def format_size(count: int) -> str:
     """Return bytes for people.
 
     >>> size(4), size(65536), size(64 * 2**20)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 Level = Literal["ok", "note", "fault"]
 MARKS: Mapping[Level, str] = {"ok": "ok", "note": "note", "fault": "--"}
-TROUBLE: tuple[Level, ...] = ("ok", "note", "fault")
+LEVELS: tuple[Level, ...] = ("ok", "note", "fault")
 """Levels, from well to bad."""
 
 
@@ -52,17 +52,17 @@ class Remark:
     hint: str = ""
 
 
-def finding(
+def make_finding(
     name: str, says: str, remarks: Sequence[Remark], evidence: Mapping[str, Any]
 ) -> Finding:
     """Put a finding together from what there is to remark; the worst remark gives its level."""
     levels: list[Level] = ["ok", *(each.level for each in remarks)]
     words = "; ".join([says, *(each.says for each in remarks)])
     hints = dict.fromkeys(each.hint for each in remarks if each.hint)
-    return Finding(name, words, "; ".join(hints), max(levels, key=TROUBLE.index), evidence)
+    return Finding(name, words, "; ".join(hints), max(levels, key=LEVELS.index), evidence)
 
 
-def asked(name: str, question: Callable[[], Finding]) -> Finding:
+def run_check(name: str, question: Callable[[], Finding]) -> Finding:
     """Ask; a question that breaks is a finding too, and spoils no other."""
     try:
         return question()
@@ -72,7 +72,7 @@ def asked(name: str, question: Callable[[], Finding]) -> Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class CommandResult:
     """What a program said."""
 
     code: int | None
@@ -92,7 +92,7 @@ class Reply:
         return lines[-1] if lines else f"exit code {self.code}"
 
 
-def reply(*argv: str, seconds: float = 4.0) -> Reply | None:
+def run_command(*argv: str, seconds: float = 4.0) -> CommandResult | None:
     """Ask a program on the PATH; None if there is none. It is ended if it takes too long."""
     if not shutil.which(argv[0]):
         return None
@@ -103,7 +103,7 @@ def reply(*argv: str, seconds: float = 4.0) -> Reply | None:
             text=True, errors="replace", start_new_session=True,
         )  # fmt: skip
     except OSError as why:
-        return Reply(126, "", f"{argv[0]} cannot be started: {why.strerror or why}")
+        return CommandResult(126, "", f"{argv[0]} cannot be started: {why.strerror or why}")
     with child:
         try:
             said, complained = child.communicate(timeout=seconds)
@@ -111,11 +111,11 @@ def reply(*argv: str, seconds: float = 4.0) -> Reply | None:
             with suppress(ProcessLookupError):  # Also its children, which hold the pipes.
                 os.killpg(child.pid, signal.SIGKILL)
             child.communicate()
-            return Reply(None, "", f"no answer within {seconds:.0f} s")
-    return Reply(child.returncode, said, complained)
+            return CommandResult(None, "", f"no answer within {seconds:.0f} s")
+    return CommandResult(child.returncode, said, complained)
 
 
-def gib(size: float) -> str:
+def format_bytes(size: float) -> str:
     """Return bytes for people.
 
     >>> gib(3 * 2**30), gib(64 * 2**20)

@@ -7,33 +7,33 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scalewise.doctor.finding import Finding, Remark, finding, reply
-from scalewise.doctor.interfaces import VARIABLES
-from scalewise.errors import LaunchError, NoEngine
-from scalewise.launch.interpreters import Engines
-from scalewise.launch.processes import meet
+from scalewise.doctor.finding import Finding, Remark, make_finding, run_command
+from scalewise.doctor.interfaces import INTERFACE_VARIABLES
+from scalewise.errors import FrameworkMissing, LaunchError
+from scalewise.launch.interpreters import Interpreters
+from scalewise.launch.processes import run_ranks
 
-QUICK = {"operations": ["all-reduce"], "sizes": [4, 16 * 2**20], "patience": 20}
+QUICK_SWEEP = {"operations": ["all-reduce"], "sizes": [4, 16 * 2**20], "patience": 20}
 """Two messages: one shows the latency, one the bandwidth."""
-HARD_LIMIT = 45.0
+TIMEOUT_SECONDS = 45.0
 """Seconds after which the two ranks are ended."""
 
 
-def about(name: str) -> dict[str, Any]:
+def framework_facts(name: str) -> dict[str, Any]:
     """Return what an engine says of this machine, that it is absent, or its problem.
 
     Its own Python is asked, where the user has named one for all studies.
     """
     try:
-        facts: dict[str, Any] = Engines.of({}).ask(name, "about", name)
-    except NoEngine as why:
+        facts: dict[str, Any] = Interpreters.of({}).ask(name, "about", name)
+    except FrameworkMissing as why:
         facts = {"absent": str(why), "hint": why.hint}
     except LaunchError as why:
         facts = {"problem": str(why)}
     return facts
 
 
-def engine(name: str, facts: Mapping[str, Any]) -> Finding:
+def check_framework(name: str, facts: Mapping[str, Any]) -> Finding:
     """Say what an engine answered."""
     if problem := facts.get("problem"):
         return Finding(name, problem, level="fault")
@@ -52,7 +52,7 @@ def accelerators(facts: Mapping[str, Any]) -> list[str]:
     return [name for name in facts.get("devices") or [] if name != "cpu"]
 
 
-def devices(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
+def check_devices(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
     """Say what torch computes on, and why not on what the driver has."""
     if problem := facts.get("problem"):
         return Finding("devices", f"unknown: torch does not answer ({problem})", "", "note")
@@ -61,7 +61,7 @@ def devices(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
     evidence: dict[str, Any] = {"devices": seen, "driver": driver, "links": None}
     if seen:
         names = [f"{seen.count(name)} x {name}" for name in dict.fromkeys(seen)]
-        evidence["links"] = matrix = links() if driver else None
+        evidence["links"] = matrix = read_links() if driver else None
         says = ", ".join(names)
         if matrix and len(seen) > 1:
             says += f"; linked by {', '.join(link_kinds(matrix)) or 'nothing that is told'}"
@@ -70,10 +70,10 @@ def devices(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
         says = "no GPU: torch computes on the CPU, one rank is one process"
         return Finding("devices", says, "", "note", evidence)
     says = f"the driver has {len(driver)} GPU{'s' if len(driver) > 1 else ''}"
-    return finding("devices", says, [_unseen(facts, env)], evidence)
+    return make_finding("devices", says, [_unseen_devices(facts, env)], evidence)
 
 
-def _unseen(facts: Mapping[str, Any], env: Mapping[str, str]) -> Remark:
+def _unseen_devices(facts: Mapping[str, Any], env: Mapping[str, str]) -> Remark:
     """Say why torch sees no GPU though the driver does."""
     if not facts.get("cuda"):
         says = f"torch {facts.get('version')} is built for the CPU alone"
@@ -87,15 +87,15 @@ def _unseen(facts: Mapping[str, Any], env: Mapping[str, str]) -> Remark:
 
 def driver_devices() -> list[str] | None:
     """Return the GPUs that NVIDIA's driver tells of; None if it does not answer."""
-    answer = reply("nvidia-smi", "-L")
+    answer = run_command("nvidia-smi", "-L")
     if not answer or not answer.well:
         return None
     return re.findall(r"^GPU \d+: (.+?)(?: \(UUID.*)?$", answer.said, re.M) or None
 
 
-def links() -> str | None:
+def read_links() -> str | None:
     """Return the matrix of links between devices, in the driver's words."""
-    answer = reply("nvidia-smi", "topo", "-m")
+    answer = run_command("nvidia-smi", "topo", "-m")
     return answer.said if answer and answer.well else None
 
 
@@ -109,16 +109,16 @@ def link_kinds(matrix: str) -> list[str]:
     return sorted({kind for row in rows for kind in row[1 : len(rows) + 1]} - {"X"})
 
 
-def backend(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
+def check_backend(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
     """Let two ranks really exchange data, and say how fast they did."""
     if facts.get("problem"):
         return Finding("backend", "not tried: torch does not answer", level="note")
-    chosen = [f"{key}={env[key]}" for key in VARIABLES if env.get(key)]
+    chosen = [f"{key}={env[key]}" for key in INTERFACE_VARIABLES if env.get(key)]
     try:
         with tempfile.TemporaryDirectory(prefix="scalewise-") as place:
             file = Path(place, "collectives.json")
-            file.write_text(json.dumps({"ask": QUICK}), encoding="utf-8")
-            found = meet("collectives", file, ranks=2, timeout=HARD_LIMIT)
+            file.write_text(json.dumps({"ask": QUICK_SWEEP}), encoding="utf-8")
+            found = run_ranks("collectives", file, ranks=2, timeout=TIMEOUT_SECONDS)
     except LaunchError as why:
         hint = f"set was {', '.join(chosen)}: see interfaces" if chosen else "see host, interfaces"
         says = f"two ranks could not exchange data: {why}"
@@ -134,4 +134,6 @@ def backend(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
         says_shared = "they share one GPU, so NCCL was not tried"
         remarks.append(Remark("note", says_shared, "NCCL needs a GPU for each rank"))
     kept = ("backend", "device", "hosts", "rows", "versions")
-    return finding("backend", says, remarks, {key: found[key] for key in kept} | {"set": chosen})
+    return make_finding(
+        "backend", says, remarks, {key: found[key] for key in kept} | {"set": chosen}
+    )

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 
 import psutil
 
-from scalewise.doctor.finding import Finding, Remark, finding
+from scalewise.doctor.finding import Finding, Remark, make_finding
 
-VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-RESOLVING = 3.0
+INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+RESOLVE_SECONDS = 3.0
 """Seconds that a name may take to become an address."""
 
 
@@ -36,11 +36,11 @@ class Interface:
     @property
     def outward(self) -> str | None:
         """Its first address that another machine could use, of version 4."""
-        found = [each for each in self.addresses if ":" not in each and not loopback(each)]
+        found = [each for each in self.addresses if ":" not in each and not is_loopback(each)]
         return found[0] if found else None
 
 
-def interfaces() -> list[Interface]:
+def list_interfaces() -> list[Interface]:
     """Return the interfaces of this machine, those that lead outwards first."""
     states = psutil.net_if_stats()
     families = (socket.AF_INET, socket.AF_INET6)
@@ -59,12 +59,12 @@ def interfaces() -> list[Interface]:
     return sorted(found, key=lambda each: (not each.usable, not each.outward, each.name))
 
 
-def loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
     """Say whether an address leads back to the same machine."""
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
-def chosen(variable: str, value: str, found: Sequence[Interface]) -> list[Remark]:
+def check_variable(variable: str, value: str, found: Sequence[Interface]) -> list[Remark]:
     """Say what is wrong with the interfaces a variable names, before anything tries them.
 
     Gloo takes names. NCCL takes beginnings of names, names after ``=``, and
@@ -91,13 +91,13 @@ def chosen(variable: str, value: str, found: Sequence[Interface]) -> list[Remark
     return remarks
 
 
-def meeting_places(env: Mapping[str, str], found: Sequence[Interface]) -> Finding:
+def check_interfaces(env: Mapping[str, str], found: Sequence[Interface]) -> Finding:
     """Say which interfaces there are, and whether the one that was set is among them."""
     remarks = [
         remark
-        for variable in VARIABLES
+        for variable in INTERFACE_VARIABLES
         if env.get(variable)
-        for remark in chosen(variable, env[variable], found)
+        for remark in check_variable(variable, env[variable], found)
     ]
     usable = [each for each in found if each.usable]
     told = [f"{each.name} {each.outward or each.addresses[0]}" for each in usable]
@@ -105,14 +105,14 @@ def meeting_places(env: Mapping[str, str], found: Sequence[Interface]) -> Findin
         hint = "bring one up: ip link set lo up"
         remarks.append(Remark("fault", "ranks have nowhere to meet", hint))
     evidence = {each.name: {**asdict(each), "usable": each.usable} for each in found}
-    chosen_ones = {variable: env.get(variable) for variable in VARIABLES}
+    chosen_ones = {variable: env.get(variable) for variable in INTERFACE_VARIABLES}
     says = ", ".join(told) or "none is up with an address"
-    return finding("interfaces", says, remarks, {"interfaces": evidence, **chosen_ones})
+    return make_finding("interfaces", says, remarks, {"interfaces": evidence, **chosen_ones})
 
 
-def host(name: str, found: Sequence[Interface]) -> Finding:
+def check_host(name: str, found: Sequence[Interface]) -> Finding:
     """Say what the host's own name leads to, and whether a port can be had there."""
-    addresses = resolved(name)
+    addresses = resolve_host(name)
     outward = next((each.outward for each in found if each.usable and each.outward), None)
     remarks = []
     if addresses is None:
@@ -121,11 +121,11 @@ def host(name: str, found: Sequence[Interface]) -> Finding:
     elif not addresses:
         hint = f"add a line '{outward or '127.0.0.1'} {name}' to /etc/hosts"
         remarks.append(Remark("fault", "its name leads to no address", hint))
-    elif all(map(loopback, addresses)):
+    elif all(map(is_loopback, addresses)):
         hint = f"for runs on several machines let them meet at {outward}, not at {name}"
         says = "other machines cannot meet here by that name"
         remarks.append(Remark("note", says, hint if outward else ""))
-    ports = {place: binding(place) for place in ("localhost", outward) if place}
+    ports = {place: bind_error(place) for place in ("localhost", outward) if place}
     for place, why in ports.items():
         if why:
             hint = "ranks meet at a free port: look at the firewall, ulimit -n and lo"
@@ -135,10 +135,10 @@ def host(name: str, found: Sequence[Interface]) -> Finding:
     if free:
         says += f"; free ports at {' and '.join(free)}"
     evidence = {"name": name, "addresses": addresses, "outward": outward, "ports": ports}
-    return finding("host", says, remarks, evidence)
+    return make_finding("host", says, remarks, evidence)
 
 
-def resolved(name: str) -> list[str] | None:
+def resolve_host(name: str) -> list[str] | None:
     """Return the addresses of a name; None if the name server does not answer in time."""
     answers: list[list[str]] = []
 
@@ -151,11 +151,11 @@ def resolved(name: str) -> list[str] | None:
 
     looking = threading.Thread(target=look, daemon=True)  # It cannot be told to stop.
     looking.start()
-    looking.join(RESOLVING)
+    looking.join(RESOLVE_SECONDS)
     return answers[0] if answers else None
 
 
-def binding(place: str) -> str:
+def bind_error(place: str) -> str:
     """Return why no port can be had at a place, or nothing if one can."""
     try:
         with socket.socket() as probe:

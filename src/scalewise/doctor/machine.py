@@ -10,22 +10,22 @@ from pathlib import Path
 
 import psutil
 
-from scalewise.doctor import limits
-from scalewise.doctor.finding import Finding, Remark, finding, gib
+from scalewise.doctor import cgroups
+from scalewise.doctor.finding import Finding, Remark, format_bytes, make_finding
 
-FEW_FILES = 4096
+MIN_OPEN_FILES = 4096
 """Open files below which many ranks with many loaders run out."""
-TINY = 64 * 2**20
+TINY_SHARED_MEMORY_BYTES = 64 * 2**20
 """Bytes of shared memory that Docker gives, which a single loader can fill."""
 
 
-def python() -> Finding:
+def check_python() -> Finding:
     """Say which Python this is."""
     version, system = platform.python_version(), platform.platform()
     return Finding("python", f"{version} on {system}", evidence={"version": version})
 
 
-def container(env: Mapping[str, str], membership: str, root: Path = Path("/")) -> Finding:
+def check_container(env: Mapping[str, str], membership: str, root: Path = Path("/")) -> Finding:
     """Say what shows that this is a container; there may be nothing that shows it."""
     files = {".dockerenv": "docker", "run/.containerenv": "podman"}
     names = {"APPTAINER_": "apptainer", "SINGULARITY_": "singularity", "KUBERNETES_": "kubernetes"}
@@ -51,7 +51,7 @@ def usable_cores(bound: Sequence[int], quota: float | None) -> int:
     return max(1, min(len(bound), int(quota) if quota else len(bound)))
 
 
-def cores(
+def check_cores(
     bound: Sequence[int], quota: float | None, ranks: int, load: float, env: Mapping[str, str]
 ) -> Finding:
     """Say how many cores there are, and what takes them away."""
@@ -64,7 +64,7 @@ def cores(
         says = f"a control group allows the time of {quota:g}"
         remarks.append(Remark("note", says, "threads beyond that are held back: use fewer"))
     if len(bound) < everything:
-        remarks.append(Remark("note", f"bound to {_ranges(bound)}"))
+        remarks.append(Remark("note", f"bound to {_format_ranges(bound)}"))
     if usable < ranks:
         hint = "ask for more cores, or use fewer ranks"
         if "SLURM_JOB_ID" in env:
@@ -74,10 +74,10 @@ def cores(
         remarks.append(Remark("note", f"{ranks} ranks share {usable}", hint))
     says = f"{usable} usable of {everything}, load {load:.1f}"
     evidence = {"usable": usable, "all": everything, "affinity": list(bound)}
-    return finding("cores", says, remarks, {**evidence, "quota": quota, "load": load})
+    return make_finding("cores", says, remarks, {**evidence, "quota": quota, "load": load})
 
 
-def _ranges(numbers: Sequence[int]) -> str:
+def _format_ranges(numbers: Sequence[int]) -> str:
     """Return numbers as ranges: ``0-3,8``."""
     parts: list[list[int]] = []
     for number in numbers:
@@ -88,13 +88,13 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ",".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else f"{p[0]}" for p in parts)
 
 
-def threads(env: Mapping[str, str], usable: int, ranks: int) -> Finding:
+def check_threads(env: Mapping[str, str], usable: int, ranks: int) -> Finding:
     """Say whether the threads of all ranks fit on the cores."""
     fair = max(1, usable // ranks)
     remarks = [
         remark
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-        if name in env and (remark := _misfit(name, env[name], usable, ranks))
+        if name in env and (remark := _thread_problem(name, env[name], usable, ranks))
     ]
     given = {name: env.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     told = [f"{name}={value}" for name, value in given.items() if value is not None]
@@ -104,10 +104,10 @@ def threads(env: Mapping[str, str], usable: int, ranks: int) -> Finding:
         remarks = [Remark("note", says, hint), *remarks]
         told = ["OMP_NUM_THREADS is not set", *(each for each in told if "OMP" not in each)]
     says = f"{', '.join(told)}; {_count(ranks, 'rank')} on {_count(usable, 'core')}"
-    return finding("threads", says, remarks, {**given, "ranks": ranks, "fair": fair})
+    return make_finding("threads", says, remarks, {**given, "ranks": ranks, "fair": fair})
 
 
-def _misfit(name: str, value: str, usable: int, ranks: int) -> Remark | None:
+def _thread_problem(name: str, value: str, usable: int, ranks: int) -> Remark | None:
     """Say what is wrong with a number of threads."""
     fair = max(1, usable // ranks)
     remedy = f"export {name}={fair}"
@@ -133,21 +133,23 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def memory(limit: limits.MemoryLimit | None) -> Finding:
+def check_memory(limit: cgroups.MemoryLimit | None) -> Finding:
     """Say how much memory is left, for this machine and for this process's group."""
     found, swap = psutil.virtual_memory(), psutil.swap_memory()
     free, total = found.available, found.total
     remarks = []
     if limit and limit.bytes < total:
         free, total = min(free, limit.bytes - limit.used), limit.bytes
-        hint = f"more than that ends the job, whatever {gib(found.total)} the machine has"
+        hint = f"more than that ends the job, whatever {format_bytes(found.total)} the machine has"
         remarks.append(Remark("note", "a control group's limit", hint))
     if free <= 2**30:
         remarks.append(Remark("fault", "too little for a rank", "end other work, or ask for more"))
     if swap.used > 2**30:
         hint = "end other work: what is swapped out makes steps slow by chance"
-        remarks.append(Remark("note", f"{gib(swap.used)} are swapped out", hint))
-    swapping = f"swap {gib(swap.used)} of {gib(swap.total)}" if swap.total else "no swap"
+        remarks.append(Remark("note", f"{format_bytes(swap.used)} are swapped out", hint))
+    swapping = (
+        f"swap {format_bytes(swap.used)} of {format_bytes(swap.total)}" if swap.total else "no swap"
+    )
     evidence = {
         "free": free,
         "total": total,
@@ -156,26 +158,31 @@ def memory(limit: limits.MemoryLimit | None) -> Finding:
         "swap": swap.total,
         "swap_used": swap.used,
     }
-    return finding("memory", f"{gib(free)} free of {gib(total)}, {swapping}", remarks, evidence)
+    return make_finding(
+        "memory",
+        f"{format_bytes(free)} free of {format_bytes(total)}, {swapping}",
+        remarks,
+        evidence,
+    )
 
 
-def open_files(soft: int, hard: int) -> Finding:
+def check_open_files(soft: int, hard: int) -> Finding:
     """Say how many files and connections a process may have open."""
     unlimited = resource.RLIM_INFINITY
     words = [str(n) if n != unlimited else "any number" for n in (soft, hard)]
     says = f"{words[0]} open at once, {words[1]} if asked for"
     evidence = {"soft": soft if soft != unlimited else None}
     evidence["hard"] = hard if hard != unlimited else None
-    if soft == unlimited or soft >= FEW_FILES:
+    if soft == unlimited or soft >= MIN_OPEN_FILES:
         return Finding("open-files", says, evidence=evidence)
-    remedy = f"ulimit -n {FEW_FILES if hard == unlimited else min(hard, 65536)}"
+    remedy = f"ulimit -n {MIN_OPEN_FILES if hard == unlimited else min(hard, 65536)}"
     if soft == hard:
         remedy = "ask an administrator for more, or use fewer loader workers"
     remark = Remark("fault" if soft < 256 else "note", "many ranks with loaders run out", remedy)
-    return finding("open-files", says, [remark], evidence)
+    return make_finding("open-files", says, [remark], evidence)
 
 
-def shared_memory(folder: Path) -> Finding:
+def check_shared_memory(folder: Path) -> Finding:
     """Say whether loaders can hand their batches over in ``folder``."""
     need = "loaders hand over batches there: workers x 2 x the bytes of a batch, for every rank"
     remedy = f"docker run --shm-size=8g or --ipc=host; {need}; else workers = 0"
@@ -188,9 +195,9 @@ def shared_memory(folder: Path) -> Finding:
         says = f"{folder} cannot be used: {why.strerror}"
         return Finding(name, says, remedy, "fault", evidence)
     remarks = []
-    if room.total <= TINY:
+    if room.total <= TINY_SHARED_MEMORY_BYTES:
         remarks.append(Remark("fault", "tiny", remedy))
-    elif room.free <= TINY:
+    elif room.free <= TINY_SHARED_MEMORY_BYTES:
         remarks.append(Remark("fault", "nearly full", f"remove what is left in {folder}; {need}"))
-    says = f"{gib(room.free)} free of {gib(room.total)} in {folder}"
-    return finding(name, says, remarks, {**evidence, "total": room.total, "free": room.free})
+    says = f"{format_bytes(room.free)} free of {format_bytes(room.total)} in {folder}"
+    return make_finding(name, says, remarks, {**evidence, "total": room.total, "free": room.free})

@@ -8,46 +8,58 @@ import time
 from pathlib import Path
 from typing import Any
 
-from scalewise.doctor.finding import Finding, Remark, finding, gib, reply
+from scalewise.doctor.finding import Finding, Remark, format_bytes, make_finding, run_command
 
-SHARED = ("nfs", "lustre", "gpfs", "beegfs", "ceph", "9p", "cifs", "smb", "panfs", "weka", "fuse.")
+SHARED_FILE_SYSTEMS = (
+    "nfs",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "ceph",
+    "9p",
+    "cifs",
+    "smb",
+    "panfs",
+    "weka",
+    "fuse.",
+)
 """How the names of file systems begin that other machines may share."""
-CHUNK = 4 * 2**20
-FILES = 200
-PATIENCE = 0.4
+CHUNK_BYTES = 4 * 2**20
+MAX_SMALL_FILES = 200
+TEST_SECONDS = 0.4
 """Seconds that each of the two speeds may take."""
-FEW = 500.0
+SLOW_FILES_PER_SECOND = 500.0
 """Small files per second below which a folder of images holds a training up."""
-APART = 1.0
+MAX_CLOCK_OFFSET_SECONDS = 1.0
 """Seconds between two clocks that spoil the times of a run."""
 
 
-def disk(folder: Path, mounts: str) -> Finding:
+def check_disk(folder: Path, mounts: str) -> Finding:
     """Write in the folder where runs go, and say how that went."""
     free = shutil.disk_usage(folder).free
     kind = file_system(folder.resolve(), mounts)
     evidence: dict[str, Any] = {"folder": str(folder), "free": free, "file_system": kind}
     try:
         with tempfile.TemporaryDirectory(prefix=".scalewise-", dir=folder) as place:
-            speed = writing_speed(Path(place))
-            rate = small_files(Path(place))
+            speed = measure_write_bandwidth(Path(place))
+            rate = measure_small_files(Path(place))
     except OSError as why:
         says, hint = f"cannot write in {folder}: {why.strerror}", "run elsewhere, or give -o"
         return Finding("disk", says, hint, "fault", evidence)
-    shared = bool(kind) and str(kind).startswith(SHARED)
+    shared = bool(kind) and str(kind).startswith(SHARED_FILE_SYSTEMS)
     remarks = []
     if free <= 2**30:
         remarks.append(Remark("fault", "nearly full", "free some space, or give -o"))
-    if rate < FEW:
+    if rate < SLOW_FILES_PER_SECOND:
         where = "slow with small files" + (", and others share it" if shared else "")
         hint = "pack training data into few large files (shards), or copy it to a local disk first"
         remarks.append(Remark("note", where, hint))
     says = (
-        f"{gib(free)} free in {folder} ({kind or 'unknown file system'}), "
+        f"{format_bytes(free)} free in {folder} ({kind or 'unknown file system'}), "
         f"writes {speed / 1e6:.0f} MB/s, {rate:.0f} small files/s"
     )
     measured = {"shared": shared, "write_bandwidth": speed, "small_files_per_second": rate}
-    return finding("disk", says, remarks, {**evidence, **measured})
+    return make_finding("disk", says, remarks, {**evidence, **measured})
 
 
 def file_system(folder: Path, mounts: str) -> str | None:
@@ -65,20 +77,20 @@ def file_system(folder: Path, mounts: str) -> str | None:
     return best[1]
 
 
-def writing_speed(folder: Path) -> float:
+def measure_write_bandwidth(folder: Path) -> float:
     """Return bytes per second that reach the disk."""
-    block, written, began = os.urandom(CHUNK), 0, time.perf_counter()
+    block, written, began = os.urandom(CHUNK_BYTES), 0, time.perf_counter()
     with (folder / "speed").open("wb", buffering=0) as file:
-        while written < 8 * CHUNK and time.perf_counter() - began < PATIENCE:
+        while written < 8 * CHUNK_BYTES and time.perf_counter() - began < TEST_SECONDS:
             written += file.write(block)
             os.fsync(file.fileno())
     return written / (time.perf_counter() - began)
 
 
-def small_files(folder: Path) -> float:
+def measure_small_files(folder: Path) -> float:
     """Return how many files of 4 KiB per second are made, read and removed."""
     done, began = 0, time.perf_counter()
-    while done < FILES and time.perf_counter() - began < PATIENCE:
+    while done < MAX_SMALL_FILES and time.perf_counter() - began < TEST_SECONDS:
         path = folder / f"{done}"
         path.write_bytes(bytes(4096))
         path.read_bytes()
@@ -87,7 +99,7 @@ def small_files(folder: Path) -> float:
     return done / (time.perf_counter() - began)
 
 
-def clock(folder: Path) -> Finding:
+def check_clock(folder: Path) -> Finding:
     """Compare this host's clock with the file server's, and ask whether it is kept right."""
     with tempfile.NamedTemporaryFile(prefix=".scalewise-", dir=folder) as file:
         before = time.time()
@@ -97,10 +109,12 @@ def clock(folder: Path) -> Finding:
         server, after = os.stat(file.name).st_mtime, time.time()
     # What lies between the two readings is no difference; file times are coarse.
     ahead = min(server - before, 0.0) + max(server - after, 0.0)
-    answer = reply("timedatectl", "show", "--property=NTPSynchronized", "--value", seconds=2.0)
+    answer = run_command(
+        "timedatectl", "show", "--property=NTPSynchronized", "--value", seconds=2.0
+    )
     kept = {"yes": True, "no": False}.get(answer.said.strip()) if answer and answer.well else None
     remarks = []
-    if abs(ahead) > APART:
+    if abs(ahead) > MAX_CLOCK_OFFSET_SECONDS:
         hint = "have both clocks set by NTP: times of ranks on several hosts cannot be compared"
         remarks.append(Remark("fault", "host and file server disagree", hint))
     if kept is False:
@@ -111,4 +125,4 @@ def clock(folder: Path) -> Finding:
     if abs(ahead) < 0.1:
         says = "the folder's clock is the same"
     says = f"{says}, {words}" if words else says
-    return finding("clock", says, remarks, {"file_server_ahead": ahead, "ntp": kept})
+    return make_finding("clock", says, remarks, {"file_server_ahead": ahead, "ntp": kept})

@@ -10,8 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-from scalewise.errors import NoEngine, SpecError
-from scalewise.plugins import way_to_install
+from scalewise.errors import FrameworkMissing, SpecError
+from scalewise.plugins import install_hint
 from scalewise.probe import Clock, Laps, Probe
 from scalewise.probe.environment import release
 from scalewise.record.schema import Outline as Outline
@@ -32,9 +32,9 @@ def installed(package: str, *, extra: str) -> str:
     try:
         return version(package)
     except ModuleNotFoundError as missing:
-        raise NoEngine(
+        raise FrameworkMissing(
             f"framework {extra!r} needs {package}, which is not installed",
-            hint=f"{way_to_install(extra)}, or name the Python that has it: "
+            hint=f"{install_hint(extra)}, or name the Python that has it: "
             f'[engines] {extra} = "envs/{extra}/bin/python"',
         ) from missing
 
@@ -42,7 +42,7 @@ def installed(package: str, *, extra: str) -> str:
 def refuse_older(package: str, installed: str, oldest: tuple[int, ...], *, hint: str) -> None:
     """Refuse a version older than ``oldest``; runs of other frameworks are not affected."""
     if release(installed) < oldest:
-        raise NoEngine(
+        raise FrameworkMissing(
             f"training needs {package} {'.'.join(map(str, oldest))}, and {installed} is installed",
             hint=hint,
         )

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise import plugins
-from scalewise.errors import NoEngine, ScalewiseError
+from scalewise.errors import FrameworkMissing, ScalewiseError
 from scalewise.frameworks import Framework
 from scalewise.frameworks.loop import train
 from scalewise.frameworks.pickles import describe_failure
@@ -180,7 +180,7 @@ def do_check(argument: str) -> int:
             plugins.load("frameworks", spec.framework)().check(spec)
             answers.append(None)
         except ScalewiseError as problem:
-            absent = isinstance(problem, NoEngine)
+            absent = isinstance(problem, FrameworkMissing)
             answers.append({"problem": str(problem), "hint": problem.hint, "absent": absent})
         except Exception as problem:
             sentence = f"{values.get('workload')} cannot be built: {_describe(problem)}"
@@ -221,7 +221,7 @@ def do_about(argument: str) -> int:
     """Print a framework's version and the devices that it sees."""
     try:
         facts: dict[str, Any] = plugins.load("frameworks", argument)().facts()
-    except NoEngine as absent:
+    except FrameworkMissing as absent:
         facts = {"absent": str(absent), "hint": absent.hint}
     except Exception as problem:
         facts = {"problem": _describe(problem)}

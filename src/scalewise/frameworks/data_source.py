@@ -8,7 +8,7 @@ from typing import Literal
 
 from scalewise.errors import PluginError, SpecError
 from scalewise.spec import RunSpec
-from scalewise.validate import is_there, nearest, nearest_path
+from scalewise.validate import path_exists, suggest_name, suggest_path
 
 Kind = Literal[
     "digits", "synthetic", "synthetic tokens", "packed", "cifar", "idx", "tokens", "images"
@@ -89,11 +89,11 @@ def _square(channels: int, default_edge: int, edge: int | None) -> Shape:
 def _find_files(data: str, edge: int | None, length: int | None) -> Source:
     """Return the data set at a path, in the format that its files have."""
     path = Path(data).expanduser()
-    if not is_there(path):
+    if not path_exists(path):
         raise SpecError(
             f"there is no data {data}",
-            hint=nearest(data, ["digits"])
-            or nearest_path(path)
+            hint=suggest_name(data, ["digits"])
+            or suggest_path(path)
             or "give a folder of images, packed images, CIFAR's batches or MNIST's idx files, a "
             'text or token file, "digits", "synthetic:10000" or "tokens:10000"',
         )

@@ -29,7 +29,7 @@ from scalewise.frameworks import Outline, Quality, Session, too_few
 from scalewise.frameworks.fake_power import Meter, write_node
 from scalewise.probe import Laps, Probe
 from scalewise.spec import Parallelism, RunSpec, Topology
-from scalewise.validate import refuse_unknown
+from scalewise.validate import refuse_unknown_keys
 
 DEFAULT_SAMPLES = 65536
 """Samples in the simulated data set unless ``data = "synthetic:SAMPLES"``."""
@@ -83,7 +83,9 @@ class Law:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Law":
         """Return the law of a run's options; refuse unknown ones."""
-        refuse_unknown("the fake machine's law", options, [field.name for field in fields(cls)])
+        refuse_unknown_keys(
+            "the fake machine's law", options, [field.name for field in fields(cls)]
+        )
         for key, value in options.items():
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not is_number or not 0 <= value < math.inf:

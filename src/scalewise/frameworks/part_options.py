@@ -8,7 +8,7 @@ from typing import Any
 from scalewise import plugins
 from scalewise.errors import SpecError
 from scalewise.spec import RunSpec
-from scalewise.validate import HUGE, nearest, typed, whole
+from scalewise.validate import INT32_MAX, check_integer, check_type, suggest_name
 
 
 def check_options(spec: RunSpec, workload: Callable[..., Any]) -> None:
@@ -21,7 +21,7 @@ def check_options(spec: RunSpec, workload: Callable[..., Any]) -> None:
         if key not in names and not _takes_any(workload):
             raise SpecError(
                 f"{spec.workload} with {spec.strategy} has no option {key!r}",
-                hint=nearest(key, names) or f"known are: {', '.join(names) or 'none'}",
+                hint=suggest_name(key, names) or f"known are: {', '.join(names) or 'none'}",
             )
 
 
@@ -63,15 +63,15 @@ def _load_strategy(spec: RunSpec) -> Callable[..., Any]:
 def _refuse_type(name: str, value: Any, default: Any) -> None:
     """Refuse a value of another type than the option's default, and sizes below 1."""
     if isinstance(default, bool):
-        typed(name, value, bool, "true or false")
+        check_type(name, value, bool, "true or false")
     elif isinstance(default, int):
-        whole(name, value, least=min(1, default))
+        check_integer(name, value, minimum=min(1, default))
     elif isinstance(default, Sequence) and not isinstance(default, str):
-        typed(name, value, (list, tuple), f"a list, such as {[*default]}")
+        check_type(name, value, (list, tuple), f"a list, such as {[*default]}")
         integers = all(isinstance(item, int) for item in default)
-        if integers and not all(type(item) is int and 0 < item <= HUGE for item in value):
+        if integers and not all(type(item) is int and 0 < item <= INT32_MAX for item in value):
             raise SpecError(
-                f"each of {name} must be a whole number from 1 to {HUGE:,}, got {value!r}",
+                f"each of {name} must be a whole number from 1 to {INT32_MAX:,}, got {value!r}",
                 hint=f"for example {name} = {[*default]}",
             )
 

@@ -16,9 +16,9 @@ from typing import Any, Literal, Protocol
 from scalewise.record.rank_tail import newest_attempt
 from scalewise.record.write import write_bytes, write_json, write_text
 from scalewise.spec import RunSpec
-from scalewise.validate import environment_name
+from scalewise.validate import check_environment_name
 
-PORT = "\0port\0"
+PORT_PLACEHOLDER = "\0port\0"
 """Placeholder in a planned command for a free port, which is found when the command starts.
 
 No path, argument or variable can hold a null character, so only our own placeholder is replaced.
@@ -35,20 +35,20 @@ class Command:
     def __str__(self) -> str:
         """The command as a shell would take it; a port that is not known yet is ``{port}``."""
         for name in self.env:
-            environment_name("env", name)
+            check_environment_name("env", name)
         variables = [f"{name}={shlex.quote(value)}" for name, value in sorted(self.env.items())]
-        return " ".join([*variables, shlex.join(self.argv)]).replace(PORT, "{port}")
+        return " ".join([*variables, shlex.join(self.argv)]).replace(PORT_PLACEHOLDER, "{port}")
 
     @property
     def needs_port(self) -> bool:
         """Whether a free port is to be filled in."""
-        return any(PORT in word for word in (*self.argv, *self.env.values()))
+        return any(PORT_PLACEHOLDER in word for word in (*self.argv, *self.env.values()))
 
     def with_port(self, port: int) -> "Command":
         """Return the command with this port filled in."""
         return Command(
-            tuple(word.replace(PORT, str(port)) for word in self.argv),
-            {name: value.replace(PORT, str(port)) for name, value in self.env.items()},
+            tuple(word.replace(PORT_PLACEHOLDER, str(port)) for word in self.argv),
+            {name: value.replace(PORT_PLACEHOLDER, str(port)) for name, value in self.env.items()},
         )
 
 
@@ -116,7 +116,7 @@ def job_files_written(jobs: Sequence[Job], *, undo_on: type[BaseException]) -> I
         raise
 
 
-def lay_out(plan: Plan) -> None:
+def write_plan_files(plan: Plan) -> None:
     """Write the plan's files, and what every run is asked for."""
     for path, text in plan.files.items():
         write_text(plan.folder / path, text)
@@ -140,15 +140,15 @@ class Launcher(Protocol):
     at_once: float
     """How many runs it takes at a time."""
 
-    def asks(self, runs: Sequence[RunSpec]) -> str:
+    def request_summary(self, runs: Sequence[RunSpec]) -> str:
         """Say what these runs would take of a shared machine; refuse more than is allowed."""
         ...
 
-    def most(self, runs: Sequence[RunSpec]) -> float | None:
+    def max_device_hours(self, runs: Sequence[RunSpec]) -> float | None:
         """Return the device-hours that these runs can take at most; nothing without a limit."""
         ...
 
-    def charged(self, run: RunSpec, among: Sequence[RunSpec]) -> int:
+    def billed_devices(self, run: RunSpec, among: Sequence[RunSpec]) -> int:
         """Return the devices that are paid for while a run goes that is started with others."""
         ...
 

@@ -13,25 +13,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scalewise.errors import NoEngine
+from scalewise.errors import FrameworkMissing
 from scalewise.launch import worker_zip
-from scalewise.launch.processes import ask
-from scalewise.plugins import way_to_install
-from scalewise.user_config import own_file, own_table
+from scalewise.launch.processes import ask_worker
+from scalewise.plugins import install_hint
+from scalewise.user_config import load_user_config, user_config_path
 
-FILE = "engines.toml"
+CONFIG_FILE = "engines.toml"
 
 
 @dataclass(frozen=True, slots=True)
-class Engines:
+class Interpreters:
     """The Pythons of engines, by framework."""
 
     named: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, said: Mapping[str, str]) -> "Engines":
+    def of(cls, said: Mapping[str, str]) -> "Interpreters":
         """Return what a study says, over what its user says of all studies."""
-        named = {**own_table(own_file(FILE)), **said}
+        named = {**load_user_config(user_config_path(CONFIG_FILE)), **said}
         return cls({name: _absolute(python) for name, python in named.items()})
 
     def python(self, framework: str, usual: str = sys.executable) -> str:
@@ -40,22 +40,22 @@ class Engines:
 
     def paths(self, framework: str, folder: Path) -> list[str]:
         """Return what must be on that Python's path, if anything: the parcel in ``folder``."""
-        return [str(folder / worker_zip.NAME)] if framework in self.named else []
+        return [str(folder / worker_zip.FILE_NAME)] if framework in self.named else []
 
     def ask(self, framework: str, verb: str, argument: str) -> Any:
         """Have a framework's own Python answer one of the worker's verbs."""
         python = self.python(framework)
         if shutil.which(python) is None:
-            raise NoEngine(
+            raise FrameworkMissing(
                 f"framework {framework!r} has no Python {python}",
-                hint=f"{way_to_install(framework)} in an environment of its own: name the Python "
+                hint=f"{install_hint(framework)} in an environment of its own: name the Python "
                 f'there, [engines] {framework} = "…"',
             )
         with tempfile.TemporaryDirectory(prefix="scalewise-") as home:
             paths = self.paths(framework, Path(home))
             if paths:
                 worker_zip.pack(Path(home))
-            return ask(verb, argument, python=python, paths=paths)
+            return ask_worker(verb, argument, python=python, paths=paths)
 
 
 def _absolute(python: str) -> str:

@@ -20,33 +20,33 @@ from uuid import uuid4
 
 from scalewise.errors import LaunchError, OutOfReach
 from scalewise.launch import (
-    PORT,
+    PORT_PLACEHOLDER,
     Command,
     Job,
     Plan,
     State,
     job_files_written,
-    lay_out,
     next_attempt,
     processes,
     worker_zip,
     write_job,
+    write_plan_files,
 )
-from scalewise.launch.interpreters import Engines
-from scalewise.launch.program import program
+from scalewise.launch.interpreters import Interpreters
+from scalewise.launch.program import parse_program
 from scalewise.record.log import ends_in, signal_name, usual_reason
 from scalewise.record.rank_tail import RankTail, read_tail
 from scalewise.record.write import rank_file
 from scalewise.spec import RunSpec
-from scalewise.validate import positive, refuse_unknown
+from scalewise.validate import check_positive, refuse_unknown_keys
 
-PATIENCE = 300.0
+PATIENCE_SECONDS = 300.0
 """Seconds without any progress after which a run counts as hung."""
-CROWD = 64
+MIN_PROCESS_LIMIT = 64
 """Processes of a run that any machine may be asked for."""
 LOOK_SECONDS = 5.0
 """Seconds between two looks at what the ranks of a run have written."""
-LEAVING = 10.0
+LINGER_SECONDS = 10.0
 """Seconds that processes of a run may outlive the first ones."""
 
 
@@ -56,12 +56,12 @@ class LocalLauncher:
     at_once = 1.0
 
     def __init__(
-        self, settings: Mapping[str, Any] | None = None, engines: Engines | None = None
+        self, settings: Mapping[str, Any] | None = None, engines: Interpreters | None = None
     ) -> None:
-        given, self._engines = settings or {}, engines or Engines()
-        refuse_unknown("the local [launcher]", given, ["name", "patience"])
-        self._patience = given.get("patience", PATIENCE)
-        positive("patience", self._patience, example=PATIENCE)
+        given, self._engines = settings or {}, engines or Interpreters()
+        refuse_unknown_keys("the local [launcher]", given, ["name", "patience"])
+        self._patience = given.get("patience", PATIENCE_SECONDS)
+        check_positive("patience", self._patience, example=PATIENCE_SECONDS)
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._looked = time.monotonic()
         self._samplers: dict[Path, subprocess.Popen[bytes]] = {}
@@ -70,14 +70,14 @@ class LocalLauncher:
         self._over: dict[Path, float] = {}
         """When the last process that we started ourselves was seen to have ended."""
 
-    def asks(self, runs: Sequence[RunSpec]) -> str:
+    def request_summary(self, runs: Sequence[RunSpec]) -> str:
         """Say nothing: this machine is the user's own."""
         return ""
 
-    def most(self, runs: Sequence[RunSpec]) -> None:
+    def max_device_hours(self, runs: Sequence[RunSpec]) -> None:
         """Say that nothing bounds how long a run may take here."""
 
-    def charged(self, run: RunSpec, among: Sequence[RunSpec]) -> int:
+    def billed_devices(self, run: RunSpec, among: Sequence[RunSpec]) -> int:
         """Return the run's own devices."""
         return run.topology.world
 
@@ -88,13 +88,13 @@ class LocalLauncher:
     def plan(self, runs: Sequence[RunSpec], folder: Path) -> Plan:
         """Say what would be executed."""
         (run,) = runs
-        _refuse_crowd(run)
+        _refuse_too_many_processes(run)
         if run.started_by == "srun" or (run.program and run.started_by == "mpirun"):
             raise LaunchError(
                 f"start = {run.start!r} needs a Slurm job", hint="--launcher slurm, or leave it out"
             )
         home = folder / run.id
-        env = {"OMP_NUM_THREADS": str(run.threads), **run.env, processes.TAG: str(home)}
+        env = {"OMP_NUM_THREADS": str(run.threads), **run.env, processes.RUN_VARIABLE: str(home)}
         if parcels := self._parcels(run, folder):
             paths = [*parcels, run.env.get("PYTHONPATH", ""), _python_path()]
             env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
@@ -110,14 +110,14 @@ class LocalLauncher:
 
     def prepare(self, plan: Plan) -> None:
         """Write the run's commands and its spec."""
-        lay_out(plan)
+        write_plan_files(plan)
         if any(self._parcels(run, plan.folder) for run in plan.runs):
             worker_zip.pack(plan.folder)
 
     def _parcels(self, run: RunSpec, folder: Path) -> list[str]:
         """Return the parcel that a run needs, if it runs in another environment."""
         if run.program:
-            return [str(folder / worker_zip.NAME)]
+            return [str(folder / worker_zip.FILE_NAME)]
         return self._engines.paths(run.framework, folder)
 
     def submit(self, plan: Plan) -> list[Job]:
@@ -129,13 +129,13 @@ class LocalLauncher:
         commands = [command.with_port(port) for command in plan.commands]
         self.prepare(replace(plan, files={_script_path(run): _script(commands)}))
         # What an earlier attempt has left without a trace in job.json would write beside this one.
-        processes.end(processes.Mark({processes.TAG: str(home)}))
+        processes.end(processes.ProcessFilter({processes.RUN_VARIABLE: str(home)}))
         log = home / "log.txt"
         name: dict[str, Any] = {
             "launcher": "local",
             "token": uuid4().hex,
             "host": os.uname().nodename,
-            "machine": processes.machine(),
+            "machine": processes.machine_id(),
             "uid": os.getuid(),
             "starter": processes.identity(os.getpid()),
             "commands": len(commands),
@@ -145,7 +145,7 @@ class LocalLauncher:
         now = {
             "SCALEWISE_ATTEMPT": str(attempt),
             "SCALEWISE_LAUNCHED": repr(time.time()),
-            processes.TOKEN: name["token"],
+            processes.TOKEN_VARIABLE: name["token"],
         }
         job = Job(home, attempt, run.ranks, name)
         # If we are killed before the process ids are written, the processes are found all the
@@ -157,7 +157,7 @@ class LocalLauncher:
                     self._sample(home, int(started[0]["pid"]), {**commands[0].env, **now})
                 return [write_job(replace(job, name={**name, "processes": started}))]
             except BaseException:
-                processes.end(_mark(job))
+                processes.end(_process_filter(job))
                 raise
 
     def _start(self, command: Command, env: Mapping[str, str], log: Path) -> dict[str, Any]:
@@ -179,25 +179,25 @@ class LocalLauncher:
             return self._find_processes(job)
         codes = [self._code(each) for each in job.name["processes"]]
         if None not in codes or any(codes):  # Where one agent failed, the others wait for ever.
-            killed, exits = _ends(job, codes)
+            killed, exits = _process_ends(job, codes)
             if None in codes:
-                return State("stuck", "" if killed else _shot(job, codes), killed, exits)
+                return State("stuck", "" if killed else _kill_cause(job, codes), killed, exits)
             if sampler := self._samplers.pop(job.folder, None):
-                processes.finish(sampler)
+                processes.wait_or_kill(sampler)
             if not exits and self._lingers(job):
                 return State("running")
-            return State("ended", "" if killed else _shot(job, codes), killed, exits)
+            return State("ended", "" if killed else _kill_cause(job, codes), killed, exits)
         if time.monotonic() - self._looked > min(LOOK_SECONDS, self._patience):
             self._looked = time.monotonic()
             if silence(job) > self._patience:
-                return State("stuck", _hung(job))
+                return State("stuck", _hang_cause(job))
         return State("running")
 
     def _find_processes(self, job: Job) -> State:
         """Say where a job is whose starter was killed before it wrote the process ids down."""
         if "starter" in job.name and processes.alive(**job.name["starter"]):
             return State("running", note="its processes are being started")
-        outermost = _mark(job).outermost()
+        outermost = _process_filter(job).outermost()
         if not outermost:
             return State("ended")
         # A process that has ended by now was started if its rank has written something.
@@ -226,12 +226,12 @@ class LocalLauncher:
     def _lingers(self, job: Job) -> bool:
         """Say whether processes that the first ones made are still leaving, and may."""
         since = self._over.setdefault(job.folder, time.monotonic())
-        return time.monotonic() - since < LEAVING and bool(_mark(job).processes())
+        return time.monotonic() - since < LINGER_SECONDS and bool(_process_filter(job).processes())
 
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
         """End every process of the run."""
         if not _visible(job) and self._poll_unseen(job).phase == "running":
-            same = job.name.get("machine") == processes.machine()
+            same = job.name.get("machine") == processes.machine_id()
             where = "of another user" if same else f"on {job.name['host']}"
             raise OutOfReach(
                 f"the run {where} in {job.folder} cannot be ended from here",
@@ -240,8 +240,10 @@ class LocalLauncher:
             )
         if stuck:
             tails = [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)]
-            processes.show_stacks(_mark(job), {tail.notes.pid for tail in tails if tail.notes.pid})
-        processes.end(_mark(job))
+            processes.show_stacks(
+                _process_filter(job), {tail.notes.pid for tail in tails if tail.notes.pid}
+            )
+        processes.end(_process_filter(job))
         for process in job.name.get("processes", ()):
             if _visible(job) and processes.alive(**process):
                 raise OutOfReach(
@@ -263,15 +265,15 @@ def _visible(job: Job) -> bool:
         return job.name.get("host") in (None, os.uname().nodename)
     # A machine may hide the processes of other users, or at least their environment.
     ours = os.getuid() in (job.name["uid"], 0)
-    return ours and bool(job.name["machine"] == processes.machine())
+    return ours and bool(job.name["machine"] == processes.machine_id())
 
 
-def _mark(job: Job) -> processes.Mark:
+def _process_filter(job: Job) -> processes.ProcessFilter:
     """Return how the processes of a job are found, however its folder is spelt or moved since."""
-    variables = {processes.TAG: str(job.folder)}
+    variables = {processes.RUN_VARIABLE: str(job.folder)}
     if "token" in job.name:
-        variables = {processes.TOKEN: job.name["token"]}
-    return processes.Mark(variables, job.name.get("processes", ()))
+        variables = {processes.TOKEN_VARIABLE: job.name["token"]}
+    return processes.ProcessFilter(variables, job.name.get("processes", ()))
 
 
 def _script_path(run: RunSpec) -> str:
@@ -284,10 +286,10 @@ def _script(commands: Sequence[Command]) -> str:
     return "#!/bin/sh\n" + "".join(f"{command} &\n" for command in commands) + "wait\n"
 
 
-def _refuse_crowd(run: RunSpec) -> None:
+def _refuse_too_many_processes(run: RunSpec) -> None:
     """Refuse more processes than a rehearsal on this machine can make sense of."""
     cores = os.cpu_count() or 1
-    most = max(CROWD, 8 * cores)
+    most = max(MIN_PROCESS_LIMIT, 8 * cores)
     if (run.program or run.started_by != "direct") and run.topology.world > most:
         raise LaunchError(
             f"{run.topology} asks for {run.topology.world:,} processes on a machine with "
@@ -304,62 +306,65 @@ def _processes(run: RunSpec, home: Path, python: str) -> list[Process]:
     """Return what is started for a run: its ranks, or those who start them."""
     topology = run.topology
     if run.program:
-        taken = program(run.program)
+        taken = parse_program(run.program)
         places: dict[str, object] = {
             "devices": topology.devices, "world": topology.world, "nodes": topology.nodes,
-            "master": "localhost", "port": PORT,
+            "master": "localhost", "port": PORT_PLACEHOLDER,
         }  # fmt: skip
         there = [{**places, "node_rank": node} for node in range(topology.nodes)]
         if run.started_by == "node":
             own = taken.by(python)
             return [
-                (tuple(own.direct(each)), _place(node, run.ranks, 1))
+                (tuple(own.direct(each)), _rank_variables(node, run.ranks, 1))
                 for node, each in enumerate(there)
             ]
-        return [(taken.argv(_agent(run), each), {}) for each in there]
+        return [(taken.argv(_agent_options(run), each), {}) for each in there]
     worker = (python, "-m", "scalewise.frameworks", "train", str(home))
     if run.started_by == "direct":
         return [(worker, {})]
     if run.started_by in ("plain", "node") or topology.world == 1:
         each = 1 if run.started_by == "node" else topology.devices
-        return [(worker, _place(rank, run.ranks, each)) for rank in range(run.ranks)]
+        return [(worker, _rank_variables(rank, run.ranks, each)) for rank in range(run.ranks)]
     if run.started_by == "horovodrun":
         starter = str(Path(python).parent / "horovodrun")
         return [
-            ((starter, "-np", str(topology.world), *_hosts(run), "--gloo", *worker), _meeting())
+            (
+                (starter, "-np", str(topology.world), *_host_options(run), "--gloo", *worker),
+                _rendezvous_variables(),
+            )
         ]
     if run.started_by == "mpirun":
-        return [((*_mpirun(topology.world), *worker), _meeting())]
-    agent = (python, "-m", "torch.distributed.run", *_agent(run))
+        return [((*_mpirun(topology.world), *worker), _rendezvous_variables())]
+    agent = (python, "-m", "torch.distributed.run", *_agent_options(run))
     return [((*agent, *worker[1:]), {})] * topology.nodes
 
 
-def _place(rank: int, ranks: int, each: int) -> dict[str, str]:
+def _rank_variables(rank: int, ranks: int, each: int) -> dict[str, str]:
     """Return what tells a rank its place, with ``each`` of them on a node, as torchrun would."""
     told = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank % each, "LOCAL_WORLD_SIZE": each}
     return {
         **{name: str(value) for name, value in told.items()},
-        **_meeting(),
+        **_rendezvous_variables(),
     }
 
 
-def _meeting() -> dict[str, str]:
+def _rendezvous_variables() -> dict[str, str]:
     """Return where the ranks meet."""
-    return {"MASTER_ADDR": "localhost", "MASTER_PORT": PORT}
+    return {"MASTER_ADDR": "localhost", "MASTER_PORT": PORT_PLACEHOLDER}
 
 
-def _agent(run: RunSpec) -> tuple[str, ...]:
+def _agent_options(run: RunSpec) -> tuple[str, ...]:
     """Return the options of torchrun's agent on one node."""
     here = (f"--nproc-per-node={run.topology.devices}", "--local-addr=localhost")
     if run.topology.nodes == 1:
         return (*here, "--standalone")
     return (
         *here, f"--nnodes={run.topology.nodes}", "--rdzv-backend=c10d",
-        f"--rdzv-endpoint=localhost:{PORT}", f"--rdzv-id={run.id}",
+        f"--rdzv-endpoint=localhost:{PORT_PLACEHOLDER}", f"--rdzv-id={run.id}",
     )  # fmt: skip
 
 
-def _hosts(run: RunSpec) -> tuple[str, ...]:
+def _host_options(run: RunSpec) -> tuple[str, ...]:
     """Return where horovodrun has its ranks: all here.
 
     It gives up a whole machine for one rank that is lost. So in an elastic run each has a
@@ -368,14 +373,14 @@ def _hosts(run: RunSpec) -> tuple[str, ...]:
     world, least = run.topology.world, run.options.get("min_np")
     if not least:
         return ("-H", f"localhost:{world}")
-    names = "".join(f"{_spelt(rank)}:1\\n" for rank in range(world))
+    names = "".join(f"{_localhost_alias(rank)}:1\\n" for rank in range(world))
     return (
         "--min-np", str(least), "--max-np", str(world), "--network-interface", "lo",
         "--elastic-timeout", "60", "--host-discovery-script", f"printf '{names}'",
     )  # fmt: skip
 
 
-def _spelt(number: int) -> str:
+def _localhost_alias(number: int) -> str:
     """Return a name of this machine; every number has a spelling of its own.
 
     >>> _spelt(0), _spelt(1), _spelt(6)
@@ -401,7 +406,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _shot(job: Job, codes: Sequence[int | None]) -> str:
+def _kill_cause(job: Job, codes: Sequence[int | None]) -> str:
     """Say which of the processes we started was killed from outside, if one was."""
     for process, code in zip(job.name["processes"], codes):
         if code is not None and code < 0:
@@ -424,7 +429,7 @@ def silence(job: Job) -> float:
     return min(quiet)
 
 
-def _hung(job: Job) -> str:
+def _hang_cause(job: Job) -> str:
     """Say which rank holds the others up."""
     words = [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)]
     if not any(word.lines for word in words):
@@ -444,7 +449,7 @@ def _progress(word: RankTail) -> tuple[int, int]:
     return stalled.get("steps", -1 if not word.lines else 0), stalled.get("laps", 0)
 
 
-def _ends(job: Job, codes: Sequence[int | None]) -> tuple[dict[int, str], dict[int, int]]:
+def _process_ends(job: Job, codes: Sequence[int | None]) -> tuple[dict[int, str], dict[int, int]]:
     """Return the signals and the exit codes that ended processes, by process id.
 
     The codes of the commands themselves count only where the log tells none, and their signals

@@ -21,19 +21,19 @@ import psutil
 
 from scalewise.errors import LaunchError
 
-TAG = "SCALEWISE_RUN"
-TOKEN = "SCALEWISE_TOKEN"
+RUN_VARIABLE = "SCALEWISE_RUN"
+TOKEN_VARIABLE = "SCALEWISE_TOKEN"
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """What keeps ``python -m`` from importing scalewise, or what it needs, from the current folder.
 
 Python 3.11 and later read it; for Python 3.10 see ``watch/inject.py``. A user's own program is
 started without it.
 """
-GRACE = 5.0
+GRACE_SECONDS = 5.0
 """Seconds between asking a process to end and ending it."""
 
 
-TIDY = 60.0
+CLEANUP_SECONDS = 60.0
 """Seconds in which a process may remove what it has half made."""
 
 
@@ -43,7 +43,7 @@ def start(argv: Sequence[str], env: Mapping[str, str], log: Path) -> subprocess.
         with log.open("ab") as output:
             return subprocess.Popen(
                 argv,
-                env={**_clean(os.environ), **env},
+                env={**_without_rank_variables(os.environ), **env},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -60,19 +60,19 @@ def start_sampler(folder: Path, pid: int, env: Mapping[str, str]) -> subprocess.
     and the visible devices from it. Once per node, never per rank.
     """
     argv = [sys.executable, "-m", "scalewise.probe.node_sampler", str(folder), str(pid)]
-    return start(argv, {**env, **SAFE_PATH, TAG: str(folder)}, Path(os.devnull))
+    return start(argv, {**env, **SAFE_PATH, RUN_VARIABLE: str(folder)}, Path(os.devnull))
 
 
-def finish(process: subprocess.Popen[bytes]) -> None:
+def wait_or_kill(process: subprocess.Popen[bytes]) -> None:
     """Let a process that is about to end do so, and end it if it does not."""
     try:
-        process.wait(timeout=GRACE)
+        process.wait(timeout=GRACE_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
 
 
-def _clean(environment: Mapping[str, str]) -> dict[str, str]:
+def _without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Leave out what tells a process its rank: that is the starter's to say."""
     told = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     return {
@@ -82,7 +82,7 @@ def _clean(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def machine() -> str:
+def machine_id() -> str:
     """Return an id of the machine and the process namespace whose processes we can see.
 
     Two containers or two hosts with the same name differ; so does one host before and after a
@@ -101,7 +101,7 @@ def identity(pid: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ProcessFilter:
     """How the processes of a run are found: by their environment, or by who started them."""
 
     variables: Mapping[str, str]
@@ -115,12 +115,12 @@ class Mark:
         The environment finds those in sessions of their own, as torchrun makes them; the session
         finds those that have cleared their environment.
         """
-        sessions = {each["pid"] for each in self.started if not _reused(**each)}
+        sessions = {each["pid"] for each in self.started if not _pid_reused(**each)}
         members = []
         for process in psutil.process_iter():
             try:
                 if process.status() != psutil.STATUS_ZOMBIE and (
-                    _session(process.pid) in sessions or self._in_environment(process)
+                    _session_id(process.pid) in sessions or self._in_environment(process)
                 ):
                     members.append(process)
             except psutil.Error:
@@ -145,7 +145,7 @@ class Mark:
         return any(environment.get(name) == value for name, value in self.variables.items())
 
 
-def _session(pid: int) -> int:
+def _session_id(pid: int) -> int:
     """Return the leader of a process's session; 0 where that is not known."""
     try:
         return os.getsid(pid)
@@ -153,7 +153,7 @@ def _session(pid: int) -> int:
         return 0
 
 
-def _reused(pid: int, created: float) -> bool:
+def _pid_reused(pid: int, created: float) -> bool:
     """Say whether another process has this id now. While its session lives, none can."""
     try:
         return abs(psutil.Process(pid).create_time() - created) >= 1.0
@@ -161,9 +161,9 @@ def _reused(pid: int, created: float) -> bool:
         return False
 
 
-def tagged(folder: Path) -> list[psutil.Process]:
+def run_processes(folder: Path) -> list[psutil.Process]:
     """Return every living process whose environment names the run in ``folder``."""
-    return Mark({TAG: str(folder)}).processes()
+    return ProcessFilter({RUN_VARIABLE: str(folder)}).processes()
 
 
 def has_argument(argument: str) -> bool:
@@ -177,28 +177,28 @@ def has_argument(argument: str) -> bool:
     return False
 
 
-def end(mark: Mark) -> None:
+def end(mark: ProcessFilter) -> None:
     """End every process of a run: ask, wait a little, then insist."""
     living = mark.processes()
     for process in living:
-        _signal(process.terminate)
+        _ignore_gone(process.terminate)
     try:
-        _, stubborn = psutil.wait_procs(living, timeout=GRACE)
+        _, stubborn = psutil.wait_procs(living, timeout=GRACE_SECONDS)
     finally:
         # Also when a second Ctrl-C cuts the waiting short.
         for process in mark.processes():
-            _signal(process.kill)
-    psutil.wait_procs(stubborn, timeout=GRACE)
+            _ignore_gone(process.kill)
+    psutil.wait_procs(stubborn, timeout=GRACE_SECONDS)
 
 
-def show_stacks(mark: Mark, pids: set[int]) -> None:
+def show_stacks(mark: ProcessFilter, pids: set[int]) -> None:
     """Ask ranks to print their stacks into the log; other processes would die of it."""
     for process in mark.processes():
         if process.pid in pids:
-            _signal(lambda process=process: process.send_signal(signal.SIGUSR1))
+            _ignore_gone(lambda process=process: process.send_signal(signal.SIGUSR1))
 
 
-def _signal(send: Any) -> None:
+def _ignore_gone(send: Any) -> None:
     try:
         send()
     except psutil.Error:
@@ -224,7 +224,7 @@ def alive(pid: int, created: float) -> bool:
         return False
 
 
-def ask(
+def ask_worker(
     verb: str,
     argument: str,
     *,
@@ -256,7 +256,7 @@ def ask(
         raise LaunchError(f"{python} is no Python that works") from bad
 
 
-def follow(verb: str, asked: Mapping[str, Any], heard: Callable[[Any], None]) -> Any:
+def stream_worker(verb: str, asked: Mapping[str, Any], heard: Callable[[Any], None]) -> Any:
     """Start a worker's verb with a request; pass on what it says on its way, return its answer.
 
     It may take as long as it takes. Whatever happens here, Ctrl-C included, it is asked
@@ -271,9 +271,9 @@ def follow(verb: str, asked: Mapping[str, Any], heard: Callable[[Any], None]) ->
             child = subprocess.Popen(
                 argv,
                 env={
-                    **_clean(os.environ),
+                    **_without_rank_variables(os.environ),
                     **SAFE_PATH,
-                    TAG: home,
+                    RUN_VARIABLE: home,
                     "SCALEWISE_ASKER": str(os.getpid()),
                 },
                 stdin=subprocess.DEVNULL,
@@ -282,11 +282,13 @@ def follow(verb: str, asked: Mapping[str, Any], heard: Callable[[Any], None]) ->
                 start_new_session=True,
             )
         try:
-            answer = _heard(child, heard)
+            answer = _read_messages(child, heard)
             child.wait()
             if answer is None:
                 killed = child.returncode == -signal.SIGKILL
-                words = _last_words(log) if log.stat().st_size else f"exit code {child.returncode}"
+                words = (
+                    _last_log_line(log) if log.stat().st_size else f"exit code {child.returncode}"
+                )
                 raise LaunchError(
                     f"{verb} ended without an answer: {'it was killed' if killed else words}",
                     hint="most often the system ran out of memory" if killed else "",
@@ -296,16 +298,16 @@ def follow(verb: str, asked: Mapping[str, Any], heard: Callable[[Any], None]) ->
             try:
                 if child.poll() is None:
                     child.terminate()
-                    child.wait(TIDY)
+                    child.wait(CLEANUP_SECONDS)
             except subprocess.TimeoutExpired:
                 pass
             finally:  # Also when a second Ctrl-C cuts the waiting short.
                 if child.poll() is None:
-                    end(Mark({TAG: home}))
+                    end(ProcessFilter({RUN_VARIABLE: home}))
                     child.wait()
 
 
-def _heard(child: subprocess.Popen[bytes], heard: Callable[[Any], None]) -> Any:
+def _read_messages(child: subprocess.Popen[bytes], heard: Callable[[Any], None]) -> Any:
     """Pass on what a child says, line by line; return its answer, or nothing."""
     assert child.stdout is not None
     answer = None
@@ -322,7 +324,7 @@ def _heard(child: subprocess.Popen[bytes], heard: Callable[[Any], None]) -> Any:
     return answer
 
 
-def meet(verb: str, file: Path, *, ranks: int, timeout: float = 60.0) -> Any:
+def run_ranks(verb: str, file: Path, *, ranks: int, timeout: float = 60.0) -> Any:
     """Start a worker's verb on ranks that meet on this machine; return what they left in ``file``.
 
     Whatever happens, no process is left: after ``timeout`` seconds all are ended.
@@ -333,24 +335,24 @@ def meet(verb: str, file: Path, *, ranks: int, timeout: float = 60.0) -> Any:
     ]  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="scalewise-") as home:
         log = Path(home, "log.txt")
-        agent = start(argv, {**SAFE_PATH, TAG: home, "OMP_NUM_THREADS": "1"}, log)
+        agent = start(argv, {**SAFE_PATH, RUN_VARIABLE: home, "OMP_NUM_THREADS": "1"}, log)
         try:
             code = agent.wait(timeout)
         except subprocess.TimeoutExpired as slow:
             problem = f"{ranks} ranks gave no answer to {verb} within {timeout:.0f} s"
-            raise LaunchError(f"{problem}: {_last_words(log)}") from slow
+            raise LaunchError(f"{problem}: {_last_log_line(log)}") from slow
         finally:
-            end(Mark({TAG: home}))
-            agent.wait(GRACE)
+            end(ProcessFilter({RUN_VARIABLE: home}))
+            agent.wait(GRACE_SECONDS)
         if code:
-            raise LaunchError(_last_words(log))
+            raise LaunchError(_last_log_line(log))
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as bad:
         raise LaunchError(f"{verb} left no answer in {file}: {bad}") from bad
 
 
-def _last_words(log: Path) -> str:
+def _last_log_line(log: Path) -> str:
     """Return the first failed rank's own sentence, or the last line there is."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip(" =-")]
     own = [line for line in lines if line.startswith("rank ") and " failed: " in line]

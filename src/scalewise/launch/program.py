@@ -18,21 +18,28 @@ from pathlib import Path
 
 from scalewise.errors import SpecError
 
-PLACES = ("devices", "world", "nodes", "node_rank", "master", "port")
-LAUNCHERS = (
+PLACEHOLDERS = ("devices", "world", "nodes", "node_rank", "master", "port")
+LAUNCHER_COMMANDS = (
     "accelerate", "deepspeed", "horovodrun", "mpiexec", "mpirun", "srun", "torchrun", "ray",
 )  # fmt: skip
 """Console scripts that start ranks themselves."""
-LAUNCHING_MODULES = (
+LAUNCHER_MODULES = (
     "torch.distributed.run",
     "torch.distributed.launch",
     "accelerate.commands.launch",
 )
-ENGINES = ("accelerate", "deepspeed", "horovod", "ignite", "lightning", "pytorch_lightning")
+PARALLEL_LIBRARIES = (
+    "accelerate",
+    "deepspeed",
+    "horovod",
+    "ignite",
+    "lightning",
+    "pytorch_lightning",
+)
 """Libraries that make a script parallel themselves."""
-KERAS = ("tensorflow", "keras")
+KERAS_MODULES = ("tensorflow", "keras")
 """What a script imports whose one process has all devices of its node."""
-FLAGS = ("-m", "--no-python")
+TORCHRUN_FLAGS = ("-m", "--no-python")
 """How torchrun is told that what follows is not a file."""
 _PYTHON = re.compile(r"(?:pypy|python)[0-9.]*")
 
@@ -65,7 +72,7 @@ class Program:
             return self._filled(places)
         # torchrun takes a script's own --start for an abbreviation of --start-method;
         # after -- it looks for no options of its own.
-        flags, rest = (words[:1], words[1:]) if words[0] in FLAGS else ((), words)
+        flags, rest = (words[:1], words[1:]) if words[0] in TORCHRUN_FLAGS else ((), words)
         return (self.interpreter, "-m", "torch.distributed.run", *agent, *flags, "--", *rest)
 
     def direct(self, places: Mapping[str, object]) -> list[str]:
@@ -78,37 +85,40 @@ class Program:
     def _filled(self, places: Mapping[str, object]) -> tuple[str, ...]:
         """Return the whole command with its placeholders filled in, but for the Python's path."""
         return tuple(
-            word if word == self.interpreter else filled(word, places) for word in self.words
+            word if word == self.interpreter else fill_placeholders(word, places)
+            for word in self.words
         )
 
 
-def program(words: Sequence[str]) -> Program:
+def parse_program(words: Sequence[str]) -> Program:
     """Take a program's words apart; refuse what cannot be started."""
     first, rest = words[0], tuple(words[1:])
-    whole = any("{" + place + "}" in word for word in words for place in PLACES)
+    whole = any("{" + place + "}" in word for word in words for place in PLACEHOLDERS)
     script = first == "-m" or first.endswith(".py")
     if whole:
         before = (sys.executable,) if script else ()
-        return Program(sys.executable, (*before, *words), whole=True, script=_file_in(words))
+        return Program(
+            sys.executable, (*before, *words), whole=True, script=_first_python_file(words)
+        )
     if script:
-        return _python(sys.executable, tuple(words))
+        return _parse_python(sys.executable, tuple(words))
     found = shutil.which(first)
     if found and _PYTHON.fullmatch(Path(first).name) and rest:
-        return _python(found, rest)
+        return _parse_python(found, rest)
     if found is None:
         there = Path(first).exists()
         raise SpecError(
             f"{first} {'cannot be started: it is not a command' if there else 'is not there'}",
-            hint=_where_else(first),
+            hint=_not_found_hint(first),
         )
-    if Path(first).name not in LAUNCHERS and _is_python(Path(found)):
+    if Path(first).name not in LAUNCHER_COMMANDS and _is_python(Path(found)):
         return Program(
             _shebang(Path(found)), ("--no-python", found, *rest), whole=False, script=Path(found)
         )
-    return Program(sys.executable, tuple(words), whole=True, script=_file_in(words))
+    return Program(sys.executable, tuple(words), whole=True, script=_first_python_file(words))
 
 
-def _where_else(command: str) -> str:
+def _not_found_hint(command: str) -> str:
     """Say what to give instead of a command that was not found."""
     beside = Path(sys.executable).parent / command
     if command == beside.name and beside.is_file():
@@ -116,18 +126,23 @@ def _where_else(command: str) -> str:
     return "give a Python file, -m MODULE, or a command that is on the PATH"
 
 
-def _python(interpreter: str, words: tuple[str, ...]) -> Program:
+def _parse_python(interpreter: str, words: tuple[str, ...]) -> Program:
     """Take apart what would follow ``python``."""
     first = words[0]
     if first == "-m":
         if len(words) < 2:
             raise SpecError("-m needs a module's name", hint="for example -m package.train")
-        if words[1] in LAUNCHING_MODULES:
-            return Program(interpreter, (interpreter, *words), whole=True, script=_file_in(words))
-        return Program(interpreter, words, whole=False, script=_module(words[1], interpreter))
+        if words[1] in LAUNCHER_MODULES:
+            return Program(
+                interpreter, (interpreter, *words), whole=True, script=_first_python_file(words)
+            )
+        return Program(interpreter, words, whole=False, script=_module_file(words[1], interpreter))
     if first.startswith("-"):  # Options of the interpreter itself, which torchrun cannot pass on.
         return Program(
-            interpreter, ("--no-python", interpreter, *words), whole=False, script=_file_in(words)
+            interpreter,
+            ("--no-python", interpreter, *words),
+            whole=False,
+            script=_first_python_file(words),
         )
     path = Path(first)
     if not path.is_file():
@@ -138,7 +153,7 @@ def _python(interpreter: str, words: tuple[str, ...]) -> Program:
     return Program(interpreter, words, whole=False, script=path)
 
 
-def filled(word: str, places: Mapping[str, object]) -> str:
+def fill_placeholders(word: str, places: Mapping[str, object]) -> str:
     """Return a word with its placeholders filled in, in one pass; other braces stay.
 
     >>> filled("--nproc={devices} {x}", {"devices": 4})
@@ -149,9 +164,9 @@ def filled(word: str, places: Mapping[str, object]) -> str:
     )
 
 
-def digest(words: Sequence[str]) -> str | None:
+def script_digest(words: Sequence[str]) -> str | None:
     """Return a hash of the script's content, if its file is known."""
-    script = program(words).script
+    script = parse_program(words).script
     if script is None:
         return None
     try:
@@ -171,7 +186,7 @@ def _refuse_not_python(path: Path) -> None:
         raise SpecError(f"{path}{line} is not Python: {said}") from why
 
 
-def _module(name: str, interpreter: str) -> Path | None:
+def _module_file(name: str, interpreter: str) -> Path | None:
     """Return a module's file where this Python can tell it; refuse one that is not there.
 
     Its packages are looked up and not imported: that would run them here.
@@ -190,7 +205,7 @@ def _module(name: str, interpreter: str) -> Path | None:
     return Path(found.origin) if found and found.origin else None
 
 
-def _file_in(words: Sequence[str]) -> Path | None:
+def _first_python_file(words: Sequence[str]) -> Path | None:
     """Return the first of the words that is a Python file."""
     return next((Path(w) for w in words if w.endswith(".py") and Path(w).is_file()), None)
 
@@ -212,20 +227,20 @@ def _shebang(path: Path) -> str:
     return (shutil.which(asked) or "") if _PYTHON.fullmatch(Path(asked).name) else ""
 
 
-def engine(script: Path) -> str:
+def parallel_library(script: Path) -> str:
     """Return the library that makes a script parallel itself, if it imports one."""
-    return _imported(script, ENGINES)
+    return _first_import(script, PARALLEL_LIBRARIES)
 
 
-def trained_with(words: Sequence[str]) -> str:
+def detect_framework(words: Sequence[str]) -> str:
     """Return the framework that a program's script trains with, where that is not PyTorch."""
-    script = program(words).script
-    if script is None or _imported(script, ("torch", *ENGINES)):
+    script = parse_program(words).script
+    if script is None or _first_import(script, ("torch", *PARALLEL_LIBRARIES)):
         return ""
-    return "tensorflow" if _imported(script, KERAS) else ""
+    return "tensorflow" if _first_import(script, KERAS_MODULES) else ""
 
 
-def _imported(script: Path, modules: Sequence[str]) -> str:
+def _first_import(script: Path, modules: Sequence[str]) -> str:
     """Return the first of these modules that a script imports, if it imports one."""
     try:
         text = script.read_text(encoding="utf-8", errors="replace")

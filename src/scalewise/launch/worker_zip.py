@@ -15,15 +15,15 @@ from scalewise.errors import SpecError
 from scalewise.plugins import KINDS, available
 from scalewise.record.write import write_bytes
 
-NAME = "worker.zip"
-CONTENT = (
+FILE_NAME = "worker.zip"
+MODULES = (
     "__init__.py", "errors.py", "validate.py", "plugins.py", "spec",
     "record/__init__.py", "record/write.py", "record/close.py", "record/log.py",
     "record/rank_tail.py", "record/failure_cause.py", "record/schema.py",
     "record/checkpoints.py", "record/spans.py", "probe", "watch", "frameworks",
 )  # fmt: skip
 INJECTION = "watch/inject.py"
-LONG_AGO = (1980, 1, 1, 0, 0, 0)
+FIXED_DATE = (1980, 1, 1, 0, 0, 0)
 """One date for all: equal content makes an equal file."""
 
 
@@ -34,7 +34,7 @@ def pack(folder: Path) -> Path:
             f"the folder {folder} cannot be on Python's path: its name holds {os.pathsep!r}",
             hint="give another folder with -o",
         )
-    path, content = folder / NAME, _parcel()
+    path, content = folder / FILE_NAME, _parcel()
     if not path.exists() or path.read_bytes() != content:
         write_bytes(path, content)
     return path
@@ -44,7 +44,7 @@ def _parcel() -> bytes:
     home = Path(__file__).parent.parent
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as parcel:
-        for name in CONTENT:
+        for name in MODULES:
             path = home / name
             for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
                 _add(parcel, f"scalewise/{file.relative_to(home).as_posix()}", file)
@@ -80,4 +80,4 @@ def _add(parcel: zipfile.ZipFile, name: str, file: Path) -> None:
 
 
 def _write(parcel: zipfile.ZipFile, name: str, content: bytes) -> None:
-    parcel.writestr(zipfile.ZipInfo(name, LONG_AGO), content, zipfile.ZIP_DEFLATED)
+    parcel.writestr(zipfile.ZipInfo(name, FIXED_DATE), content, zipfile.ZIP_DEFLATED)

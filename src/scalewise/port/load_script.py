@@ -6,7 +6,7 @@ from io import BytesIO
 from pathlib import Path
 
 from scalewise.errors import SpecError
-from scalewise.launch.program import ENGINES
+from scalewise.launch.program import PARALLEL_LIBRARIES
 from scalewise.port.name_tracking import Names
 from scalewise.port.patch import Source
 from scalewise.port.serial_script import Script
@@ -30,7 +30,7 @@ def load_script(path: Path) -> Script:
         raise SpecError(f"{path} is not Python{line}: {problem}", hint=hint) from error
     script = Script(path, Source(text.encode()), Names(tree), encoding)
     imports = _imported_packages(tree)
-    if frameworks := sorted(imports.intersection(ENGINES)):
+    if frameworks := sorted(imports.intersection(PARALLEL_LIBRARIES)):
         hint = "start it as its own documentation says"
         raise SpecError(f"{path} uses {frameworks[0]}, which makes it parallel itself", hint=hint)
     if "torch" not in imports:

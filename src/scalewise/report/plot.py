@@ -23,7 +23,7 @@ from scalewise.record.spans import COLORS as SPAN_COLORS
 from scalewise.record.spans import in_order_of_life
 from scalewise.record.write import write_bytes
 from scalewise.report.escape import escape_plot
-from scalewise.validate import nearest
+from scalewise.validate import suggest_name
 
 COLORS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7A5C3E",
@@ -231,7 +231,7 @@ def write(curves: Curves, path: Path, *, plot: str | None = None) -> None:
     if plot is not None and plot not in PLOTS:
         raise SpecError(
             f"there is no plot {plot!r}",
-            hint=nearest(plot, PLOTS) or f"there are: {', '.join(PLOTS)}",
+            hint=suggest_name(plot, PLOTS) or f"there are: {', '.join(PLOTS)}",
         )
     if plot is not None and plot not in names:
         raise NotEnoughData(f"no data was measured for plot {plot!r}")

@@ -9,13 +9,13 @@ from typing import Any, Literal, get_args
 from scalewise.errors import SpecError
 from scalewise.spec.topology import Parallelism, Topology
 from scalewise.validate import (
-    choice,
-    environment_name,
-    nearest,
-    positive,
-    refuse_unknown,
-    typed,
-    whole,
+    check_choice,
+    check_environment_name,
+    check_integer,
+    check_positive,
+    check_type,
+    refuse_unknown_keys,
+    suggest_name,
 )
 
 Remainder = Literal["drop", "pad", "short"]
@@ -55,23 +55,23 @@ def _of_program(default: Any, check: Check | None = None) -> Any:
 
 
 def _at_least(least: int, **bounds: int) -> Check:
-    return lambda name, value: whole(name, value, least=least, **bounds)
+    return lambda name, value: check_integer(name, value, minimum=least, **bounds)
 
 
 def _above_zero(example: float) -> Check:
-    return lambda name, value: positive(name, value, example=example)
+    return lambda name, value: check_positive(name, value, example=example)
 
 
 def _one_of(literal: Any) -> Check:
-    return lambda name, value: choice(name, value, get_args(literal))
+    return lambda name, value: check_choice(name, value, get_args(literal))
 
 
 def _flag(name: str, value: Any) -> None:
-    typed(name, value, bool, "true or false")
+    check_type(name, value, bool, "true or false")
 
 
 def _text(name: str, value: Any) -> None:
-    typed(name, value, str, "a name in quotes")
+    check_type(name, value, str, "a name in quotes")
     if not value.strip():
         hint = 'for example workload = "mlp"' if name == "workload" else f"leave {name} out"
         raise SpecError(f"{name} must not be empty", hint=hint)
@@ -82,7 +82,7 @@ def _compile_mode(name: str, value: Any) -> None:
     if not isinstance(value, bool) and value not in modes:
         raise SpecError(
             f'compile must be true, false, "blocks" or "graphs", got {value!r}',
-            hint=nearest(str(value), modes) or 'for example compile = "blocks"',
+            hint=suggest_name(str(value), modes) or 'for example compile = "blocks"',
         )
 
 
@@ -92,19 +92,19 @@ def _device_kind(name: str, value: Any) -> None:
             "TPUs are JAX's, which finds them by itself",
             hint='leave device out, and write framework = "jax"',
         )
-    choice(name, value, get_args(DeviceKind))
+    check_choice(name, value, get_args(DeviceKind))
 
 
 def _ema_decay(name: str, value: Any) -> None:
-    positive(name, value, example=0.999)
+    check_positive(name, value, example=0.999)
     if value >= 1:
         raise SpecError(f"ema must be below 1, got {value}", hint="for example 0.999")
 
 
 def _environment(name: str, value: Any) -> None:
-    typed(name, value, Mapping, 'a table, for example {OMP_NUM_THREADS = "1"}')
+    check_type(name, value, Mapping, 'a table, for example {OMP_NUM_THREADS = "1"}')
     for key, text in value.items():
-        environment_name(name, key)
+        check_environment_name(name, key)
         if not isinstance(text, str):
             hint = f'write {key} = "{text}"'
             raise SpecError(f"env {key} must be text, got {text!r}", hint=hint)
@@ -113,7 +113,7 @@ def _environment(name: str, value: Any) -> None:
 
 
 def _json_table(name: str, value: Any) -> None:
-    typed(name, value, Mapping, "a table, for example {dropout = 0.0}")
+    check_type(name, value, Mapping, "a table, for example {dropout = 0.0}")
     for key, item in value.items():
         try:
             json.dumps(item, allow_nan=False)
@@ -280,7 +280,7 @@ class RunSpec:
                 hint="a rule needs the global batch that lr was found for, and only a rule does",
             )
         if self.warmup_epochs:
-            positive("warmup_epochs", self.warmup_epochs, example=5)
+            check_positive("warmup_epochs", self.warmup_epochs, example=5)
             if self.warmup_steps:
                 raise SpecError(
                     "a warm-up has one length, and this run says warmup_steps and warmup_epochs",
@@ -426,7 +426,7 @@ class RunSpec:
     def from_dict(cls, data: Mapping[str, Any]) -> "RunSpec":
         """Build a spec from JSON or TOML values; refuse unknown keys."""
         values = dict(data)
-        refuse_unknown("run", values, RUN_KEYS)
+        refuse_unknown_keys("run", values, RUN_KEYS)
         if "topology" not in values:
             raise SpecError("a run needs a topology", hint='for example topology = "1x2"')
         values["topology"] = Topology.parse(values["topology"])
@@ -468,9 +468,9 @@ def _share_batch(values: dict[str, Any]) -> None:
 def _share(values: dict[str, Any]) -> int:
     """Take ``global_batch`` out of ``values`` and return the batch of one replica."""
     together: int = values.pop("global_batch")
-    whole("global_batch", together, least=1)
+    check_integer("global_batch", together, minimum=1)
     accumulate = values.get("accumulate", 1)
-    whole("accumulate", accumulate, least=1)
+    check_integer("accumulate", accumulate, minimum=1)
     split = values["parallelism"].filled(values.get("strategy", "ddp"), values["topology"])
     replicas = split.replicas(values["topology"].world)
     batch, ragged = divmod(together, int(replicas * accumulate))

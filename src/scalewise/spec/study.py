@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from scalewise.errors import SpecError
 from scalewise.spec.run import RUN_KEYS, RunSpec
-from scalewise.validate import choice, refuse_unknown, typed, whole
+from scalewise.validate import check_choice, check_integer, check_type, refuse_unknown_keys
 
 Scaling = Literal["weak", "strong"]
 
@@ -35,24 +35,26 @@ class StudySpec:
     def __post_init__(self) -> None:
         _check_name(self.name)
         if self.scaling is not None or not self._of_programs:
-            choice("scaling", self.scaling, get_args(Scaling))
-        whole("repeats", self.repeats, least=1)
-        typed("run", self.run, Mapping, "a table")
-        typed("vary", self.vary, Mapping, "a table of lists")
-        typed("launcher", self.launcher, Mapping, "a table")
-        typed("engines", self.engines, Mapping, 'a table, such as {jax = "envs/jax/bin/python"}')
+            check_choice("scaling", self.scaling, get_args(Scaling))
+        check_integer("repeats", self.repeats, minimum=1)
+        check_type("run", self.run, Mapping, "a table")
+        check_type("vary", self.vary, Mapping, "a table of lists")
+        check_type("launcher", self.launcher, Mapping, "a table")
+        check_type(
+            "engines", self.engines, Mapping, 'a table, such as {jax = "envs/jax/bin/python"}'
+        )
         for name, python in self.engines.items():
-            typed(f"[engines] {name}", python, str, "the path of a Python")
+            check_type(f"[engines] {name}", python, str, "the path of a Python")
         keys = [*RUN_KEYS, "options.NAME", "env.NAME"]
-        refuse_unknown("[run]", self.run, RUN_KEYS)
+        refuse_unknown_keys("[run]", self.run, RUN_KEYS)
         for key in [*self.run, *self.vary]:
             if key in ("repeat", "launcher"):
                 hint = "write repeats = 3" if key == "repeat" else "write a [launcher] table"
                 raise SpecError(f"{key} cannot be said of a run", hint=hint)
-        typed("options", self.run.get("options", {}), Mapping, "a table")
+        check_type("options", self.run.get("options", {}), Mapping, "a table")
         for axis, values in self.vary.items():
             if not axis.startswith(("options.", "env.")):
-                refuse_unknown("[vary]", [axis], keys)
+                refuse_unknown_keys("[vary]", [axis], keys)
             if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence) or not values:
                 raise SpecError(
                     f"an axis needs a list of values, got {axis} = {values!r}",
@@ -130,12 +132,12 @@ class StudySpec:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "StudySpec":
         """Build a study from JSON or TOML values; refuse unknown keys."""
-        refuse_unknown("study", data, STUDY_KEYS)
+        refuse_unknown_keys("study", data, STUDY_KEYS)
         for key in ("name", "run"):
             if key not in data:
                 raise SpecError(f"a study needs {key}", hint="`scalewise init` writes an example")
-        typed("run", data["run"], Mapping, "a table")
-        typed("vary", data.get("vary", {}), Mapping, "a table of lists")
+        check_type("run", data["run"], Mapping, "a table")
+        check_type("vary", data.get("vary", {}), Mapping, "a table of lists")
         vary = _flat(data.get("vary", {}))
         keys = {*data["run"], *vary}
         rule = "strong" if "global_batch" in keys else None if "program" in keys else "weak"
@@ -172,7 +174,7 @@ def _refuse_twins(runs: Sequence[RunSpec]) -> None:
 
 
 def _check_name(name: Any) -> None:
-    typed("name", name, str, "text in quotes")
+    check_type("name", name, str, "text in quotes")
     if not name.strip() or name[0] in ".-" or "/" in name or "\\" in name or not name.isprintable():
         raise SpecError(
             f"a study cannot be named {name!r}: it also names a folder",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from scalewise.errors import SpecError
-from scalewise.validate import refuse_unknown, whole
+from scalewise.validate import check_integer, refuse_unknown_keys
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -17,8 +17,8 @@ class Topology:
     devices: int
 
     def __post_init__(self) -> None:
-        whole("topology nodes", self.nodes, least=1)
-        whole("topology devices", self.devices, least=1)
+        check_integer("topology nodes", self.nodes, minimum=1)
+        check_integer("topology devices", self.devices, minimum=1)
 
     @property
     def world(self) -> int:
@@ -56,7 +56,7 @@ class Parallelism:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            whole(f"parallelism {item.name}", getattr(self, item.name), least=1)
+            check_integer(f"parallelism {item.name}", getattr(self, item.name), minimum=1)
 
     @classmethod
     def parse(cls, value: Any) -> "Parallelism":
@@ -66,7 +66,7 @@ class Parallelism:
                 f"parallelism must be a table, got {value!r}",
                 hint="for example parallelism = {tensor = 2}",
             )
-        refuse_unknown("parallelism", value, [item.name for item in fields(cls)])
+        refuse_unknown_keys("parallelism", value, [item.name for item in fields(cls)])
         return cls(**value)
 
     def filled(self, strategy: str, topology: Topology) -> "Parallelism":

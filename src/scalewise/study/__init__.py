@@ -13,28 +13,28 @@ paying     whether more devices still serve a purpose
 The last three read what was measured; they are imported where they are needed.
 """
 
-from scalewise.study.jobs import alone
-from scalewise.study.load_study import check, launched_by, of_program, read, settled
-from scalewise.study.notices import Watcher, left_out
-from scalewise.study.run_study import asks, plan, run, write_plan
-from scalewise.study.runner import HungUp
+from scalewise.study.jobs import trained_alone
+from scalewise.study.load_study import check, from_program, load, with_launcher, with_program_facts
+from scalewise.study.notices import Watcher, left_out_notices
+from scalewise.study.run_study import plan, request_summary, run, write_plan
+from scalewise.study.runner import TerminalClosed
 from scalewise.study.status import Status, cancel, status
 
 __all__ = [
-    "HungUp",
     "Status",
+    "TerminalClosed",
     "Watcher",
-    "alone",
-    "asks",
     "cancel",
     "check",
-    "launched_by",
-    "left_out",
-    "of_program",
+    "from_program",
+    "left_out_notices",
+    "load",
     "plan",
-    "read",
+    "request_summary",
     "run",
-    "settled",
     "status",
+    "trained_alone",
+    "with_launcher",
+    "with_program_facts",
     "write_plan",
 ]

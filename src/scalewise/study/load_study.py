@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from scalewise import plugins
-from scalewise.errors import LaunchError, NoEngine, SpecError
-from scalewise.launch.interpreters import Engines
-from scalewise.launch.program import digest, program, trained_with
+from scalewise.errors import FrameworkMissing, LaunchError, SpecError
+from scalewise.launch.interpreters import Interpreters
+from scalewise.launch.program import detect_framework, parse_program, script_digest
 from scalewise.spec import RunSpec, StudySpec, Topology
-from scalewise.study.variant import varied
+from scalewise.study.variant import apply_variant
 
 
-def read(path: Path, variant: str | None = None) -> StudySpec:
+def load(path: Path, variant: str | None = None) -> StudySpec:
     """Read a study file, or a variant that it has of itself."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
@@ -31,21 +31,21 @@ def read(path: Path, variant: str | None = None) -> StudySpec:
         raise SpecError(f"{path} is not TOML: {why}", hint=hint) from why
     except UnicodeDecodeError as why:
         raise SpecError(f"{path} is not text: {why}", hint="save it as UTF-8") from why
-    return settled(StudySpec.from_dict(varied(values, variant)))
+    return with_program_facts(StudySpec.from_dict(apply_variant(values, variant)))
 
 
-def of_program(words: Sequence[str], on: str, repeats: int = 1, **fields: Any) -> StudySpec:
+def from_program(words: Sequence[str], on: str, repeats: int = 1, **fields: Any) -> StudySpec:
     """Return the study of a user's own program on these numbers of devices, such as ``1,2,4``."""
     if not words:
         raise SpecError("no program was given", hint="scalewise run --on 1,2 -- train.py")
     run = {"program": list(words)} | {key: value for key, value in fields.items() if value}
-    topologies = _devices_of(on)
+    topologies = _parse_device_counts(on)
     name = _program_name(words)
     values = {"name": name, "run": run, "repeats": repeats, "vary": {"topology": topologies}}
-    return settled(StudySpec.from_dict(values))
+    return with_program_facts(StudySpec.from_dict(values))
 
 
-def _devices_of(on: str) -> list[str]:
+def _parse_device_counts(on: str) -> list[str]:
     """Read ``1,2,4``, or ``1x4,2x4`` for nodes."""
     parts = [part.strip() for part in on.split(",")]
     for part in parts:
@@ -61,20 +61,20 @@ def _devices_of(on: str) -> list[str]:
 
 def _program_name(words: Sequence[str]) -> str:
     """Name a study after its script, module or command."""
-    script = program(words).script
+    script = parse_program(words).script
     if script is not None and words[0] != "-m":
         return script.stem
     return (words[1].rpartition(".")[2] if words[0] == "-m" else Path(words[0]).name) or "program"
 
 
-def launched_by(study: StudySpec, name: str | None) -> StudySpec:
+def with_launcher(study: StudySpec, name: str | None) -> StudySpec:
     """Return the study for another launcher; settings of the one that it names stay behind."""
     if name is None or name == study.launcher_name:
         return study
     return replace(study, launcher={"name": name})
 
 
-def settled(study: StudySpec) -> StudySpec:
+def with_program_facts(study: StudySpec) -> StudySpec:
     """Return the study with the hash of its program's file: another content is another run.
 
     And with the framework that its script trains with, unless the study says that.
@@ -82,9 +82,9 @@ def settled(study: StudySpec) -> StudySpec:
     words = study.run.get("program")
     if not words or "digest" in study.run or study.run.get("workload"):
         return study
-    found = {"digest": digest(words)}
+    found = {"digest": script_digest(words)}
     if not {"framework", "start"} & {*study.run, *study.vary}:
-        found["framework"] = trained_with(words)
+        found["framework"] = detect_framework(words)
     told = {name: value for name, value in found.items() if value}
     return replace(study, run={**study.run, **told})
 
@@ -98,18 +98,18 @@ def check(runs: Sequence[RunSpec], pythons: Mapping[str, str]) -> dict[RunSpec, 
     for run in runs:
         plugins.find("frameworks", run.framework)
         if run.program:
-            program(run.program)
-            _refuse_looks(run)
+            parse_program(run.program)
+            _refuse_torch_options(run)
             continue
-        if not plugins.lies_elsewhere(run.workload or "", run.framework):
+        if not plugins.is_import_path(run.workload or "", run.framework):
             _check_part("workloads", run.workload, run.framework)
         _check_part("strategies", run.strategy, run.framework)
-    engines = Engines.of(pythons)
+    engines = Interpreters.of(pythons)
     ours = [run for run in runs if not run.program]
     absent: dict[RunSpec, str] = {}
     for framework in dict.fromkeys(run.framework for run in ours):
         mine = [run for run in ours if run.framework == framework]
-        for run, answer in zip(mine, _asked(mine, framework, engines)):
+        for run, answer in zip(mine, _ask_framework(mine, framework, engines)):
             if answer and (not answer["absent"] or len(absent) + 1 == len(runs)):
                 raise SpecError(answer["problem"], hint=answer["hint"])
             if answer:
@@ -117,7 +117,7 @@ def check(runs: Sequence[RunSpec], pythons: Mapping[str, str]) -> dict[RunSpec, 
     return absent
 
 
-def _refuse_looks(run: RunSpec) -> None:
+def _refuse_torch_options(run: RunSpec) -> None:
     """Refuse to look deeper into a program that does not train with PyTorch."""
     if run.framework != "torch" and (run.trace or run.loaders_alone):
         raise SpecError(
@@ -127,14 +127,14 @@ def _refuse_looks(run: RunSpec) -> None:
         )
 
 
-def _asked(runs: Sequence[RunSpec], framework: str, engines: Engines) -> list[Any]:
+def _ask_framework(runs: Sequence[RunSpec], framework: str, engines: Interpreters) -> list[Any]:
     """Have an engine's own Python look at its runs; nothing for those that can work."""
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         json.dump([run.to_dict() for run in runs], file)
         file.flush()
         try:
             answers: list[Any] = engines.ask(framework, "check", file.name)
-        except NoEngine as why:
+        except FrameworkMissing as why:
             return [{"problem": str(why), "hint": why.hint, "absent": True}] * len(runs)
         except LaunchError as why:
             if framework not in engines.named:
@@ -147,9 +147,9 @@ def _asked(runs: Sequence[RunSpec], framework: str, engines: Engines) -> list[An
 
 def _check_part(kind: plugins.Kind, name: str | None, framework: str) -> None:
     """Refuse a name its framework has not; a framework without such parts takes any."""
-    if parts := plugins.corner(kind, framework):
+    if parts := plugins.framework_parts(kind, framework):
         if name is None:
-            one = plugins.ONE_OF[kind]
+            one = plugins.SINGULAR[kind]
             raise SpecError(
                 f"a {framework} run needs a {one}", hint=f"there are: {', '.join(parts)}"
             )

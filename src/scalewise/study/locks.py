@@ -84,7 +84,7 @@ def _start_lock(home: Path, deadline: float) -> Iterator[None]:
 
 def _owner() -> str:
     """Return what tells this process from all others."""
-    values = {"host": os.uname().nodename, "machine": processes.machine(), "token": uuid4().hex}
+    values = {"host": os.uname().nodename, "machine": processes.machine_id(), "token": uuid4().hex}
     return json.dumps({**values, **processes.identity(os.getpid())})
 
 
@@ -139,7 +139,7 @@ def _is_stale(path: Path, owner: str) -> bool:
     """Say whether the process that created a link is gone, or must be."""
     try:
         values = json.loads(owner)
-        if values["machine"] == processes.machine():
+        if values["machine"] == processes.machine_id():
             return not processes.alive(values["pid"], values["created"])
         return time.time() - path.lstat().st_mtime > STALE_SECONDS
     except FileNotFoundError:

@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Protocol
 
 from scalewise.errors import RecordError, RunFailed, ScalewiseError
-from scalewise.launch.program import engine
+from scalewise.launch.program import parallel_library
 from scalewise.record import replicas
 from scalewise.record.log import first_traceback, own_lines
 from scalewise.record.rank_tail import read_tail
 from scalewise.record.skipped_files import sentence as unread_sentence
 from scalewise.spec import RunSpec
-from scalewise.study.jobs import alone, job_of
+from scalewise.study.jobs import load_job, trained_alone
 
 
 class Watcher(Protocol):
     """Someone who is told how a study goes on."""
 
-    def begin(self, todo: int, there: int, asked: str) -> None:
+    def begin(self, todo: int, finished: int, request: str) -> None:
         """``todo`` runs are missing, ``there`` are finished; ``asked`` is what they may take."""
         ...
 
@@ -27,7 +27,7 @@ class Watcher(Protocol):
         """A run was started."""
         ...
 
-    def moved(self, run: RunSpec, share: float) -> None:
+    def progressed(self, run: RunSpec, share: float) -> None:
         """The run has done this share of its steps."""
         ...
 
@@ -35,16 +35,16 @@ class Watcher(Protocol):
         """The run ended; ``cause`` is empty if it ended well."""
         ...
 
-    def noted(self, sentence: str) -> None:
+    def note(self, sentence: str) -> None:
         """The study takes another way than it might have."""
         ...
 
-    def said(self, problem: ScalewiseError) -> None:
+    def warn(self, problem: ScalewiseError) -> None:
         """Something is wrong that does not end the study."""
         ...
 
 
-def left_out(absent: Mapping[RunSpec, str]) -> list[str]:
+def left_out_notices(absent: Mapping[RunSpec, str]) -> list[str]:
     """Return a sentence for each reason why runs are left out."""
     counted = Counter(absent.values())
     return [
@@ -53,47 +53,47 @@ def left_out(absent: Mapping[RunSpec, str]) -> list[str]:
     ]
 
 
-def tell_of_strangers(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -> None:
+def warn_separate_models(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -> None:
     """Tell of programs whose ranks know each other, and yet train a model each."""
     for run in runs:
-        job = job_of(folder / run.id) if run.program else None
+        job = load_job(folder / run.id) if run.program else None
         words = (
             [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)] if job else []
         )
         if replicas.alone([word.notes.facts for word in words]):
             hint = "is the model wrapped, in DistributedDataParallel or by what it is made with?"
-            watcher.said(RecordError(f"{run.title}: {replicas.ALONE}", hint=hint))
+            watcher.warn(RecordError(f"{run.title}: {replicas.ALONE}", hint=hint))
 
 
-def tell_of_unread(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -> None:
+def warn_skipped_files(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -> None:
     """Tell of files that runs could not read, and left out of what they learnt from."""
     for run in runs:
-        job = job_of(folder / run.id) if run.data else None
+        job = load_job(folder / run.id) if run.data else None
         if job is None:
             continue
         ends = [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)]
         if words := unread_sentence([end.notes.skipped_files for end in ends]):
             hint = f'`scalewise data check {run.data}` names all; broken = "refuse" ends such a run'
-            watcher.said(RecordError(f"{run.title}: {words}", hint=hint))
+            watcher.warn(RecordError(f"{run.title}: {words}", hint=hint))
 
 
-def tell_of_damaged(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -> None:
+def warn_damaged_checkpoints(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -> None:
     """Tell of damaged checkpoints that runs passed over when they were resumed."""
     for run in runs:
-        job = job_of(folder / run.id) if run.checkpoint_every or run.resume else None
+        job = load_job(folder / run.id) if run.checkpoint_every or run.resume else None
         last = read_tail(job.folder, 0, job.attempt) if job else None
         for sentence in (last.notes.damaged if last else None) or ():
             hint = "check the disk; the run keeps its damaged ones as checkpoints/damaged-*"
-            watcher.said(RecordError(f"{run.title}: {sentence}", hint=hint))
+            watcher.warn(RecordError(f"{run.title}: {sentence}", hint=hint))
 
 
-def tell_of_others(folder: Path, runs: Sequence[RunSpec], watcher: Watcher) -> None:
+def warn_other_runs(folder: Path, runs: Sequence[RunSpec], watcher: Watcher) -> None:
     """Tell of finished runs that the study no longer asks for, and so nobody will show."""
     ours = {run.id for run in runs}
     others = [path for path in folder.glob("*/outcome.json") if path.parent.name not in ours]
     if others:
         several = f"{len(others)} finished runs" if len(others) > 1 else "1 finished run"
-        watcher.said(
+        watcher.warn(
             RecordError(
                 f"{several} in {folder} answered another question (other words, another file), "
                 "and measure shows this one",
@@ -102,21 +102,21 @@ def tell_of_others(folder: Path, runs: Sequence[RunSpec], watcher: Watcher) -> N
         )
 
 
-def tell_failures(failed: Mapping[RunSpec, str], folder: Path, watcher: Watcher) -> None:
+def report_failures(failed: Mapping[RunSpec, str], folder: Path, watcher: Watcher) -> None:
     """Tell of every run that failed, and raise the last."""
-    problems = [_failed(run, cause, folder) for run, cause in failed.items()]
+    problems = [_run_failed(run, cause, folder) for run, cause in failed.items()]
     for problem in problems[:-1]:
-        watcher.said(problem)
+        watcher.warn(problem)
     if problems:
         raise problems[-1]
 
 
-def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
+def _run_failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
     log = folder / run.id / "log.txt"
     words = first_traceback(own_lines(folder / run.id), cause) if run.program else ""
     hint = "running again starts only what is missing"
-    if alone(folder / run.id):
-        hint = f"{way_to_many(run)}--on 1 measures it as it is"
+    if trained_alone(folder / run.id):
+        hint = f"{scaling_hint(run)}--on 1 measures it as it is"
     elif "no training step" in cause:
         hint = "tell of its steps with three lines of scalewise.probe, see docs/guides/attach.md"
     elif run.program and "no rank started" in cause and "SIG" not in cause and not words:
@@ -134,18 +134,18 @@ def _failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
     return RunFailed(
         f"{run.title} failed: {cause}",
         hint=f"its log is {log}; {hint}" if log.exists() else hint,
-        words=words,
+        details=words,
     )
 
 
-def way_to_many(run: RunSpec) -> str:
+def scaling_hint(run: RunSpec) -> str:
     """Return a hint how a program that trains alone gets many ranks; nothing if unknown."""
     words = run.program
     if run.framework == "tensorflow":
         return "make and compile its model in the scope of a tf.distribute.MirroredStrategy(); "
     if not words or not words[0].endswith(".py"):
         return ""
-    library = engine(Path(words[0]))
+    library = parallel_library(Path(words[0]))
     if library in ("lightning", "pytorch_lightning"):
         return (
             "give its Trainer devices= and num_nodes=, for example "

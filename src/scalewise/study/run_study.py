@@ -12,22 +12,22 @@ from scalewise.record.checkpoints import FOLDER
 from scalewise.record.study_files import finished, read_study
 from scalewise.record.write import write_json, write_text
 from scalewise.spec import RunSpec, StudySpec
-from scalewise.study.jobs import launcher_of, left_open
+from scalewise.study.jobs import make_launcher, unclosed_job
 from scalewise.study.load_study import check
 from scalewise.study.locks import study_lock
 from scalewise.study.notices import (
     Watcher,
-    left_out,
-    tell_failures,
-    tell_of_damaged,
-    tell_of_others,
-    tell_of_strangers,
-    tell_of_unread,
+    left_out_notices,
+    report_failures,
+    warn_damaged_checkpoints,
+    warn_other_runs,
+    warn_separate_models,
+    warn_skipped_files,
 )
-from scalewise.study.runner import Payer, carry_out
+from scalewise.study.runner import Budget, execute_runs
 
 
-class Paying(Protocol):
+class StopRule(Protocol):
     """Someone who knows what the devices are for."""
 
     def enough(self, devices: int) -> str:
@@ -37,14 +37,14 @@ class Paying(Protocol):
 
 def plan(study: StudySpec, folder: Path, without: Collection[RunSpec] = ()) -> list[Plan]:
     """Return what would be executed for each run ``without`` those left out; start nothing."""
-    launcher = launcher_of(study)
+    launcher = make_launcher(study)
     runs = [run for run in study.runs() if run not in without]
     return [launcher.plan(together, folder) for together in launcher.together(runs)]
 
 
 def write_plan(plans: Sequence[Plan], study: StudySpec, scripts: Path) -> list[Path]:
     """Write everything that starting by hand needs; return where the scripts are."""
-    launcher = launcher_of(study)
+    launcher = make_launcher(study)
     written = []
     for each in plans:
         write_json(each.folder / "study.json", study.to_dict())
@@ -56,9 +56,9 @@ def write_plan(plans: Sequence[Plan], study: StudySpec, scripts: Path) -> list[P
     return written
 
 
-def asks(study: StudySpec, runs: Sequence[RunSpec]) -> str:
+def request_summary(study: StudySpec, runs: Sequence[RunSpec]) -> str:
     """Say what runs would take of a shared machine; refuse more than is allowed."""
-    return launcher_of(study).asks(runs)
+    return make_launcher(study).request_summary(runs)
 
 
 def run(
@@ -68,21 +68,21 @@ def run(
     *,
     again: bool = False,
     detach: bool = False,
-    payer: Payer | None = None,
-    paying: Paying | None = None,
+    budget: Budget | None = None,
+    stop_rule: StopRule | None = None,
 ) -> None:
     """Start what is missing; ``again``: everything; ``detach``: and leave it to its launcher.
 
-    A ``payer`` bounds what may be bought. ``paying`` says after each number of devices
+    A ``budget`` bounds what may be bought. ``stop_rule`` says after each number of devices
     whether the next one still pays: all runs of one number go before those of the next.
     """
-    launcher = launcher_of(study)
+    launcher = make_launcher(study)
     if detach and launcher.at_once == 1:
         raise SpecError(
             f"the {study.launcher_name} launcher starts one run after another, and must stay",
             hint="leave --detach out, or --launcher slurm",
         )
-    if paying and (again or detach):
+    if stop_rule and (again or detach):
         raise SpecError(
             f"--for decides after each number of devices, and {'--again' if again else '--detach'} "
             "leaves nothing to decide",
@@ -92,54 +92,56 @@ def run(
     runs = study.runs()
     unfinished = _unfinished(runs, folder, again=again)
     absent = check(unfinished, study.engines)
-    launcher.asks([run for run in unfinished if run not in absent])  # Refuses what is too much.
-    if payer and not paying:
-        payer.check(detach=detach)
+    launcher.request_summary(
+        [run for run in unfinished if run not in absent]
+    )  # Refuses what is too much.
+    if budget and not stop_rule:
+        budget.check(detach=detach)
     with study_lock(folder):
         # Runs of an earlier call may have ended during the check, which takes seconds.
         todo = [run for run in _unfinished(runs, folder, again=again) if run not in absent]
-        asked = launcher.asks(todo)
-        _refuse_another(study, folder)
+        asked = launcher.request_summary(todo)
+        _refuse_other_study(study, folder)
         write_json(folder / "study.json", study.to_dict())
         watcher.begin(len(todo), len(runs) - len(todo) - len(absent), asked)
-        for sentence in left_out(absent):
-            watcher.noted(sentence)
-        tell_of_others(folder, runs, watcher)
-        repeat = {run for run in todo if again and not left_open(folder / run.id)}
+        for sentence in left_out_notices(absent):
+            watcher.note(sentence)
+        warn_other_runs(folder, runs, watcher)
+        repeat = {run for run in todo if again and not unclosed_job(folder / run.id)}
         for run in repeat:
             shutil.rmtree(folder / run.id / FOLDER, ignore_errors=True)
         failed: dict[RunSpec, str] = {}
-        for rung in _rungs(todo) if paying else [todo]:
-            if paying and (enough := paying.enough(rung[0].topology.world)):
-                watcher.noted(enough)
+        for rung in _group_by_devices(todo) if stop_rule else [todo]:
+            if stop_rule and (enough := stop_rule.enough(rung[0].topology.world)):
+                watcher.note(enough)
                 break
             numbered = {each: todo.index(each) + 1 for each in rung}
-            failed |= carry_out(
-                launcher, numbered, folder, watcher, repeat=repeat, detach=detach, payer=payer
+            failed |= execute_runs(
+                launcher, numbered, folder, watcher, repeat=repeat, detach=detach, budget=budget
             )
-            if failed or (payer and payer.refused):
+            if failed or (budget and budget.refused):
                 break
         well = [each for each in todo if each not in failed]
-        tell_of_strangers(well, folder, watcher)
-        tell_of_unread(well, folder, watcher)
-        tell_of_damaged(well, folder, watcher)
-        tell_failures(failed, folder, watcher)
-        if payer:
-            payer.complain()
+        warn_separate_models(well, folder, watcher)
+        warn_skipped_files(well, folder, watcher)
+        warn_damaged_checkpoints(well, folder, watcher)
+        report_failures(failed, folder, watcher)
+        if budget:
+            budget.complain()
 
 
 def _unfinished(runs: Sequence[RunSpec], folder: Path, *, again: bool) -> list[RunSpec]:
     """Return the runs without an outcome, or with a later attempt; ``again``: all of them."""
     homes = {run: folder / run.id for run in runs}
-    return [run for run in runs if again or not finished(homes[run]) or left_open(homes[run])]
+    return [run for run in runs if again or not finished(homes[run]) or unclosed_job(homes[run])]
 
 
-def _rungs(runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
+def _group_by_devices(runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
     """Return runs by their number of devices, few to many."""
     return [list(each) for _, each in groupby(runs, key=lambda run: run.topology.world)]
 
 
-def _refuse_another(study: StudySpec, folder: Path) -> None:
+def _refuse_other_study(study: StudySpec, folder: Path) -> None:
     """Keep a study out of the folder of another one, and of a later scalewise."""
     try:
         there = read_study(folder)

@@ -11,13 +11,13 @@ from scalewise.analysis.number_format import format_count, format_number
 from scalewise.errors import LaunchError, SpecError
 from scalewise.launch import Job
 from scalewise.spec import RunSpec, StudySpec
-from scalewise.study.cost_estimate import bill_of
-from scalewise.study.jobs import launched, launcher_of
-from scalewise.validate import positive
+from scalewise.study.jobs import launch_time, make_launcher
+from scalewise.study.study_bill import load_bill
+from scalewise.validate import check_positive
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class SpendingLimit:
     """The most that a study may buy in all."""
 
     hours: float
@@ -27,7 +27,7 @@ class Limit:
     @classmethod
     def of(
         cls, max_cost: float | None, max_device_hours: float | None, rate: Rate | None
-    ) -> "Limit | None":
+    ) -> "SpendingLimit | None":
         """Read the two options, of which one is enough; money needs a price."""
         if max_cost is not None and max_device_hours is not None:
             raise SpecError(
@@ -35,11 +35,11 @@ class Limit:
                 hint="give one of them",
             )
         if max_device_hours is not None:
-            positive("max-device-hours", max_device_hours, example=8.0)
+            check_positive("max-device-hours", max_device_hours, example=8.0)
             return cls(max_device_hours, f"--max-device-hours {format_number(max_device_hours)}")
         if max_cost is None:
             return None
-        positive("max-cost", max_cost, example=20.0)
+        check_positive("max-cost", max_cost, example=20.0)
         if rate is None:
             raise SpecError(
                 "--max-cost needs the price of one device for one hour",
@@ -51,12 +51,12 @@ class Limit:
 
 
 @dataclass
-class Purse:
+class StudyBudget:
     """What may still be bought: asked before a run starts, and while runs are under way."""
 
     study: StudySpec
     folder: Path
-    limit: Limit
+    limit: SpendingLimit
     again: bool = False
     refused: dict[RunSpec, str] = field(default_factory=dict)
     """Runs that were not started, and why."""
@@ -70,7 +70,7 @@ class Purse:
     def bill(self) -> Bill:
         """The bill as it is now."""
         if self._bill is None:
-            self._bill = bill_of(self.study, self.folder, again=self.again)
+            self._bill = load_bill(self.study, self.folder, again=self.again)
         return self._bill
 
     def check(self, *, detach: bool = False) -> None:
@@ -87,7 +87,7 @@ class Purse:
                 f"device-hours, and {format_number(found.bought)} are bought already",
                 hint=self._fits(known),
             )
-        bound = launcher_of(self.study).most([item.run for item in found.missing])
+        bound = make_launcher(self.study).max_device_hours([item.run for item in found.missing])
         if detach and (bound is None or found.bought + bound > self.limit.hours):
             raise SpecError(
                 f"{self.limit.named} cannot be kept by jobs that nobody watches",
@@ -150,5 +150,5 @@ class Purse:
 
 def _elapsed(job: Job) -> float:
     """Return the seconds since a job was launched."""
-    began = launched(job)
+    began = launch_time(job)
     return 0.0 if began is None else max(0.0, time.time() - began)

@@ -9,7 +9,14 @@ from scalewise.launch import Launcher
 from scalewise.record.close import closed
 from scalewise.record.study_files import failure, finished, read_study
 from scalewise.spec import RunSpec
-from scalewise.study.jobs import ENDED, close_job, job_of, launcher_of, left_open, share_done
+from scalewise.study.jobs import (
+    ENDED_BY_USER,
+    close_job,
+    load_job,
+    make_launcher,
+    share_done,
+    unclosed_job,
+)
 from scalewise.study.locks import start_locks
 
 START_SECONDS = 10.0
@@ -28,19 +35,19 @@ class Status:
 def status(folder: Path) -> list[Status]:
     """Say where every run of a study is; change nothing."""
     study = read_study(folder)
-    launcher = launcher_of(study)
+    launcher = make_launcher(study)
     return [_status(launcher, run, folder.resolve() / run.id) for run in study.runs()]
 
 
 def cancel(folder: Path) -> list[RunSpec]:
     """End every run of a study that is under way; return them."""
     study = read_study(folder)
-    launcher = launcher_of(study)
+    launcher = make_launcher(study)
     ended = []
     refused: LaunchError | None = None
     for run in study.runs():
         home = folder.resolve() / run.id
-        if not left_open(home):
+        if not unclosed_job(home):
             continue
         try:
             # A run that is just being started has no processes yet that could be ended.
@@ -56,16 +63,16 @@ def cancel(folder: Path) -> list[RunSpec]:
 
 def _cancelled(launcher: Launcher, home: Path) -> bool:
     """End the run in ``home``; say whether it was under way."""
-    job = left_open(home)
+    job = unclosed_job(home)
     if not job or launcher.poll(job).phase == "ended":
         return False
     launcher.cancel(job)
-    close_job(job, None, ENDED)
+    close_job(job, None, ENDED_BY_USER)
     return True
 
 
 def _status(launcher: Launcher, run: RunSpec, home: Path) -> Status:
-    job = job_of(home)
+    job = load_job(home)
     try:
         state = launcher.poll(job) if job and not closed(home, job.attempt) else None
     except LaunchError as silent:
@@ -76,7 +83,7 @@ def _status(launcher: Launcher, run: RunSpec, home: Path) -> Status:
         return Status(run, "running", f"{state.note or f'{share_done(job):.0%}'}{number}")
     if finished(home):
         return Status(run, "finished")
-    if left_open(home):
+    if unclosed_job(home):
         return Status(run, "failed", "its end was not seen; `scalewise run` takes it up")
     if cause := failure(home):
         return Status(run, "failed", cause)

@@ -8,11 +8,11 @@ from scalewise.analysis.advise.choice import require_price, stop_reason
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.measure import ScalingCurve
 from scalewise.spec import StudySpec
-from scalewise.study.cost_estimate import curves_of
+from scalewise.study.study_bill import load_curves
 
 
 @dataclass(frozen=True)
-class Paying:
+class PurposeRule:
     """What the devices are for, asked before each larger number of them."""
 
     study: StudySpec
@@ -28,7 +28,7 @@ class Paying:
         """Say why this many devices and more serve no curve of the study better, if so."""
         told = [
             stop_reason(curve, self.purpose, ahead, price=self.rate)
-            for curve in curves_of(self.study, self.folder)
+            for curve in load_curves(self.study, self.folder)
             if (ahead := self._ahead(curve, devices))
         ]
         return "\n".join(told) if all(told) else ""

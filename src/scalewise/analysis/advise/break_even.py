@@ -22,7 +22,7 @@ from scalewise.analysis.measure import ScalingCurve
 from scalewise.analysis.number_format import format_count
 from scalewise.analysis.predict import predict
 from scalewise.errors import SpecError
-from scalewise.validate import HUGE
+from scalewise.validate import INT32_MAX
 
 DEFAULT_EFFICIENCY = 0.8
 """The efficiency to reach, unless the purpose names one."""
@@ -127,7 +127,7 @@ def break_even(curve: ScalingCurve, devices: int, purpose: Purpose) -> BreakEven
 def _job_parts(curve: ScalingCurve, devices: int) -> JobParts:
     few = curve.baseline.devices
     is_whole = isinstance(devices, int) and not isinstance(devices, bool)
-    if not is_whole or not few < devices <= HUGE:
+    if not is_whole or not few < devices <= INT32_MAX:
         raise SpecError(
             f"--worth takes more devices than the baseline's {few}, got {devices!r}",
             hint=f"for example --worth {8 * few}",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.measure import Estimate
 from scalewise.errors import SpecError
-from scalewise.validate import whole
+from scalewise.validate import check_integer
 
 MAX_RUNS = 10**6
 """More are refused as a typing error."""
@@ -58,7 +58,7 @@ class Packing:
 
 def pack_runs(count: int, scales: Sequence[Scale]) -> Packing:
     """Return every way to place ``count`` equal runs on each of these scales."""
-    whole("runs", count, least=1)
+    check_integer("runs", count, minimum=1)
     if count > MAX_RUNS:
         raise SpecError(f"runs must be at most {MAX_RUNS:,}, got {count:,}", hint="--runs 8")
     return Packing(

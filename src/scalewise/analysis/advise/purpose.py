@@ -23,7 +23,7 @@ from scalewise.analysis.advise.quantities import (
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.measure.energy import JOULES_PER_UNIT
 from scalewise.errors import SpecError
-from scalewise.validate import nearest
+from scalewise.validate import suggest_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +217,7 @@ def _implied_goal(limits: Iterable[Limit]) -> str:
 def _parse_limit(text: str) -> Limit:
     name, equals, value = (part.strip() for part in text.partition("="))
     if name not in PURPOSES:
-        raise SpecError(f"not a purpose: {text!r}", hint=nearest(name, PURPOSES) or EXAMPLES)
+        raise SpecError(f"not a purpose: {text!r}", hint=suggest_name(name, PURPOSES) or EXAMPLES)
     kind = PURPOSES[name]
     if kind.quantity is None:
         raise SpecError(f"{name} takes no number, got {text!r}", hint=f"write {name} alone")

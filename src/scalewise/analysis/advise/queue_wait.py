@@ -13,7 +13,7 @@ from itertools import pairwise
 from scalewise.analysis.advise.durations import MAX_SECONDS, parse_limited_duration
 from scalewise.analysis.advise.scale import Scale
 from scalewise.errors import SpecError
-from scalewise.validate import HUGE
+from scalewise.validate import INT32_MAX
 
 EXAMPLE = "--wait 10min, or --wait 8=10min,32=6h"
 
@@ -42,7 +42,7 @@ class QueueWait:
         waits: dict[int, float] = {}
         for part in argument.split(","):
             count, _, duration = (text.strip() for text in part.partition("="))
-            if not (count.isdecimal() and count.isascii()) or not 1 <= int(count) <= HUGE:
+            if not (count.isdecimal() and count.isascii()) or not 1 <= int(count) <= INT32_MAX:
                 raise SpecError(f"a wait is for a number of devices, got {part!r}", hint=EXAMPLE)
             if int(count) in waits:
                 raise SpecError(f"the wait of {count} devices was given twice", hint=EXAMPLE)

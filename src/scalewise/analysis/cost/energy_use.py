@@ -20,7 +20,7 @@ from scalewise.analysis.measure.energy import JOULES_PER_UNIT, energy_unit, mean
 from scalewise.analysis.number_format import format_number
 from scalewise.catalog.hardware import device_for_power
 from scalewise.errors import SpecError
-from scalewise.validate import positive
+from scalewise.validate import check_positive
 
 MAX_WATTS = 1e6
 """A device that draws more is refused as a typing error."""
@@ -73,7 +73,7 @@ def power_of(
             hint="leave --watts and --device out: they are for curves without it",
         )
     if device_watts is not None:
-        positive("watts", device_watts, example=700)
+        check_positive("watts", device_watts, example=700)
         if device_watts > MAX_WATTS:
             raise SpecError(
                 f"watts must be at most {MAX_WATTS:g}, got {device_watts:g}", hint="--watts 700"

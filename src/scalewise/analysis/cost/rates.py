@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from scalewise.catalog.hardware import Price, prices
 from scalewise.errors import SpecError
-from scalewise.validate import nearest, positive
+from scalewise.validate import check_positive, suggest_name
 
 SPOT_SUFFIX = ":spot"
 MAX_PRICE = 1e9
@@ -44,7 +44,7 @@ def price_of(price: "str | float | Rate") -> Rate:
         return price
     number = _parse_number(price) if isinstance(price, str) else price
     if number is not None:
-        positive("price", number, example=2.5)
+        check_positive("price", number, example=2.5)
         if number > MAX_PRICE:
             raise SpecError(
                 f"price must be at most {MAX_PRICE:g}, got {number:g}", hint="--price 2.50"
@@ -94,7 +94,7 @@ def _find_price(text: str) -> Price:
     names_and_instances = [*listed, *(price.instance for price in listed.values())]
     raise SpecError(
         f"price must be a number above 0, or a name of the price list, got {text!r}",
-        hint=nearest(text, names_and_instances)
+        hint=suggest_name(text, names_and_instances)
         or "for example price = 2.5, or see `scalewise catalog prices`",
     )
 

@@ -10,7 +10,7 @@ from scalewise.analysis.measure.energy import JOULES_PER_UNIT, mean_device_watts
 from scalewise.analysis.measure.estimate import Estimate
 from scalewise.analysis.measure.point import Point
 from scalewise.errors import SpecError
-from scalewise.validate import nearest
+from scalewise.validate import suggest_name
 
 COLUMNS = ("devices", "throughput", "time", "samples", "energy_kwh")
 HEADER_HINT = (
@@ -192,7 +192,7 @@ def _check_header(source: str, header: Sequence[str]) -> None:
         if any(separator in title for separator in ";\t|"):
             raise SpecError(f"{source} is not separated by commas", hint=HEADER_HINT)
         if title not in COLUMNS:
-            hint = nearest(title, COLUMNS) or HEADER_HINT
+            hint = suggest_name(title, COLUMNS) or HEADER_HINT
             raise SpecError(f"{source} has an unknown column {title!r}", hint=hint)
         if header.count(title) > 1:
             raise SpecError(f"{source} has the column {title!r} twice", hint=HEADER_HINT)

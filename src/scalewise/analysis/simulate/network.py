@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.spec import Topology
-from scalewise.validate import choice, positive
+from scalewise.validate import check_choice, check_positive
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "point-to-point"]
 Algorithm = Literal["ring", "tree", "hierarchical", "quickest"]
@@ -45,7 +45,7 @@ class Link:
     bandwidth: float
 
     def __post_init__(self) -> None:
-        positive("bandwidth", self.bandwidth, example=25e9)
+        check_positive("bandwidth", self.bandwidth, example=25e9)
         if not 0 <= self.latency < math.inf:
             raise SpecError(
                 f"a latency is 0 or more seconds, got {self.latency!r}",
@@ -68,7 +68,7 @@ class Network:
     algorithm: Algorithm = "ring"
 
     def __post_init__(self) -> None:
-        choice("algorithm", self.algorithm, ALGORITHMS)
+        check_choice("algorithm", self.algorithm, ALGORITHMS)
 
     def seconds(self, operation: Operation, size: float, topology: Topology) -> float:
         """Return the seconds of a collective; 0 for one rank."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from scalewise.errors import SpecError
-from scalewise.validate import positive, whole
+from scalewise.validate import check_integer, check_positive
 
 FIRST_BUCKET_MB, BUCKET_MB = 1.0, 25.0
 """MiB of DDP's first bucket and of the others, by default."""
@@ -53,9 +53,9 @@ class Work:
             raise SpecError(
                 "a step must take more than 0 seconds", hint="give forward and backward in seconds"
             )
-        whole("accumulate", self.accumulate, least=1)
+        check_integer("accumulate", self.accumulate, minimum=1)
         if self.samples is not None:
-            positive("samples", self.samples, example=32)
+            check_positive("samples", self.samples, example=32)
         shares = [0.0, *(bucket.ready for bucket in self.buckets), 1.0]
         if any(not later >= earlier for earlier, later in pairwise(shares)):
             raise SpecError(
@@ -63,7 +63,7 @@ class Work:
                 hint="give them in the order in which they are exchanged",
             )
         for bucket in self.buckets:
-            positive("bucket size", bucket.size, example=25e6)
+            check_positive("bucket size", bucket.size, example=25e6)
 
     @property
     def compute_seconds(self) -> float:

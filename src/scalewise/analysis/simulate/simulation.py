@@ -21,7 +21,7 @@ from scalewise.analysis.simulate.sweep import MeasuredExchange, Sweep, fit_excha
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.record.read import RunRecord
 from scalewise.spec import Topology
-from scalewise.validate import choice, whole
+from scalewise.validate import check_choice, check_integer
 
 LINKS_EXAMPLE = "--link-inside 200GB/s,5us --link-between 25GB/s,20us"
 
@@ -97,7 +97,7 @@ def make_exchange(
     without a sweep. Nodes of one device need no link inside.
     """
     if algorithm is not None:
-        choice("algorithm", algorithm, ALGORITHMS)
+        check_choice("algorithm", algorithm, ALGORITHMS)
     default = "ring" if any(sweep.backend == "gloo" for sweep in sweeps) else "quickest"
     chosen = cast(Algorithm, algorithm or default)
     if sweeps:
@@ -200,7 +200,7 @@ def _machine(record: RunRecord, exchange: MeasuredExchange | Network, spread: Sp
 
 def _topology(count: int, per_node: int | None, sweeps: Sequence[Sweep]) -> Topology:
     """Return so many devices in full nodes, or inside one."""
-    whole("a number of devices", count, least=1)
+    check_integer("a number of devices", count, minimum=1)
     one_node = [sweep.topology.devices for sweep in sweeps if sweep.topology.nodes == 1]
     inside = max(one_node, default=1) if per_node is None else per_node
     if count <= inside:

@@ -15,7 +15,7 @@ from scalewise.analysis.simulate.rank_work import Bucket, Work
 from scalewise.analysis.simulate.schedule import Task
 from scalewise.errors import SpecError
 from scalewise.spec import RunSpec, Topology
-from scalewise.validate import whole
+from scalewise.validate import check_integer
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         for name in ("stages", "pipeline_micro_batches", "rounds"):
-            whole(name, getattr(self, name), least=1)
+            check_integer(name, getattr(self, name), minimum=1)
 
     @classmethod
     def from_spec(cls, spec: RunSpec) -> "Pipeline | None":

@@ -15,7 +15,7 @@ import numpy as np
 from scalewise.errors import Broken, SpecError
 from scalewise.frameworks.data import Labels, Pixels, printable
 from scalewise.frameworks.pickles import RestrictedUnpickler, describe_failure, one_line
-from scalewise.validate import MAY
+from scalewise.validate import PERMISSION_HINT
 
 EDGE = 32
 
@@ -162,7 +162,7 @@ def _unpickle(path: Path) -> dict[str, Any]:
         content = path.read_bytes()
     except OSError as error:
         problem = f"cannot read {printable(path)}: {error.strerror or error}"
-        raise Broken(problem, hint=MAY, path=str(path)) from error
+        raise Broken(problem, hint=PERMISSION_HINT, path=str(path)) from error
     try:
         values = RestrictedUnpickler(io.BytesIO(content), ALLOWED, encoding="bytes").load()
         if not isinstance(values, dict):

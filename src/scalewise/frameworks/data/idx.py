@@ -10,7 +10,7 @@ import numpy as np
 
 from scalewise.errors import SpecError
 from scalewise.frameworks.data import Pixels, printable
-from scalewise.validate import MAY
+from scalewise.validate import PERMISSION_HINT
 
 FILES = {
     "train images": "train-images-idx3-ubyte",
@@ -105,7 +105,7 @@ def _parse_header(content: bytes, dimensions: int) -> list[int]:
 
 def _unreadable(path: Path, error: Exception) -> SpecError:
     if isinstance(error, OSError) and error.strerror:
-        return SpecError(f"cannot read {printable(path)}: {error.strerror}", hint=MAY)
+        return SpecError(f"cannot read {printable(path)}: {error.strerror}", hint=PERMISSION_HINT)
     return SpecError(
         f"{printable(path)} is not a complete MNIST idx file: {error}", hint="download it again"
     )

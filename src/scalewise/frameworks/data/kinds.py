@@ -5,7 +5,7 @@ from typing import Literal
 
 from scalewise.errors import SpecError
 from scalewise.frameworks.data import cifar, idx, printable, tokens
-from scalewise.validate import MAY, is_there, nearest_path
+from scalewise.validate import PERMISSION_HINT, path_exists, suggest_path
 
 Kind = Literal["packed", "cifar", "idx", "tokens", "images"]
 KIND_NAMES: dict[Kind, str] = {
@@ -23,10 +23,10 @@ def kind_of(path: Path) -> Kind:
 
     A folder with a subfolder ``train`` is an image folder, whatever else it contains.
     """
-    if not is_there(path):
+    if not path_exists(path):
         raise SpecError(
             f"there is no data in {printable(path)}",
-            hint=nearest_path(path) or "is the path right?",
+            hint=suggest_path(path) or "is the path right?",
         )
     try:
         if (path / "train").is_dir():
@@ -41,7 +41,7 @@ def kind_of(path: Path) -> Kind:
             return "idx"
     except OSError as error:
         raise SpecError(
-            f"cannot look into {printable(path)}: {error.strerror}", hint=MAY
+            f"cannot look into {printable(path)}: {error.strerror}", hint=PERMISSION_HINT
         ) from error
     raise SpecError(
         f"{printable(path)} is not a data set that scalewise knows",

@@ -4,7 +4,7 @@ from typing import Any
 
 from scalewise.errors import SpecError
 from scalewise.spec import RunSpec
-from scalewise.validate import choice
+from scalewise.validate import check_choice
 
 OFFLOADS = ("none", "cpu")
 """Where the optimizer's state may be offloaded to."""
@@ -21,7 +21,7 @@ def make_config(spec: RunSpec) -> dict[str, Any]:
     The optimizer is not in it: it is PyTorch's, so that all frameworks compute the same.
     """
     offload = spec.options.get("offload", "none")
-    choice("offload", offload, OFFLOADS)
+    check_choice("offload", offload, OFFLOADS)
     zero: dict[str, Any] = {"stage": zero_stage(spec)}
     config: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": spec.batch,

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 
-from scalewise.errors import NoEngine, SpecError
+from scalewise.errors import FrameworkMissing, SpecError
 from scalewise.frameworks import Session, installed, refuse_older
 from scalewise.frameworks.horovod.unsupported import refuse_adasum, refuse_elastic
 from scalewise.frameworks.torch import OverTorch, refuse_torch, refuse_unfit
@@ -71,7 +71,7 @@ def _refuse_unbuilt() -> None:
     package = find_spec("horovod")
     folders = package.submodule_search_locations if package else None
     if not any(next(Path(folder, "torch").glob(EXTENSION), None) for folder in folders or ()):
-        raise NoEngine(
+        raise FrameworkMissing(
             "this Horovod was built without its PyTorch extension",
             hint="build it where PyTorch is installed, with HOROVOD_WITH_PYTORCH=1: "
             "make horovod, in a checkout of scalewise, does",
@@ -82,7 +82,7 @@ def _refuse_no_horovodrun(spec: RunSpec) -> None:
     """Refuse a run of several ranks where horovodrun is missing; a single rank does not need it."""
     horovodrun = Path(sys.executable).with_name("horovodrun")
     if spec.topology.world > 1 and spec.started_by == "horovodrun" and not which(horovodrun):
-        raise NoEngine(
+        raise FrameworkMissing(
             f"there is no horovodrun beside {sys.executable}",
             hint='write start = "plain", which does without, or name another Python: '
             '[engines] horovod = "envs/horovod/bin/python"',

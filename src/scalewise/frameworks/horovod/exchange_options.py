@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from scalewise.validate import choice, positive, typed, whole
+from scalewise.validate import check_choice, check_integer, check_positive, check_type
 
 COMPRESSIONS = ("none", "fp16")
 
@@ -24,13 +24,13 @@ class Settings:
     """The fewest ranks with which an elastic run continues; None: not elastic."""
 
     def __post_init__(self) -> None:
-        choice("compression", self.compression, COMPRESSIONS)
+        check_choice("compression", self.compression, COMPRESSIONS)
         if self.fusion_threshold is not None:
-            positive("fusion_threshold", self.fusion_threshold, example=64)
+            check_positive("fusion_threshold", self.fusion_threshold, example=64)
         for name in ("autotune", "adasum"):
-            typed(name, getattr(self, name), bool, "true or false")
+            check_type(name, getattr(self, name), bool, "true or false")
         if self.min_np is not None:
-            whole("min_np", self.min_np, least=1)
+            check_integer("min_np", self.min_np, minimum=1)
 
     def variables(self) -> Mapping[str, str]:
         """Return the environment variables that Horovod reads when it starts.

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from scalewise import plugins
-from scalewise.errors import NoEngine, ScalewiseError, SpecError
+from scalewise.errors import FrameworkMissing, ScalewiseError, SpecError
 from scalewise.frameworks import Session, installed, refuse_older, refuse_start, too_few
 from scalewise.frameworks.data_source import Source
 from scalewise.frameworks.part_options import check_options, options_for
@@ -140,7 +140,7 @@ def _check_options(spec: RunSpec) -> None:
     except ScalewiseError:
         raise
     except Exception as error:  # JAX raises its own errors where it does not fit its jaxlib.
-        raise NoEngine(
+        raise FrameworkMissing(
             f"JAX is installed and cannot be imported: {error}",
             hint="pip install --upgrade jax jaxlib",
         ) from error

@@ -7,7 +7,7 @@ from typing import Any
 
 from scalewise.frameworks.tensorflow.rendezvous import exchange_addresses
 from scalewise.spec import RunSpec
-from scalewise.validate import whole
+from scalewise.validate import check_integer
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class InputOptions:
     """Batches of each device that are prepared in advance."""
 
     def __post_init__(self) -> None:
-        whole("prefetch", self.prefetch, least=0)
+        check_integer("prefetch", self.prefetch, minimum=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,7 @@ def _surely_fits(spec: RunSpec, source: Source) -> bool:
 def workload(spec: RunSpec) -> Callable[..., Any]:
     """Return the function that builds the run's model: built in, or from a library or module."""
     name = str(spec.workload)
-    if plugins.lies_elsewhere(name, "torch"):
+    if plugins.is_import_path(name, "torch"):
         from scalewise.frameworks.torch.libraries import model_factory
 
         return model_factory(name)

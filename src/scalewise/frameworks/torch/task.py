@@ -108,7 +108,7 @@ def _build_hint(workload: str, shape: tuple[int, int, int] | int, classes: int) 
     'call it in Python to see where: from mine import net; net(64, 10)'
     """
     module, colon, name = workload.partition(":")
-    if not colon or module in plugins.corner("libraries", "torch"):
+    if not colon or module in plugins.framework_parts("libraries", "torch"):
         return "check its options, and the size of its input: edge, length or data"
     first = name.partition(".")[0]
     return (

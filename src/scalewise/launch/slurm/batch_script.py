@@ -10,16 +10,16 @@ from shlex import quote
 
 from scalewise.errors import SpecError
 from scalewise.launch import processes, worker_zip
-from scalewise.launch.program import program
-from scalewise.launch.slurm.settings import Settings, seconds
+from scalewise.launch.program import parse_program
+from scalewise.launch.slurm.settings import Settings, parse_time_limit
 from scalewise.record.allocation_log import FILE, LINE
 from scalewise.record.checkpoints import LEAVE
 from scalewise.record.log import BEGINS
 from scalewise.spec import RunSpec
-from scalewise.validate import environment_name
+from scalewise.validate import check_environment_name
 
 
-def script(
+def run_script(
     run: RunSpec, folder: Path, settings: Settings, *, attempt: int, within: bool = False
 ) -> str:
     """Return the batch script of one run; ``folder`` is the study's.
@@ -29,23 +29,23 @@ def script(
     home = folder / run.id
     name = f"{folder.name}-{run.topology}"
     blocks = [
-        _header(run.title, name, home / "log.txt", Request.of([run], settings), settings),
-        _surroundings(settings),
-        _meeting(settings),
+        _header(run.title, name, home / "log.txt", ResourceRequest.of([run], settings), settings),
+        _software(settings),
+        _rendezvous(settings),
         _variables(run, folder, settings, attempt),
         _ranks(run, folder, settings, within=within),
     ]
-    return _joined(blocks)
+    return _join_blocks(blocks)
 
 
-def in_turn(runs: Sequence[RunSpec], folder: Path, settings: Settings) -> str:
+def sequential_script(runs: Sequence[RunSpec], folder: Path, settings: Settings) -> str:
     """Return the script of a job that has all runs in it, one after another."""
-    asked = Request.of(runs, settings)
+    asked = ResourceRequest.of(runs, settings)
     title = f"{len(runs)} runs of {folder.name}, one after another in one allocation"
-    return _joined(
+    return _join_blocks(
         [
             _header(title, folder.name, folder / "in-turn.txt", asked, settings),
-            _array("homes", [str(folder / run.id) for run in runs]),
+            _bash_array("homes", [str(folder / run.id) for run in runs]),
             [f"devices=({' '.join(str(run.topology.world) for run in runs)})"],
             [
                 "# A warning is for the run that is under way, and then no other one starts.",
@@ -71,18 +71,18 @@ def in_turn(runs: Sequence[RunSpec], folder: Path, settings: Settings) -> str:
     )
 
 
-def array(runs: Sequence[RunSpec], folder: Path, settings: Settings) -> str:
+def array_script(runs: Sequence[RunSpec], folder: Path, settings: Settings) -> str:
     """Return the script of an array of jobs, a task for each run; all ask for the same."""
-    asked = Request.of(runs, settings)
+    asked = ResourceRequest.of(runs, settings)
     most = f"%{settings.throttle}" if settings.throttle else ""
     name = f"{folder.name}-{asked.nodes}x{asked.devices}"
     title = f"{len(runs)} runs of {folder.name}, a task of this array for each"
     header = _header(title, name, folder / f"{name}.txt", asked, settings)
     header.insert(2, f"#SBATCH --array=0-{len(runs) - 1}{most}")
-    return _joined(
+    return _join_blocks(
         [
             header,
-            _array("homes", [str(folder / run.id) for run in runs]),
+            _bash_array("homes", [str(folder / run.id) for run in runs]),
             [
                 "home=${homes[SLURM_ARRAY_TASK_ID]}",
                 'exec bash "$home/plan/job.sh" >>"$home/log.txt" 2>&1',
@@ -91,16 +91,16 @@ def array(runs: Sequence[RunSpec], folder: Path, settings: Settings) -> str:
     )
 
 
-def _array(name: str, words: Sequence[str]) -> list[str]:
+def _bash_array(name: str, words: Sequence[str]) -> list[str]:
     return [f"{name}=(", *(f"    {quote(word)}" for word in words), ")"]
 
 
-def _joined(blocks: Sequence[Sequence[str]]) -> str:
+def _join_blocks(blocks: Sequence[Sequence[str]]) -> str:
     return "\n".join("\n".join(block) + "\n" for block in blocks if block)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ResourceRequest:
     """What the runs of a job need of the cluster; of several, what is enough for each."""
 
     nodes: int
@@ -114,21 +114,23 @@ class Request:
     warned: bool
 
     @classmethod
-    def of(cls, runs: Sequence[RunSpec], settings: Settings) -> "Request":
+    def of(cls, runs: Sequence[RunSpec], settings: Settings) -> "ResourceRequest":
         """Return what these runs need."""
-        most = max(tasks(run) for run in runs)
-        cores = max(tasks(run) * cpus(run, settings) for run in runs)
+        most = max(tasks_per_node(run) for run in runs)
+        cores = max(tasks_per_node(run) * cpus_per_task(run, settings) for run in runs)
         return cls(
             nodes=max(run.topology.nodes for run in runs),
             devices=max(run.topology.devices for run in runs),
             tasks=most,
             cpus=math.ceil(cores / most),
-            requeue=any(requeues(run, settings) for run in runs),
+            requeue=any(may_requeue(run, settings) for run in runs),
             warned=bool(settings.warning) and any(run.checkpoint_every for run in runs),
         )
 
 
-def _header(title: str, name: str, log: Path, asked: Request, settings: Settings) -> list[str]:
+def _header(
+    title: str, name: str, log: Path, asked: ResourceRequest, settings: Settings
+) -> list[str]:
     return [
         "#!/bin/bash",
         f"# scalewise: {_in_comment(title)}",
@@ -137,11 +139,11 @@ def _header(title: str, name: str, log: Path, asked: Request, settings: Settings
     ]
 
 
-def _options(name: str, log: Path, asked: Request, settings: Settings) -> Iterator[str]:
+def _options(name: str, log: Path, asked: ResourceRequest, settings: Settings) -> Iterator[str]:
     """Yield the job's options, as its script has them."""
-    yield f"--job-name={directive(name)}"
-    yield f"--chdir={directive(os.getcwd())}"
-    yield f"--output={directive(pattern(str(log)))}"
+    yield f"--job-name={quote_directive(name)}"
+    yield f"--chdir={quote_directive(os.getcwd())}"
+    yield f"--output={quote_directive(escape_pattern(str(log)))}"
     yield "--open-mode=append"
     yield f"--nodes={asked.nodes}"
     yield f"--ntasks-per-node={asked.tasks}"
@@ -149,42 +151,46 @@ def _options(name: str, log: Path, asked: Request, settings: Settings) -> Iterat
     if settings.gpus_per_node:
         yield f"--gpus-per-node={asked.devices}"
     elif settings.gres:
-        yield f"--gres={directive(f'{settings.gres}:{asked.devices}')}"
+        yield f"--gres={quote_directive(f'{settings.gres}:{asked.devices}')}"
     for name in ("time", "account", "partition", "qos", "constraint", "reservation"):
         if (value := getattr(settings, name)) is not None:
-            yield f"--{name}={directive(value)}"
+            yield f"--{name}={quote_directive(value)}"
     if settings.memory:
-        yield f"--mem={directive(settings.memory)}"
+        yield f"--mem={quote_directive(settings.memory)}"
     if settings.exclusive:
         yield "--exclusive"
     yield "--requeue" if asked.requeue else "--no-requeue"
     if asked.warned:
         yield f"--signal=B:USR1@{_warning(settings)}"
-    yield from (directive(option) for option in settings.sbatch)
+    yield from (quote_directive(option) for option in settings.sbatch)
 
 
 def _warning(settings: Settings) -> int:
     """Return when a job is warned, in seconds before its end: late enough to have trained."""
-    return min(settings.warning, seconds(settings.time) // 4) if settings.time else settings.warning
+    return (
+        min(settings.warning, parse_time_limit(settings.time) // 4)
+        if settings.time
+        else settings.warning
+    )
 
 
-def tasks(run: RunSpec) -> int:
+def tasks_per_node(run: RunSpec) -> int:
     """Return the tasks on each node: an agent, or a rank for each device."""
     return run.topology.devices if run.started_by in ("srun", "mpirun", "plain") else 1
 
 
-def cpus(run: RunSpec, settings: Settings) -> int:
+def cpus_per_task(run: RunSpec, settings: Settings) -> int:
     """Return the cores of a task: as was said, or one for each thread and each loader."""
-    ranks = run.topology.devices // tasks(run)
+    ranks = run.topology.devices // tasks_per_node(run)
     return settings.cpus_per_task or ranks * (run.threads + run.workers)
 
 
-def requeues(run: RunSpec, settings: Settings) -> bool:
+def may_requeue(run: RunSpec, settings: Settings) -> bool:
     """Say whether the job may be put back into the queue: it goes on from a checkpoint."""
     return bool(run.checkpoint_every) if settings.requeue is None else settings.requeue
 
 
-def _surroundings(settings: Settings) -> list[str]:
+def _software(settings: Settings) -> list[str]:
     """Return what makes the cluster's software available."""
     lines = [f"module load {quote(name)}" for name in settings.modules]
     if settings.venv:
@@ -192,7 +198,7 @@ def _surroundings(settings: Settings) -> list[str]:
     return lines
 
 
-def _meeting(settings: Settings) -> list[str]:
+def _rendezvous(settings: Settings) -> list[str]:
     lines = [
         "# The ranks meet on the first node, at a port of this job's own.",
         'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
@@ -207,6 +213,7 @@ def _meeting(settings: Settings) -> list[str]:
 
 def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> list[str]:
     """Return the lines that export what every rank reads."""
+    worker = quote(str(folder / worker_zip.FILE_NAME))
     restarts = settings.max_restarts + 1
     again = "${SLURM_RESTART_COUNT:-0}" + (f" * {restarts}" if restarts > 1 else "")
     own = {
@@ -223,13 +230,13 @@ def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> 
         own["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     return [
         "# srun does not pass --cpus-per-task on by itself.",
-        f"export SRUN_CPUS_PER_TASK={cpus(run, settings)}",
+        f"export SRUN_CPUS_PER_TASK={cpus_per_task(run, settings)}",
         *(_export(name, value) for name, value in own.items()),
-        f"export PYTHONPATH={quote(str(folder / worker_zip.NAME))}${{PYTHONPATH:+:$PYTHONPATH}}",
+        f"export PYTHONPATH={worker}${{PYTHONPATH:+:$PYTHONPATH}}",
         f"export SCALEWISE_FIRST={attempt} SCALEWISE_ATTEMPT=$(({attempt} + {again}))",
         "SCALEWISE_LAUNCHED=$(date +%s.%N)",
         "export SCALEWISE_LAUNCHED",
-        *_holding(run, attempt),
+        *_claim_run(run, attempt),
         f'echo "{BEGINS}$SCALEWISE_ATTEMPT on $SLURM_JOB_NODELIST"',
         *settings.lines,
     ]
@@ -237,11 +244,11 @@ def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> 
 
 def _export(name: str, value: str) -> str:
     """Return the line that exports a variable; refuse a name that a shell would execute."""
-    environment_name("env", name)
+    check_environment_name("env", name)
     return f"export {name}={quote(value)}"
 
 
-def _holding(run: RunSpec, attempt: int) -> list[str]:
+def _claim_run(run: RunSpec, attempt: int) -> list[str]:
     """Return the lines that keep a second job out of a run, and let a first one be found."""
     job = '"${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}"'
     known = f'{{"schema": 1, "attempt": {attempt}, "world": {run.ranks}, '
@@ -276,9 +283,9 @@ def _holding(run: RunSpec, attempt: int) -> list[str]:
 
 def _ranks(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> list[str]:
     """Return the lines that start the ranks, wait for them and close the run's record."""
-    image = f"{_runtime(settings)} " if settings.container else ""
+    image = f"{_container_command(settings)} " if settings.container else ""
     python = f"{image}{quote(settings.interpreter)} -m"
-    part = _part(run.topology.nodes, 1, within=within)
+    part = _node_options(run.topology.nodes, 1, within=within)
     beside = f"{_safe_path(run)}srun --overlap {part} --cpus-per-task=1"
     lines = [
         f'leave="$SCALEWISE_RUN/{LEAVE}"',
@@ -297,7 +304,7 @@ def _ranks(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> l
         'do wait "$ranks"; code=$?; done',
         'kill "$sampler" 2>/dev/null; wait "$sampler"',
     ]
-    if requeues(run, settings):
+    if may_requeue(run, settings):
         lines += [
             "# Ranks that left with a checkpoint go on when the job's turn comes again.",
             'if tail -n 1 "$SCALEWISE_RUN/rank-00000.jsonl" | grep -q \'"left":\'; then',
@@ -317,7 +324,7 @@ def _safe_path(run: RunSpec) -> str:
     return "".join(f"{key}={value} " for key, value in processes.SAFE_PATH.items() if run.program)
 
 
-def _part(nodes: int, tasks: int, *, within: bool) -> str:
+def _node_options(nodes: int, tasks: int, *, within: bool) -> str:
     """Return srun's words for tasks on so many nodes, the first ones of a larger job."""
     first = f" --ntasks-per-node={tasks} --relative=0" if within else ""
     return f"--nodes={nodes} --ntasks={nodes * tasks}{first}"
@@ -329,8 +336,8 @@ def _step(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> st
     if run.started_by == "direct" and not run.program:
         starter += " --nodes=1 --ntasks=1"
     elif within and run.started_by != "mpirun":
-        starter += f" {_part(run.topology.nodes, tasks(run), within=True)}"
-    image = [_runtime(settings)] if settings.container else []
+        starter += f" {_node_options(run.topology.nodes, tasks_per_node(run), within=True)}"
+    image = [_container_command(settings)] if settings.container else []
     return " \\\n    ".join([starter, *image, *_rank(run, folder, settings)])
 
 
@@ -342,30 +349,33 @@ def _rank(run: RunSpec, folder: Path, settings: Settings) -> list[str]:
     python = quote(settings.python_of(run.framework))
     if run.started_by != "torchrun":
         return [f"{python} {worker}"]
-    agent = _agent(run, settings).replace(" --rdzv-backend", " \\\n        --rdzv-backend")
+    agent = _agent_options(run, settings).replace(" --rdzv-backend", " \\\n        --rdzv-backend")
     return [f"{python} -m torch.distributed.run {agent}", worker]
 
 
 def _program(run: RunSpec, settings: Settings) -> list[str]:
     """Return the words of a user's program, under torchrun's agent where it wants one."""
     assert run.program
-    topology, taken = run.topology, program(run.program)
+    topology, taken = run.topology, parse_program(run.program)
     node = run.started_by == "node"
     taken = taken.by(settings.python_of(run.framework) if node else settings.interpreter)
     places = {"devices": topology.devices, "world": topology.world, "nodes": topology.nodes}
     if run.started_by in ("srun", "mpirun", "node"):
         words = taken.direct(places)
     else:
-        words = list(taken.argv([AGENT], places))
-    shell = _filled if taken.whole else quote  # Only a whole command has placeholders.
-    line = " ".join(_agent(run, settings) if word == AGENT else shell(word) for word in words)
+        words = list(taken.argv([AGENT_PLACEHOLDER], places))
+    shell = _shell_argument if taken.whole else quote  # Only a whole command has placeholders.
+    line = " ".join(
+        _agent_options(run, settings) if word == AGENT_PLACEHOLDER else shell(word)
+        for word in words
+    )
     # What only a node knows of itself is filled in there.
     return [f"bash -c {quote(f'exec {line}')}"] if taken.whole else [line]
 
 
-AGENT = "\0agent\0"
+AGENT_PLACEHOLDER = "\0agent\0"
 """Placeholder for torchrun's own options among arguments; no argument can hold a null character."""
-PLACES = {
+SHELL_VARIABLES = {
     "{master}": '"$MASTER_ADDR"',
     "{port}": '"$MASTER_PORT"',
     "{node_rank}": '"$SLURM_NODEID"',
@@ -373,14 +383,16 @@ PLACES = {
 """What a program's words may leave open, and the variable that has it."""
 
 
-def _filled(word: str) -> str:
+def _shell_argument(word: str) -> str:
     """Return a word for the shell, with variables for its placeholders.
 
     >>> print(_filled("--at={master}:1"), _filled("a b"))
     --at="$MASTER_ADDR":1 'a b'
     """
     parts = re.split("({master}|{port}|{node_rank})", word)
-    return "".join(PLACES.get(part) or quote(part) for part in parts if part) or quote(word)
+    return "".join(SHELL_VARIABLES.get(part) or quote(part) for part in parts if part) or quote(
+        word
+    )
 
 
 def _srun(settings: Settings) -> str:
@@ -401,7 +413,7 @@ def _mpirun(run: RunSpec, settings: Settings) -> str:
     return " ".join(quote(word) for word in words)
 
 
-def _agent(run: RunSpec, settings: Settings) -> str:
+def _agent_options(run: RunSpec, settings: Settings) -> str:
     """Return the options of torchrun's agent on one node, in the script's words."""
     topology = run.topology
     options = [f"--nnodes={topology.nodes}", f"--nproc-per-node={topology.devices}"]
@@ -412,7 +424,7 @@ def _agent(run: RunSpec, settings: Settings) -> str:
     )
 
 
-def _runtime(settings: Settings) -> str:
+def _container_command(settings: Settings) -> str:
     """Return the words that let a command run inside the image."""
     container = settings.container
     assert container
@@ -433,7 +445,7 @@ def _in_comment(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def directive(value: str) -> str:
+def quote_directive(value: str) -> str:
     r"""Return a value as a line that begins with #SBATCH holds it.
 
     >>> print(directive("plain/path-1"), directive('a "b" \\ c'))
@@ -449,7 +461,7 @@ def directive(value: str) -> str:
     return f'"{escaped}"'
 
 
-def pattern(path: str) -> str:
+def escape_pattern(path: str) -> str:
     """Return a path as Slurm's file name pattern for it: it replaces what follows a %.
 
     >>> pattern("/data/100%job/log.txt")

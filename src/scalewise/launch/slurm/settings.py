@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from scalewise.errors import SpecError
-from scalewise.user_config import own_file, own_table
+from scalewise.user_config import load_user_config, user_config_path
 from scalewise.validate import (
-    choice,
-    environment_name,
-    nearest,
-    positive,
-    refuse_unknown,
-    typed,
-    whole,
+    check_choice,
+    check_environment_name,
+    check_integer,
+    check_positive,
+    check_type,
+    refuse_unknown_keys,
+    suggest_name,
 )
 
 Runtime = Literal["singularity", "apptainer", "podman"]
@@ -93,49 +93,51 @@ class Settings:
         ):  # fmt: skip
             value = getattr(self, name)
             if value is not None:
-                typed(f"[launcher] {name}", value, str, "text in quotes")
-                refuse_control(f"[launcher] {name}", value)
+                check_type(f"[launcher] {name}", value, str, "text in quotes")
+                refuse_control_characters(f"[launcher] {name}", value)
         for name in ("modules", "lines", "sbatch", "srun"):
-            object.__setattr__(self, name, words(f"[launcher] {name}", getattr(self, name)))
+            object.__setattr__(self, name, check_strings(f"[launcher] {name}", getattr(self, name)))
         for name in ("exclusive", "gpus_per_node"):
-            typed(f"[launcher] {name}", getattr(self, name), bool, "true or false")
+            check_type(f"[launcher] {name}", getattr(self, name), bool, "true or false")
         if self.requeue is not None:
-            typed("[launcher] requeue", self.requeue, bool, "true or false")
-        choice("[launcher] jobs", self.jobs, get_args(Jobs))
+            check_type("[launcher] requeue", self.requeue, bool, "true or false")
+        check_choice("[launcher] jobs", self.jobs, get_args(Jobs))
         if self.jobs == "one" and self.throttle:
             raise SpecError(
                 "throttle means nothing where one job has all runs in it", hint="leave it out"
             )
         for name in ("cpus_per_task", "throttle"):
             if getattr(self, name) is not None:
-                whole(f"[launcher] {name}", getattr(self, name), least=1)
-        whole("[launcher] warning", self.warning, least=0)
-        whole("[launcher] max_restarts", self.max_restarts, least=0)
-        positive("patience", self.patience, example=300.0)
+                check_integer(f"[launcher] {name}", getattr(self, name), minimum=1)
+        check_integer("[launcher] warning", self.warning, minimum=0)
+        check_integer("[launcher] max_restarts", self.max_restarts, minimum=0)
+        check_positive("patience", self.patience, example=300.0)
         if self.time is not None:
-            seconds(self.time)
+            parse_time_limit(self.time)
         if self.max_device_hours is not None:
-            positive("max_device_hours", self.max_device_hours, example=100.0)
-        typed("[launcher] env", self.env, Mapping, 'a table, for example {NCCL_DEBUG = "INFO"}')
+            check_positive("max_device_hours", self.max_device_hours, example=100.0)
+        check_type(
+            "[launcher] env", self.env, Mapping, 'a table, for example {NCCL_DEBUG = "INFO"}'
+        )
         for key, value in self.env.items():
-            environment_name("[launcher] env", key)
+            check_environment_name("[launcher] env", key)
             if not isinstance(value, str) or "\0" in value:
                 raise SpecError(
                     f"[launcher] env cannot hold {key} = {value!r}", hint='write NAME = "text"'
                 )
-        typed("[launcher] engines", self.engines, Mapping, "a table of Pythons by framework")
+        check_type("[launcher] engines", self.engines, Mapping, "a table of Pythons by framework")
         for name, python in self.engines.items():
-            typed(f"[launcher] engines: {name}", python, str, "the path of a Python")
-            refuse_control(f"[launcher] engines: {name}", python)
+            check_type(f"[launcher] engines: {name}", python, str, "the path of a Python")
+            refuse_control_characters(f"[launcher] engines: {name}", python)
         if isinstance(self.container, Mapping):
-            object.__setattr__(self, "container", _container(self.container))
+            object.__setattr__(self, "container", _parse_container(self.container))
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "Settings":
         """Read a ``[launcher]`` table, over what its site says."""
-        table = {**_site(given.get("site")), **given}
+        table = {**_load_site(given.get("site")), **given}
         known = [each.name for each in fields(cls)]
-        refuse_unknown("the slurm [launcher]", table, ["name", "site", *known])
+        refuse_unknown_keys("the slurm [launcher]", table, ["name", "site", *known])
         return cls(**{key: value for key, value in table.items() if key in known})
 
     @property
@@ -150,17 +152,17 @@ class Settings:
         return self.engines.get(framework, self.interpreter)
 
 
-def words(name: str, value: Any) -> tuple[str, ...]:
+def check_strings(name: str, value: Any) -> tuple[str, ...]:
     """Return a list of texts; refuse anything else."""
     listed = isinstance(value, Sequence) and not isinstance(value, str)
     if not listed or not all(isinstance(word, str) for word in value):
         raise SpecError(f"{name} must be a list of texts, got {value!r}")
     for word in value:
-        refuse_control(name, word)
+        refuse_control_characters(name, word)
     return tuple(value)
 
 
-def refuse_control(name: str, value: str) -> None:
+def refuse_control_characters(name: str, value: str) -> None:
     """Refuse what no line of a script can hold."""
     if not value or not value.isprintable():
         raise SpecError(
@@ -168,7 +170,7 @@ def refuse_control(name: str, value: str) -> None:
         )
 
 
-def seconds(time: str) -> int:
+def parse_time_limit(time: str) -> int:
     """Return a time limit in seconds, as Slurm reads it.
 
     >>> seconds("30"), seconds("1:30"), seconds("02:00:00"), seconds("1-12"), seconds("1-00:30")
@@ -189,33 +191,35 @@ def seconds(time: str) -> int:
     return sum(part * 60**place for place, part in enumerate(reversed(parts)))
 
 
-def _site(name: Any) -> dict[str, Any]:
+def _load_site(name: Any) -> dict[str, Any]:
     """Return the settings of a site: the one that is named, or the default if there is one."""
-    path = own_file("sites.toml")
-    sites = own_table(path)
+    path = user_config_path("sites.toml")
+    sites = load_user_config(path)
     if name is None:
         name = "default" if "default" in sites else None
     if name is None:
         return {}
     if name not in sites:
         there = f"there are: {', '.join(sites)}" if sites else "there are none"
-        hint = nearest(name, sites) or "docs/guides/slurm.md shows some"
+        hint = suggest_name(name, sites) or "docs/guides/slurm.md shows some"
         raise SpecError(f"{path} has no site {name!r}; {there}", hint=hint)
-    typed(f"site {name} in {path}", sites[name], dict, "a table")
+    check_type(f"site {name} in {path}", sites[name], dict, "a table")
     found: dict[str, Any] = sites[name]
-    refuse_unknown(f"site {name} in {path}", found, [each.name for each in fields(Settings)])
+    refuse_unknown_keys(f"site {name} in {path}", found, [each.name for each in fields(Settings)])
     return found
 
 
-def _container(given: Mapping[str, Any]) -> Container:
+def _parse_container(given: Mapping[str, Any]) -> Container:
     known = [each.name for each in fields(Container)]
-    refuse_unknown("[launcher.container]", given, known)
+    refuse_unknown_keys("[launcher.container]", given, known)
     if not isinstance(given.get("image"), str):
         raise SpecError("a container needs an image", hint='for example image = "torch.sif"')
-    refuse_control("[launcher.container] image", given["image"])
-    choice("[launcher.container] runtime", given.get("runtime", "singularity"), get_args(Runtime))
+    refuse_control_characters("[launcher.container] image", given["image"])
+    check_choice(
+        "[launcher.container] runtime", given.get("runtime", "singularity"), get_args(Runtime)
+    )
     lists = {
-        key: words(f"[launcher.container] {key}", given.get(key, ()))
+        key: check_strings(f"[launcher.container] {key}", given.get(key, ()))
         for key in ("binds", "options")
     }
     return Container(**{**given, **lists})

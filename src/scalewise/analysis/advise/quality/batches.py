@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from scalewise.analysis.advise.quality.work_to_target import critical_from_noise, published_work
 from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.errors import NotEnoughData, SpecError
-from scalewise.validate import positive
+from scalewise.validate import check_positive
 
 LIKE_FACTOR = 2.0
 """The range of another model's critical batch is widened by this factor; set by hand."""
@@ -106,7 +106,7 @@ def _parse_critical(text: str, curve: ScalingCurve) -> Critical:
 
 
 def _check_batch(name: str, value: float, lowest: float = 1e-3) -> None:
-    positive(name, value, example=8192)
+    check_positive(name, value, example=8192)
     if not lowest <= value <= MAX_BATCH:
         raise SpecError(
             f"a {name} lies from {lowest:g} to {MAX_BATCH:g} samples, got {value:g}",

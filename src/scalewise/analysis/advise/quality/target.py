@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from scalewise.analysis.advise.durations import NUMBER
 from scalewise.errors import SpecError
-from scalewise.validate import nearest
+from scalewise.validate import suggest_name
 
 EXAMPLES = {
     "epochs": "epochs=90 at 256",
@@ -58,7 +58,7 @@ class Target:
         text = " ".join(value.split())
         name, _, amount = (part.strip() for part in text.partition("="))
         if name not in EXAMPLES:
-            hint = nearest(name, EXAMPLES) or every_example
+            hint = suggest_name(name, EXAMPLES) or every_example
             raise SpecError(f"not a target: {value!r}", hint=hint)
         match = re.fullmatch(rf"{NUMBER}\s*(%?)(?:\s+at\s+{NUMBER})?", amount)
         if not match or (match[2] and name != "accuracy"):

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalewise.errors import NotEnoughData, SpecError
-from scalewise.validate import positive, whole
+from scalewise.validate import check_integer, check_positive
 
 Floats = NDArray[np.float64]
 
@@ -44,10 +44,10 @@ def validate_points(points: Sequence[Sequence[float]]) -> WorkPoints:
         if len(point) not in (2, 3):
             hint = "write (global batch, work) or (global batch, work, runs)"
             raise SpecError(f"not a point: {tuple(point)!r}", hint=hint)
-        positive("batch", point[0], example=256)
-        positive("work", point[1], example=40.0)
+        check_positive("batch", point[0], example=256)
+        check_positive("work", point[1], example=40.0)
         if len(point) == 3:
-            whole("runs", point[2], least=1)
+            check_integer("runs", point[2], minimum=1)
     rows = [(*point, 1)[:3] for point in sorted(points, key=lambda point: point[0])]
     batches, work, runs = np.array(rows, float).T
     repeated = batches[1:][np.diff(batches) == 0]

@@ -23,7 +23,7 @@ from scalewise.analysis.advise.quality.work_points import Floats, validate_point
 from scalewise.analysis.measure import Estimate
 from scalewise.catalog.convergence import find_table
 from scalewise.errors import NotEnoughData, SpecError
-from scalewise.validate import positive
+from scalewise.validate import check_positive
 
 LEARNED = Learned(usual=0.898, spread=1.52, scatter=0.0375, widen=1.15)
 """Learned from all convergence tables of the catalog; ``benchmarks/target.py`` prints it."""
@@ -83,7 +83,7 @@ class WorkToTarget:
 
     def work(self, batch: float) -> Estimate:
         """Return the mean work to target of runs that are tuned for this batch."""
-        positive("batch", batch, example=256)
+        check_positive("batch", batch, example=256)
         return self._estimate(self.laws.log_work(batch), self.laws.scatter)
 
     def steps(self, batch: float) -> Estimate | None:
@@ -103,7 +103,7 @@ class WorkToTarget:
         ``fixed`` seconds, such as start-up, are added.
         """
         if throughput is not None and step is None:
-            positive("throughput", throughput.value, example=1000.0)
+            check_positive("throughput", throughput.value, example=1000.0)
             rate = throughput
         elif step is not None and throughput is None:
             rate = _rate(step) * batch
@@ -212,7 +212,7 @@ def work_to_target(
     """
     measured = validate_points(points)
     if samples is not None:
-        positive("samples", samples, example=1_281_167)
+        check_positive("samples", samples, example=1_281_167)
     elif unit == "samples":
         samples = 1.0
     stated = None if critical is None else _range(critical)
@@ -257,7 +257,7 @@ def critical_from_noise(noise: Estimate) -> Estimate:
 def _range(critical: Estimate | float, factor: float = STATED_FACTOR) -> Range:
     """Return a critical batch with its range; ``factor`` is for ends that are not given."""
     estimate = critical if isinstance(critical, Estimate) else Estimate(critical)
-    positive("critical", estimate.value, example=8192)
+    check_positive("critical", estimate.value, example=8192)
     low = estimate.value / factor if estimate.low is None else estimate.low
     high = estimate.value * factor if estimate.high is None else estimate.high
     if not 0 < low <= estimate.value <= high < math.inf:
@@ -270,7 +270,7 @@ def _range(critical: Estimate | float, factor: float = STATED_FACTOR) -> Range:
 
 def _rate(step: Estimate) -> Estimate:
     """Return steps per second."""
-    positive("step", step.value, example=0.25)
+    check_positive("step", step.value, example=0.25)
     return step.through(lambda seconds: 1 / seconds)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from scalewise import plugins
 from scalewise.errors import PluginError, SpecError
-from scalewise.validate import nearest
+from scalewise.validate import suggest_name
 
 Factory = Callable[..., nn.Module]
 EXPECTED_FACTORY = "a function that takes (shape, classes, **options) and returns a torch.nn.Module"
@@ -23,7 +23,7 @@ EXPECTED_FACTORY = "a function that takes (shape, classes, **options) and return
 def model_factory(workload: str) -> Factory:
     """Return the factory of ``LIBRARY:NAME`` or ``MODULE:FUNCTION``."""
     source, _, name = workload.partition(":")
-    libraries = plugins.corner("libraries", "torch")
+    libraries = plugins.framework_parts("libraries", "torch")
     if not source:
         raise PluginError(
             f"workload {workload!r} says not where {name!r} lies",
@@ -65,7 +65,7 @@ def _import_factory(workload: str, libraries: list[str]) -> Factory:
         if f"{source}.".startswith(f"{absent}."):
             raise PluginError(
                 f"workload {workload!r}: there is no module {absent!r}",
-                hint=nearest(source, libraries)
+                hint=suggest_name(source, libraries)
                 or f"put it on PYTHONPATH, or start scalewise in its folder; "
                 f"libraries are: {', '.join(libraries)}",
             ) from missing
@@ -76,7 +76,7 @@ def _import_factory(workload: str, libraries: list[str]) -> Factory:
     except AttributeError as missing:
         raise PluginError(
             f"workload {workload!r}: {source} has no {name!r}",
-            hint=nearest(name, dir(value)) or f"name {EXPECTED_FACTORY}",
+            hint=suggest_name(name, dir(value)) or f"name {EXPECTED_FACTORY}",
         ) from missing
     except (Exception, SystemExit) as error:
         reason = "it calls sys.exit" if isinstance(error, SystemExit) else error
@@ -127,7 +127,7 @@ def unknown_model(library: str, name: str, models: list[str], example: str) -> P
     """Return the error for a model that a library does not have."""
     return PluginError(
         f"{library} has no model {name!r}; it has {len(models):,}",
-        hint=nearest(name, models) or f"for example {library}:{example}",
+        hint=suggest_name(name, models) or f"for example {library}:{example}",
     )
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from scalewise.errors import PluginError
 from scalewise.frameworks.torch.libraries import Factory, import_library, unknown_model
-from scalewise.validate import nearest
+from scalewise.validate import suggest_name
 
 
 def model(name: str) -> Factory:
@@ -31,7 +31,7 @@ def model(name: str) -> Factory:
         adapted = _adapt_config(config, shape, classes)
         for key, value in options.items():
             if not hasattr(adapted, key):
-                hint = nearest(key, adapted.to_dict())
+                hint = suggest_name(key, adapted.to_dict())
                 raise ValueError(f"its configuration has no {key!r}; {hint}".rstrip("; "))
             setattr(adapted, key, value)
         network: nn.Module = auto.from_config(adapted)

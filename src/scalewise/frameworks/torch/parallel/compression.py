@@ -13,7 +13,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
 from torch.futures import Future
 
 from scalewise.errors import SpecError
-from scalewise.validate import choice
+from scalewise.validate import check_choice
 
 
 def _sum_hook(group: dist.ProcessGroup, bucket: GradBucket) -> Future[Tensor]:
@@ -37,7 +37,7 @@ POWERSGD_EPSILON = 1e-8
 
 def check_compression(kind: str) -> None:
     """Refuse an unknown compression, or one that is not installed."""
-    choice("compression", kind, KINDS)
+    check_choice("compression", kind, KINDS)
     if kind == "powersgd" and find_spec("numpy") is None:
         raise SpecError("powersgd needs numpy, which is not installed", hint="pip install numpy")
 

@@ -18,7 +18,7 @@ from scalewise.frameworks.torch.parallel.gradient_exchange import GradientExchan
 from scalewise.frameworks.torch.parallel.mesh import axis_size
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.spec import RunSpec
-from scalewise.validate import positive, typed, whole
+from scalewise.validate import check_integer, check_positive, check_type
 
 DEFAULT_BUCKET_MB = 25.0
 """DDP's own default for the size of a bucket."""
@@ -44,11 +44,11 @@ class Buckets:
     def __post_init__(self) -> None:
         for name in ("bucket_mb", "first_bucket_mb"):
             if getattr(self, name) is not None:
-                positive(name, getattr(self, name), example=10)
+                check_positive(name, getattr(self, name), example=10)
         for name in ("bucket_view", "static_graph"):
-            typed(name, getattr(self, name), bool, "true or false")
+            check_type(name, getattr(self, name), bool, "true or false")
         compression.check_compression(self.compression)
-        whole("powersgd_rank", self.powersgd_rank, least=1)
+        check_integer("powersgd_rank", self.powersgd_rank, minimum=1)
         parameters = signature(DistributedDataParallel).parameters
         if self.first_bucket_mb and "bucket_cap_mb_list" not in parameters:
             raise SpecError(

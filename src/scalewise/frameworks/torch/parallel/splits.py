@@ -87,7 +87,7 @@ def _meta_model(spec: RunSpec, shape: Shape) -> nn.Module:
         with torch.device("meta"):
             return build_model(spec, shape, 10)
     except SpecError:
-        if not plugins.lies_elsewhere(str(spec.workload), "torch"):
+        if not plugins.is_import_path(str(spec.workload), "torch"):
             raise
     return build_model(spec, shape, 10)
 

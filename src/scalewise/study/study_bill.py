@@ -12,10 +12,10 @@ from scalewise.record.node_samples import sampled
 from scalewise.record.read import read_run
 from scalewise.record.study_files import finished
 from scalewise.spec import RunSpec, StudySpec
-from scalewise.study.jobs import launcher_of
+from scalewise.study.jobs import make_launcher
 
 
-def curves_of(study: StudySpec, folder: Path) -> list[ScalingCurve]:
+def load_curves(study: StudySpec, folder: Path) -> list[ScalingCurve]:
     """Return what was measured of a study so far; nothing where nothing can be read."""
     records = []
     for run in study.runs():
@@ -28,14 +28,14 @@ def curves_of(study: StudySpec, folder: Path) -> list[ScalingCurve]:
         return []
 
 
-def bill_of(
+def load_bill(
     study: StudySpec, folder: Path, absent: Collection[RunSpec] = (), *, again: bool = False
 ) -> Bill:
     """Return the bill of a study without the runs whose engine is absent.
 
     ``again``: every run is still to be bought.
     """
-    launcher = launcher_of(study)
+    launcher = make_launcher(study)
     runs = [run for run in study.runs() if run not in absent]
     paid = {
         run.id: sum(attempt.device_hours for attempt in attempts(folder / run.id))
@@ -46,14 +46,14 @@ def bill_of(
     items = bill_items(
         study,
         runs,
-        curves_of(study, folder),
+        load_curves(study, folder),
         paid,
-        lambda run: launcher.most([run]),
-        lambda run: launcher.charged(run, missing),
+        lambda run: launcher.max_device_hours([run]),
+        lambda run: launcher.billed_devices(run, missing),
     )
     known = [item.max_hours for item in items if item.max_hours is not None]
     ends = [sum(known)] if len(known) == len(missing) else []
-    limit = launcher.most(missing)
+    limit = launcher.max_device_hours(missing)
     return Bill(
         items=tuple(items),
         bought=bought(folder),

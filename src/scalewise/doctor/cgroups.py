@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path("/sys/fs/cgroup")
-UNLIMITED = 2**60
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+UNLIMITED_BYTES = 2**60
 """The first version writes a number near 2**63 for no limit."""
 
 
@@ -22,7 +22,7 @@ class MemoryLimit:
     used: int
 
 
-def groups(membership: str, controller: str, root: Path = ROOT) -> Iterator[Path]:
+def group_folders(membership: str, controller: str, root: Path = CGROUP_ROOT) -> Iterator[Path]:
     """Yield the folders of a controller from the process's own group upwards.
 
     ``membership`` is the text of ``/proc/self/cgroup``.
@@ -42,39 +42,39 @@ def groups(membership: str, controller: str, root: Path = ROOT) -> Iterator[Path
                 yield own
 
 
-def quota(membership: str, root: Path = ROOT) -> float | None:
+def cpu_quota(membership: str, root: Path = CGROUP_ROOT) -> float | None:
     """Return how many cores' worth of time the process gets; None without a limit."""
     found = []
-    for group in groups(membership, "cpu", root):
-        share, _, period = text(group / "cpu.max").partition(" ")
+    for group in group_folders(membership, "cpu", root):
+        share, _, period = read_text(group / "cpu.max").partition(" ")
         if not share:
-            share = text(group / "cpu.cfs_quota_us")
-            period = text(group / "cpu.cfs_period_us")
+            share = read_text(group / "cpu.cfs_quota_us")
+            period = read_text(group / "cpu.cfs_period_us")
         if share.isdigit() and period.isdigit() and int(period):
             found.append(int(share) / int(period))
     return min(found, default=None)
 
 
-def memory_limit(membership: str, root: Path = ROOT) -> MemoryLimit | None:
+def memory_limit(membership: str, root: Path = CGROUP_ROOT) -> MemoryLimit | None:
     """Return the narrowest memory limit; None without one."""
     found = []
-    for group in groups(membership, "memory", root):
+    for group in group_folders(membership, "memory", root):
         for most, used in (
             ("memory.max", "memory.current"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes"),
         ):
-            limit, now = text(group / most), text(group / used)
-            if limit.isdigit() and int(limit) < UNLIMITED:
+            limit, now = read_text(group / most), read_text(group / used)
+            if limit.isdigit() and int(limit) < UNLIMITED_BYTES:
                 found.append(MemoryLimit(int(limit), int(now) if now.isdigit() else 0))
     return min(found, key=lambda each: each.bytes - each.used, default=None)
 
 
-def membership() -> str:
+def read_membership() -> str:
     """Return which groups this process is in; nothing where the system has none."""
-    return text(Path("/proc/self/cgroup"))
+    return read_text(Path("/proc/self/cgroup"))
 
 
-def text(path: Path) -> str:
+def read_text(path: Path) -> str:
     """Return what a file of the system says; nothing where there is no such file."""
     try:
         return path.read_text(encoding="utf-8").strip()
