@@ -46,7 +46,7 @@ def row(engine: str, rounds: int) -> bool:
     from scalewise.launch import worker_zip
     from scalewise.launch.interpreters import Interpreters
 
-    python = Interpreters.of({}).python(engine)
+    python = Interpreters.load({}).python(engine)
     with tempfile.TemporaryDirectory() as folder:
         env = {
             **os.environ, "OMP_NUM_THREADS": "1", "SCALEWISE_UNWATCHED": "1", "RANK": "0",

@@ -166,7 +166,7 @@ def test_a_users_own_file_names_pythons_for_all_studies(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scalewise").mkdir()
     (tmp_path / "scalewise" / "engines.toml").write_text('jax = "envs/jax/bin/python"\n')
-    found = Interpreters.of({"tensorflow": "python3.11"})
+    found = Interpreters.load({"tensorflow": "python3.11"})
     assert found.python("jax") == str(tmp_path / "envs/jax/bin/python")
     assert found.python("tensorflow") == "python3.11"
     assert found.python("torch") == sys.executable

@@ -263,7 +263,7 @@ def commands(words, folder, on="1x2", **engines):
     from scalewise.launch.interpreters import Interpreters
 
     (run,) = from_program(words, on).runs()
-    return run, LocalLauncher(engines=Interpreters.of(engines)).plan([run], folder).commands
+    return run, LocalLauncher(interpreters=Interpreters.load(engines)).plan([run], folder).commands
 
 
 def test_a_keras_script_starts_once_per_node_in_its_own_python(tmp_path, monkeypatch):
@@ -304,7 +304,7 @@ def test_looks_into_pytorch_are_refused():
     run = RunSpec.from_dict(
         {"topology": "1x1", "program": [__file__], "framework": "tensorflow", "trace": 3}
     )
-    with pytest.raises(SpecError, match="look at PyTorch, and this program trains with tensorflow"):
+    with pytest.raises(SpecError, match="need PyTorch, and this program trains with tensorflow"):
         check([run], {})
 
 

@@ -201,7 +201,7 @@ def test_signs_of_slurms_patterns_are_taken_as_they_are():
         ({"container": {"image": "x", "runtime": "docker"}}, "runtime must be one of"),
         ({"site": "mars"}, "no site 'mars'"),
         ({"jobs": "some"}, "jobs must be one of"),
-        ({"jobs": "one", "throttle": 2}, "throttle means nothing"),
+        ({"jobs": "one", "throttle": 2}, "throttle has no effect"),
     ],
 )
 def test_wrong_settings_are_refused(given, problem):

@@ -124,7 +124,9 @@ def test_runs_that_are_no_longer_asked_for_are_told_of(tmp_path):
     told = Told()
     study.run(a_study(topologies=["1x1"]), tmp_path, told)
     (said,) = told.problems
-    assert said.startswith(f"1 finished run in {tmp_path} answered another question")
+    assert said.startswith(
+        f"1 finished run in {tmp_path} belong to an earlier version of this study"
+    )
 
 
 def test_again_repeats_what_is_finished_and_the_new_attempt_counts(tmp_path):

@@ -17,16 +17,16 @@ from scalewise.validate import check_choice, check_integer
 
 PRESETS = ("micro-224", "tiny-224")
 ProgressCallback = Callable[[int, int], None]
-"""Is told how many samples are done, and of how many."""
+"""Called with the number of samples done, and the total."""
 MAX_EDGE_PIXELS = 4096
-"""Pixels along the largest images that are made."""
+"""The largest edge of generated images."""
 MAX_PRINTED = 20
 """Problems that are printed; ``--json`` has all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What to make of what; nothing means what the likeness says, or all there is."""
+    """What to generate from what; None: as the preset says, or all of the source."""
 
     to: Path
     like: str | None = None
@@ -73,7 +73,7 @@ class MadeDataset:
 
 @dataclass(frozen=True, slots=True)
 class CheckedDataset:
-    """What was found in a data set; ``problems`` keep it from being used as it should."""
+    """The contents of a data set; ``problems`` are defects that would affect training."""
 
     kind: str
     folder: str
@@ -103,27 +103,27 @@ class CheckedDataset:
         return "\n".join(lines)
 
 
-def make(recipe: Recipe, tell: ProgressCallback) -> MadeDataset:
-    """Write a data set; it bears its name only when it is whole."""
+def make(recipe: Recipe, on_progress: ProgressCallback) -> MadeDataset:
+    """Write a data set; its folder appears under its name only when it is complete."""
     to, source = recipe.to, recipe.source
-    asked = {
+    request = {
         "do": "make",
         **asdict(recipe),
         "to": str(to.absolute()),
         "source": str(source.absolute()) if source else None,
     }
-    answer = _ask_worker(asked, tell)
+    answer = _ask_worker(request, on_progress)
     return MadeDataset(to, answer["classes"], answer["train"], answer["validation"], answer["edge"])
 
 
-def check(folder: Path, tell: ProgressCallback) -> CheckedDataset:
-    """Look at every file of a data set."""
-    return CheckedDataset(**_ask_worker({"do": "check", "folder": str(folder)}, tell))
+def check(folder: Path, on_progress: ProgressCallback) -> CheckedDataset:
+    """Check every file of a data set."""
+    return CheckedDataset(**_ask_worker({"do": "check", "folder": str(folder)}, on_progress))
 
 
 @dataclass(frozen=True, slots=True)
 class LoadingRate:
-    """How fast so many workers load."""
+    """The loading speed with a number of workers."""
 
     workers: int
     rate: Estimate
@@ -134,7 +134,7 @@ class LoadingRate:
 
 @dataclass(frozen=True, slots=True)
 class LoadingBenchmark:
-    """How fast a data set is loaded for this machine's device."""
+    """The loading speed of a data set on this machine."""
 
     data: str
     kind: str
@@ -169,27 +169,29 @@ class LoadingBenchmark:
         return "\n".join(lines)
 
 
-def bench(data: str, asked: Mapping[str, Any], tell: ProgressCallback) -> LoadingBenchmark:
-    """Load a data set as a training would, once with each number of workers."""
-    answer = _ask_worker({"do": "bench", "data": data, **asked}, tell)
+def bench(data: str, options: Mapping[str, Any], on_progress: ProgressCallback) -> LoadingBenchmark:
+    """Load a data set as a training run would, once with each number of workers."""
+    answer = _ask_worker({"do": "bench", "data": data, **options}, on_progress)
     rates = []
     for row in answer.pop("rows"):
         seconds = np.array(row["seconds"])
         value = sum(row["read"]) / float(seconds.sum())
         rates.append(LoadingRate(row["workers"], estimate_from_steps(value, seconds), row["first"]))
-    shape, lost = tuple(answer.pop("shape")), tuple(answer.pop("left_out"))
-    return LoadingBenchmark(data, shape=shape, rates=tuple(rates), left_out=lost, **answer)
+    shape, skipped = tuple(answer.pop("shape")), tuple(answer.pop("left_out"))
+    return LoadingBenchmark(data, shape=shape, rates=tuple(rates), left_out=skipped, **answer)
 
 
-def _ask_worker(asked: Mapping[str, Any], tell: ProgressCallback) -> Any:
-    answer = stream_worker("data", asked, lambda said: tell(said["done"], said["total"]))
+def _ask_worker(request: Mapping[str, Any], on_progress: ProgressCallback) -> Any:
+    answer = stream_worker(
+        "data", request, lambda message: on_progress(message["done"], message["total"])
+    )
     if "problem" in answer:
         raise SpecError(answer["problem"], hint=answer["hint"])
     return answer
 
 
 def _count_summary(classes: Mapping[str, int]) -> str:
-    """Say how many there are, and whether the classes are alike."""
+    """Return the number of images and classes, and whether the classes are balanced."""
     if list(classes) == ["tokens"]:
         return f"{classes['tokens']:,} tokens"
     least, most = min(classes, key=classes.__getitem__), max(classes, key=classes.__getitem__)
@@ -204,11 +206,11 @@ def _format_class_count(count: int) -> str:
     return "1 class" if count == 1 else f"{count:,} classes"
 
 
-def _most_common(often: Mapping[str, int], kept: int = 5) -> str:
-    parts = [f"{name} ({count:,})" for name, count in list(often.items())[:kept]]
-    return ", ".join(parts) + (f" and {len(often) - kept} others" if len(often) > kept else "")
+def _most_common(counts: Mapping[str, int], limit: int = 5) -> str:
+    parts = [f"{name} ({count:,})" for name, count in list(counts.items())[:limit]]
+    return ", ".join(parts) + (f" and {len(counts) - limit} others" if len(counts) > limit else "")
 
 
-def _omitted_line(found: list[Any], what: str) -> list[str]:
-    beyond = len(found) - MAX_PRINTED
-    return [f"  … and {beyond:,} {what} more; --json has all"] if beyond > 0 else []
+def _omitted_line(entries: list[Any], kind: str) -> list[str]:
+    omitted = len(entries) - MAX_PRINTED
+    return [f"  … and {omitted:,} {kind} more; --json has all"] if omitted > 0 else []

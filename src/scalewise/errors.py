@@ -32,7 +32,7 @@ class PluginError(ScalewiseError, LookupError):
 
 
 class FrameworkMissing(PluginError):
-    """An engine is not installed, or too old, or not whole; runs of other engines may go on."""
+    """A framework is not installed, too old or incomplete; runs of others can continue."""
 
 
 class LaunchError(ScalewiseError, RuntimeError):

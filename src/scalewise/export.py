@@ -1,4 +1,4 @@
-"""Take the trained weights out of a run, as the serial model has them."""
+"""Export the trained weights of a run under the names of the serial model."""
 
 import json
 import tempfile
@@ -30,7 +30,7 @@ class ExportedWeights:
 def export(run: Path, to: Path, step: int | None = None) -> ExportedWeights:
     """Write the weights of a run's newest checkpoint, or of the one after ``step``, to a file.
 
-    A run without checkpoints has its trained weights, if it was to save them.
+    Without checkpoints, the weights that ``save = true`` wrote are exported.
     """
     if to.suffix not in SUFFIXES:
         raise SpecError(
@@ -39,8 +39,8 @@ def export(run: Path, to: Path, step: int | None = None) -> ExportedWeights:
         )
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as why:
-        raise cannot_write(to, why) from why
+    except OSError as error:
+        raise cannot_write(to, error) from error
     source = _find_weights(run, step)
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         json.dump({"source": str(source.absolute()), "to": str(to.absolute())}, file)
@@ -52,13 +52,13 @@ def export(run: Path, to: Path, step: int | None = None) -> ExportedWeights:
 
 
 def _find_weights(run: Path, step: int | None) -> Path:
-    """Return where the weights are: a checkpoint's folder, or a file."""
+    """Return the source of the weights: a checkpoint's folder, or a file."""
     if not run.exists():
         raise SpecError(f"there is no folder {run}", hint="name a run's folder, runs/STUDY/RUN")
     if step is not None:
-        found = checkpoints.written(run / checkpoints.FOLDER)
-        if step not in map(checkpoints.step_of, found):
-            steps = ", ".join(str(checkpoints.step_of(path)) for path in found)
+        written = checkpoints.written(run / checkpoints.FOLDER)
+        if step not in map(checkpoints.step_of, written):
+            steps = ", ".join(str(checkpoints.step_of(path)) for path in written)
             raise SpecError(
                 f"{run} has no checkpoint after step {step}",
                 hint=f"there are some after: {steps}" if steps else "it has none at all",
@@ -68,11 +68,13 @@ def _find_weights(run: Path, step: int | None) -> Path:
         return checkpoints.candidates(run)[-1]
     if (run / "weights.pt").is_file():
         return run / "weights.pt"
-    kept = [path for name in ("weights.pt", checkpoints.FOLDER) for path in run.glob(f"*/{name}")]
-    runs = ", ".join(str(path.parent) for path in kept[:3])
+    sources = [
+        path for name in ("weights.pt", checkpoints.FOLDER) for path in run.glob(f"*/{name}")
+    ]
+    runs = ", ".join(str(path.parent) for path in sources[:3])
     raise SpecError(
         f"there are no weights in {run}",
         hint=f"name one of its runs: {runs}"
-        if kept
+        if sources
         else "save = true, or checkpoint_every, lets a run keep them",
     )

@@ -31,40 +31,40 @@ WILDCARD = "*"
 @cache
 def available(kind: Kind) -> dict[str, EntryPoint]:
     """Return every registered part of this kind, by name, without importing any."""
-    found: dict[str, EntryPoint] = {}
+    parts: dict[str, EntryPoint] = {}
     for point in entry_points(group=f"scalewise.{kind}"):
-        if point.name in found and found[point.name].value != point.value:
+        if point.name in parts and parts[point.name].value != point.value:
             raise PluginError(
                 f"two packages both register {kind} {point.name!r}: "
-                f"{found[point.name].value} and {point.value}",
+                f"{parts[point.name].value} and {point.value}",
                 hint="uninstall one of them",
             )
-        found[point.name] = point
-    return dict(sorted(found.items()))
+        parts[point.name] = point
+    return dict(sorted(parts.items()))
 
 
 def find(kind: Kind, name: str, *, framework: str = "") -> EntryPoint:
-    """Return the part registered as ``name``, in this framework's corner if given."""
+    """Return the part registered as ``name``, among those of ``framework`` if given."""
     parts = framework_parts(kind, framework)
     if name not in parts:
         owner = f" for framework {framework!r}" if framework else ""
-        there = f"there are: {', '.join(parts)}" if parts else "there are none"
+        choices = f"there are: {', '.join(parts)}" if parts else "there are none"
         raise PluginError(
-            f"no {SINGULAR[kind]} named {name!r}{owner}; {there}",
+            f"no {SINGULAR[kind]} named {name!r}{owner}; {choices}",
             hint=suggest_name(name, parts) or _elsewhere(kind, name),
         )
     return parts[name]
 
 
 def _elsewhere(kind: Kind, name: str) -> str:
-    """Return a hint that names the frameworks that have such a part, or nothing."""
-    known = (full.partition(".") for full in available(kind))
-    owners = [framework for framework, _, short in known if short == name]
+    """Return a hint that names the frameworks that have such a part; empty without any."""
+    names = (full.partition(".") for full in available(kind))
+    owners = [framework for framework, _, short in names if short == name]
     return f"frameworks that have it: {', '.join(owners)}" if owners else ""
 
 
 def framework_parts(kind: Kind, framework: str) -> dict[str, EntryPoint]:
-    """Return the parts of one framework by their short names; all parts, if none is given."""
+    """Return the parts of one framework by short name; all parts without a framework."""
     prefix = f"{framework}." if framework else ""
     own = {
         full.removeprefix(prefix): point
@@ -73,26 +73,26 @@ def framework_parts(kind: Kind, framework: str) -> dict[str, EntryPoint]:
     }
     if not framework or WILDCARD not in own:
         return own
-    whole = own.pop(WILDCARD).value
-    there = [name for name, point in available("frameworks").items() if point.value == whole]
+    target = own.pop(WILDCARD).value
+    owners = [name for name, point in available("frameworks").items() if point.value == target]
     return {
-        part: point for name in there for part, point in framework_parts(kind, name).items()
+        part: point for name in owners for part, point in framework_parts(kind, name).items()
     } | own
 
 
 def is_import_path(workload: str, framework: str) -> bool:
-    """Say whether a workload is named by where it lies, as ``library:NAME`` or ``module:factory``.
+    """Return whether a workload is written as ``library:NAME`` or ``module:factory``.
 
-    Only a framework that has libraries looks there.
+    Only frameworks with libraries support that.
     """
     return ":" in workload and bool(framework_parts("libraries", framework))
 
 
-def install_hint(engine: str) -> str:
-    """Return how an engine of ours is installed: one is published as source of long ago."""
-    if engine == "horovod":
+def install_hint(framework: str) -> str:
+    """Return how to install a framework; Horovod's published source is too old for pip."""
+    if framework == "horovod":
         return "make horovod, in a checkout of scalewise, builds Horovod"
-    return f"pip install 'scalewise[{engine}]'"
+    return f"pip install 'scalewise[{framework}]'"
 
 
 def load(kind: Kind, name: str, *, framework: str = "") -> Any:

@@ -1,4 +1,4 @@
-"""What a user keeps for all studies, in files of their own beside each other."""
+"""User configuration shared by all studies (``~/.config/scalewise``)."""
 
 import os
 from pathlib import Path
@@ -10,16 +10,16 @@ from scalewise.errors import SpecError
 
 
 def user_config_path(name: str) -> Path:
-    """Return where a user keeps a file of this name."""
+    """Return the path of a configuration file, under ``XDG_CONFIG_HOME`` if that is set."""
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(home) / "scalewise" / name
 
 
 def load_user_config(path: Path) -> dict[str, Any]:
-    """Return what such a file holds; one that is not there holds nothing."""
+    """Return the tables of a TOML file; empty if the file does not exist."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as bad:
-        raise SpecError(f"cannot read {path}: {bad}") from bad
+    except (OSError, ValueError) as error:
+        raise SpecError(f"cannot read {path}: {error}") from error

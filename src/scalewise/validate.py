@@ -1,4 +1,4 @@
-"""Check plain values: a wrong one is refused in a sentence that holds it."""
+"""Check plain values; the error for a wrong one contains the value."""
 
 import json
 import os
@@ -15,49 +15,51 @@ INT32_MAX = 2**31 - 1
 
 
 def suggest_name(name: object, known: Iterable[str]) -> str:
-    """Return a hint that names the known word closest to ``name``, or nothing.
+    """Return a hint that names the known name closest to ``name``; empty if none is close.
 
-    Among close ones it is rather one with the same letters, which were only mixed up.
+    Among close names, one with the same letters in another order is preferred.
 
-    >>> nearest("vit-h41", ["vit-h14", "vit-h16"])
+    >>> suggest_name("vit-h41", ["vit-h14", "vit-h16"])
     "did you mean 'vit-h14'?"
     """
     near = get_close_matches(str(name), list(known))
-    mixed = [each for each in near if sorted(each) == sorted(str(name))]
+    mixed = [candidate for candidate in near if sorted(candidate) == sorted(str(name))]
     return f"did you mean {(mixed or near)[0]!r}?" if near else ""
 
 
 PERMISSION_HINT = "`ls -ld` on it and on the folders above says who may read it"
-"""The hint for what is there and closed."""
+"""The hint for a path that exists but may not be read."""
 
 
 def path_exists(path: Path) -> bool:
-    """Say whether a path is there; refuse one that we may not ask about."""
+    """Return whether a path exists; refuse one that we may not look at."""
     try:
         return path.exists()
-    except OSError as why:
-        raise SpecError(f"cannot look at {path}: {why.strerror}", hint=PERMISSION_HINT) from why
+    except OSError as error:
+        raise SpecError(f"cannot look at {path}: {error.strerror}", hint=PERMISSION_HINT) from error
 
 
 def suggest_path(path: Path) -> str:
-    """Return a hint that names what lies closest to a path that leads to nothing, or nothing."""
-    there = next((each for each in path.parents if each.is_dir()), None)
-    if there is None:
+    """Return a hint that names the existing path closest to a missing one; empty if none."""
+    folder = next((candidate for candidate in path.parents if candidate.is_dir()), None)
+    if folder is None:
         return ""
-    missing, *rest = path.parts[len(there.parts) :]
+    missing, *tail = path.parts[len(folder.parts) :]
     try:
-        near = get_close_matches(missing, os.listdir(there))
+        near = get_close_matches(missing, os.listdir(folder))
     except OSError:
         return ""
     check_integer = [
-        each for each in (there.joinpath(name, *rest) for name in near) if each.exists()
+        candidate
+        for candidate in (folder.joinpath(name, *tail) for name in near)
+        if candidate.exists()
     ]
     return f"did you mean {str(check_integer[0])!r}?" if check_integer else ""
 
 
-def refuse_unknown_keys(what: str, given: Iterable[str], known: Sequence[str]) -> None:
-    """Refuse a key that means nothing, and name the nearest that does."""
-    for key in given:
+def refuse_unknown_keys(what: str, keys: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse a key that is not known, and name the nearest known one."""
+    for key in keys:
         if key not in known:
             hint = suggest_name(key, known) or f"known are: {', '.join(known)}"
             raise SpecError(f"{what} has no key {key!r}", hint=hint)
@@ -66,7 +68,7 @@ def refuse_unknown_keys(what: str, given: Iterable[str], known: Sequence[str]) -
 def check_integer(
     name: str, value: Any, *, minimum: int, maximum: int = INT32_MAX, example: int = 1
 ) -> None:
-    """Refuse what is not a whole number in range."""
+    """Refuse a value that is not a whole number in range."""
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
         raise SpecError(
             f"{name} must be a whole number from {minimum} to {maximum:,}, got {value!r}",
@@ -75,7 +77,7 @@ def check_integer(
 
 
 def check_positive(name: str, value: Any, *, example: float) -> None:
-    """Refuse what is not a finite number above 0."""
+    """Refuse a value that is not a finite number above 0."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not 0 < value <= float_info.max:
         hint = _example(name, example)
@@ -83,13 +85,13 @@ def check_positive(name: str, value: Any, *, example: float) -> None:
 
 
 def check_type(name: str, value: Any, kind: type | tuple[type, ...], says: str) -> None:
-    """Refuse what is of another type."""
+    """Refuse a value of another type; ``says`` describes the expected one."""
     if not isinstance(value, kind):
         raise SpecError(f"{name} must be {says}, got {value!r}")
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
-    """Refuse what is not one of the allowed words."""
+    """Refuse a value that is not one of the allowed ones."""
     if value not in allowed:
         raise SpecError(
             f"{name} must be one of {', '.join(allowed)}, got {value!r}",
@@ -98,9 +100,9 @@ def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
 
 
 def check_environment_name(where: str, name: Any) -> None:
-    """Refuse what is not the name of an environment variable: a shell would run the rest of it.
+    """Refuse a name that is not a valid environment variable: a shell might execute it.
 
-    >>> environment_name("env", "A;touch x")
+    >>> check_environment_name("env", "A;touch x")
     Traceback (most recent call last):
     scalewise.errors.SpecError: env: 'A;touch x' is not the name of an environment variable
     """
@@ -112,7 +114,7 @@ def check_environment_name(where: str, name: Any) -> None:
 
 
 def _example(name: str, value: float | str) -> str:
-    """Return what to type: a setting of a study, or an option of the command line.
+    """Return an example of valid input: a study setting, or a command-line option.
 
     >>> _example("batch", 1), _example("--augment", "none")
     ('for example batch = 1', 'for example --augment none')

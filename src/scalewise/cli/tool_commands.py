@@ -108,7 +108,7 @@ def doctor(
         raise SpecError("-o is for --collectives", hint="scalewise doctor --json > doctor.json")
     findings = {}
     with announce_slow_checks() as announce:
-        for finding in examine(Path.cwd(), ranks=ranks, tell=announce):
+        for finding in examine(Path.cwd(), ranks=ranks, on_check=announce):
             findings[finding.name] = finding.to_dict()
             if not as_json:
                 say(finding)

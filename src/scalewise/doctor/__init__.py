@@ -1,7 +1,7 @@
-"""Ask this machine and this allocation what they can do: asked, and never guessed.
+"""Test what this machine and this allocation can do.
 
-A program on the PATH is not a cluster, a driver is not a device, a backend that
-is compiled in may not work: so controllers, engines and two real ranks are asked.
+A program on the PATH is not a cluster, a driver is not a device, and a backend that is
+compiled in may not work: so the checks query controllers and frameworks, and start two ranks.
 """
 
 import os
@@ -20,53 +20,53 @@ from scalewise.errors import PluginError
 
 __all__ = ["Finding", "examine", "own_ranks"]
 
-Question = tuple[str, Callable[[], Finding]]
-"""A name, and how to find out."""
+Check = tuple[str, Callable[[], Finding]]
+"""The name of a check, and its function."""
 
 
 def examine(
-    folder: Path, *, ranks: int | None = None, tell: Callable[[str], None] = lambda name: None
+    folder: Path, *, ranks: int | None = None, on_check: Callable[[str], None] = lambda name: None
 ) -> Iterator[Finding]:
-    """Ask about everything a study needs, and yield each answer as it comes.
+    """Check everything that a study needs, and yield each finding as it comes.
 
-    ``ranks`` is how many processes will share this machine: as many as it has
-    devices, or two, if not given. ``tell`` hears the name of each question first.
+    ``ranks`` processes will share this machine; the default is one per device, or two.
+    ``on_check`` is called with the name of each check before it starts.
     """
     facts: dict[str, dict[str, Any]] = {}
 
-    def engine(name: str) -> Finding:
+    def check_framework(name: str) -> Finding:
         facts[name] = framework_checks.framework_facts(name)
         return framework_checks.check_framework(name, facts[name])
 
     try:
         names = list(plugins.available("frameworks"))
-    except PluginError as why:
-        yield Finding("engines", str(why), why.hint, "fault")
+    except PluginError as error:
+        yield Finding("engines", str(error), error.hint, "fault")
         names = []
-    opening: list[Question] = [(name, partial(engine, name)) for name in names]
-    yield from _answers([("python", machine.check_python), *opening], tell)
-    torch = facts.get("torch") or {"problem": "no engine named torch is registered"}
-    yield from _answers(_questions(folder, torch, ranks or default_ranks(torch)), tell)
+    frameworks: list[Check] = [(name, partial(check_framework, name)) for name in names]
+    yield from _run_checks([("python", machine.check_python), *frameworks], on_check)
+    torch = facts.get("torch") or {"problem": "no framework named torch is registered"}
+    yield from _run_checks(_machine_checks(folder, torch, ranks or default_ranks(torch)), on_check)
 
 
 def default_ranks(torch: dict[str, Any]) -> int:
-    """Return how many ranks this machine is for: one per device, two without any."""
+    """Return the number of ranks that suits this machine: one per device, two without any."""
     return len(framework_checks.accelerators(torch)) or 2
 
 
-def _answers(questions: list[Question], tell: Callable[[str], None]) -> Iterator[Finding]:
-    for name, question in questions:
-        tell(name)
-        yield run_check(name, question)
+def _run_checks(checks: list[Check], on_check: Callable[[str], None]) -> Iterator[Finding]:
+    for name, check in checks:
+        on_check(name)
+        yield run_check(name, check)
 
 
-def _questions(folder: Path, torch: dict[str, Any], ranks: int) -> list[Question]:
-    """Return what is asked of this machine, the quick things first."""
+def _machine_checks(folder: Path, torch: dict[str, Any], ranks: int) -> list[Check]:
+    """Return the checks of this machine, the quick ones first."""
     env, groups = os.environ, cgroups.read_membership()
     quota, bound = cgroups.cpu_quota(groups), machine.affinity()
     usable = machine.usable_cores(bound, quota)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    questions: list[Question] = [
+    checks: list[Check] = [
         ("devices", lambda: framework_checks.check_devices(torch, env)),
         ("container", lambda: machine.check_container(env, groups)),
         ("cores", lambda: machine.check_cores(bound, quota, ranks, os.getloadavg()[0], env)),
@@ -82,5 +82,5 @@ def _questions(folder: Path, torch: dict[str, Any], ranks: int) -> list[Question
         ("backend", lambda: framework_checks.check_backend(torch, env)),
     ]
     if platform.system() == "Linux":
-        return questions
-    return [each for each in questions if each[0] != "shared-memory"]  # Loaders need none there.
+        return checks
+    return [check for check in checks if check[0] != "shared-memory"]  # Only Linux needs it.

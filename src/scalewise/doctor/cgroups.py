@@ -1,8 +1,7 @@
-"""What control groups allow this process, in both of their versions.
+"""CPU and memory limits of this process's control groups, version 1 and 2.
 
-A limit may stand at the process's own group or at any group above it; the
-narrowest counts. Inside a container the path a process is told may not be
-there: then the top is its own group.
+A limit may be set at the process's group or at any group above it; the lowest counts. Inside a
+container the group's path may not exist: then the root is the process's group.
 """
 
 from collections.abc import Iterator
@@ -11,12 +10,12 @@ from pathlib import Path
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 UNLIMITED_BYTES = 2**60
-"""The first version writes a number near 2**63 for no limit."""
+"""Version 1 writes a number near 2**63 for no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """The bytes a control group may hold, and holds."""
+    """The memory limit of a control group, and what it uses."""
 
     bytes: int
     used: int
@@ -28,54 +27,54 @@ def group_folders(membership: str, controller: str, root: Path = CGROUP_ROOT) ->
     ``membership`` is the text of ``/proc/self/cgroup``.
     """
     for line in membership.splitlines():
-        _, _, rest = line.partition(":")
-        names, _, path = rest.partition(":")
+        _, _, names_and_path = line.partition(":")
+        names, _, path = names_and_path.partition(":")
         if names and controller not in names.split(","):
             continue
         for top in [root / controller] if names else [root, root / "unified"]:
-            own = top / path.strip("/")
-            if not own.is_dir() or ".." in Path(path).parts:
-                own = top
-            yield own
-            while own != top:
-                own = own.parent
-                yield own
+            group = top / path.strip("/")
+            if not group.is_dir() or ".." in Path(path).parts:
+                group = top
+            yield group
+            while group != top:
+                group = group.parent
+                yield group
 
 
 def cpu_quota(membership: str, root: Path = CGROUP_ROOT) -> float | None:
-    """Return how many cores' worth of time the process gets; None without a limit."""
-    found = []
+    """Return the CPU quota in cores; None without a limit."""
+    quotas = []
     for group in group_folders(membership, "cpu", root):
         share, _, period = read_text(group / "cpu.max").partition(" ")
         if not share:
             share = read_text(group / "cpu.cfs_quota_us")
             period = read_text(group / "cpu.cfs_period_us")
         if share.isdigit() and period.isdigit() and int(period):
-            found.append(int(share) / int(period))
-    return min(found, default=None)
+            quotas.append(int(share) / int(period))
+    return min(quotas, default=None)
 
 
 def memory_limit(membership: str, root: Path = CGROUP_ROOT) -> MemoryLimit | None:
-    """Return the narrowest memory limit; None without one."""
-    found = []
+    """Return the memory limit with the least free memory; None without a limit."""
+    memory_limits = []
     for group in group_folders(membership, "memory", root):
-        for most, used in (
+        for limit_file, usage_file in (
             ("memory.max", "memory.current"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes"),
         ):
-            limit, now = read_text(group / most), read_text(group / used)
+            limit, usage = read_text(group / limit_file), read_text(group / usage_file)
             if limit.isdigit() and int(limit) < UNLIMITED_BYTES:
-                found.append(MemoryLimit(int(limit), int(now) if now.isdigit() else 0))
-    return min(found, key=lambda each: each.bytes - each.used, default=None)
+                memory_limits.append(MemoryLimit(int(limit), int(usage) if usage.isdigit() else 0))
+    return min(memory_limits, key=lambda candidate: candidate.bytes - candidate.used, default=None)
 
 
 def read_membership() -> str:
-    """Return which groups this process is in; nothing where the system has none."""
+    """Return the text of ``/proc/self/cgroup``; empty if there is none."""
     return read_text(Path("/proc/self/cgroup"))
 
 
 def read_text(path: Path) -> str:
-    """Return what a file of the system says; nothing where there is no such file."""
+    """Return the stripped text of a file; empty if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Sweep the collectives over sizes, keep the result, and show it as a table."""
+"""Sweep the collectives over message sizes, store the result, and render it as a table."""
 
 import shlex
 import tempfile
@@ -15,43 +15,43 @@ TIMEOUT_SECONDS = 600.0
 
 
 def run_sweep(output: Path, ranks: int) -> dict[str, Any]:
-    """Time the collectives between ``ranks`` ranks of this machine; keep it in ``output``."""
+    """Time the collectives between ``ranks`` ranks of this machine; store it in ``output``."""
     if ranks < 2:
-        raise SpecError(f"one rank exchanges nothing, got --ranks {ranks}", hint="--ranks 2")
-    try:  # Before a minute is spent on it.
+        raise SpecError(f"collectives need at least 2 ranks, got --ranks {ranks}", hint="--ranks 2")
+    try:  # Find out before the sweep, which takes a minute.
         output.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=output.parent):
             pass
-    except OSError as why:
-        raise cannot_write(output, why) from why
+    except OSError as error:
+        raise cannot_write(output, error) from error
     if output.is_dir():
         raise SpecError(f"{output} is a folder", hint="give a file: -o runs/collectives.json")
     try:
-        found: dict[str, Any] = run_ranks(
+        result: dict[str, Any] = run_ranks(
             "collectives", output.absolute(), ranks=ranks, timeout=TIMEOUT_SECONDS
         )
-    except LaunchError as why:
-        problem = f"the ranks could not exchange data: {why}"
-        raise LaunchError(problem, hint="scalewise doctor says what may be wrong") from why
-    return found
+    except LaunchError as error:
+        problem = f"the ranks could not exchange data: {error}"
+        raise LaunchError(problem, hint="scalewise doctor shows what may be wrong") from error
+    return result
 
 
 def multi_node_command(env: Mapping[str, str], output: Path, ranks: int | None) -> str | None:
-    """Return the line to start: once with srun, else on every node; None on a single one."""
-    slurm = env.get("SLURM_JOB_NUM_NODES") or env.get("SLURM_NNODES")
+    """Return the command for several nodes, once with srun, else on each; None on one node."""
+    slurm_nodes = env.get("SLURM_JOB_NUM_NODES") or env.get("SLURM_NNODES")
     world, local = env.get("WORLD_SIZE", "1"), env.get("LOCAL_WORLD_SIZE", "1")
-    nodes = int(slurm) if slurm and slurm.isdigit() else _ratio(world, local)
+    nodes = int(slurm_nodes) if slurm_nodes and slurm_nodes.isdigit() else _ratio(world, local)
     if nodes < 2:
         return None
-    meeting = env.get("MASTER_ADDR", "FIRST_HOST")
-    before = ""
+    master = env.get("MASTER_ADDR", "FIRST_HOST")
+    srun = ""
     if "SLURM_JOB_NODELIST" in env:
-        meeting = '"$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"'
-        before = f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 "
-    each = ranks or (int(local) if local.isdigit() and local != "1" else "auto")
+        master = '"$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"'
+        srun = f"srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 "
+    per_node = ranks or (int(local) if local.isdigit() and local != "1" else "auto")
     return (
-        f"{before}torchrun --nnodes={nodes} --nproc-per-node={each} --rdzv-backend=c10d "
-        f"--rdzv-id=collectives --rdzv-endpoint={meeting}:29400 "
+        f"{srun}torchrun --nnodes={nodes} --nproc-per-node={per_node} --rdzv-backend=c10d "
+        f"--rdzv-id=collectives --rdzv-endpoint={master}:29400 "
         f"-m scalewise.frameworks collectives {shlex.quote(str(output.absolute()))}"
     )
 
@@ -60,15 +60,15 @@ def _ratio(world: str, local: str) -> int:
     return int(world) // max(1, int(local)) if world.isdigit() and local.isdigit() else 1
 
 
-def render_table(found: Mapping[str, Any]) -> str:
-    """Return the sweep for people: a block per operation, then the law of the all-reduce."""
-    hosts = ", ".join(found["hosts"])
-    lines = [f"{found['ranks']} ranks on {hosts}, {found['backend']}, {found['device']}"]
-    for operation in dict.fromkeys(row["operation"] for row in found["rows"]):
-        rows = [row for row in found["rows"] if row["operation"] == operation]
+def render_table(result: Mapping[str, Any]) -> str:
+    """Return the sweep as text: a block per operation, then the law of the all-reduce."""
+    hosts = ", ".join(result["hosts"])
+    lines = [f"{result['ranks']} ranks on {hosts}, {result['backend']}, {result['device']}"]
+    for operation in dict.fromkeys(row["operation"] for row in result["rows"]):
+        rows = [row for row in result["rows"] if row["operation"] == operation]
         lines += ["", f"{operation:<16}{'time':>10}{'90 % within':>23}{'GB/s':>9}{'bus GB/s':>10}"]
         lines += [_render_row(row) for row in rows]
-    return "\n".join([*lines, "", describe_law(found["fit"])])
+    return "\n".join([*lines, "", describe_law(result["fit"])])
 
 
 def _render_row(row: Mapping[str, Any]) -> str:
@@ -85,7 +85,7 @@ def _format_bandwidth(bandwidth: float) -> str:
 
 
 def describe_law(fit: Mapping[str, float] | None) -> str:
-    """Return the fitted law of the all-reduce as a person would write it."""
+    """Return the fitted law of the all-reduce as a formula."""
     if not fit:
         return "all-reduce: larger messages took no longer, so no law could be fitted"
     return (
@@ -95,9 +95,9 @@ def describe_law(fit: Mapping[str, float] | None) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return seconds for people.
+    """Return seconds with a fitting unit.
 
-    >>> duration(95e-6), duration(0.0042), duration(1.5)
+    >>> format_duration(95e-6), format_duration(0.0042), format_duration(1.5)
     ('95 µs', '4.20 ms', '1.50 s')
     """
     if seconds < 1e-3:
@@ -106,9 +106,9 @@ def format_duration(seconds: float) -> str:
 
 
 def format_size(count: int) -> str:
-    """Return bytes for people.
+    """Return bytes with a fitting unit.
 
-    >>> size(4), size(65536), size(64 * 2**20)
+    >>> format_size(4), format_size(65536), format_size(64 * 2**20)
     ('4 B', '64 KiB', '64 MiB')
     """
     units: Sequence[tuple[int, str]] = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))

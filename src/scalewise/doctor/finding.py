@@ -1,4 +1,4 @@
-"""One thing that was asked, its answer, and how to ask so that nothing breaks or hangs."""
+"""The result of one check, and how to run checks and commands that may fail or hang."""
 
 import os
 import shutil
@@ -12,40 +12,40 @@ from typing import Any, Literal
 Level = Literal["ok", "note", "fault"]
 MARKS: Mapping[Level, str] = {"ok": "ok", "note": "note", "fault": "--"}
 LEVELS: tuple[Level, ...] = ("ok", "note", "fault")
-"""Levels, from well to bad."""
+"""Levels, from good to bad."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was asked, the answer, and what to do about it."""
+    """The result of one check, and what to do about it."""
 
     name: str
     says: str
     hint: str = ""
     level: Level = "ok"
-    """A note is worth knowing and stops nothing; a fault spoils a study or its numbers."""
+    """A note is worth knowing; a fault breaks a study or spoils its numbers."""
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    """What was seen, as JSON takes it."""
+    """The observed values, for JSON."""
 
     @property
     def good(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no fault."""
         return self.level != "fault"
 
     def __str__(self) -> str:
-        """The finding as a line for people, its remedy below."""
+        """The finding as a line of text, with its hint on a second line."""
         line = f"{MARKS[self.level]:<4}  {self.name:<14} {self.says}"
         return f"{line}\n{'':20} {self.hint}" if self.hint else line
 
     def to_dict(self) -> dict[str, Any]:
-        """The finding as JSON takes it."""
-        told = {"good": self.good, "level": self.level, "says": self.says, "hint": self.hint}
-        return {**told, "evidence": dict(self.evidence)} if self.evidence else told
+        """The finding as JSON values."""
+        values = {"good": self.good, "level": self.level, "says": self.says, "hint": self.hint}
+        return {**values, "evidence": dict(self.evidence)} if self.evidence else values
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """One thing to say about a finding, and how bad it is."""
+    """One remark about a finding, with its level."""
 
     level: Level
     says: str
@@ -55,45 +55,45 @@ class Remark:
 def make_finding(
     name: str, says: str, remarks: Sequence[Remark], evidence: Mapping[str, Any]
 ) -> Finding:
-    """Put a finding together from what there is to remark; the worst remark gives its level."""
-    levels: list[Level] = ["ok", *(each.level for each in remarks)]
-    words = "; ".join([says, *(each.says for each in remarks)])
-    hints = dict.fromkeys(each.hint for each in remarks if each.hint)
-    return Finding(name, words, "; ".join(hints), max(levels, key=LEVELS.index), evidence)
+    """Return a finding with these remarks; the worst remark gives its level."""
+    levels: list[Level] = ["ok", *(remark.level for remark in remarks)]
+    sentence = "; ".join([says, *(remark.says for remark in remarks)])
+    hints = dict.fromkeys(remark.hint for remark in remarks if remark.hint)
+    return Finding(name, sentence, "; ".join(hints), max(levels, key=LEVELS.index), evidence)
 
 
-def run_check(name: str, question: Callable[[], Finding]) -> Finding:
-    """Ask; a question that breaks is a finding too, and spoils no other."""
+def run_check(name: str, check: Callable[[], Finding]) -> Finding:
+    """Run a check; if it raises, return that as a finding, so that the other checks run."""
     try:
-        return question()
-    except Exception as why:
-        says = f"could not be asked: {type(why).__name__}: {why}"
+        return check()
+    except Exception as error:
+        says = f"the check failed: {type(error).__name__}: {error}"
         return Finding(name, says, "look at this part of the machine by hand", "fault")
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a program said."""
+    """The output of a command."""
 
     code: int | None
-    """Its exit code; None if it gave none in time."""
-    said: str
-    complained: str
+    """Its exit code; None after a timeout."""
+    stdout: str
+    stderr: str
 
     @property
-    def well(self) -> bool:
-        """Whether it answered and had nothing to complain about."""
+    def ok(self) -> bool:
+        """Whether the exit code was 0."""
         return self.code == 0
 
     @property
-    def words(self) -> str:
-        """Its last line, of complaint if there was one."""
-        lines = (self.complained.strip() or self.said.strip()).splitlines()
+    def last_line(self) -> str:
+        """The last line of stderr, else of stdout."""
+        lines = (self.stderr.strip() or self.stdout.strip()).splitlines()
         return lines[-1] if lines else f"exit code {self.code}"
 
 
 def run_command(*argv: str, seconds: float = 4.0) -> CommandResult | None:
-    """Ask a program on the PATH; None if there is none. It is ended if it takes too long."""
+    """Run a command with a timeout; None if it is not on the PATH."""
     if not shutil.which(argv[0]):
         return None
     try:
@@ -102,23 +102,23 @@ def run_command(*argv: str, seconds: float = 4.0) -> CommandResult | None:
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, errors="replace", start_new_session=True,
         )  # fmt: skip
-    except OSError as why:
-        return CommandResult(126, "", f"{argv[0]} cannot be started: {why.strerror or why}")
+    except OSError as error:
+        return CommandResult(126, "", f"{argv[0]} cannot be started: {error.strerror or error}")
     with child:
         try:
-            said, complained = child.communicate(timeout=seconds)
+            stdout, stderr = child.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):  # Also its children, which hold the pipes.
                 os.killpg(child.pid, signal.SIGKILL)
             child.communicate()
             return CommandResult(None, "", f"no answer within {seconds:.0f} s")
-    return CommandResult(child.returncode, said, complained)
+    return CommandResult(child.returncode, stdout, stderr)
 
 
 def format_bytes(size: float) -> str:
-    """Return bytes for people.
+    """Return bytes in GiB or MiB.
 
-    >>> gib(3 * 2**30), gib(64 * 2**20)
+    >>> format_bytes(3 * 2**30), format_bytes(64 * 2**20)
     ('3.0 GiB', '64 MiB')
     """
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"

@@ -1,4 +1,4 @@
-"""The engines, their devices, and whether ranks can really exchange data."""
+"""Check the frameworks, their devices, and whether ranks can exchange data."""
 
 import json
 import re
@@ -20,51 +20,51 @@ TIMEOUT_SECONDS = 45.0
 
 
 def framework_facts(name: str) -> dict[str, Any]:
-    """Return what an engine says of this machine, that it is absent, or its problem.
+    """Return what a framework reports of this machine, or why it is missing or fails.
 
-    Its own Python is asked, where the user has named one for all studies.
+    The framework's Python answers, if the user's configuration names one.
     """
     try:
-        facts: dict[str, Any] = Interpreters.of({}).ask(name, "about", name)
-    except FrameworkMissing as why:
-        facts = {"absent": str(why), "hint": why.hint}
-    except LaunchError as why:
-        facts = {"problem": str(why)}
+        facts: dict[str, Any] = Interpreters.load({}).ask(name, "about", name)
+    except FrameworkMissing as error:
+        facts = {"absent": str(error), "hint": error.hint}
+    except LaunchError as error:
+        facts = {"problem": str(error)}
     return facts
 
 
 def check_framework(name: str, facts: Mapping[str, Any]) -> Finding:
-    """Say what an engine answered."""
+    """Report the version and the facts of a framework."""
     if problem := facts.get("problem"):
         return Finding(name, problem, level="fault")
     if absent := facts.get("absent"):
         return Finding(name, absent, facts["hint"], "note")
-    told = [f"{key} {_words(value)}" for key, value in facts.items() if key != "name" and value]
-    return Finding(name, ", ".join(told), evidence=facts)
-
-
-def _words(value: object) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    texts = {
+        key: " ".join(map(str, value)) if isinstance(value, list) else str(value)
+        for key, value in facts.items()
+        if key != "name" and value
+    }
+    return Finding(name, ", ".join(f"{key} {text}" for key, text in texts.items()), evidence=facts)
 
 
 def accelerators(facts: Mapping[str, Any]) -> list[str]:
-    """Return the names of the devices an engine sees beside the CPU."""
+    """Return the names of the devices that a framework sees beside the CPU."""
     return [name for name in facts.get("devices") or [] if name != "cpu"]
 
 
 def check_devices(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
-    """Say what torch computes on, and why not on what the driver has."""
+    """Report the devices that torch uses, and why it misses those of the driver."""
     if problem := facts.get("problem"):
         return Finding("devices", f"unknown: torch does not answer ({problem})", "", "note")
-    seen = accelerators(facts)
+    visible = accelerators(facts)
     driver = driver_devices()
-    evidence: dict[str, Any] = {"devices": seen, "driver": driver, "links": None}
-    if seen:
-        names = [f"{seen.count(name)} x {name}" for name in dict.fromkeys(seen)]
+    evidence: dict[str, Any] = {"devices": visible, "driver": driver, "links": None}
+    if visible:
+        names = [f"{visible.count(name)} x {name}" for name in dict.fromkeys(visible)]
         evidence["links"] = matrix = read_links() if driver else None
         says = ", ".join(names)
-        if matrix and len(seen) > 1:
-            says += f"; linked by {', '.join(link_kinds(matrix)) or 'nothing that is told'}"
+        if matrix and len(visible) > 1:
+            says += f"; linked by {', '.join(link_kinds(matrix)) or 'an unknown link'}"
         return Finding("devices", says, evidence=evidence)
     if not driver:
         says = "no GPU: torch computes on the CPU, one rank is one process"
@@ -74,7 +74,7 @@ def check_devices(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
 
 
 def _unseen_devices(facts: Mapping[str, Any], env: Mapping[str, str]) -> Remark:
-    """Say why torch sees no GPU though the driver does."""
+    """Return why torch sees no GPU although the driver does."""
     if not facts.get("cuda"):
         says = f"torch {facts.get('version')} is built for the CPU alone"
         return Remark("fault", says, "install a CUDA build: https://pytorch.org/get-started")
@@ -86,17 +86,17 @@ def _unseen_devices(facts: Mapping[str, Any], env: Mapping[str, str]) -> Remark:
 
 
 def driver_devices() -> list[str] | None:
-    """Return the GPUs that NVIDIA's driver tells of; None if it does not answer."""
+    """Return the GPUs that NVIDIA's driver lists; None if it does not answer."""
     answer = run_command("nvidia-smi", "-L")
-    if not answer or not answer.well:
+    if not answer or not answer.ok:
         return None
-    return re.findall(r"^GPU \d+: (.+?)(?: \(UUID.*)?$", answer.said, re.M) or None
+    return re.findall(r"^GPU \d+: (.+?)(?: \(UUID.*)?$", answer.stdout, re.M) or None
 
 
 def read_links() -> str | None:
-    """Return the matrix of links between devices, in the driver's words."""
+    """Return the matrix of links between devices, as nvidia-smi prints it."""
     answer = run_command("nvidia-smi", "topo", "-m")
-    return answer.said if answer and answer.well else None
+    return answer.stdout if answer and answer.ok else None
 
 
 def link_kinds(matrix: str) -> list[str]:
@@ -110,30 +110,37 @@ def link_kinds(matrix: str) -> list[str]:
 
 
 def check_backend(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
-    """Let two ranks really exchange data, and say how fast they did."""
+    """Let two ranks exchange data, and report latency and bandwidth."""
     if facts.get("problem"):
         return Finding("backend", "not tried: torch does not answer", level="note")
-    chosen = [f"{key}={env[key]}" for key in INTERFACE_VARIABLES if env.get(key)]
+    set_variables = [f"{key}={env[key]}" for key in INTERFACE_VARIABLES if env.get(key)]
     try:
-        with tempfile.TemporaryDirectory(prefix="scalewise-") as place:
-            file = Path(place, "collectives.json")
+        with tempfile.TemporaryDirectory(prefix="scalewise-") as temporary:
+            file = Path(temporary, "collectives.json")
             file.write_text(json.dumps({"ask": QUICK_SWEEP}), encoding="utf-8")
-            found = run_ranks("collectives", file, ranks=2, timeout=TIMEOUT_SECONDS)
-    except LaunchError as why:
-        hint = f"set was {', '.join(chosen)}: see interfaces" if chosen else "see host, interfaces"
-        says = f"two ranks could not exchange data: {why}"
-        return Finding("backend", says, hint, "fault", {"words": str(why), "set": chosen})
-    small, large = found["rows"]
+            result = run_ranks("collectives", file, ranks=2, timeout=TIMEOUT_SECONDS)
+    except LaunchError as error:
+        hint = (
+            f"set was {', '.join(set_variables)}: see interfaces"
+            if set_variables
+            else "see host, interfaces"
+        )
+        says = f"two ranks could not exchange data: {error}"
+        return Finding("backend", says, hint, "fault", {"words": str(error), "set": set_variables})
+    small, large = result["rows"]
     says = (
-        f"{found['backend']} works between two ranks on {found['device']}: "
+        f"{result['backend']} works between two ranks on {result['device']}: "
         f"{small['bytes']} bytes in {small['seconds']['value'] * 1e6:.0f} µs, "
         f"{large['bytes'] // 2**20} MiB at {large['bus_bandwidth'] / 1e9:.2g} GB/s"
     )
     remarks = []
-    if found["backend"] == "gloo" and len(accelerators(facts)) == 1:
+    if result["backend"] == "gloo" and len(accelerators(facts)) == 1:
         says_shared = "they share one GPU, so NCCL was not tried"
         remarks.append(Remark("note", says_shared, "NCCL needs a GPU for each rank"))
-    kept = ("backend", "device", "hosts", "rows", "versions")
+    evidence_keys = ("backend", "device", "hosts", "rows", "versions")
     return make_finding(
-        "backend", says, remarks, {key: found[key] for key in kept} | {"set": chosen}
+        "backend",
+        says,
+        remarks,
+        {key: result[key] for key in evidence_keys} | {"set": set_variables},
     )

@@ -1,4 +1,4 @@
-"""Where ranks can meet: interfaces, the host's own name, free ports."""
+"""Check where ranks can rendezvous: interfaces, the host name, free ports."""
 
 import ipaddress
 import socket
@@ -12,7 +12,7 @@ from scalewise.doctor.finding import Finding, Remark, make_finding
 
 INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 RESOLVE_SECONDS = 3.0
-"""Seconds that a name may take to become an address."""
+"""Seconds that resolving a host name may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,112 +25,125 @@ class Interface:
 
     @property
     def usable(self) -> bool:
-        """Whether ranks can meet on it."""
+        """Whether ranks can connect on it."""
         return self.up and bool(self.addresses)
 
     @property
     def problem(self) -> str:
-        """Why ranks cannot meet on it, or nothing."""
+        """Why ranks cannot connect on it; empty if they can."""
         return "" if self.usable else "is down" if not self.up else "has no address"
 
     @property
     def outward(self) -> str | None:
-        """Its first address that another machine could use, of version 4."""
-        found = [each for each in self.addresses if ":" not in each and not is_loopback(each)]
-        return found[0] if found else None
+        """Its first IPv4 address that another machine could use; None without any."""
+        outward = (ip for ip in self.addresses if ":" not in ip and not is_loopback(ip))
+        return next(outward, None)
 
 
 def list_interfaces() -> list[Interface]:
-    """Return the interfaces of this machine, those that lead outwards first."""
+    """Return the interfaces of this machine, those with outward addresses first."""
     states = psutil.net_if_stats()
     families = (socket.AF_INET, socket.AF_INET6)
-    found = [
+    listed = [
         Interface(
             name,
             up=states[name].isup if name in states else False,
-            addresses=tuple(each.address for each in addresses if each.family in families),
+            addresses=tuple(entry.address for entry in addresses if entry.family in families),
         )
         for name, addresses in psutil.net_if_addrs().items()
     ]
-    missing = [name for _, name in socket.if_nameindex() if name not in {i.name for i in found}]
-    found += [
+    missing = [name for _, name in socket.if_nameindex() if name not in {i.name for i in listed}]
+    listed += [
         Interface(name, states[name].isup if name in states else False, ()) for name in missing
     ]
-    return sorted(found, key=lambda each: (not each.usable, not each.outward, each.name))
+    return sorted(
+        listed, key=lambda interface: (not interface.usable, not interface.outward, interface.name)
+    )
 
 
 def is_loopback(address: str) -> bool:
-    """Say whether an address leads back to the same machine."""
+    """Return whether an address is a loopback address."""
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 def check_variable(variable: str, value: str, found: Sequence[Interface]) -> list[Remark]:
-    """Say what is wrong with the interfaces a variable names, before anything tries them.
+    """Return what is wrong with the interfaces that a variable selects.
 
-    Gloo takes names. NCCL takes beginnings of names, names after ``=``, and
-    after ``^`` those to leave out.
+    Gloo takes names. NCCL takes prefixes of names; names after ``=``; and after ``^`` prefixes
+    to exclude.
     """
-    usable = [each.name for each in found if each.usable]
+    usable = [interface.name for interface in found if interface.usable]
     remedy = f"unset {variable}, or set it to one of: {', '.join(usable) or 'none is usable'}"
     nccl = variable.startswith("NCCL")
     if nccl and value.startswith("^"):
-        left = [name for name in usable if not name.startswith(tuple(value[1:].split(",")))]
-        return [] if left else [Remark("fault", f"{variable}={value} leaves no interface", remedy)]
+        remaining = [name for name in usable if not name.startswith(tuple(value[1:].split(",")))]
+        if remaining:
+            return []
+        return [Remark("fault", f"{variable}={value} leaves no interface", remedy)]
     exact = not nccl or value.startswith("=")
-    remarks = []
-    for name in value.removeprefix("=").split(",") if nccl else value.split(","):
-        those = [each for each in found if each.name == name]
-        if not exact:
-            those = [each for each in found if each.name.startswith(name)]
-        if not those:
-            says = f"{variable}={value}: there is no interface {name!r}"
-            remarks.append(Remark("fault", says, remedy))
-        elif not any(each.usable for each in those):
-            says = f"{variable}={value}: {those[0].name} {those[0].problem}"
-            remarks.append(Remark("fault", says, remedy))
-    return remarks
+    names = (value.removeprefix("=") if nccl else value).split(",")
+    problems = (_name_problem(name, found, exact=exact) for name in names)
+    return [Remark("fault", f"{variable}={value}: {text}", remedy) for text in problems if text]
 
 
-def check_interfaces(env: Mapping[str, str], found: Sequence[Interface]) -> Finding:
-    """Say which interfaces there are, and whether the one that was set is among them."""
+def _name_problem(name: str, found: Sequence[Interface], *, exact: bool) -> str:
+    """Return why no usable interface has this name, or this prefix; empty if one has."""
+    matching = [i for i in found if (i.name == name if exact else i.name.startswith(name))]
+    if not matching:
+        return f"there is no interface {name!r}"
+    if any(interface.usable for interface in matching):
+        return ""
+    return f"{matching[0].name} {matching[0].problem}"
+
+
+def check_interfaces(env: Mapping[str, str], interfaces: Sequence[Interface]) -> Finding:
+    """Report the interfaces, and whether the environment selects a usable one."""
     remarks = [
         remark
         for variable in INTERFACE_VARIABLES
         if env.get(variable)
-        for remark in check_variable(variable, env[variable], found)
+        for remark in check_variable(variable, env[variable], interfaces)
     ]
-    usable = [each for each in found if each.usable]
-    told = [f"{each.name} {each.outward or each.addresses[0]}" for each in usable]
+    usable = [interface for interface in interfaces if interface.usable]
+    addresses = [
+        f"{interface.name} {interface.outward or interface.addresses[0]}" for interface in usable
+    ]
     if not usable:
         hint = "bring one up: ip link set lo up"
-        remarks.append(Remark("fault", "ranks have nowhere to meet", hint))
-    evidence = {each.name: {**asdict(each), "usable": each.usable} for each in found}
-    chosen_ones = {variable: env.get(variable) for variable in INTERFACE_VARIABLES}
-    says = ", ".join(told) or "none is up with an address"
-    return make_finding("interfaces", says, remarks, {"interfaces": evidence, **chosen_ones})
+        remarks.append(Remark("fault", "no interface for a rendezvous of ranks", hint))
+    evidence = {
+        interface.name: {**asdict(interface), "usable": interface.usable}
+        for interface in interfaces
+    }
+    variables = {variable: env.get(variable) for variable in INTERFACE_VARIABLES}
+    says = ", ".join(addresses) or "none is up with an address"
+    return make_finding("interfaces", says, remarks, {"interfaces": evidence, **variables})
 
 
-def check_host(name: str, found: Sequence[Interface]) -> Finding:
-    """Say what the host's own name leads to, and whether a port can be had there."""
+def check_host(name: str, interfaces: Sequence[Interface]) -> Finding:
+    """Report what the host name resolves to, and whether a port is free there."""
     addresses = resolve_host(name)
-    outward = next((each.outward for each in found if each.usable and each.outward), None)
+    outward = next(
+        (interface.outward for interface in interfaces if interface.usable and interface.outward),
+        None,
+    )
     remarks = []
     if addresses is None:
         hint = f"wait for the name server, or add a line '{outward or '127.0.0.1'} {name}' to"
-        remarks.append(Remark("fault", "its name gets no answer", f"{hint} /etc/hosts"))
+        remarks.append(Remark("fault", "the name server does not answer", f"{hint} /etc/hosts"))
     elif not addresses:
         hint = f"add a line '{outward or '127.0.0.1'} {name}' to /etc/hosts"
-        remarks.append(Remark("fault", "its name leads to no address", hint))
+        remarks.append(Remark("fault", "its name resolves to no address", hint))
     elif all(map(is_loopback, addresses)):
-        hint = f"for runs on several machines let them meet at {outward}, not at {name}"
-        says = "other machines cannot meet here by that name"
+        hint = f"for runs on several machines use {outward} as the rendezvous, not {name}"
+        says = "other machines cannot reach it by that name"
         remarks.append(Remark("note", says, hint if outward else ""))
-    ports = {place: bind_error(place) for place in ("localhost", outward) if place}
-    for place, why in ports.items():
-        if why:
-            hint = "ranks meet at a free port: look at the firewall, ulimit -n and lo"
-            remarks.append(Remark("fault", f"no port at {place}: {why}", hint))
-    free = [place for place, why in ports.items() if not why]
+    ports = {address: bind_error(address) for address in ("localhost", outward) if address}
+    for address, error in ports.items():
+        if error:
+            hint = "the rendezvous needs a free port: check the firewall, ulimit -n and lo"
+            remarks.append(Remark("fault", f"no port at {address}: {error}", hint))
+    free = [address for address, error in ports.items() if not error]
     says = f"{name} is {', '.join(addresses) if addresses else 'unknown'}"
     if free:
         says += f"; free ports at {' and '.join(free)}"
@@ -142,26 +155,26 @@ def resolve_host(name: str) -> list[str] | None:
     """Return the addresses of a name; None if the name server does not answer in time."""
     answers: list[list[str]] = []
 
-    def look() -> None:
+    def resolve() -> None:
         try:
-            found = socket.getaddrinfo(name, None, proto=socket.IPPROTO_TCP)
-            answers.append(list(dict.fromkeys(str(each[4][0]) for each in found)))
+            entries = socket.getaddrinfo(name, None, proto=socket.IPPROTO_TCP)
+            answers.append(list(dict.fromkeys(str(entry[4][0]) for entry in entries)))
         except (OSError, UnicodeError):
             answers.append([])
 
-    looking = threading.Thread(target=look, daemon=True)  # It cannot be told to stop.
-    looking.start()
-    looking.join(RESOLVE_SECONDS)
+    thread = threading.Thread(target=resolve, daemon=True)  # It cannot be stopped.
+    thread.start()
+    thread.join(RESOLVE_SECONDS)
     return answers[0] if answers else None
 
 
-def bind_error(place: str) -> str:
-    """Return why no port can be had at a place, or nothing if one can."""
+def bind_error(address: str) -> str:
+    """Return why no port can be bound at an address; empty if one can."""
     try:
         with socket.socket() as probe:
-            probe.bind((place, 0))
+            probe.bind((address, 0))
             probe.listen(1)
             with socket.create_connection(probe.getsockname(), timeout=2):
                 return ""
-    except OSError as why:
-        return why.strerror or str(why)
+    except OSError as error:
+        return error.strerror or str(error)

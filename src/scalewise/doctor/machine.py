@@ -1,4 +1,4 @@
-"""What this machine gives a process: cores, threads, memory, files, shared memory."""
+"""Check this machine's resources: cores, threads, memory, open files, shared memory."""
 
 import os
 import platform
@@ -16,24 +16,28 @@ from scalewise.doctor.finding import Finding, Remark, format_bytes, make_finding
 MIN_OPEN_FILES = 4096
 """Open files below which many ranks with many loaders run out."""
 TINY_SHARED_MEMORY_BYTES = 64 * 2**20
-"""Bytes of shared memory that Docker gives, which a single loader can fill."""
+"""Docker's default shared memory, which a single data loader can fill."""
 
 
 def check_python() -> Finding:
-    """Say which Python this is."""
+    """Report the Python version."""
     version, system = platform.python_version(), platform.platform()
     return Finding("python", f"{version} on {system}", evidence={"version": version})
 
 
 def check_container(env: Mapping[str, str], membership: str, root: Path = Path("/")) -> Finding:
-    """Say what shows that this is a container; there may be nothing that shows it."""
+    """Report signs of a container; a container may show none."""
     files = {".dockerenv": "docker", "run/.containerenv": "podman"}
     names = {"APPTAINER_": "apptainer", "SINGULARITY_": "singularity", "KUBERNETES_": "kubernetes"}
-    words = {"docker": "docker", "libpod": "podman", "kubepods": "kubernetes", "/lxc/": "lxc"}
+    group_names = {"docker": "docker", "libpod": "podman", "kubepods": "kubernetes", "/lxc/": "lxc"}
     signs = {f"/{file}": kind for file, kind in files.items() if (root / file).exists()}
     for beginning, kind in names.items():
         signs |= {key: kind for key in sorted(env) if key.startswith(beginning)}
-    signs |= {f"control group {word}": kind for word, kind in words.items() if word in membership}
+    signs |= {
+        f"control group {group_name}": kind
+        for group_name, kind in group_names.items()
+        if group_name in membership
+    }
     kinds = list(dict.fromkeys(signs.values()))
     says = f"signs of {' and '.join(kinds)}: {', '.join(list(signs)[:3])}"
     return Finding("container", says if kinds else "no sign of one", evidence={"signs": signs})
@@ -47,23 +51,23 @@ def affinity() -> list[int]:
 
 
 def usable_cores(bound: Sequence[int], quota: float | None) -> int:
-    """Return how many threads can compute at once, at least one."""
+    """Return how many threads can run at once, at least one."""
     return max(1, min(len(bound), int(quota) if quota else len(bound)))
 
 
 def check_cores(
     bound: Sequence[int], quota: float | None, ranks: int, load: float, env: Mapping[str, str]
 ) -> Finding:
-    """Say how many cores there are, and what takes them away."""
-    everything = os.cpu_count() or len(bound)
+    """Report the usable cores, and what reduces them."""
+    total = os.cpu_count() or len(bound)
     usable = usable_cores(bound, quota)
     remarks = []
-    if load > everything / 2:
+    if load > total / 2:
         remarks.append(Remark("fault", "busy", "wait or end other work: times will be noisy"))
     if quota is not None and quota < len(bound):
         says = f"a control group allows the time of {quota:g}"
-        remarks.append(Remark("note", says, "threads beyond that are held back: use fewer"))
-    if len(bound) < everything:
+        remarks.append(Remark("note", says, "threads beyond that are throttled: use fewer"))
+    if len(bound) < total:
         remarks.append(Remark("note", f"bound to {_format_ranges(bound)}"))
     if usable < ranks:
         hint = "ask for more cores, or use fewer ranks"
@@ -72,8 +76,8 @@ def check_cores(
                 "give srun --cpus-per-task too (it does not inherit sbatch's), or use fewer ranks"
             )
         remarks.append(Remark("note", f"{ranks} ranks share {usable}", hint))
-    says = f"{usable} usable of {everything}, load {load:.1f}"
-    evidence = {"usable": usable, "all": everything, "affinity": list(bound)}
+    says = f"{usable} usable of {total}, load {load:.1f}"
+    evidence = {"usable": usable, "all": total, "affinity": list(bound)}
     return make_finding("cores", says, remarks, {**evidence, "quota": quota, "load": load})
 
 
@@ -89,42 +93,42 @@ def _format_ranges(numbers: Sequence[int]) -> str:
 
 
 def check_threads(env: Mapping[str, str], usable: int, ranks: int) -> Finding:
-    """Say whether the threads of all ranks fit on the cores."""
+    """Report whether the threads of all ranks fit on the cores."""
     fair = max(1, usable // ranks)
     remarks = [
         remark
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
         if name in env and (remark := _thread_problem(name, env[name], usable, ranks))
     ]
-    given = {name: env.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    told = [f"{name}={value}" for name, value in given.items() if value is not None]
+    variables = {name: env.get(name) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    texts = [f"{name}={value}" for name, value in variables.items() if value is not None]
     if not env.get("OMP_NUM_THREADS", "").strip():
         says = f"a rank started by hand takes all {usable} cores, or 1 under torchrun"
         hint = f"export OMP_NUM_THREADS={fair} for your own scripts; studies set theirs"
         remarks = [Remark("note", says, hint), *remarks]
-        told = ["OMP_NUM_THREADS is not set", *(each for each in told if "OMP" not in each)]
-    says = f"{', '.join(told)}; {_count(ranks, 'rank')} on {_count(usable, 'core')}"
-    return make_finding("threads", says, remarks, {**given, "ranks": ranks, "fair": fair})
+        texts = ["OMP_NUM_THREADS is not set", *(text for text in texts if "OMP" not in text)]
+    says = f"{', '.join(texts)}; {_count(ranks, 'rank')} on {_count(usable, 'core')}"
+    return make_finding("threads", says, remarks, {**variables, "ranks": ranks, "fair": fair})
 
 
 def _thread_problem(name: str, value: str, usable: int, ranks: int) -> Remark | None:
-    """Say what is wrong with a number of threads."""
+    """Return what is wrong with a thread count; None if it fits."""
     fair = max(1, usable // ranks)
     remedy = f"export {name}={fair}"
     if name.startswith("MKL"):
-        remedy = f"unset {name}: it wins over a study's threads"
-    words = value.strip().split(",")[0]  # OpenMP takes a list, one number per level.
-    if not words:
+        remedy = f"unset {name}: it overrides a study's threads"
+    count = value.strip().split(",")[0]  # OpenMP takes a list, one number per level.
+    if not count:
         return None
-    if not words.isascii() or not words.isdigit():
+    if not count.isascii() or not count.isdigit():
         return Remark("fault", f"{name}={value} is not a number", remedy)
-    if int(words) == 0:
-        return Remark("fault", f"{name}={value} is no number of threads", remedy)
-    if int(words) > usable:
+    if int(count) == 0:
+        return Remark("fault", f"{name}={value} is not a thread count", remedy)
+    if int(count) > usable:
         says = f"{name}={value} is more than the {_count(usable, 'core')}"
         return Remark("fault", says, remedy)
-    if int(words) > fair:
-        says = f"{ranks} ranks with {words} threads each are more than the {_count(usable, 'core')}"
+    if int(count) > fair:
+        says = f"{ranks} ranks with {count} threads each are more than the {_count(usable, 'core')}"
         return Remark("fault", says, remedy)
     return None
 
@@ -134,13 +138,13 @@ def _count(number: int, word: str) -> str:
 
 
 def check_memory(limit: cgroups.MemoryLimit | None) -> Finding:
-    """Say how much memory is left, for this machine and for this process's group."""
-    found, swap = psutil.virtual_memory(), psutil.swap_memory()
-    free, total = found.available, found.total
+    """Report the free memory of this machine, or of this process's control group."""
+    memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+    free, total = memory.available, memory.total
     remarks = []
     if limit and limit.bytes < total:
         free, total = min(free, limit.bytes - limit.used), limit.bytes
-        hint = f"more than that ends the job, whatever {format_bytes(found.total)} the machine has"
+        hint = f"using more ends the job, although the machine has {format_bytes(memory.total)}"
         remarks.append(Remark("note", "a control group's limit", hint))
     if free <= 2**30:
         remarks.append(Remark("fault", "too little for a rank", "end other work, or ask for more"))
@@ -153,7 +157,7 @@ def check_memory(limit: cgroups.MemoryLimit | None) -> Finding:
     evidence = {
         "free": free,
         "total": total,
-        "machine": found.total,
+        "machine": memory.total,
         "limit": limit.bytes if limit else None,
         "swap": swap.total,
         "swap_used": swap.used,
@@ -167,10 +171,10 @@ def check_memory(limit: cgroups.MemoryLimit | None) -> Finding:
 
 
 def check_open_files(soft: int, hard: int) -> Finding:
-    """Say how many files and connections a process may have open."""
+    """Report how many files and connections a process may open."""
     unlimited = resource.RLIM_INFINITY
-    words = [str(n) if n != unlimited else "any number" for n in (soft, hard)]
-    says = f"{words[0]} open at once, {words[1]} if asked for"
+    texts = [str(count) if count != unlimited else "any number" for count in (soft, hard)]
+    says = f"{texts[0]} open at once, {texts[1]} if asked for"
     evidence = {"soft": soft if soft != unlimited else None}
     evidence["hard"] = hard if hard != unlimited else None
     if soft == unlimited or soft >= MIN_OPEN_FILES:
@@ -183,7 +187,7 @@ def check_open_files(soft: int, hard: int) -> Finding:
 
 
 def check_shared_memory(folder: Path) -> Finding:
-    """Say whether loaders can hand their batches over in ``folder``."""
+    """Report whether data loaders can pass batches through ``folder``."""
     need = "loaders hand over batches there: workers x 2 x the bytes of a batch, for every rank"
     remedy = f"docker run --shm-size=8g or --ipc=host; {need}; else workers = 0"
     name, evidence = "shared-memory", {"folder": str(folder)}
@@ -191,8 +195,8 @@ def check_shared_memory(folder: Path) -> Finding:
         room = shutil.disk_usage(folder)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(4096))
-    except OSError as why:
-        says = f"{folder} cannot be used: {why.strerror}"
+    except OSError as error:
+        says = f"{folder} cannot be used: {error.strerror}"
         return Finding(name, says, remedy, "fault", evidence)
     remarks = []
     if room.total <= TINY_SHARED_MEMORY_BYTES:

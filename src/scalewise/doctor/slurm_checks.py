@@ -1,4 +1,4 @@
-"""Slurm, asked at its controller: a program on the PATH is not a cluster."""
+"""Check Slurm by querying its controller: a program on the PATH is not a cluster."""
 
 import re
 import shutil
@@ -17,11 +17,11 @@ ALLOCATION_KEYS = (
     "TRES",
     "NodeList",
 )
-"""What an allocation says of itself."""
+"""Keys of ``scontrol show job`` that are reported."""
 
 
 def check_slurm(env: Mapping[str, str]) -> Finding:
-    """Say whether jobs can be submitted here, and what this allocation holds."""
+    """Report whether jobs can be submitted here, and what this allocation has."""
     installed = [name for name in PROGRAMS if shutil.which(name)]
     evidence: dict[str, Any] = {"installed": installed, "controller": False}
     local = "studies still run on this machine"
@@ -29,41 +29,49 @@ def check_slurm(env: Mapping[str, str]) -> Finding:
         return Finding("slurm", "not installed", local, "note", evidence)
     ping = run_command("scontrol", "ping")
     if not ping or not controller_is_up(ping):
-        why = ping.words if ping else "there is no scontrol to ask it with"
-        says = f"{', '.join(installed)} installed, but no controller answers: {why}"
+        reason = ping.last_line if ping else "there is no scontrol to ask it with"
+        says = f"{', '.join(installed)} installed, but no controller answers: {reason}"
         hint = f"ask on a login node, or start slurmctld; {local}"
-        return Finding("slurm", says, hint, "note", {**evidence, "ping": why})
+        return Finding("slurm", says, hint, "note", {**evidence, "ping": reason})
     evidence["controller"] = True
     remarks, says = [], "the controller answers"
     sinfo = run_command("sinfo", "--noheader", "--format=%P|%a|%D|%G")
-    if sinfo and sinfo.well:
-        evidence["partitions"] = parse_partitions(sinfo.said)
-        names = [f"{each['name']} ({each['nodes']} nodes)" for each in evidence["partitions"]]
+    if sinfo and sinfo.ok:
+        evidence["partitions"] = parse_partitions(sinfo.stdout)
+        names = [f"{row['name']} ({row['nodes']} nodes)" for row in evidence["partitions"]]
         says += f"; partitions: {', '.join(names) or 'none'}"
     else:
-        why = sinfo.words if sinfo else "it is not installed"
-        remarks.append(Remark("note", f"sinfo tells no partitions: {why}"))
+        reason = sinfo.last_line if sinfo else "it is not installed"
+        remarks.append(Remark("note", f"sinfo lists no partitions: {reason}"))
     if job := env.get("SLURM_JOB_ID"):
-        shown = run_command("scontrol", "show", "job", job)
-        evidence["job"] = parse_allocation(shown.said) if shown and shown.well else None
+        evidence["job"], text = _check_allocation(job)
         if evidence["job"]:
-            told = [f"{key} {value}" for key, value in evidence["job"].items()]
-            says += f"; in job {job}: {', '.join(told)}"
+            says += f"; in job {job}: {text}"
         else:
-            why = shown.words if shown else "no scontrol"
-            remarks.append(Remark("note", f"in job {job}, of which nothing is told: {why}"))
+            remarks.append(Remark("note", f"in job {job}, which scontrol does not show: {text}"))
     return make_finding("slurm", says, remarks, evidence)
 
 
+def _check_allocation(job: str) -> tuple[dict[str, str] | None, str]:
+    """Return what a job has allocated, and that as text; or None, and why it is unknown."""
+    result = run_command("scontrol", "show", "job", job)
+    if not result:
+        return None, "no scontrol"
+    if not result.ok:
+        return None, result.last_line
+    values = parse_allocation(result.stdout)
+    return values, ", ".join(f"{key} {value}" for key, value in values.items())
+
+
 def controller_is_up(ping: CommandResult) -> bool:
-    """Say whether a controller is up, from the words of ``scontrol ping``."""
-    return bool(re.search(r"\bis UP\b", ping.said))
+    """Return whether a controller is up, from the output of ``scontrol ping``."""
+    return bool(re.search(r"\bis UP\b", ping.stdout))
 
 
 def parse_partitions(text: str) -> list[dict[str, str]]:
     """Return name, state, nodes and devices of each line of ``sinfo``.
 
-    >>> partitions("gpu*|up|2|gpu:4")
+    >>> parse_partitions("gpu*|up|2|gpu:4")
     [{'name': 'gpu', 'state': 'up', 'nodes': '2', 'devices': 'gpu:4'}]
     """
     keys = ("name", "state", "nodes", "devices")
@@ -72,10 +80,10 @@ def parse_partitions(text: str) -> list[dict[str, str]]:
 
 
 def parse_allocation(text: str) -> dict[str, str]:
-    """Return what a job holds, from the words of ``scontrol show job``.
+    """Return what a job has allocated, from the output of ``scontrol show job``.
 
-    >>> allocation("JobId=7 JobName=a\\n NumNodes=2 NumTasks=8 CPUs/Task=4\\n NodeList=n[1-2]")
+    >>> parse_allocation("JobId=7 Name=a\\n NumNodes=2 NumTasks=8 CPUs/Task=4\\n NodeList=n[1-2]")
     {'NumNodes': '2', 'NumTasks': '8', 'CPUs/Task': '4', 'NodeList': 'n[1-2]'}
     """
-    said = dict(re.findall(r"(?:^|\s)([\w/]+)=(\S+)", text))
-    return {key: said[key] for key in ALLOCATION_KEYS if said.get(key, "(null)") != "(null)"}
+    values = dict(re.findall(r"(?:^|\s)([\w/]+)=(\S+)", text))
+    return {key: values[key] for key in ALLOCATION_KEYS if values.get(key, "(null)") != "(null)"}

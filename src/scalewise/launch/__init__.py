@@ -1,8 +1,8 @@
 """Start the processes of a run.
 
-A ``Launcher`` first says exactly what will be executed, as a value; only then
-does it execute it. The launcher's own name for what it started is kept in the
-run folder (``job.json``), so that any later process can ask about it.
+A ``Launcher`` first plans exactly what will be executed, as a value, and then executes the
+plan. It writes how to find what it started into the run folder (``job.json``), so that any
+later process can poll or cancel it.
 """
 
 import re
@@ -33,7 +33,7 @@ class Command:
     env: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """The command as a shell would take it; a port that is not known yet is ``{port}``."""
+        """The command as a shell line; a port that is not known yet is ``{port}``."""
         for name in self.env:
             check_environment_name("env", name)
         variables = [f"{name}={shlex.quote(value)}" for name, value in sorted(self.env.items())]
@@ -42,12 +42,12 @@ class Command:
     @property
     def needs_port(self) -> bool:
         """Whether a free port is to be filled in."""
-        return any(PORT_PLACEHOLDER in word for word in (*self.argv, *self.env.values()))
+        return any(PORT_PLACEHOLDER in value for value in (*self.argv, *self.env.values()))
 
     def with_port(self, port: int) -> "Command":
         """Return the command with this port filled in."""
         return Command(
-            tuple(word.replace(PORT_PLACEHOLDER, str(port)) for word in self.argv),
+            tuple(argument.replace(PORT_PLACEHOLDER, str(port)) for argument in self.argv),
             {name: value.replace(PORT_PLACEHOLDER, str(port)) for name, value in self.env.items()},
         )
 
@@ -58,15 +58,15 @@ class Plan:
 
     runs: tuple[RunSpec, ...]
     folder: Path
-    """The study's folder; each run has one of its own in it, named by its id."""
+    """The study's folder; each run has a subfolder, named by its id."""
     commands: tuple[Command, ...]
     files: Mapping[str, str] = field(default_factory=dict)
-    """Text by path, relative to the folder; the first is the script that starts it all."""
+    """Text by path relative to the folder; the first is the script that starts everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Something a launcher started, in the launcher's own words."""
+    """What a launcher started for one run, as ``job.json`` describes it."""
 
     folder: Path
     """The run's folder."""
@@ -77,30 +77,30 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where a job is: running, ended, or stuck and to be cancelled."""
+    """The state of a job: running, ended, or stuck and to be cancelled."""
 
     phase: Literal["running", "ended", "stuck"]
     cause: str = ""
-    """What the launcher knows of a failure; the ranks' own words say more."""
+    """What the launcher knows of a failure; the ranks' records say more."""
     killed: Mapping[int, str] = field(default_factory=dict)
     """Signals that ended processes, by process id."""
     exits: Mapping[int, int] = field(default_factory=dict)
     """Exit codes of processes that did not end with 0, by process id."""
     note: str = ""
-    """What else there is to say of it: why it has not started, for example."""
+    """A remark for the user: why the job has not started, for example."""
     job: Job | None = None
-    """The job with what was found out about it, where its ``job.json`` does not say that yet."""
+    """The job with newly found details that its ``job.json`` does not have yet, if any."""
 
 
 def write_job(job: Job) -> Job:
-    """Write down what was started, or is about to be: any later process can ask about it."""
+    """Write ``job.json`` for a job that was started, or is about to be; return the job."""
     write_json(job.folder / "job.json", {"attempt": job.attempt, "world": job.world, **job.name})
     return job
 
 
 @contextmanager
 def job_files_written(jobs: Sequence[Job], *, undo_on: type[BaseException]) -> Iterator[None]:
-    """Write jobs down before they start; restore what was there if they certainly did not."""
+    """Write ``job.json`` files before a start; restore the old ones if ``undo_on`` is raised."""
     paths = [job.folder / "job.json" for job in jobs]
     before = [path.read_bytes() if path.exists() else None for path in paths]
     for job in jobs:
@@ -117,7 +117,7 @@ def job_files_written(jobs: Sequence[Job], *, undo_on: type[BaseException]) -> I
 
 
 def write_plan_files(plan: Plan) -> None:
-    """Write the plan's files, and what every run is asked for."""
+    """Write the plan's files, and the ``spec.json`` of every run."""
     for path, text in plan.files.items():
         write_text(plan.folder / path, text)
     for run in plan.runs:
@@ -126,42 +126,42 @@ def write_plan_files(plan: Plan) -> None:
 
 def next_attempt(home: Path) -> int:
     """Return a number that no earlier attempt at the run in ``home`` has had."""
-    taken = [int(path.stem.partition("-")[2]) for path in home.glob("failure-*.json")]
+    used = [int(path.stem.partition("-")[2]) for path in home.glob("failure-*.json")]
     for name in ("job.json", "outcome.json"):
         if (home / name).exists():
-            found = re.search(r'"attempt": (\d+)', (home / name).read_text(encoding="utf-8"))
-            taken.append(int(found[1]) if found else 0)
-    return newest_attempt(home, max(taken, default=0)) + 1
+            match = re.search(r'"attempt": (\d+)', (home / name).read_text(encoding="utf-8"))
+            used.append(int(match[1]) if match else 0)
+    return newest_attempt(home, max(used, default=0)) + 1
 
 
 class Launcher(Protocol):
-    """Something that can start runs; made from the study's ``[launcher]`` table."""
+    """Starts runs; made from the study's ``[launcher]`` table."""
 
     at_once: float
-    """How many runs it takes at a time."""
+    """How many runs it starts at a time."""
 
     def request_summary(self, runs: Sequence[RunSpec]) -> str:
-        """Say what these runs would take of a shared machine; refuse more than is allowed."""
+        """Describe the device-hours that these runs request; refuse more than is allowed."""
         ...
 
     def max_device_hours(self, runs: Sequence[RunSpec]) -> float | None:
-        """Return the device-hours that these runs can take at most; nothing without a limit."""
+        """Return the most device-hours that these runs can take; None without a time limit."""
         ...
 
     def billed_devices(self, run: RunSpec, among: Sequence[RunSpec]) -> int:
-        """Return the devices that are paid for while a run goes that is started with others."""
+        """Return the devices that are billed while ``run`` trains, started with ``among``."""
         ...
 
     def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
-        """Return which runs are planned and started as one."""
+        """Return groups of runs that are planned and started together."""
         ...
 
     def plan(self, runs: Sequence[RunSpec], folder: Path) -> Plan:
-        """Say what would be executed, without executing it."""
+        """Return what would be executed, without executing it."""
         ...
 
     def prepare(self, plan: Plan) -> None:
-        """Write what the plan's commands read."""
+        """Write the files that the plan's commands read."""
         ...
 
     def submit(self, plan: Plan) -> list[Job]:
@@ -169,9 +169,9 @@ class Launcher(Protocol):
         ...
 
     def poll(self, job: Job) -> State:
-        """Say where the job is; change nothing."""
+        """Return the state of the job, without changing it."""
         ...
 
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
-        """End it, and everything it started; of a stuck one ask the stacks first."""
+        """End the job and every process of it; ``stuck``: print the ranks' stacks first."""
         ...

@@ -1,7 +1,7 @@
-"""Which Python runs which engine: they rarely share an environment.
+"""The Python interpreter of each framework: frameworks rarely share an environment.
 
-A study's ``[engines]`` table, or a user's own ``engines.toml``, names a Python for a framework.
-Where it is another than this one, the worker's half travels there as a parcel.
+A study's ``[engines]`` table, or the user's ``engines.toml``, names a Python for a framework.
+If that is not this Python, it gets the worker half of scalewise as a zip file.
 """
 
 import os
@@ -24,26 +24,26 @@ CONFIG_FILE = "engines.toml"
 
 @dataclass(frozen=True, slots=True)
 class Interpreters:
-    """The Pythons of engines, by framework."""
+    """Paths of Pythons, by framework."""
 
     named: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, said: Mapping[str, str]) -> "Interpreters":
-        """Return what a study says, over what its user says of all studies."""
-        named = {**load_user_config(user_config_path(CONFIG_FILE)), **said}
+    def load(cls, study_engines: Mapping[str, str]) -> "Interpreters":
+        """Return the Pythons of the user's configuration, overridden by the study's."""
+        named = {**load_user_config(user_config_path(CONFIG_FILE)), **study_engines}
         return cls({name: _absolute(python) for name, python in named.items()})
 
-    def python(self, framework: str, usual: str = sys.executable) -> str:
+    def python(self, framework: str, default: str = sys.executable) -> str:
         """Return the Python that runs a framework."""
-        return self.named.get(framework, usual)
+        return self.named.get(framework, default)
 
     def paths(self, framework: str, folder: Path) -> list[str]:
-        """Return what must be on that Python's path, if anything: the parcel in ``folder``."""
+        """Return what that Python needs on its path: the worker zip in ``folder``, if any."""
         return [str(folder / worker_zip.FILE_NAME)] if framework in self.named else []
 
     def ask(self, framework: str, verb: str, argument: str) -> Any:
-        """Have a framework's own Python answer one of the worker's verbs."""
+        """Return the answer of a framework's Python to one of the worker's verbs."""
         python = self.python(framework)
         if shutil.which(python) is None:
             raise FrameworkMissing(
@@ -59,5 +59,5 @@ class Interpreters:
 
 
 def _absolute(python: str) -> str:
-    """Return a path that means the same elsewhere; a link stays one, for it is an environment."""
+    """Return an absolute path; links are kept, because the Python of an environment is one."""
     return os.path.abspath(os.path.expanduser(python)) if os.sep in python else python

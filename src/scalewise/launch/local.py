@@ -1,9 +1,9 @@
 """Start a run on this machine.
 
 Ranks start under torchrun's agent, one agent per node of the topology, so that a 2x2 run
-can be rehearsed on one machine; under horovodrun or mpirun; or by themselves, as their
-framework wants it. A single rank needs no agent, which would take as long to start as the
-rank does. Everything goes into the run's ``log.txt``.
+can be rehearsed on one machine; under horovodrun or mpirun; or directly, as their framework
+requires. A single rank starts without an agent, which takes as long to start as the rank.
+All output goes into the run's ``log.txt``.
 """
 
 import math
@@ -43,50 +43,50 @@ from scalewise.validate import check_positive, refuse_unknown_keys
 PATIENCE_SECONDS = 300.0
 """Seconds without any progress after which a run counts as hung."""
 MIN_PROCESS_LIMIT = 64
-"""Processes of a run that any machine may be asked for."""
+"""The process limit of a run on a machine with few cores."""
 LOOK_SECONDS = 5.0
-"""Seconds between two looks at what the ranks of a run have written."""
+"""Seconds between two reads of what the ranks of a run have written."""
 LINGER_SECONDS = 10.0
 """Seconds that processes of a run may outlive the first ones."""
 
 
 class LocalLauncher:
-    """Runs here, now. Settings: ``patience``, seconds without progress allowed."""
+    """Starts runs on this machine. Setting: ``patience``, seconds allowed without progress."""
 
     at_once = 1.0
 
     def __init__(
-        self, settings: Mapping[str, Any] | None = None, engines: Interpreters | None = None
+        self, settings: Mapping[str, Any] | None = None, interpreters: Interpreters | None = None
     ) -> None:
-        given, self._engines = settings or {}, engines or Interpreters()
-        refuse_unknown_keys("the local [launcher]", given, ["name", "patience"])
-        self._patience = given.get("patience", PATIENCE_SECONDS)
+        settings, self._interpreters = settings or {}, interpreters or Interpreters()
+        refuse_unknown_keys("the local [launcher]", settings, ["name", "patience"])
+        self._patience = settings.get("patience", PATIENCE_SECONDS)
         check_positive("patience", self._patience, example=PATIENCE_SECONDS)
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._looked = time.monotonic()
         self._samplers: dict[Path, subprocess.Popen[bytes]] = {}
         self._unseen: dict[Path, tuple[float, State]] = {}
-        """When we last looked at a run whose processes we cannot see, and where it was."""
+        """For runs with invisible processes: when we last read their files, and their state."""
         self._over: dict[Path, float] = {}
-        """When the last process that we started ourselves was seen to have ended."""
+        """When the last process that we started was seen to have ended."""
 
     def request_summary(self, runs: Sequence[RunSpec]) -> str:
-        """Say nothing: this machine is the user's own."""
+        """Return an empty text: this machine is not shared."""
         return ""
 
     def max_device_hours(self, runs: Sequence[RunSpec]) -> None:
-        """Say that nothing bounds how long a run may take here."""
+        """Return None: runs on this machine have no time limit."""
 
     def billed_devices(self, run: RunSpec, among: Sequence[RunSpec]) -> int:
         """Return the run's own devices."""
         return run.topology.world
 
     def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
-        """Return every run apart: they share this machine."""
+        """Return each run alone: they share this machine, so they run one after another."""
         return [[run] for run in runs]
 
     def plan(self, runs: Sequence[RunSpec], folder: Path) -> Plan:
-        """Say what would be executed."""
+        """Return what would be executed."""
         (run,) = runs
         _refuse_too_many_processes(run)
         if run.started_by == "srun" or (run.program and run.started_by == "mpirun"):
@@ -95,30 +95,31 @@ class LocalLauncher:
             )
         home = folder / run.id
         env = {"OMP_NUM_THREADS": str(run.threads), **run.env, processes.RUN_VARIABLE: str(home)}
-        if parcels := self._parcels(run, folder):
-            paths = [*parcels, run.env.get("PYTHONPATH", ""), _python_path()]
+        if worker_zips := self._worker_zips(run, folder):
+            inherited = os.environ.get("PYTHONPATH", "")
+            paths = [*worker_zips, run.env.get("PYTHONPATH", ""), inherited]
             env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
         if not run.program:
             env |= processes.SAFE_PATH
-        if parcels and not run.program:
-            env["SCALEWISE_UNWATCHED"] = "1"  # Nobody watches what we run ourselves.
-        python = self._engines.python(run.framework)
+        if worker_zips and not run.program:
+            env["SCALEWISE_UNWATCHED"] = "1"  # Our own workers measure themselves.
+        python = self._interpreters.python(run.framework)
         commands = tuple(
-            Command(argv, {**env, **place}) for argv, place in _processes(run, home, python)
+            Command(argv, {**env, **rank}) for argv, rank in _processes(run, home, python)
         )
         return Plan((run,), folder, commands, {_script_path(run): _script(commands)})
 
     def prepare(self, plan: Plan) -> None:
         """Write the run's commands and its spec."""
         write_plan_files(plan)
-        if any(self._parcels(run, plan.folder) for run in plan.runs):
+        if any(self._worker_zips(run, plan.folder) for run in plan.runs):
             worker_zip.pack(plan.folder)
 
-    def _parcels(self, run: RunSpec, folder: Path) -> list[str]:
-        """Return the parcel that a run needs, if it runs in another environment."""
+    def _worker_zips(self, run: RunSpec, folder: Path) -> list[str]:
+        """Return the path of the worker zip, if the run needs it on its Python path."""
         if run.program:
             return [str(folder / worker_zip.FILE_NAME)]
-        return self._engines.paths(run.framework, folder)
+        return self._interpreters.paths(run.framework, folder)
 
     def submit(self, plan: Plan) -> list[Job]:
         """Start the run and return at once."""
@@ -128,7 +129,7 @@ class LocalLauncher:
         port = _free_port()
         commands = [command.with_port(port) for command in plan.commands]
         self.prepare(replace(plan, files={_script_path(run): _script(commands)}))
-        # What an earlier attempt has left without a trace in job.json would write beside this one.
+        # Processes of an earlier attempt that job.json does not name would write to the same files.
         processes.end(processes.ProcessFilter({processes.RUN_VARIABLE: str(home)}))
         log = home / "log.txt"
         name: dict[str, Any] = {
@@ -142,7 +143,7 @@ class LocalLauncher:
             "processes": [],
             "log": log.stat().st_size if log.exists() else 0,
         }
-        now = {
+        attempt_env = {
             "SCALEWISE_ATTEMPT": str(attempt),
             "SCALEWISE_LAUNCHED": repr(time.time()),
             processes.TOKEN_VARIABLE: name["token"],
@@ -152,33 +153,33 @@ class LocalLauncher:
         # same: their environment holds the token.
         with job_files_written([job], undo_on=BaseException):
             try:
-                started = [self._start(command, now, log) for command in commands]
+                started = [self._start(command, attempt_env, log) for command in commands]
                 if run.program or run.started_by != "direct":
-                    self._sample(home, int(started[0]["pid"]), {**commands[0].env, **now})
+                    self._sample(home, int(started[0]["pid"]), {**commands[0].env, **attempt_env})
                 return [write_job(replace(job, name={**name, "processes": started}))]
             except BaseException:
                 processes.end(_process_filter(job))
                 raise
 
     def _start(self, command: Command, env: Mapping[str, str], log: Path) -> dict[str, Any]:
-        """Start one of the run's processes; return how to find it again."""
+        """Start one of the run's processes; return its identity."""
         child = processes.start(command.argv, {**command.env, **env}, log)
         self._children[child.pid] = child
         return processes.identity(child.pid)
 
     def _sample(self, home: Path, pid: int, env: Mapping[str, str]) -> None:
-        """Have the machine watched during the run; without it nothing else is lost."""
+        """Start the node sampler; the run does not fail without it."""
         with suppress(LaunchError):
             self._samplers[home] = processes.start_sampler(home, pid, env)
 
     def poll(self, job: Job) -> State:
-        """Say where the job is; change nothing."""
+        """Return the state of the job, without changing it."""
         if not _visible(job):
             return self._poll_unseen(job)
         if not job.name.get("processes"):
             return self._find_processes(job)
-        codes = [self._code(each) for each in job.name["processes"]]
-        if None not in codes or any(codes):  # Where one agent failed, the others wait for ever.
+        codes = [self._code(process) for process in job.name["processes"]]
+        if None not in codes or any(codes):  # If one agent fails, the others wait for ever.
             killed, exits = _process_ends(job, codes)
             if None in codes:
                 return State("stuck", "" if killed else _kill_cause(job, codes), killed, exits)
@@ -194,7 +195,7 @@ class LocalLauncher:
         return State("running")
 
     def _find_processes(self, job: Job) -> State:
-        """Say where a job is whose starter was killed before it wrote the process ids down."""
+        """Return the state of a job whose starter was killed before it wrote the process ids."""
         if "starter" in job.name and processes.alive(**job.name["starter"]):
             return State("running", note="its processes are being started")
         outermost = _process_filter(job).outermost()
@@ -207,7 +208,7 @@ class LocalLauncher:
         return State("running", job=replace(job, name={**job.name, "processes": outermost}))
 
     def _poll_unseen(self, job: Job) -> State:
-        """Say where a job is whose processes we cannot see, by what its ranks have written last."""
+        """Return the state of a job whose processes we cannot see, from its ranks' files."""
         looked, state = self._unseen.get(job.folder, (-math.inf, State("running")))
         if time.monotonic() - looked > min(LOOK_SECONDS, self._patience):
             state = self._state_by_files(job)
@@ -218,13 +219,13 @@ class LocalLauncher:
         ranks = [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)]
         if all(rank.ended for rank in ranks):
             return State("ended")
-        seconds = silence(job)
-        if seconds > self._patience:
-            return State("ended", f"nothing was heard from {job.name['host']} for {seconds:.0f} s")
+        silent_seconds = silence(job)
+        if silent_seconds > self._patience:
+            return State("ended", f"{job.name['host']} wrote no record for {silent_seconds:.0f} s")
         return State("running", note=f"on {job.name['host']}")
 
     def _lingers(self, job: Job) -> bool:
-        """Say whether processes that the first ones made are still leaving, and may."""
+        """Return whether child processes still run, within the time they are allowed to."""
         since = self._over.setdefault(job.folder, time.monotonic())
         return time.monotonic() - since < LINGER_SECONDS and bool(_process_filter(job).processes())
 
@@ -252,15 +253,15 @@ class LocalLauncher:
                 )
 
     def _code(self, process: Mapping[str, Any]) -> int | None:
-        """Return a process's exit code, or nothing while it lives."""
+        """Return a process's exit code; None while it lives."""
         if child := self._children.get(process["pid"]):
             return child.poll()
-        # Started by an earlier process of ours: its code is lost, its ranks' words are not.
+        # Started by an earlier call: its exit code is lost; its ranks' records are not.
         return None if processes.alive(process["pid"], process["created"]) else 0
 
 
 def _visible(job: Job) -> bool:
-    """Say whether the job's processes can be seen from here, and by us."""
+    """Return whether this user can see the job's processes from this machine."""
     if "machine" not in job.name:  # An earlier version wrote it.
         return job.name.get("host") in (None, os.uname().nodename)
     # A machine may hide the processes of other users, or at least their environment.
@@ -269,7 +270,7 @@ def _visible(job: Job) -> bool:
 
 
 def _process_filter(job: Job) -> processes.ProcessFilter:
-    """Return how the processes of a job are found, however its folder is spelt or moved since."""
+    """Return the filter that finds a job's processes, even if its folder was moved since."""
     variables = {processes.RUN_VARIABLE: str(job.folder)}
     if "token" in job.name:
         variables = {processes.TOKEN_VARIABLE: job.name["token"]}
@@ -277,7 +278,7 @@ def _process_filter(job: Job) -> processes.ProcessFilter:
 
 
 def _script_path(run: RunSpec) -> str:
-    """Return where the run's commands are kept, relative to the study's folder."""
+    """Return the path of the run's command script, relative to the study's folder."""
     return f"{run.id}/plan/commands.sh"
 
 
@@ -287,44 +288,44 @@ def _script(commands: Sequence[Command]) -> str:
 
 
 def _refuse_too_many_processes(run: RunSpec) -> None:
-    """Refuse more processes than a rehearsal on this machine can make sense of."""
+    """Refuse more processes than this machine can reasonably run."""
     cores = os.cpu_count() or 1
-    most = max(MIN_PROCESS_LIMIT, 8 * cores)
-    if (run.program or run.started_by != "direct") and run.topology.world > most:
+    limit = max(MIN_PROCESS_LIMIT, 8 * cores)
+    if (run.program or run.started_by != "direct") and run.topology.world > limit:
         raise LaunchError(
             f"{run.topology} asks for {run.topology.world:,} processes on a machine with "
             f"{cores} cores",
-            hint=f"ask for at most {most} here",
+            hint=f"ask for at most {limit} here",
         )
 
 
 Process = tuple[tuple[str, ...], dict[str, str]]
-"""A command line, and what tells the process its place."""
+"""A command line, and the variables that give the process its rank."""
 
 
 def _processes(run: RunSpec, home: Path, python: str) -> list[Process]:
-    """Return what is started for a run: its ranks, or those who start them."""
+    """Return the processes that are started for a run: its ranks, or their agents."""
     topology = run.topology
     if run.program:
-        taken = parse_program(run.program)
-        places: dict[str, object] = {
+        user_program = parse_program(run.program)
+        values: dict[str, object] = {
             "devices": topology.devices, "world": topology.world, "nodes": topology.nodes,
             "master": "localhost", "port": PORT_PLACEHOLDER,
         }  # fmt: skip
-        there = [{**places, "node_rank": node} for node in range(topology.nodes)]
+        nodes = [{**values, "node_rank": node} for node in range(topology.nodes)]
         if run.started_by == "node":
-            own = taken.by(python)
+            with_python = user_program.with_python(python)
             return [
-                (tuple(own.direct(each)), _rank_variables(node, run.ranks, 1))
-                for node, each in enumerate(there)
+                (tuple(with_python.direct_command(node)), _rank_variables(number, run.ranks, 1))
+                for number, node in enumerate(nodes)
             ]
-        return [(taken.argv(_agent_options(run), each), {}) for each in there]
+        return [(user_program.agent_command(_agent_options(run), node), {}) for node in nodes]
     worker = (python, "-m", "scalewise.frameworks", "train", str(home))
     if run.started_by == "direct":
         return [(worker, {})]
     if run.started_by in ("plain", "node") or topology.world == 1:
-        each = 1 if run.started_by == "node" else topology.devices
-        return [(worker, _rank_variables(rank, run.ranks, each)) for rank in range(run.ranks)]
+        per_node = 1 if run.started_by == "node" else topology.devices
+        return [(worker, _rank_variables(rank, run.ranks, per_node)) for rank in range(run.ranks)]
     if run.started_by == "horovodrun":
         starter = str(Path(python).parent / "horovodrun")
         return [
@@ -339,65 +340,66 @@ def _processes(run: RunSpec, home: Path, python: str) -> list[Process]:
     return [((*agent, *worker[1:]), {})] * topology.nodes
 
 
-def _rank_variables(rank: int, ranks: int, each: int) -> dict[str, str]:
-    """Return what tells a rank its place, with ``each`` of them on a node, as torchrun would."""
-    told = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank % each, "LOCAL_WORLD_SIZE": each}
+def _rank_variables(rank: int, ranks: int, per_node: int) -> dict[str, str]:
+    """Return the variables that torchrun would set for a rank, ``per_node`` ranks on a node."""
+    variables = {
+        "RANK": rank,
+        "WORLD_SIZE": ranks,
+        "LOCAL_RANK": rank % per_node,
+        "LOCAL_WORLD_SIZE": per_node,
+    }
     return {
-        **{name: str(value) for name, value in told.items()},
+        **{name: str(value) for name, value in variables.items()},
         **_rendezvous_variables(),
     }
 
 
 def _rendezvous_variables() -> dict[str, str]:
-    """Return where the ranks meet."""
+    """Return the rendezvous address of the ranks."""
     return {"MASTER_ADDR": "localhost", "MASTER_PORT": PORT_PLACEHOLDER}
 
 
 def _agent_options(run: RunSpec) -> tuple[str, ...]:
     """Return the options of torchrun's agent on one node."""
-    here = (f"--nproc-per-node={run.topology.devices}", "--local-addr=localhost")
+    options = (f"--nproc-per-node={run.topology.devices}", "--local-addr=localhost")
     if run.topology.nodes == 1:
-        return (*here, "--standalone")
+        return (*options, "--standalone")
     return (
-        *here, f"--nnodes={run.topology.nodes}", "--rdzv-backend=c10d",
+        *options, f"--nnodes={run.topology.nodes}", "--rdzv-backend=c10d",
         f"--rdzv-endpoint=localhost:{PORT_PLACEHOLDER}", f"--rdzv-id={run.id}",
     )  # fmt: skip
 
 
 def _host_options(run: RunSpec) -> tuple[str, ...]:
-    """Return where horovodrun has its ranks: all here.
+    """Return horovodrun's host options, with all ranks on this machine.
 
-    It gives up a whole machine for one rank that is lost. So in an elastic run each has a
-    machine of its own, which is this one, its name spelt in another way.
+    horovodrun drops a whole host when one of its ranks is lost. So in an elastic run each rank
+    gets a separate host, which is always this machine under another spelling of its name.
     """
-    world, least = run.topology.world, run.options.get("min_np")
-    if not least:
+    world, min_ranks = run.topology.world, run.options.get("min_np")
+    if not min_ranks:
         return ("-H", f"localhost:{world}")
     names = "".join(f"{_localhost_alias(rank)}:1\\n" for rank in range(world))
     return (
-        "--min-np", str(least), "--max-np", str(world), "--network-interface", "lo",
+        "--min-np", str(min_ranks), "--max-np", str(world), "--network-interface", "lo",
         "--elastic-timeout", "60", "--host-discovery-script", f"printf '{names}'",
     )  # fmt: skip
 
 
 def _localhost_alias(number: int) -> str:
-    """Return a name of this machine; every number has a spelling of its own.
+    """Return a name of this machine, with another spelling for each number.
 
-    >>> _spelt(0), _spelt(1), _spelt(6)
+    >>> _localhost_alias(0), _localhost_alias(1), _localhost_alias(6)
     ('localhost', 'Localhost', 'lOCalhost')
     """
     letters = enumerate("localhost")
-    return "".join(each.upper() if number >> place & 1 else each for place, each in letters)
+    return "".join(letter.upper() if number >> bit & 1 else letter for bit, letter in letters)
 
 
 def _mpirun(world: int) -> tuple[str, ...]:
-    """Return mpirun, which would not start more ranks than there are cores, nor any for root."""
+    """Return the mpirun command; by default it refuses root, and more ranks than cores."""
     for_root = () if os.geteuid() else ("--allow-run-as-root",)
     return ("mpirun", *for_root, "--oversubscribe", "--bind-to", "none", "-np", str(world))
-
-
-def _python_path() -> str:
-    return os.environ.get("PYTHONPATH", "")
 
 
 def _free_port() -> int:
@@ -407,7 +409,7 @@ def _free_port() -> int:
 
 
 def _kill_cause(job: Job, codes: Sequence[int | None]) -> str:
-    """Say which of the processes we started was killed from outside, if one was."""
+    """Return which of the processes that we started was killed from outside, if one was."""
     for process, code in zip(job.name["processes"], codes):
         if code is not None and code < 0:
             name = signal_name(-code)
@@ -417,26 +419,26 @@ def _kill_cause(job: Job, codes: Sequence[int | None]) -> str:
 
 
 def silence(job: Job) -> float:
-    """Return for how many seconds no rank has made progress."""
+    """Return the seconds since any rank made progress."""
     quiet = []
     for rank in range(job.world):
         path = rank_file(job.folder, rank)
         # An earlier attempt may have left the rank's file, long ago.
-        signs = (path, job.folder / "job.json")
-        since = max(each.stat().st_mtime for each in signs if each.exists())
+        files = (path, job.folder / "job.json")
+        since = max(file.stat().st_mtime for file in files if file.exists())
         stalled = read_tail(job.folder, rank, job.attempt).last.get("stalled")
         quiet.append(time.time() - since + (stalled["seconds"] if stalled else 0.0))
     return min(quiet)
 
 
 def _hang_cause(job: Job) -> str:
-    """Say which rank holds the others up."""
-    words = [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)]
-    if not any(word.lines for word in words):
+    """Return which rank stopped a hung run, and where."""
+    ranks = [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)]
+    if not any(rank.lines for rank in ranks):
         return f"no rank has started for {silence(job):.0f} s ([launcher] patience allows more)"
-    behind = min(words, key=_progress)
-    alone = sum(_progress(word) == _progress(behind) for word in words) == 1
-    who = f"rank {behind.rank}" if alone else f"all {len(words)} ranks"
+    behind = min(ranks, key=_progress)
+    alone = sum(_progress(rank) == _progress(behind) for rank in ranks) == 1
+    who = f"rank {behind.rank}" if alone else f"all {len(ranks)} ranks"
     return (
         f"no progress for {silence(job):.0f} s: {who} stopped {behind.position} "
         "(stacks are in log.txt; [launcher] patience allows more)"
@@ -444,7 +446,7 @@ def _hang_cause(job: Job) -> str:
 
 
 def _progress(word: RankTail) -> tuple[int, int]:
-    """Order ranks by how far they came: whole steps, then laps in the current one."""
+    """Return how far a rank came: steps done, then laps in the current step."""
     stalled = word.last.get("stalled") or {}
     return stalled.get("steps", -1 if not word.lines else 0), stalled.get("laps", 0)
 
@@ -452,12 +454,12 @@ def _progress(word: RankTail) -> tuple[int, int]:
 def _process_ends(job: Job, codes: Sequence[int | None]) -> tuple[dict[int, str], dict[int, int]]:
     """Return the signals and the exit codes that ended processes, by process id.
 
-    The codes of the commands themselves count only where the log tells none, and their signals
-    where the command is itself a rank.
+    The exit codes of the commands count only if the log has none, and their signals only if
+    the command is itself a rank.
     """
     killed, exits = ends_in(job.folder / "log.txt", job.name.get("log", 0))
-    own = {p["pid"]: code for p, code in zip(job.name["processes"], codes) if code}
+    command_codes = {p["pid"]: code for p, code in zip(job.name["processes"], codes) if code}
     ranks = {read_tail(job.folder, rank, job.attempt).notes.pid for rank in range(job.world)}
-    shot = {pid: signal_name(-code) for pid, code in own.items() if code < 0}
-    killed = {**killed, **{pid: name for pid, name in shot.items() if pid in ranks}}
-    return killed, exits or own
+    signals = {pid: signal_name(-code) for pid, code in command_codes.items() if code < 0}
+    killed = {**killed, **{pid: name for pid, name in signals.items() if pid in ranks}}
+    return killed, exits or command_codes

@@ -1,8 +1,8 @@
 """Start, find and end processes.
 
-Every process of a run carries the run's folder in ``SCALEWISE_RUN``, and so do
-its children: torchrun puts its workers into sessions of their own, where no
-process group finds them, but the variable does.
+Every process of a run has the run's folder in ``SCALEWISE_RUN``, and its children inherit it.
+torchrun puts its workers into separate sessions, where no process group finds them; the
+environment variable does.
 """
 
 import json
@@ -24,7 +24,7 @@ from scalewise.errors import LaunchError
 RUN_VARIABLE = "SCALEWISE_RUN"
 TOKEN_VARIABLE = "SCALEWISE_TOKEN"
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""What keeps ``python -m`` from importing scalewise, or what it needs, from the current folder.
+"""Keeps ``python -m`` from importing scalewise, or its dependencies, from the current folder.
 
 Python 3.11 and later read it; for Python 3.10 see ``watch/inject.py``. A user's own program is
 started without it.
@@ -34,11 +34,11 @@ GRACE_SECONDS = 5.0
 
 
 CLEANUP_SECONDS = 60.0
-"""Seconds in which a process may remove what it has half made."""
+"""Seconds that a process may take to remove unfinished files."""
 
 
 def start(argv: Sequence[str], env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own, its output appended to ``log``."""
+    """Start a process in a new session, its output appended to ``log``."""
     try:
         with log.open("ab") as output:
             return subprocess.Popen(
@@ -49,22 +49,22 @@ def start(argv: Sequence[str], env: Mapping[str, str], log: Path) -> subprocess.
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-    except OSError as why:
-        raise LaunchError(f"cannot start {argv[0]}: {why.strerror or why}") from why
+    except OSError as error:
+        raise LaunchError(f"cannot start {argv[0]}: {error.strerror or error}") from error
 
 
 def start_sampler(folder: Path, pid: int, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start the sampler of this node: it ends by itself when process ``pid`` is gone.
+    """Start the sampler of this node; it ends by itself when process ``pid`` has ended.
 
-    ``env`` is what the run's own processes got: the sampler takes the attempt
-    and the visible devices from it. Once per node, never per rank.
+    ``env`` is the environment of the run's processes: the sampler reads the attempt and the
+    visible devices from it. Once per node, never per rank.
     """
     argv = [sys.executable, "-m", "scalewise.probe.node_sampler", str(folder), str(pid)]
     return start(argv, {**env, **SAFE_PATH, RUN_VARIABLE: str(folder)}, Path(os.devnull))
 
 
 def wait_or_kill(process: subprocess.Popen[bytes]) -> None:
-    """Let a process that is about to end do so, and end it if it does not."""
+    """Wait for a process that is about to end, and kill it if it does not."""
     try:
         process.wait(timeout=GRACE_SECONDS)
     except subprocess.TimeoutExpired:
@@ -73,12 +73,12 @@ def wait_or_kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what tells a process its rank: that is the starter's to say."""
-    told = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    """Return the environment without rank variables, which the new process's starter sets."""
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     return {
         key: value
         for key, value in environment.items()
-        if key not in told and not key.startswith(("TORCHELASTIC_", "PET_"))
+        if key not in names and not key.startswith(("TORCHELASTIC_", "PET_"))
     }
 
 
@@ -96,26 +96,26 @@ def machine_id() -> str:
 
 
 def identity(pid: int) -> dict[str, Any]:
-    """Return what tells a process from a later one with the same id."""
+    """Return the id and start time of a process; a later one with the same id differs."""
     return {"pid": pid, "created": psutil.Process(pid).create_time()}
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessFilter:
-    """How the processes of a run are found: by their environment, or by who started them."""
+    """Finds the processes of a run: by their environment, or by their session."""
 
     variables: Mapping[str, str]
-    """Any of these in a process's environment will do."""
+    """A process with any of these in its environment matches."""
     started: Sequence[Mapping[str, Any]] = ()
-    """The processes that were started for the run, each the leader of a session."""
+    """The processes that were started for the run, each a session leader."""
 
     def processes(self) -> list[psutil.Process]:
         """Return every living process of the run.
 
-        The environment finds those in sessions of their own, as torchrun makes them; the session
-        finds those that have cleared their environment.
+        The environment finds those in new sessions, as torchrun makes them; the session finds
+        those that have cleared their environment.
         """
-        sessions = {each["pid"] for each in self.started if not _pid_reused(**each)}
+        sessions = {leader["pid"] for leader in self.started if not _pid_reused(**leader)}
         members = []
         for process in psutil.process_iter():
             try:
@@ -128,7 +128,7 @@ class ProcessFilter:
         return members
 
     def outermost(self) -> list[dict[str, Any]]:
-        """Return those of the processes whose parents are not among them."""
+        """Return the matching processes whose parents do not match."""
         living = self.processes()
         pids = {process.pid for process in living}
         outer = []
@@ -146,7 +146,7 @@ class ProcessFilter:
 
 
 def _session_id(pid: int) -> int:
-    """Return the leader of a process's session; 0 where that is not known."""
+    """Return the leader of a process's session; 0 if unknown."""
     try:
         return os.getsid(pid)
     except OSError:
@@ -154,7 +154,7 @@ def _session_id(pid: int) -> int:
 
 
 def _pid_reused(pid: int, created: float) -> bool:
-    """Say whether another process has this id now. While its session lives, none can."""
+    """Return whether another process has this id now; impossible while its session lives."""
     try:
         return abs(psutil.Process(pid).create_time() - created) >= 1.0
     except psutil.Error:
@@ -167,7 +167,7 @@ def run_processes(folder: Path) -> list[psutil.Process]:
 
 
 def has_argument(argument: str) -> bool:
-    """Say whether a living process was started with this argument."""
+    """Return whether a living process was started with this argument."""
     for process in psutil.process_iter():
         try:
             if argument in process.cmdline():
@@ -178,7 +178,7 @@ def has_argument(argument: str) -> bool:
 
 
 def end(mark: ProcessFilter) -> None:
-    """End every process of a run: ask, wait a little, then insist."""
+    """End every process of a run: SIGTERM, wait, SIGKILL."""
     living = mark.processes()
     for process in living:
         _ignore_gone(process.terminate)
@@ -192,23 +192,23 @@ def end(mark: ProcessFilter) -> None:
 
 
 def show_stacks(mark: ProcessFilter, pids: set[int]) -> None:
-    """Ask ranks to print their stacks into the log; other processes would die of it."""
+    """Have ranks print their stacks into the log; SIGUSR1 would kill other processes."""
     for process in mark.processes():
         if process.pid in pids:
             _ignore_gone(lambda process=process: process.send_signal(signal.SIGUSR1))
 
 
-def _ignore_gone(send: Any) -> None:
+def _ignore_gone(send_signal: Any) -> None:
     try:
-        send()
+        send_signal()
     except psutil.Error:
         return
 
 
 def alive(pid: int, created: float) -> bool:
-    """Say whether the process that had this id at that time still lives.
+    """Return whether the process with this id and start time still lives.
 
-    Where a machine hides other users' processes, one with this id is taken for it.
+    If the machine hides other users' processes, any process with this id counts.
     """
     try:
         process = psutil.Process(pid)
@@ -216,7 +216,7 @@ def alive(pid: int, created: float) -> bool:
         return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         try:
-            os.kill(pid, 0)  # Sends nothing.
+            os.kill(pid, 0)  # Signal 0 only tests whether the process exists.
         except PermissionError:
             return True
         except (OSError, OverflowError):
@@ -232,9 +232,9 @@ def ask_worker(
     python: str = sys.executable,
     paths: Sequence[str] = (),
 ) -> Any:
-    """Start one of the worker's verbs in a child process and return its answer.
+    """Run one of the worker's verbs in a child process and return its answer.
 
-    Another ``python`` than this one finds the worker on these ``paths``.
+    A ``python`` without scalewise finds the worker on these ``paths``.
     """
     argv = [python, "-m", "scalewise.frameworks", verb, argument]
     env = {**os.environ, **SAFE_PATH, "SCALEWISE_UNWATCHED": "1"}
@@ -246,27 +246,26 @@ def ask_worker(
             argv, env=env, capture_output=True, text=True, timeout=timeout, check=True
         )
         return json.loads(done.stdout.splitlines()[-1])
-    except subprocess.TimeoutExpired as slow:
+    except subprocess.TimeoutExpired as error:
         waited = time.monotonic() - began
-        raise LaunchError(f"no answer to {verb} {argument} after {waited:.0f} s") from slow
-    except subprocess.CalledProcessError as bad:
-        words = bad.stderr.strip() or f"{python} says nothing (code {bad.returncode})"
-        raise LaunchError(f"{verb} {argument} failed: {words.splitlines()[-1]}") from bad
-    except (OSError, ValueError, IndexError) as bad:
-        raise LaunchError(f"{python} is no Python that works") from bad
+        raise LaunchError(f"no answer to {verb} {argument} after {waited:.0f} s") from error
+    except subprocess.CalledProcessError as error:
+        message = error.stderr.strip() or f"{python} printed no error (code {error.returncode})"
+        raise LaunchError(f"{verb} {argument} failed: {message.splitlines()[-1]}") from error
+    except (OSError, ValueError, IndexError) as error:
+        raise LaunchError(f"{python} is not a working Python") from error
 
 
-def stream_worker(verb: str, asked: Mapping[str, Any], heard: Callable[[Any], None]) -> Any:
-    """Start a worker's verb with a request; pass on what it says on its way, return its answer.
+def stream_worker(verb: str, request: Mapping[str, Any], on_message: Callable[[Any], None]) -> Any:
+    """Run a worker's verb with a request; pass its messages on, and return its answer.
 
-    It may take as long as it takes. Whatever happens here, Ctrl-C included, it is asked
-    to end and given time to tidy up, and no process is left; where this process is ended
-    without a chance to ask, the verb sees that by itself.
+    There is no time limit. Whatever happens here, Ctrl-C included, the worker gets SIGTERM and
+    time to clean up, and no process is left; if this process is killed, the worker notices.
     """
     with tempfile.TemporaryDirectory(prefix="scalewise-") as home:
-        request, log = Path(home, "request.json"), Path(home, "log.txt")
-        request.write_text(json.dumps(asked), encoding="utf-8")
-        argv = [sys.executable, "-m", "scalewise.frameworks", verb, str(request)]
+        request_file, log = Path(home, "request.json"), Path(home, "log.txt")
+        request_file.write_text(json.dumps(request), encoding="utf-8")
+        argv = [sys.executable, "-m", "scalewise.frameworks", verb, str(request_file)]
         with log.open("wb") as errors:
             child = subprocess.Popen(
                 argv,
@@ -282,15 +281,15 @@ def stream_worker(verb: str, asked: Mapping[str, Any], heard: Callable[[Any], No
                 start_new_session=True,
             )
         try:
-            answer = _read_messages(child, heard)
+            answer = _read_messages(child, on_message)
             child.wait()
             if answer is None:
                 killed = child.returncode == -signal.SIGKILL
-                words = (
+                message = (
                     _last_log_line(log) if log.stat().st_size else f"exit code {child.returncode}"
                 )
                 raise LaunchError(
-                    f"{verb} ended without an answer: {'it was killed' if killed else words}",
+                    f"{verb} ended without an answer: {'it was killed' if killed else message}",
                     hint="most often the system ran out of memory" if killed else "",
                 )
             return answer
@@ -307,25 +306,25 @@ def stream_worker(verb: str, asked: Mapping[str, Any], heard: Callable[[Any], No
                     child.wait()
 
 
-def _read_messages(child: subprocess.Popen[bytes], heard: Callable[[Any], None]) -> Any:
-    """Pass on what a child says, line by line; return its answer, or nothing."""
+def _read_messages(child: subprocess.Popen[bytes], on_message: Callable[[Any], None]) -> Any:
+    """Pass on a child's messages, line by line; return its answer, None without one."""
     assert child.stdout is not None
     answer = None
     with child.stdout as lines:
         for line in lines:
             try:
-                said = json.loads(line)
-            except ValueError as bad:
-                raise LaunchError(f"the worker said what cannot be read: {line!r}") from bad
-            if "answer" in said:
-                answer = said["answer"]
+                message = json.loads(line)
+            except ValueError as error:
+                raise LaunchError(f"the worker printed an unreadable message: {line!r}") from error
+            if "answer" in message:
+                answer = message["answer"]
             else:
-                heard(said)
+                on_message(message)
     return answer
 
 
 def run_ranks(verb: str, file: Path, *, ranks: int, timeout: float = 60.0) -> Any:
-    """Start a worker's verb on ranks that meet on this machine; return what they left in ``file``.
+    """Run a worker's verb on several ranks of this machine; return what they wrote to ``file``.
 
     Whatever happens, no process is left: after ``timeout`` seconds all are ended.
     """
@@ -338,9 +337,9 @@ def run_ranks(verb: str, file: Path, *, ranks: int, timeout: float = 60.0) -> An
         agent = start(argv, {**SAFE_PATH, RUN_VARIABLE: home, "OMP_NUM_THREADS": "1"}, log)
         try:
             code = agent.wait(timeout)
-        except subprocess.TimeoutExpired as slow:
+        except subprocess.TimeoutExpired as error:
             problem = f"{ranks} ranks gave no answer to {verb} within {timeout:.0f} s"
-            raise LaunchError(f"{problem}: {_last_log_line(log)}") from slow
+            raise LaunchError(f"{problem}: {_last_log_line(log)}") from error
         finally:
             end(ProcessFilter({RUN_VARIABLE: home}))
             agent.wait(GRACE_SECONDS)
@@ -348,12 +347,12 @@ def run_ranks(verb: str, file: Path, *, ranks: int, timeout: float = 60.0) -> An
             raise LaunchError(_last_log_line(log))
     try:
         return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as bad:
-        raise LaunchError(f"{verb} left no answer in {file}: {bad}") from bad
+    except (OSError, ValueError) as error:
+        raise LaunchError(f"{verb} left no answer in {file}: {error}") from error
 
 
 def _last_log_line(log: Path) -> str:
-    """Return the first failed rank's own sentence, or the last line there is."""
+    """Return the first failed rank's message, or the last line of the log."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip(" =-")]
-    own = [line for line in lines if line.startswith("rank ") and " failed: " in line]
-    return (own or lines[-1:] or ["nothing was said"])[0]
+    failures = [line for line in lines if line.startswith("rank ") and " failed: " in line]
+    return (failures or lines[-1:] or ["the log is empty"])[0]

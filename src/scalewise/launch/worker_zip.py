@@ -1,14 +1,13 @@
-"""The worker's half as one file, to travel into other people's environments.
+"""The worker half of scalewise as one zip file, for Pythons that do not have it installed.
 
-A zip on the PYTHONPATH works in any Python from 3.10 up, whatever is installed
-there. Its ``sitecustomize`` is the first thing such a Python runs: so the
-watcher reaches every process of a program without an edit.
+A zip on the PYTHONPATH works in any Python from 3.10 up. Its ``sitecustomize`` is the first
+module such a Python runs: so the watcher reaches every process of a program without an edit.
 """
 
 import io
 import os
 import zipfile
-from importlib.metadata import EntryPoint, version
+from importlib.metadata import version
 from pathlib import Path
 
 from scalewise.errors import SpecError
@@ -24,60 +23,51 @@ MODULES = (
 )  # fmt: skip
 INJECTION = "watch/inject.py"
 FIXED_DATE = (1980, 1, 1, 0, 0, 0)
-"""One date for all: equal content makes an equal file."""
+"""The date of every entry, so that equal content gives an equal file."""
 
 
 def pack(folder: Path) -> Path:
-    """Write the parcel into ``folder`` unless it is there, and return where it is."""
+    """Write the zip into ``folder`` unless it is up to date; return its path."""
     if os.pathsep in str(folder):
         raise SpecError(
             f"the folder {folder} cannot be on Python's path: its name holds {os.pathsep!r}",
             hint="give another folder with -o",
         )
-    path, content = folder / FILE_NAME, _parcel()
+    path, content = folder / FILE_NAME, _zip_content()
     if not path.exists() or path.read_bytes() != content:
         write_bytes(path, content)
     return path
 
 
-def _parcel() -> bytes:
+def _zip_content() -> bytes:
     home = Path(__file__).parent.parent
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as parcel:
+    release = version("scalewise")
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+
+        def add(name: str, content: bytes) -> None:
+            archive.writestr(zipfile.ZipInfo(name, FIXED_DATE), content, zipfile.ZIP_DEFLATED)
+
         for name in MODULES:
             path = home / name
             for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-                _add(parcel, f"scalewise/{file.relative_to(home).as_posix()}", file)
-        _add(parcel, "sitecustomize.py", home / INJECTION)
-        _write(parcel, f"scalewise-{version('scalewise')}.dist-info/METADATA", _metadata())
-        _write(parcel, f"scalewise-{version('scalewise')}.dist-info/entry_points.txt", _parts())
+                add(f"scalewise/{file.relative_to(home).as_posix()}", file.read_bytes())
+        add("sitecustomize.py", (home / INJECTION).read_bytes())
+        # With metadata, importlib finds the zip's entry points as those of a package.
+        metadata = f"Metadata-Version: 2.1\nName: scalewise\nVersion: {release}\n".encode()
+        add(f"scalewise-{release}.dist-info/METADATA", metadata)
+        add(f"scalewise-{release}.dist-info/entry_points.txt", _entry_points())
     return out.getvalue()
 
 
-def _metadata() -> bytes:
-    """Return what makes the parcel a package among the installed ones."""
-    return f"Metadata-Version: 2.1\nName: scalewise\nVersion: {version('scalewise')}\n".encode()
-
-
-def _parts() -> bytes:
-    """Return our own parts, as an installed package lists them."""
+def _entry_points() -> bytes:
+    """Return the built-in parts as the text of ``entry_points.txt``."""
     lines = []
     for kind in KINDS:
         lines.append(f"[scalewise.{kind}]")
         lines += [
-            f"{name} = {point.value}" for name, point in available(kind).items() if _ours(point)
+            f"{name} = {point.value}"
+            for name, point in available(kind).items()
+            if point.value.startswith("scalewise.")
         ]
     return "\n".join(lines).encode()
-
-
-def _ours(point: EntryPoint) -> bool:
-    """Say whether a part is one of scalewise's own."""
-    return point.value.startswith("scalewise.")
-
-
-def _add(parcel: zipfile.ZipFile, name: str, file: Path) -> None:
-    _write(parcel, name, file.read_bytes())
-
-
-def _write(parcel: zipfile.ZipFile, name: str, content: bytes) -> None:
-    parcel.writestr(zipfile.ZipInfo(name, FIXED_DATE), content, zipfile.ZIP_DEFLATED)

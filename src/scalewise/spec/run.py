@@ -156,7 +156,7 @@ class RunSpec:
     """Micro-batches of a pipeline; None means up to four for each stage."""
     data: str | None = _of_workload(None, _text)
     """A folder, ``synthetic:SAMPLES``, or None for the embedded data set."""
-    edge: int | None = _of_workload(None, _at_least(1, most=WIDEST_JPEG, example=224))
+    edge: int | None = _of_workload(None, _at_least(1, maximum=WIDEST_JPEG, example=224))
     """Pixels of a side that images are resized to; None means 224 for files, and the own size of
     data sets that have one."""
     augment: Augment = _of_workload("none", _one_of(Augment))

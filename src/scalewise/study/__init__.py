@@ -1,16 +1,16 @@
-"""Run a study: start what is missing, take up what was left, say where every run is.
+"""Run a study: start missing runs, adopt running ones, report the state of every run.
 
-question   what is asked, and what of it cannot work
-work       plan it, run what is missing
-carry      start runs and see each to its end
-jobs       what launchers and run folders know of them
-state      where every run is
-tell       how it goes, to whoever watches
-bill       what it will cost, and has
-purse      how much it may buy, and what that leaves for a run
-paying     whether more devices still serve a purpose
+load_study      load a study file, refuse runs that cannot work
+run_study       plan a study, execute its missing runs
+runner          start runs, and follow each to its end
+jobs            load the jobs of runs, read their state, close them
+status          the state of every run; cancel runs
+notices         progress and problems, for a watcher
+study_bill      what the study has cost and will cost
+spending_limit  the limit of device-hours, and what it leaves for a run
+stop_rule       whether more devices still serve the purpose
 
-The last three read what was measured; they are imported where they are needed.
+The last three read measurements and need numpy; they are imported where they are needed.
 """
 
 from scalewise.study.jobs import trained_alone

@@ -1,4 +1,4 @@
-"""The jobs of a study's runs, as launchers and run folders know them."""
+"""Jobs of a study's runs: load them from run folders, read their state, close them."""
 
 import math
 from dataclasses import replace
@@ -15,17 +15,17 @@ from scalewise.spec import StudySpec
 
 
 def make_launcher(study: StudySpec) -> Launcher:
-    """Return the launcher that a study names, with its settings."""
+    """Make the launcher that a study names, with its settings."""
     try:
-        kind = plugins.load("launchers", study.launcher_name)
-    except PluginError as unknown:
-        raise SpecError(str(unknown), hint=unknown.hint) from unknown
-    launcher: Launcher = kind(study.launcher, Interpreters.of(study.engines))
+        launcher_class = plugins.load("launchers", study.launcher_name)
+    except PluginError as error:
+        raise SpecError(str(error), hint=error.hint) from error
+    launcher: Launcher = launcher_class(study.launcher, Interpreters.load(study.engines))
     return launcher
 
 
 def load_job(home: Path) -> Job | None:
-    """Return the last job of the run in ``home``, if it was ever started."""
+    """Return the last job of the run in ``home``; None if it was never started."""
     if not (home / "job.json").exists():
         return None
     name = read_json(home / "job.json")
@@ -39,18 +39,18 @@ def load_job(home: Path) -> Job | None:
 
 
 def with_newest_attempt(job: Job) -> Job:
-    """Return the job with its last attempt: one may start its ranks again by itself."""
+    """Return the job at its last attempt: a requeued job starts its ranks again by itself."""
     return replace(job, attempt=newest_attempt(job.folder, job.attempt))
 
 
 def unclosed_job(home: Path) -> Job | None:
-    """Return the job whose end an earlier, interrupted call has not seen, if any."""
+    """Return the run's job if its record is not closed: it runs, or its end was not seen."""
     job = load_job(home)
     return job if job and not closed(home, job.attempt) else None
 
 
 def trained_alone(home: Path) -> bool:
-    """Say whether a run's program turned out not to be distributed."""
+    """Return whether a run's program turned out not to be distributed."""
     job = load_job(home)
     if not job or rivals(home, job.attempt).exists():
         return False
@@ -58,33 +58,33 @@ def trained_alone(home: Path) -> bool:
 
 
 def launch_time(job: Job) -> float | None:
-    """Return when a job was launched: its ranks, or what started them; nothing if it waits."""
+    """Return the time at which a job's ranks were launched; None while it is queued."""
     job = with_newest_attempt(job)
     return read_tail(job.folder, 0, job.attempt).launched or _start_time(job)
 
 
 def _start_time(job: Job) -> float | None:
-    """Return when the first process of a job began, or when a cluster's job took its run."""
+    """Return when the first process of a job began, or when a Slurm job claimed its run."""
     if processes := job.name.get("processes"):
-        return float(min(each["created"] for each in processes))
-    taken = max((path.lstat().st_mtime for path in job.folder.glob("holder*")), default=0.0)
-    return taken if taken >= job.name.get("submitted", math.inf) else None
+        return float(min(process["created"] for process in processes))
+    claimed = max((path.lstat().st_mtime for path in job.folder.glob("holder*")), default=0.0)
+    return claimed if claimed >= job.name.get("submitted", math.inf) else None
 
 
 def share_done(job: Job) -> float:
-    """Return the share of its steps that a run has done, 0 where that is not known yet."""
+    """Return the share of its steps that a run has done; 0 while it is unknown."""
     job = with_newest_attempt(job)
     word = read_tail(job.folder, 0, job.attempt)
-    steps, whole, before = word.notes.steps, word.notes.planned_steps, word.notes.resumed or 0
-    return float((before + steps[1]) / (before + whole)) if steps and whole else 0.0
+    steps, planned, resumed = word.notes.steps, word.notes.planned_steps, word.notes.resumed or 0
+    return float((resumed + steps[1]) / (resumed + planned)) if steps and planned else 0.0
 
 
 ENDED_BY_USER = "ended by the user"
-"""Why a run has ended that somebody cancelled."""
+"""The cause that is recorded for a cancelled run."""
 
 
 def close_job(job: Job, ended: float | None, why: str, state: State | None = None) -> str:
-    """Close the job's attempt with all that its launcher knows; return why it failed, if so."""
+    """Close the job's attempt in its record; return the cause of its failure, if it failed."""
     return close(
         job.folder,
         attempt=job.attempt,

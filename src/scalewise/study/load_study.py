@@ -1,4 +1,4 @@
-"""Read what a study asks, and refuse what cannot work."""
+"""Load a study, and refuse runs that cannot work before any rank starts."""
 
 import json
 import tempfile
@@ -17,83 +17,85 @@ from scalewise.study.variant import apply_variant
 
 
 def load(path: Path, variant: str | None = None) -> StudySpec:
-    """Read a study file, or a variant that it has of itself."""
+    """Load a study file, with the changes of its ``[variant.NAME]`` section if one is named."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError as why:
+    except FileNotFoundError as error:
         hint = "`scalewise init` writes one"
-        raise SpecError(f"there is no study file {path}", hint=hint) from why
-    except OSError as why:
-        raise SpecError(f"cannot read {path}: {why.strerror}") from why
-    except tomllib.TOMLDecodeError as why:
+        raise SpecError(f"there is no study file {path}", hint=hint) from error
+    except OSError as error:
+        raise SpecError(f"cannot read {path}: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
         script = f"your own script: scalewise run --on 1,2 -- {path}"
         hint = script if path.suffix == ".py" else "text needs quotes"
-        raise SpecError(f"{path} is not TOML: {why}", hint=hint) from why
-    except UnicodeDecodeError as why:
-        raise SpecError(f"{path} is not text: {why}", hint="save it as UTF-8") from why
+        raise SpecError(f"{path} is not TOML: {error}", hint=hint) from error
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path} is not text: {error}", hint="save it as UTF-8") from error
     return with_program_facts(StudySpec.from_dict(apply_variant(values, variant)))
 
 
-def from_program(words: Sequence[str], on: str, repeats: int = 1, **fields: Any) -> StudySpec:
-    """Return the study of a user's own program on these numbers of devices, such as ``1,2,4``."""
-    if not words:
+def from_program(arguments: Sequence[str], on: str, repeats: int = 1, **fields: Any) -> StudySpec:
+    """Return the study of a user's program on these device counts, such as ``1,2,4``."""
+    if not arguments:
         raise SpecError("no program was given", hint="scalewise run --on 1,2 -- train.py")
-    run = {"program": list(words)} | {key: value for key, value in fields.items() if value}
+    run = {"program": list(arguments)} | {key: value for key, value in fields.items() if value}
     topologies = _parse_device_counts(on)
-    name = _program_name(words)
+    name = _program_name(arguments)
     values = {"name": name, "run": run, "repeats": repeats, "vary": {"topology": topologies}}
     return with_program_facts(StudySpec.from_dict(values))
 
 
 def _parse_device_counts(on: str) -> list[str]:
-    """Read ``1,2,4``, or ``1x4,2x4`` for nodes."""
-    parts = [part.strip() for part in on.split(",")]
-    for part in parts:
+    """Parse ``1,2,4``, or ``1x4,2x4`` for nodes."""
+    counts = [count.strip() for count in on.split(",")]
+    for count in counts:
         try:
-            Topology.parse(part)
-        except SpecError as bad:
+            Topology.parse(count)
+        except SpecError as error:
             hint = "for example --on 1,2,4; or 1x4,2x4 for nodes"
-            raise SpecError(f"--on takes numbers of devices, got {on!r}", hint=hint) from bad
-        if parts.count(part) > 1:
-            raise SpecError(f"--on names {part} twice", hint="--repeats 3 runs each three times")
-    return parts
+            raise SpecError(f"--on takes device counts, got {on!r}", hint=hint) from error
+        if counts.count(count) > 1:
+            raise SpecError(f"--on names {count} twice", hint="--repeats 3 runs each three times")
+    return counts
 
 
-def _program_name(words: Sequence[str]) -> str:
+def _program_name(arguments: Sequence[str]) -> str:
     """Name a study after its script, module or command."""
-    script = parse_program(words).script
-    if script is not None and words[0] != "-m":
+    script = parse_program(arguments).script
+    if script is not None and arguments[0] != "-m":
         return script.stem
-    return (words[1].rpartition(".")[2] if words[0] == "-m" else Path(words[0]).name) or "program"
+    return (
+        arguments[1].rpartition(".")[2] if arguments[0] == "-m" else Path(arguments[0]).name
+    ) or "program"
 
 
 def with_launcher(study: StudySpec, name: str | None) -> StudySpec:
-    """Return the study for another launcher; settings of the one that it names stay behind."""
+    """Return the study with another launcher; the old launcher's settings are dropped."""
     if name is None or name == study.launcher_name:
         return study
     return replace(study, launcher={"name": name})
 
 
 def with_program_facts(study: StudySpec) -> StudySpec:
-    """Return the study with the hash of its program's file: another content is another run.
+    """Return the study with its script's hash, so that an edited script is another run.
 
-    And with the framework that its script trains with, unless the study says that.
+    It also gets the framework that the script imports, unless the study names one.
     """
-    words = study.run.get("program")
-    if not words or "digest" in study.run or study.run.get("workload"):
+    arguments = study.run.get("program")
+    if not arguments or "digest" in study.run or study.run.get("workload"):
         return study
-    found = {"digest": script_digest(words)}
+    facts = {"digest": script_digest(arguments)}
     if not {"framework", "start"} & {*study.run, *study.vary}:
-        found["framework"] = detect_framework(words)
-    told = {name: value for name, value in found.items() if value}
-    return replace(study, run={**study.run, **told})
+        facts["framework"] = detect_framework(arguments)
+    detected = {name: value for name, value in facts.items() if value}
+    return replace(study, run={**study.run, **detected})
 
 
 def check(runs: Sequence[RunSpec], pythons: Mapping[str, str]) -> dict[RunSpec, str]:
     """Refuse runs that cannot work, before any rank starts.
 
-    Return those whose engine is not there or unfit, each with a sentence; where that is the
-    engine of every run, it is refused too.
+    Return the runs whose framework is missing or unusable, each with the reason. If that is
+    every run, raise instead.
     """
     for run in runs:
         plugins.find("frameworks", run.framework)
@@ -104,53 +106,57 @@ def check(runs: Sequence[RunSpec], pythons: Mapping[str, str]) -> dict[RunSpec, 
         if not plugins.is_import_path(run.workload or "", run.framework):
             _check_part("workloads", run.workload, run.framework)
         _check_part("strategies", run.strategy, run.framework)
-    engines = Interpreters.of(pythons)
-    ours = [run for run in runs if not run.program]
-    absent: dict[RunSpec, str] = {}
-    for framework in dict.fromkeys(run.framework for run in ours):
-        mine = [run for run in ours if run.framework == framework]
-        for run, answer in zip(mine, _ask_framework(mine, framework, engines)):
-            if answer and (not answer["absent"] or len(absent) + 1 == len(runs)):
+    interpreters = Interpreters.load(pythons)
+    built_in = [run for run in runs if not run.program]
+    unavailable: dict[RunSpec, str] = {}
+    for framework in dict.fromkeys(run.framework for run in built_in):
+        framework_runs = [run for run in built_in if run.framework == framework]
+        for run, answer in zip(
+            framework_runs, _ask_framework(framework_runs, framework, interpreters)
+        ):
+            if answer and (not answer["absent"] or len(unavailable) + 1 == len(runs)):
                 raise SpecError(answer["problem"], hint=answer["hint"])
             if answer:
-                absent[run] = f"{answer['problem']}: {answer['hint']}"
-    return absent
+                unavailable[run] = f"{answer['problem']}: {answer['hint']}"
+    return unavailable
 
 
 def _refuse_torch_options(run: RunSpec) -> None:
-    """Refuse to look deeper into a program that does not train with PyTorch."""
+    """Refuse options that measure PyTorch for a program of another framework."""
     if run.framework != "torch" and (run.trace or run.loaders_alone):
         raise SpecError(
-            "--trace and --loaders-alone look at PyTorch, and this program trains with "
+            "--trace and --loaders-alone need PyTorch, and this program trains with "
             f"{run.framework}",
             hint="leave them out",
         )
 
 
-def _ask_framework(runs: Sequence[RunSpec], framework: str, engines: Interpreters) -> list[Any]:
-    """Have an engine's own Python look at its runs; nothing for those that can work."""
+def _ask_framework(
+    runs: Sequence[RunSpec], framework: str, interpreters: Interpreters
+) -> list[Any]:
+    """Let the framework's Python check its runs; return None for each run that can work."""
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         json.dump([run.to_dict() for run in runs], file)
         file.flush()
         try:
-            answers: list[Any] = engines.ask(framework, "check", file.name)
-        except FrameworkMissing as why:
-            return [{"problem": str(why), "hint": why.hint, "absent": True}] * len(runs)
-        except LaunchError as why:
-            if framework not in engines.named:
+            answers: list[Any] = interpreters.ask(framework, "check", file.name)
+        except FrameworkMissing as error:
+            return [{"problem": str(error), "hint": error.hint, "absent": True}] * len(runs)
+        except LaunchError as error:
+            if framework not in interpreters.named:
                 raise
-            broken = f"framework {framework!r} has a Python that does not answer: {why}"
+            problem = f"framework {framework!r} has a Python that does not answer: {error}"
             hint = f'name another: [engines] {framework} = "…"'
-            return [{"problem": broken, "hint": hint, "absent": True}] * len(runs)
+            return [{"problem": problem, "hint": hint, "absent": True}] * len(runs)
     return answers
 
 
 def _check_part(kind: plugins.Kind, name: str | None, framework: str) -> None:
-    """Refuse a name its framework has not; a framework without such parts takes any."""
+    """Refuse an unregistered name; a framework that registers no such parts accepts any."""
     if parts := plugins.framework_parts(kind, framework):
         if name is None:
-            one = plugins.SINGULAR[kind]
             raise SpecError(
-                f"a {framework} run needs a {one}", hint=f"there are: {', '.join(parts)}"
+                f"a {framework} run needs a {plugins.SINGULAR[kind]}",
+                hint=f"there are: {', '.join(parts)}",
             )
         plugins.find(kind, name, framework=framework)

@@ -31,8 +31,8 @@ def study_lock(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
-    except OSError as why:
-        raise cannot_write(folder, why) from why
+    except OSError as error:
+        raise cannot_write(folder, error) from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -48,10 +48,10 @@ def study_lock(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def start_locks(homes: Sequence[Path], *, wait: float = 0.0) -> Iterator[None]:
-    """Keep others from starting the runs in these folders meanwhile; refuse if another does.
+    """Keep other processes from starting the runs in these folders; refuse if one does.
 
-    ``wait`` so many seconds for the other to be done. Creating the link also makes a network file
-    system show the folder as it is now.
+    Wait up to ``wait`` seconds for the other to finish. Creating the link makes a network file
+    system show the folder as it is now: read the folder after taking the lock.
     """
     with ExitStack() as locks:
         for home in homes:
@@ -73,8 +73,8 @@ def _start_lock(home: Path, deadline: float) -> Iterator[None]:
                     hint=f"wait for it, then try again; if there is none, delete {path}",
                 )
             time.sleep(0.05)
-    except OSError as why:
-        raise cannot_write(path, why) from why
+    except OSError as error:
+        raise cannot_write(path, error) from error
     try:
         yield
     finally:
@@ -83,16 +83,16 @@ def _start_lock(home: Path, deadline: float) -> Iterator[None]:
 
 
 def _owner() -> str:
-    """Return what tells this process from all others."""
+    """Return an identity of this process that no other process has."""
     values = {"host": os.uname().nodename, "machine": processes.machine_id(), "token": uuid4().hex}
     return json.dumps({**values, **processes.identity(os.getpid())})
 
 
 def _create(path: Path, owner: str) -> bool:
-    """Create the link; say whether it was not there.
+    """Create the link; return False if it exists.
 
-    Of several processes that create a link one succeeds, on every file system, NFS included,
-    and it is never there without its content. Nothing follows it.
+    Creating a symbolic link is atomic on every file system, NFS included: of several
+    processes one succeeds, and the link never exists without its content.
     """
     try:
         path.symlink_to(owner)
@@ -102,7 +102,7 @@ def _create(path: Path, owner: str) -> bool:
 
 
 def _read(path: Path) -> str:
-    """Return the owner that a link names; nothing where there is none."""
+    """Return the owner that a link names; empty if there is no link."""
     try:
         return os.readlink(path)
     except OSError:
@@ -110,19 +110,19 @@ def _read(path: Path) -> str:
 
 
 def _remove_stale(path: Path, me: str) -> bool:
-    """Remove a link that was left behind; say whether it is gone.
+    """Remove a link whose owner has ended; return whether the link is gone.
 
-    Of several processes that find it so, only the one that creates a second link, named after
-    the owner that is gone, removes the first: what it removes cannot be anybody else's by then.
+    Of several processes that find a stale link, only the one that creates a second link, named
+    after the dead owner, removes the first: so it cannot remove the link of a live owner.
     """
-    owner = left = _read(path)
+    owner = stale_owner = _read(path)
     link = path
     while owner:
         if not _is_stale(link, owner):
             return False
         link = path.with_name(f"{path.name}.after-{_token(owner)}")
         if _create(link, me):
-            if _read(path) == left:
+            if _read(path) == stale_owner:
                 path.unlink(missing_ok=True)
             link.unlink(missing_ok=True)
             return True
@@ -131,12 +131,12 @@ def _remove_stale(path: Path, me: str) -> bool:
 
 
 def _token(owner: str) -> str:
-    """Return a name for an owner that no other has."""
+    """Return a short unique name for an owner."""
     return blake2b(owner.encode(), digest_size=8).hexdigest()
 
 
 def _is_stale(path: Path, owner: str) -> bool:
-    """Say whether the process that created a link is gone, or must be."""
+    """Return whether the process that created a link has ended, or must have."""
     try:
         values = json.loads(owner)
         if values["machine"] == processes.machine_id():
@@ -145,11 +145,11 @@ def _is_stale(path: Path, owner: str) -> bool:
     except FileNotFoundError:
         return True
     except (ValueError, KeyError, TypeError):
-        return True  # Not of scalewise.
+        return True  # Not written by scalewise.
 
 
 def _host_of(path: Path) -> str:
-    """Return where the owner of a lock is, in words."""
+    """Return `` on HOST`` for the owner of a lock; empty if unknown."""
     try:
         return f" on {json.loads(_read(path))['host']}"
     except (ValueError, KeyError, TypeError):

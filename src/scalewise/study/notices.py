@@ -1,4 +1,4 @@
-"""Say how a study goes, to whoever watches."""
+"""Report the progress and the problems of a study to a watcher."""
 
 import shlex
 from collections import Counter
@@ -17,10 +17,10 @@ from scalewise.study.jobs import load_job, trained_alone
 
 
 class Watcher(Protocol):
-    """Someone who is told how a study goes on."""
+    """Receives the progress of a study."""
 
     def begin(self, todo: int, finished: int, request: str) -> None:
-        """``todo`` runs are missing, ``there`` are finished; ``asked`` is what they may take."""
+        """``todo`` runs are missing, ``finished`` are done; ``request`` is what they may take."""
         ...
 
     def started(self, number: int, run: RunSpec) -> None:
@@ -32,15 +32,15 @@ class Watcher(Protocol):
         ...
 
     def ended(self, run: RunSpec, cause: str, seconds: float) -> None:
-        """The run ended; ``cause`` is empty if it ended well."""
+        """The run ended; ``cause`` is empty on success."""
         ...
 
     def note(self, sentence: str) -> None:
-        """The study takes another way than it might have."""
+        """A remark about how the study proceeds."""
         ...
 
     def warn(self, problem: ScalewiseError) -> None:
-        """Something is wrong that does not end the study."""
+        """A problem that does not end the study."""
         ...
 
 
@@ -48,37 +48,37 @@ def left_out_notices(absent: Mapping[RunSpec, str]) -> list[str]:
     """Return a sentence for each reason why runs are left out."""
     counted = Counter(absent.values())
     return [
-        f"{count} {'run is' if count == 1 else 'runs are'} left out: {why}"
-        for why, count in counted.items()
+        f"{count} {'run is' if count == 1 else 'runs are'} left out: {reason}"
+        for reason, count in counted.items()
     ]
 
 
 def warn_separate_models(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -> None:
-    """Tell of programs whose ranks know each other, and yet train a model each."""
+    """Warn of programs whose ranks joined one process group but trained separate models."""
     for run in runs:
         job = load_job(folder / run.id) if run.program else None
-        words = (
+        ranks = (
             [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)] if job else []
         )
-        if replicas.alone([word.notes.facts for word in words]):
+        if replicas.alone([rank_end.notes.facts for rank_end in ranks]):
             hint = "is the model wrapped, in DistributedDataParallel or by what it is made with?"
             watcher.warn(RecordError(f"{run.title}: {replicas.ALONE}", hint=hint))
 
 
 def warn_skipped_files(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -> None:
-    """Tell of files that runs could not read, and left out of what they learnt from."""
+    """Warn of data files that runs could not read and skipped."""
     for run in runs:
         job = load_job(folder / run.id) if run.data else None
         if job is None:
             continue
         ends = [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)]
-        if words := unread_sentence([end.notes.skipped_files for end in ends]):
+        if sentence := unread_sentence([end.notes.skipped_files for end in ends]):
             hint = f'`scalewise data check {run.data}` names all; broken = "refuse" ends such a run'
-            watcher.warn(RecordError(f"{run.title}: {words}", hint=hint))
+            watcher.warn(RecordError(f"{run.title}: {sentence}", hint=hint))
 
 
 def warn_damaged_checkpoints(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -> None:
-    """Tell of damaged checkpoints that runs passed over when they were resumed."""
+    """Warn of damaged checkpoints that runs skipped when they resumed."""
     for run in runs:
         job = load_job(folder / run.id) if run.checkpoint_every or run.resume else None
         last = read_tail(job.folder, 0, job.attempt) if job else None
@@ -88,22 +88,22 @@ def warn_damaged_checkpoints(runs: Sequence[RunSpec], folder: Path, watcher: Wat
 
 
 def warn_other_runs(folder: Path, runs: Sequence[RunSpec], watcher: Watcher) -> None:
-    """Tell of finished runs that the study no longer asks for, and so nobody will show."""
-    ours = {run.id for run in runs}
-    others = [path for path in folder.glob("*/outcome.json") if path.parent.name not in ours]
-    if others:
-        several = f"{len(others)} finished runs" if len(others) > 1 else "1 finished run"
+    """Warn of finished runs in the folder that the study no longer includes."""
+    current = {run.id for run in runs}
+    stale = [path for path in folder.glob("*/outcome.json") if path.parent.name not in current]
+    if stale:
+        count = f"{len(stale)} finished runs" if len(stale) > 1 else "1 finished run"
         watcher.warn(
             RecordError(
-                f"{several} in {folder} answered another question (other words, another file), "
-                "and measure shows this one",
-                hint="-o FOLDER keeps each in a folder of its own",
+                f"{count} in {folder} belong to an earlier version of this study (other "
+                "arguments, or a changed script); measure leaves them out",
+                hint="-o FOLDER keeps each version in its own folder",
             )
         )
 
 
 def report_failures(failed: Mapping[RunSpec, str], folder: Path, watcher: Watcher) -> None:
-    """Tell of every run that failed, and raise the last."""
+    """Warn of every run that failed, and raise an error for the last."""
     problems = [_run_failed(run, cause, folder) for run, cause in failed.items()]
     for problem in problems[:-1]:
         watcher.warn(problem)
@@ -113,13 +113,13 @@ def report_failures(failed: Mapping[RunSpec, str], folder: Path, watcher: Watche
 
 def _run_failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
     log = folder / run.id / "log.txt"
-    words = first_traceback(own_lines(folder / run.id), cause) if run.program else ""
+    traceback = first_traceback(own_lines(folder / run.id), cause) if run.program else ""
     hint = "running again starts only what is missing"
     if trained_alone(folder / run.id):
         hint = f"{scaling_hint(run)}--on 1 measures it as it is"
     elif "no training step" in cause:
-        hint = "tell of its steps with three lines of scalewise.probe, see docs/guides/attach.md"
-    elif run.program and "no rank started" in cause and "SIG" not in cause and not words:
+        hint = "report its steps with three lines of scalewise.probe, see docs/guides/attach.md"
+    elif run.program and "no rank started" in cause and "SIG" not in cause and not traceback:
         hint = (
             "does it train with PyTorch, or by Keras's fit, in a Python that has it? "
             "python -I, -E and -S, or a cleared environment, drop the watcher"
@@ -134,18 +134,18 @@ def _run_failed(run: RunSpec, cause: str, folder: Path) -> RunFailed:
     return RunFailed(
         f"{run.title} failed: {cause}",
         hint=f"its log is {log}; {hint}" if log.exists() else hint,
-        details=words,
+        details=traceback,
     )
 
 
 def scaling_hint(run: RunSpec) -> str:
-    """Return a hint how a program that trains alone gets many ranks; nothing if unknown."""
-    words = run.program
+    """Return a hint how a single-process program can use many ranks; empty if unknown."""
+    arguments = run.program
     if run.framework == "tensorflow":
         return "make and compile its model in the scope of a tf.distribute.MirroredStrategy(); "
-    if not words or not words[0].endswith(".py"):
+    if not arguments or not arguments[0].endswith(".py"):
         return ""
-    library = parallel_library(Path(words[0]))
+    library = parallel_library(Path(arguments[0]))
     if library in ("lightning", "pytorch_lightning"):
         return (
             "give its Trainer devices= and num_nodes=, for example "
@@ -153,4 +153,4 @@ def scaling_hint(run: RunSpec) -> str:
         )
     if library:
         return f"start it as {library} says, with {{devices}} or {{world}} for the number; "
-    return f"`scalewise port {shlex.quote(words[0])}` shows what is missing; "
+    return f"`scalewise port {shlex.quote(arguments[0])}` shows what is missing; "

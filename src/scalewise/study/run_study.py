@@ -1,13 +1,13 @@
-"""Plan a study, and run what is missing of it."""
+"""Plan a study, and execute its missing runs."""
 
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
 from scalewise.errors import NewerSchema, RecordError, SpecError
-from scalewise.launch import Plan
+from scalewise.launch import Launcher, Plan
 from scalewise.record.checkpoints import FOLDER
 from scalewise.record.study_files import finished, read_study
 from scalewise.record.write import write_json, write_text
@@ -28,28 +28,28 @@ from scalewise.study.runner import Budget, execute_runs
 
 
 class StopRule(Protocol):
-    """Someone who knows what the devices are for."""
+    """Decides whether larger device counts still serve the purpose."""
 
     def enough(self, devices: int) -> str:
-        """Say why this many devices and more would not pay, if so."""
+        """Return why this many devices and more are not worth it; empty to continue."""
         ...
 
 
 def plan(study: StudySpec, folder: Path, without: Collection[RunSpec] = ()) -> list[Plan]:
-    """Return what would be executed for each run ``without`` those left out; start nothing."""
+    """Return what would be executed for the runs of a study that are not in ``without``."""
     launcher = make_launcher(study)
     runs = [run for run in study.runs() if run not in without]
     return [launcher.plan(together, folder) for together in launcher.together(runs)]
 
 
 def write_plan(plans: Sequence[Plan], study: StudySpec, scripts: Path) -> list[Path]:
-    """Write everything that starting by hand needs; return where the scripts are."""
+    """Write everything that a start by hand needs; return the paths of the scripts."""
     launcher = make_launcher(study)
     written = []
-    for each in plans:
-        write_json(each.folder / "study.json", study.to_dict())
-        launcher.prepare(each)
-        name, text = next(iter(each.files.items()))
+    for plan in plans:
+        write_json(plan.folder / "study.json", study.to_dict())
+        launcher.prepare(plan)
+        name, text = next(iter(plan.files.items()))
         path = scripts / Path(Path(name).parts[0]).with_suffix(Path(name).suffix)
         write_text(path, text)
         written.append(path)
@@ -57,7 +57,7 @@ def write_plan(plans: Sequence[Plan], study: StudySpec, scripts: Path) -> list[P
 
 
 def request_summary(study: StudySpec, runs: Sequence[RunSpec]) -> str:
-    """Say what runs would take of a shared machine; refuse more than is allowed."""
+    """Describe the device-hours that runs would request; refuse more than is allowed."""
     return make_launcher(study).request_summary(runs)
 
 
@@ -71,24 +71,16 @@ def run(
     budget: Budget | None = None,
     stop_rule: StopRule | None = None,
 ) -> None:
-    """Start what is missing; ``again``: everything; ``detach``: and leave it to its launcher.
+    """Execute missing runs; ``again``: all runs; ``detach``: return when all are submitted.
 
-    A ``budget`` bounds what may be bought. ``stop_rule`` says after each number of devices
-    whether the next one still pays: all runs of one number go before those of the next.
+    A ``budget`` bounds the device-hours. With a ``stop_rule``, all runs of one device count end
+    before those of the next, and the rule decides whether the next count is worth it.
     """
     launcher = make_launcher(study)
-    if detach and launcher.at_once == 1:
-        raise SpecError(
-            f"the {study.launcher_name} launcher starts one run after another, and must stay",
-            hint="leave --detach out, or --launcher slurm",
-        )
-    if stop_rule and (again or detach):
-        raise SpecError(
-            f"--for decides after each number of devices, and {'--again' if again else '--detach'} "
-            "leaves nothing to decide",
-            hint="leave one of them out",
-        )
-    folder = folder.resolve()  # Another spelling of it finds the same processes.
+    _refuse_conflicting_options(
+        study, launcher, again=again, detach=detach, has_rule=stop_rule is not None
+    )
+    folder = folder.resolve()  # Processes are found by this path, so spell it in one way.
     runs = study.runs()
     unfinished = _unfinished(runs, folder, again=again)
     absent = check(unfinished, study.engines)
@@ -100,57 +92,81 @@ def run(
     with study_lock(folder):
         # Runs of an earlier call may have ended during the check, which takes seconds.
         todo = [run for run in _unfinished(runs, folder, again=again) if run not in absent]
-        asked = launcher.request_summary(todo)
+        request = launcher.request_summary(todo)
         _refuse_other_study(study, folder)
         write_json(folder / "study.json", study.to_dict())
-        watcher.begin(len(todo), len(runs) - len(todo) - len(absent), asked)
+        watcher.begin(len(todo), len(runs) - len(todo) - len(absent), request)
         for sentence in left_out_notices(absent):
             watcher.note(sentence)
         warn_other_runs(folder, runs, watcher)
         repeat = {run for run in todo if again and not unclosed_job(folder / run.id)}
         for run in repeat:
             shutil.rmtree(folder / run.id / FOLDER, ignore_errors=True)
+        groups = _group_by_devices(todo) if stop_rule else [todo]
         failed: dict[RunSpec, str] = {}
-        for rung in _group_by_devices(todo) if stop_rule else [todo]:
-            if stop_rule and (enough := stop_rule.enough(rung[0].topology.world)):
+        for group in groups:
+            if stop_rule and (enough := stop_rule.enough(group[0].topology.world)):
                 watcher.note(enough)
                 break
-            numbered = {each: todo.index(each) + 1 for each in rung}
+            numbered = {run: todo.index(run) + 1 for run in group}
             failed |= execute_runs(
                 launcher, numbered, folder, watcher, repeat=repeat, detach=detach, budget=budget
             )
             if failed or (budget and budget.refused):
                 break
-        well = [each for each in todo if each not in failed]
-        warn_separate_models(well, folder, watcher)
-        warn_skipped_files(well, folder, watcher)
-        warn_damaged_checkpoints(well, folder, watcher)
-        report_failures(failed, folder, watcher)
+        _warn_and_raise([run for run in todo if run not in failed], failed, folder, watcher)
         if budget:
             budget.complain()
 
 
+def _warn_and_raise(
+    succeeded: Sequence[RunSpec], failed: Mapping[RunSpec, str], folder: Path, watcher: Watcher
+) -> None:
+    """Warn of problems in successful runs, then raise an error if any run failed."""
+    warn_separate_models(succeeded, folder, watcher)
+    warn_skipped_files(succeeded, folder, watcher)
+    warn_damaged_checkpoints(succeeded, folder, watcher)
+    report_failures(failed, folder, watcher)
+
+
+def _refuse_conflicting_options(
+    study: StudySpec, launcher: Launcher, *, again: bool, detach: bool, has_rule: bool
+) -> None:
+    """Refuse --detach without a cluster, and --for with --again or --detach."""
+    if detach and launcher.at_once == 1:
+        raise SpecError(
+            f"the {study.launcher_name} launcher runs one run after another and cannot detach",
+            hint="leave --detach out, or --launcher slurm",
+        )
+    if has_rule and (again or detach):
+        raise SpecError(
+            f"--for decides after each device count, which {'--again' if again else '--detach'} "
+            "does not allow",
+            hint="leave one of them out",
+        )
+
+
 def _unfinished(runs: Sequence[RunSpec], folder: Path, *, again: bool) -> list[RunSpec]:
-    """Return the runs without an outcome, or with a later attempt; ``again``: all of them."""
+    """Return the runs without an outcome, or with an unclosed attempt; ``again``: all runs."""
     homes = {run: folder / run.id for run in runs}
     return [run for run in runs if again or not finished(homes[run]) or unclosed_job(homes[run])]
 
 
 def _group_by_devices(runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
-    """Return runs by their number of devices, few to many."""
-    return [list(each) for _, each in groupby(runs, key=lambda run: run.topology.world)]
+    """Return runs grouped by device count, in their order."""
+    return [list(group) for _, group in groupby(runs, key=lambda run: run.topology.world)]
 
 
 def _refuse_other_study(study: StudySpec, folder: Path) -> None:
-    """Keep a study out of the folder of another one, and of a later scalewise."""
+    """Refuse a folder that holds another study, or one of a later scalewise."""
     try:
-        there = read_study(folder)
+        stored = read_study(folder)
     except NewerSchema:
         raise
     except RecordError:
-        return  # None is there, or none that could be read.
-    if there.name != study.name:
+        return  # There is no study file, or none that can be read.
+    if stored.name != study.name:
         raise SpecError(
-            f"{folder} holds the study {there.name!r}, not {study.name!r}",
+            f"{folder} holds the study {stored.name!r}, not {study.name!r}",
             hint="give another folder with -o",
         )

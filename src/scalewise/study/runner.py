@@ -1,4 +1,4 @@
-"""Carry runs out: start them, take up those that were left, and see each to its end."""
+"""Execute runs: start them, adopt those already running, and follow each to its end."""
 
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -22,48 +22,48 @@ from scalewise.study.locks import start_locks
 from scalewise.study.notices import Watcher
 
 POLL_SECONDS = 0.05
-"""Seconds between two looks at a running job."""
+"""Seconds between two polls of the running jobs."""
 
 
 class TerminalClosed(KeyboardInterrupt):
-    """The terminal is gone, and with it whoever watched."""
+    """The terminal was closed (SIGHUP): local runs end, a cluster's jobs continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ActiveRun:
-    """A run whose end is awaited."""
+    """A run that was started and has not ended."""
 
     run: RunSpec
     job: Job
-    taken_up: bool
+    adopted: bool
     """Whether an earlier call had started it."""
     began: float
 
 
 class Budget(Protocol):
-    """Someone who knows what may be bought."""
+    """Decides which runs the spending limit still allows."""
 
     refused: dict[RunSpec, str]
     """Runs that were not started, and why."""
 
     def check(self, *, detach: bool) -> None:
-        """Refuse, before anything starts, what is known to be too dear."""
+        """Refuse, before any run starts, a study that is known to exceed the limit."""
         ...
 
     def refuses(self, runs: Sequence[RunSpec], under_way: Sequence[tuple[RunSpec, Job]]) -> str:
-        """Say why runs are not to be started beside those under way, if so."""
+        """Return why runs may not start beside the active ones; empty if they may."""
         ...
 
     def empty(self, under_way: Sequence[tuple[RunSpec, Job]]) -> str:
-        """Say why all that is under way must end now, if so."""
+        """Return why all active runs must end now; empty if they may continue."""
         ...
 
     def changed(self) -> None:
-        """A run has ended."""
+        """Note that a run has ended."""
         ...
 
     def complain(self) -> None:
-        """Tell of runs that were not started, as a problem."""
+        """Raise an error that names the runs that were not started, if any."""
         ...
 
 
@@ -77,61 +77,97 @@ def execute_runs(
     detach: bool,
     budget: Budget | None = None,
 ) -> dict[RunSpec, str]:
-    """Start runs, or take up those that an earlier call left; return why some failed.
+    """Start runs, or adopt those that an earlier call started; return why some failed.
 
-    ``todo`` holds each with its number; finished ones are left alone, but for those in
-    ``repeat``, which are started anew. Where runs go one after another, nothing more
-    is started after a failure; those that a cluster has go on to their ends. A
-    ``budget`` may leave runs out, and end all that is under way.
+    ``todo`` maps each run to its number. Finished runs are skipped, except those in ``repeat``,
+    which are started again. A launcher that starts one run at a time starts no other after a
+    failure; a cluster's jobs continue to their ends. A ``budget`` may skip runs, and end all
+    active ones.
     """
-    alone_here = launcher.at_once == 1
-    waiting = launcher.together(list(todo))
-    under_way: list[_ActiveRun] = []
-    failed: dict[RunSpec, str] = {}
+    execution = _Execution(launcher, todo, folder, watcher, repeat, budget)
     try:
-        while under_way or (waiting and not (failed and alone_here)):
-            while waiting and len(under_way) < launcher.at_once and not (failed and alone_here):
-                if budget and (why := _refused(budget, waiting[0], under_way, folder)):
-                    if under_way:  # It may cost less than was thought.
-                        break
-                    budget.refused |= dict.fromkeys(waiting.pop(0), why)
-                    continue
-                runs = waiting.pop(0)
-                for run in runs:
-                    watcher.started(todo[run], run)
-                refused = _adopt_or_start(launcher, runs, folder, watcher, repeat, under_way)
-                for run, problem in refused.items():
-                    if alone_here:
-                        raise problem
-                    failed[run] = f"{problem} ({problem.hint})"
-                    watcher.ended(run, failed[run], 0.0)
+        while execution.active or execution.may_start():
+            execution.start_waiting()
             if detach:
-                there = sum(each.taken_up for each in under_way)
-                if there:
-                    new = len(under_way) - there
-                    watcher.note(f"{new} submitted, {there} under way already")
-                return failed
-            if budget and (why := budget.empty(_jobs(under_way))):
-                failed |= _end_all(launcher, under_way, why, watcher)
+                execution.note_adopted()
                 break
-            for each in list(under_way):
-                state = launcher.poll(each.job)
-                if state.phase == "running":
-                    under_way[under_way.index(each)] = _completed(each, state)
-                    watcher.progressed(each.run, share_done(each.job))
-                    continue
-                cause = _end(launcher, each, state)
-                under_way.remove(each)
-                watcher.ended(each.run, cause, time.monotonic() - each.began)
-                if budget:
-                    budget.changed()
-                if cause:
-                    failed[each.run] = cause
-            time.sleep(POLL_SECONDS if under_way else 0.0)
-    except BaseException as reason:
-        _give_up(launcher, under_way, reason)
+            if budget and (reason := budget.empty(_jobs(execution.active))):
+                execution.failed |= _end_all(launcher, execution.active, reason, watcher)
+                break
+            execution.poll_active()
+            time.sleep(POLL_SECONDS if execution.active else 0.0)
+    except BaseException as error:
+        _give_up(launcher, execution.active, error)
         raise
-    return failed
+    return execution.failed
+
+
+class _Execution:
+    """The runs of one call of ``execute_runs``: waiting, active and failed."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        todo: Mapping[RunSpec, int],
+        folder: Path,
+        watcher: Watcher,
+        repeat: Collection[RunSpec],
+        budget: Budget | None,
+    ) -> None:
+        self.launcher, self.todo, self.folder, self.watcher = launcher, todo, folder, watcher
+        self.repeat, self.budget = repeat, budget
+        self.sequential = launcher.at_once == 1
+        self.waiting = launcher.together(list(todo))
+        self.active: list[_ActiveRun] = []
+        self.failed: dict[RunSpec, str] = {}
+
+    def may_start(self) -> bool:
+        """Return whether a waiting run may still start: not after a failure on this machine."""
+        return bool(self.waiting) and not (self.failed and self.sequential)
+
+    def start_waiting(self) -> None:
+        """Start as many waiting runs as the launcher and the budget allow."""
+        while self.may_start() and len(self.active) < self.launcher.at_once:
+            if self.budget and (
+                reason := _refused(self.budget, self.waiting[0], self.active, self.folder)
+            ):
+                if self.active:  # They may cost less than expected: ask again when one has ended.
+                    break
+                self.budget.refused |= dict.fromkeys(self.waiting.pop(0), reason)
+                continue
+            runs = self.waiting.pop(0)
+            for run in runs:
+                self.watcher.started(self.todo[run], run)
+            refused = _adopt_or_start(
+                self.launcher, runs, self.folder, self.watcher, self.repeat, self.active
+            )
+            for run, problem in refused.items():
+                if self.sequential:
+                    raise problem
+                self.failed[run] = f"{problem} ({problem.hint})"
+                self.watcher.ended(run, self.failed[run], 0.0)
+
+    def note_adopted(self) -> None:
+        """Note how many jobs were submitted, if others were running already."""
+        if adopted := sum(active.adopted for active in self.active):
+            new = len(self.active) - adopted
+            self.watcher.note(f"{new} submitted, {adopted} under way already")
+
+    def poll_active(self) -> None:
+        """Poll every active run once, and close those that have ended or are stuck."""
+        for active in list(self.active):
+            state = self.launcher.poll(active.job)
+            if state.phase == "running":
+                self.active[self.active.index(active)] = _updated(active, state)
+                self.watcher.progressed(active.run, share_done(active.job))
+                continue
+            cause = _end(self.launcher, active, state)
+            self.active.remove(active)
+            self.watcher.ended(active.run, cause, time.monotonic() - active.began)
+            if self.budget:
+                self.budget.changed()
+            if cause:
+                self.failed[active.run] = cause
 
 
 def _adopt_or_start(
@@ -140,11 +176,12 @@ def _adopt_or_start(
     folder: Path,
     watcher: Watcher,
     repeat: Collection[RunSpec],
-    under_way: list[_ActiveRun],
+    active: list[_ActiveRun],
 ) -> dict[RunSpec, LaunchError]:
-    """Add runs to those ``under_way``; return why some could not be started.
+    """Add runs to the ``under_way`` ones; return why some could not be started.
 
-    The lock keeps others from starting a run between the look at its folder and its start.
+    The lock keeps other processes from starting a run between the check of its folder and its
+    start.
     """
     try:
         with start_locks([folder / run.id for run in runs]):
@@ -154,8 +191,7 @@ def _adopt_or_start(
                 state = launcher.poll(job) if job else State("ended")
                 if job and state.phase == "running":
                     began = time.monotonic()
-                    known = _ActiveRun(run, job, taken_up=True, began=began)
-                    under_way.append(_completed(known, state))
+                    active.append(_updated(_ActiveRun(run, job, adopted=True, began=began), state))
                     if state.note:
                         watcher.note(f"{run.title} is under way: {state.note}")
                 elif _ended_well(launcher, job, state) if job else _is_done(run, folder, repeat):
@@ -163,7 +199,7 @@ def _adopt_or_start(
                 else:
                     missing.append(run)
             try:
-                under_way += _begin(launcher, missing, folder)
+                active += _begin(launcher, missing, folder)
             except LaunchError as refused:
                 return dict.fromkeys(missing, refused)
     except StartLocked as busy:
@@ -172,17 +208,17 @@ def _adopt_or_start(
 
 
 def _is_done(run: RunSpec, folder: Path, repeat: Collection[RunSpec]) -> bool:
-    """Say whether a run ended well since this call began, or before it and is not repeated."""
+    """Return whether a run has finished and is not to be repeated."""
     return run not in repeat and finished(folder / run.id)
 
 
-def _completed(one: _ActiveRun, state: State) -> _ActiveRun:
-    """Return a run with what asking about it has found out, and write that down."""
-    return replace(one, job=write_job(state.job)) if state.job else one
+def _updated(active: _ActiveRun, state: State) -> _ActiveRun:
+    """Return a run with the job details that polling found, and write them to ``job.json``."""
+    return replace(active, job=write_job(state.job)) if state.job else active
 
 
 def _ended_well(launcher: Launcher, job: Job, state: State) -> bool:
-    """Close a job whose end an earlier call has not seen; say whether it ended well."""
+    """Close a job whose end an earlier call did not see; return whether it succeeded."""
     if state.phase == "stuck":
         launcher.cancel(job)
         return False
@@ -193,75 +229,75 @@ def _ended_well(launcher: Launcher, job: Job, state: State) -> bool:
 
 
 def _begin(launcher: Launcher, runs: Sequence[RunSpec], folder: Path) -> list[_ActiveRun]:
-    """Start runs that belong together."""
+    """Start one group of runs."""
     if not runs:
         return []
     began = time.monotonic()
     jobs = launcher.submit(launcher.plan(runs, folder))
-    return [_ActiveRun(run, job, taken_up=False, began=began) for run, job in zip(runs, jobs)]
+    return [_ActiveRun(run, job, adopted=False, began=began) for run, job in zip(runs, jobs)]
 
 
-def _end(launcher: Launcher, one: _ActiveRun, state: State) -> str:
-    """Close a run that has ended, or must; return why it failed, if so."""
-    ended = None if one.taken_up else time.time()
+def _end(launcher: Launcher, active: _ActiveRun, state: State) -> str:
+    """Close a run that has ended or is stuck; return why it failed, empty on success."""
+    ended = None if active.adopted else time.time()
     if state.phase == "stuck":
-        launcher.cancel(one.job, stuck=True)
-    job = with_newest_attempt(one.job)
+        launcher.cancel(active.job, stuck=True)
+    job = with_newest_attempt(active.job)
     if closed(job.folder, job.attempt):
         if finished(job.folder):
-            return ""  # It said so itself.
+            return ""  # The job closed its own record.
         if failure(job.folder) == ENDED_BY_USER:
             return ENDED_BY_USER
     try:
         cause = close_job(job, ended, state.cause, state)
-    except RecordError as full:
-        cause = str(full)  # The other runs may have room.
-    if cause or one.run.program:
-        launcher.cancel(one.job)  # Whatever outlived its end.
+    except RecordError as error:
+        cause = str(error)  # The disk is full; the other runs may still have space.
+    if cause or active.run.program:
+        launcher.cancel(active.job)  # Ends processes that outlived the run.
     return cause
 
 
 def _refused(
-    budget: Budget, runs: Sequence[RunSpec], under_way: Sequence[_ActiveRun], folder: Path
+    budget: Budget, runs: Sequence[RunSpec], active: Sequence[_ActiveRun], folder: Path
 ) -> str:
-    """Say why runs are not started, if so; those that an earlier call left are paid for anyway."""
+    """Return why runs may not start; runs that an earlier call started are paid for anyway."""
     if any(unclosed_job(folder / run.id) for run in runs):
         return ""
-    return budget.refuses(runs, _jobs(under_way))
+    return budget.refuses(runs, _jobs(active))
 
 
 def _jobs(under_way: Sequence[_ActiveRun]) -> list[tuple[RunSpec, Job]]:
-    return [(each.run, each.job) for each in under_way]
+    return [(active.run, active.job) for active in under_way]
 
 
 def _end_all(
-    launcher: Launcher, under_way: list[_ActiveRun], why: str, watcher: Watcher
+    launcher: Launcher, under_way: list[_ActiveRun], reason: str, watcher: Watcher
 ) -> dict[RunSpec, str]:
-    """End all that is under way, in order; return why those failed that had not ended well."""
-    for each in under_way:
-        launcher.cancel(each.job)
+    """End all active runs; return the causes of those that had not finished."""
+    for active in under_way:
+        launcher.cancel(active.job)
     failed = {}
     while under_way:
-        each = under_way.pop()
-        cause = close_job(with_newest_attempt(each.job), time.time(), why)
-        watcher.ended(each.run, cause, time.monotonic() - each.began)
+        active = under_way.pop()
+        cause = close_job(with_newest_attempt(active.job), time.time(), reason)
+        watcher.ended(active.run, cause, time.monotonic() - active.began)
         if cause:
-            failed[each.run] = cause
+            failed[active.run] = cause
     return failed
 
 
 def _give_up(launcher: Launcher, under_way: Sequence[_ActiveRun], reason: BaseException) -> None:
-    """End what is under way, and say why in its folder; a cluster's jobs outlive a terminal."""
+    """End all active runs and record the cause; a cluster's jobs outlive a closed terminal."""
     if isinstance(reason, TerminalClosed) and launcher.at_once > 1:
         return
-    why = ENDED_BY_USER if isinstance(reason, KeyboardInterrupt) else f"given up: {reason}"
+    cause = ENDED_BY_USER if isinstance(reason, KeyboardInterrupt) else f"given up: {reason}"
     ended = list(under_way)
     try:
-        for each in under_way:
+        for active in under_way:
             try:
-                launcher.cancel(each.job)
+                launcher.cancel(active.job)
             except OutOfReach:
-                ended.remove(each)  # It goes on, and is not ours to close.
+                ended.remove(active)  # It continues, so its record stays open.
     finally:
-        for each in ended:
-            close_job(each.job, time.time(), why)
+        for active in ended:
+            close_job(active.job, time.time(), cause)

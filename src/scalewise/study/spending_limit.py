@@ -1,4 +1,4 @@
-"""The purse a study is paid from: how much it may buy in all, and what that leaves for a run."""
+"""The spending limit of a study, and what it leaves for each further run."""
 
 import time
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ from scalewise.validate import check_positive
 
 @dataclass(frozen=True, slots=True)
 class SpendingLimit:
-    """The most that a study may buy in all."""
+    """The device-hours that a study may spend in total."""
 
     hours: float
     named: str
-    """As it was given, for whoever reads why a run was not started."""
+    """The option as the user gave it, for messages."""
 
     @classmethod
     def of(
         cls, max_cost: float | None, max_device_hours: float | None, rate: Rate | None
     ) -> "SpendingLimit | None":
-        """Read the two options, of which one is enough; money needs a price."""
+        """Return the limit from one of the two options, None without any; money needs a price."""
         if max_cost is not None and max_device_hours is not None:
             raise SpecError(
                 "--max-cost and --max-device-hours are one limit, in money or in device-hours",
@@ -46,13 +46,13 @@ class SpendingLimit:
                 hint="--price 2.50, or --max-device-hours 8, which needs none",
             )
         hours = max_cost / rate.per_device_hour
-        told = f"{format_number(hours)} device-hours at {format_number(rate.per_device_hour)}"
-        return cls(hours, f"--max-cost {format_number(max_cost)} ({told})")
+        equivalent = f"{format_number(hours)} device-hours at {format_number(rate.per_device_hour)}"
+        return cls(hours, f"--max-cost {format_number(max_cost)} ({equivalent})")
 
 
 @dataclass
 class StudyBudget:
-    """What may still be bought: asked before a run starts, and while runs are under way."""
+    """Device-hours spent and left; consulted before a run starts and while runs are active."""
 
     study: StudySpec
     folder: Path
@@ -63,7 +63,7 @@ class StudyBudget:
     _bill: Bill | None = None
 
     def changed(self) -> None:
-        """Take note that a run has ended: more was bought, and more is known."""
+        """Forget the cached bill, because a run has ended."""
         self._bill = None
 
     @property
@@ -74,76 +74,80 @@ class StudyBudget:
         return self._bill
 
     def check(self, *, detach: bool = False) -> None:
-        """Refuse, before anything starts, what is known to be too dear."""
-        found = self.bill
-        known = [item for item in found.missing if item.max_hours is not None]
-        most = sum(item.max_hours or 0.0 for item in known)
-        if found.max_hours is not None:
-            most = min(most, found.max_hours)
-        if known and found.bought + most > self.limit.hours:
+        """Refuse, before any run starts, a study that is known to exceed the limit."""
+        bill = self.bill
+        bounded = [item for item in bill.missing if item.max_hours is not None]
+        total = sum(item.max_hours or 0.0 for item in bounded)
+        if bill.max_hours is not None:
+            total = min(total, bill.max_hours)
+        if bounded and bill.bought + total > self.limit.hours:
             raise SpecError(
-                f"{self.limit.named} is too little: {len(known)} missing "
-                f"{'run takes' if len(known) == 1 else 'runs take'} up to {format_number(most)} "
-                f"device-hours, and {format_number(found.bought)} are bought already",
-                hint=self._fits(known),
+                f"{self.limit.named} is too little: {len(bounded)} missing "
+                f"{'run takes' if len(bounded) == 1 else 'runs take'} up to {format_number(total)} "
+                f"device-hours, and {format_number(bill.bought)} are bought already",
+                hint=self._fits(bounded),
             )
-        bound = make_launcher(self.study).max_device_hours([item.run for item in found.missing])
-        if detach and (bound is None or found.bought + bound > self.limit.hours):
+        bound = make_launcher(self.study).max_device_hours([item.run for item in bill.missing])
+        if detach and (bound is None or bill.bought + bound > self.limit.hours):
             raise SpecError(
-                f"{self.limit.named} cannot be kept by jobs that nobody watches",
+                f"{self.limit.named} cannot be enforced on detached jobs",
                 hint="leave --detach out, or give jobs a time limit by which they fit: "
                 'time = "00:30:00" in [launcher]',
             )
 
-    def _fits(self, known: Sequence[Item]) -> str:
-        """Say up to how many devices everything fits."""
-        left = self.limit.hours - self.bill.bought
-        counts = sorted({item.run.topology.world for item in known})
+    def _fits(self, bounded: Sequence[Item]) -> str:
+        """Return a hint: up to how many devices all runs fit into the limit."""
+        remaining = self.limit.hours - self.bill.bought
+        counts = sorted({item.run.topology.world for item in bounded})
         fit = [
-            most
-            for most in counts
-            if sum(item.max_hours or 0.0 for item in known if item.run.topology.world <= most)
-            <= left
+            count
+            for count in counts
+            if sum(item.max_hours or 0.0 for item in bounded if item.run.topology.world <= count)
+            <= remaining
         ]
         if not fit:
-            return "not even the smallest of them fits; raise it"
-        larger = "leave the larger ones out, or raise it"
+            return "not even the smallest of them fits; raise the limit"
+        larger = "leave the larger ones out, or raise the limit"
         return f"all runs on up to {format_count(fit[-1])} fit; {larger}"
 
     def refuses(self, runs: Sequence[RunSpec], under_way: Sequence[tuple[RunSpec, Job]]) -> str:
-        """Say why runs are not started: with what they are expected to take it is too much."""
+        """Return why runs may not start: their expected hours exceed what is left; else empty."""
         expected = {item.run: item.expected for item in self.bill.items}
         spent = self._spent(under_way)
-        held = sum(max(spent[run], expected.get(run) or 0.0) for run, _ in under_way)
-        need = [expected.get(run) for run in runs]
-        known = [each for each in need if each is not None]
-        left = self.limit.hours - self.bill.bought - held
-        if left > 0 and sum(known) <= left:
+        reserved = sum(max(spent[run], expected.get(run) or 0.0) for run, _ in under_way)
+        expected_hours = [expected.get(run) for run in runs]
+        estimates = [hours for hours in expected_hours if hours is not None]
+        remaining = self.limit.hours - self.bill.bought - reserved
+        if remaining > 0 and sum(estimates) <= remaining:
             return ""
-        left_over = f"{format_number(max(0.0, left))} device-hours are left of {self.limit.named}"
-        takes = f"{format_number(sum(known))} device-hours are expected, and " if known else ""
-        return f"{takes}{left_over}"
+        rest_sentence = (
+            f"{format_number(max(0.0, remaining))} device-hours are left of {self.limit.named}"
+        )
+        takes = (
+            f"{format_number(sum(estimates))} device-hours are expected, and " if estimates else ""
+        )
+        return f"{takes}{rest_sentence}"
 
     def empty(self, under_way: Sequence[tuple[RunSpec, Job]]) -> str:
-        """Say why all that is under way must end, if the limit is reached."""
+        """Return why all active runs must end; empty while the limit is not reached."""
         spent = self.bill.bought + sum(self._spent(under_way).values())
         if spent < self.limit.hours:
             return ""
         return f"ended at {self.limit.named}: {format_number(spent)} device-hours are bought"
 
     def _spent(self, under_way: Sequence[tuple[RunSpec, Job]]) -> dict[RunSpec, float]:
-        """Return the device-hours of what is under way; one that waits for its turn has none."""
+        """Return the device-hours of each active run; a run still in a queue has none."""
         devices = {item.run: item.devices for item in self.bill.items}
         return {run: devices[run] * _elapsed(job) / 3600 for run, job in under_way}
 
     def complain(self) -> None:
-        """Tell of runs that were not started, as a problem that the user can act on."""
+        """Raise an error that names the runs that were not started, if any."""
         if not self.refused:
             return
-        run, why = next(iter(self.refused.items()))
+        run, reason = next(iter(self.refused.items()))
         more = f", and {len(self.refused) - 1} more" if len(self.refused) > 1 else ""
         raise LaunchError(
-            f"{run.title} was not started{more}: {why}",
+            f"{run.title} was not started{more}: {reason}",
             hint="running again with a higher limit starts what is missing",
         )
 

@@ -1,4 +1,4 @@
-"""Say where every run of a study is, and end those that are under way."""
+"""Report the state of every run of a study, and cancel runs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ START_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Where one run is."""
+    """The state of one run."""
 
     run: RunSpec
     phase: Literal["finished", "running", "failed", "missing"]
@@ -33,14 +33,14 @@ class Status:
 
 
 def status(folder: Path) -> list[Status]:
-    """Say where every run of a study is; change nothing."""
+    """Return the state of every run of a study, without changing any."""
     study = read_study(folder)
     launcher = make_launcher(study)
     return [_status(launcher, run, folder.resolve() / run.id) for run in study.runs()]
 
 
 def cancel(folder: Path) -> list[RunSpec]:
-    """End every run of a study that is under way; return them."""
+    """End every active run of a study; return those runs."""
     study = read_study(folder)
     launcher = make_launcher(study)
     ended = []
@@ -62,7 +62,7 @@ def cancel(folder: Path) -> list[RunSpec]:
 
 
 def _cancelled(launcher: Launcher, home: Path) -> bool:
-    """End the run in ``home``; say whether it was under way."""
+    """End the run in ``home``; return whether it was active."""
     job = unclosed_job(home)
     if not job or launcher.poll(job).phase == "ended":
         return False
@@ -75,16 +75,16 @@ def _status(launcher: Launcher, run: RunSpec, home: Path) -> Status:
     job = load_job(home)
     try:
         state = launcher.poll(job) if job and not closed(home, job.attempt) else None
-    except LaunchError as silent:
-        return Status(run, "running", f"when last heard of: {silent}")
+    except LaunchError as error:
+        return Status(run, "running", f"when last seen: {error}")
     if job and state and state.phase == "running":
-        known = (state.job or job).name.get("job")
-        number = f" (job {known})" if known else ""
+        job_id = (state.job or job).name.get("job")
+        number = f" (job {job_id})" if job_id else ""
         return Status(run, "running", f"{state.note or f'{share_done(job):.0%}'}{number}")
     if finished(home):
         return Status(run, "finished")
     if unclosed_job(home):
-        return Status(run, "failed", "its end was not seen; `scalewise run` takes it up")
+        return Status(run, "failed", "its end was not seen; `scalewise run` continues it")
     if cause := failure(home):
         return Status(run, "failed", cause)
     return Status(run, "missing")

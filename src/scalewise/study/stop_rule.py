@@ -1,4 +1,4 @@
-"""Go on to more devices only while they serve a purpose."""
+"""Continue to more devices only while they serve the user's purpose."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from scalewise.study.study_bill import load_curves
 
 @dataclass(frozen=True)
 class PurposeRule:
-    """What the devices are for, asked before each larger number of them."""
+    """Decides from the measured curves whether larger device counts still serve the purpose."""
 
     study: StudySpec
     folder: Path
@@ -25,18 +25,18 @@ class PurposeRule:
             require_price(limit, self.rate)
 
     def enough(self, devices: int) -> str:
-        """Say why this many devices and more serve no curve of the study better, if so."""
-        told = [
+        """Return why ``devices`` and more serve no curve of the study; empty to continue."""
+        reasons = [
             stop_reason(curve, self.purpose, ahead, price=self.rate)
             for curve in load_curves(self.study, self.folder)
             if (ahead := self._ahead(curve, devices))
         ]
-        return "\n".join(told) if all(told) else ""
+        return "\n".join(reasons) if all(reasons) else ""
 
     def _ahead(self, curve: ScalingCurve, devices: int) -> list[int]:
         """Return the scales of a curve from ``devices`` on, if they are larger than its largest."""
         if devices <= max(point.devices for point in curve.points):
             return []
-        mine = repr(curve.where)
-        runs = (run for run in self.study.runs() if repr(self.study.where(run)) == mine)
+        where = repr(curve.where)
+        runs = (run for run in self.study.runs() if repr(self.study.where(run)) == where)
         return sorted({run.topology.world for run in runs if run.topology.world >= devices})

@@ -1,4 +1,4 @@
-"""What a study will cost, and what it has: read from its folder."""
+"""The bill of a study, spent and expected, from what its folder holds so far."""
 
 from collections.abc import Collection
 from contextlib import suppress
@@ -16,7 +16,7 @@ from scalewise.study.jobs import make_launcher
 
 
 def load_curves(study: StudySpec, folder: Path) -> list[ScalingCurve]:
-    """Return what was measured of a study so far; nothing where nothing can be read."""
+    """Return the curves measured so far; empty if no finished run can be read."""
     records = []
     for run in study.runs():
         if finished(folder / run.id):
@@ -31,9 +31,9 @@ def load_curves(study: StudySpec, folder: Path) -> list[ScalingCurve]:
 def load_bill(
     study: StudySpec, folder: Path, absent: Collection[RunSpec] = (), *, again: bool = False
 ) -> Bill:
-    """Return the bill of a study without the runs whose engine is absent.
+    """Return the bill of a study, without the runs whose framework is missing.
 
-    ``again``: every run is still to be bought.
+    ``again``: finished runs will be repeated, so every run is still to be paid.
     """
     launcher = make_launcher(study)
     runs = [run for run in study.runs() if run not in absent]
@@ -51,11 +51,11 @@ def load_bill(
         lambda run: launcher.max_device_hours([run]),
         lambda run: launcher.billed_devices(run, missing),
     )
-    known = [item.max_hours for item in items if item.max_hours is not None]
-    ends = [sum(known)] if len(known) == len(missing) else []
+    bounds = [item.max_hours for item in items if item.max_hours is not None]
+    total = [sum(bounds)] if len(bounds) == len(missing) else []
     limit = launcher.max_device_hours(missing)
     return Bill(
         items=tuple(items),
         bought=bought(folder),
-        max_hours=min([*ends, *([] if limit is None else [limit])], default=None),
+        max_hours=min([*total, *([] if limit is None else [limit])], default=None),
     )

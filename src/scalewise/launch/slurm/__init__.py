@@ -1,9 +1,9 @@
-"""Run a study on a cluster: each run a job of Slurm's.
+"""Run a study on a Slurm cluster, each run as a job.
 
-``script`` is pure text, ``queue`` asks the controller, ``here`` does without it in
-an allocation that is there already, ``settings`` is what a study or a site says. A
-job closes its own record when it ends, so nobody needs to watch it; whoever does
-learns from Slurm why a job died.
+``batch_script`` renders scripts as text, ``queue`` talks to the controller,
+``inside_allocation`` runs scripts in an allocation that exists already, ``settings`` holds the
+``[launcher]`` table. A job closes its own record when it ends, so it needs no watching process;
+a process that does poll it also learns from Slurm why a job died.
 """
 
 import getpass
@@ -45,9 +45,9 @@ from scalewise.record.rank_tail import newest_attempt, read_tail
 from scalewise.spec import RunSpec
 
 POLL_SECONDS = 2.0
-"""Seconds between two questions to the controller, about all jobs at once."""
+"""Seconds between two queries of the controller, each about all jobs."""
 CONTROLLER_SILENCE_SECONDS = 600.0
-"""Seconds that a controller may be away, once it has answered; jobs go on meanwhile."""
+"""Seconds that a controller may be silent, once it has answered; jobs continue meanwhile."""
 UNKNOWN_JOB_SECONDS = 10.0
 """Seconds after which a job that Slurm does not know counts as ended."""
 OUTCOME_SECONDS = 90.0
@@ -57,16 +57,16 @@ SUBMIT_SECONDS = 300.0
 
 
 class SlurmLauncher:
-    """Runs as jobs; its settings are in docs/guides/slurm.md."""
+    """Submits runs as Slurm jobs; docs/guides/slurm.md documents the settings."""
 
     at_once = math.inf
 
     def __init__(
-        self, given: Mapping[str, Any] | None = None, engines: Interpreters | None = None
+        self, table: Mapping[str, Any] | None = None, interpreters: Interpreters | None = None
     ) -> None:
-        found = Settings.of(given or {})
-        named = {**found.engines, **(engines.named if engines else {})}
-        self.settings = replace(found, engines=named)
+        settings = Settings.of(table or {})
+        named = {**settings.engines, **(interpreters.named if interpreters else {})}
+        self.settings = replace(settings, engines=named)
         self._inside = inside_allocation.current_job_id()
         self._in_turn = self.settings.jobs == "one" or self._inside is not None
         self._submitted: list[str] = []
@@ -74,49 +74,49 @@ class SlurmLauncher:
         self._known: dict[str, queue.QueueEntry] = {}
         self._looked = self._answered = -math.inf
         self._unknown: dict[str, float] = {}
-        """When a job was first not known to Slurm."""
+        """When Slurm first did not know a job."""
         self._searched: dict[str, float] = {}
         """When a job was last searched for by its token."""
 
     def request_summary(self, runs: Sequence[RunSpec]) -> str:
-        """Say how many device-hours these runs may take; refuse more than is allowed."""
+        """Describe the device-hours that these runs request; refuse more than is allowed."""
         if self._inside:
             return f"in the allocation of job {self._inside}"
-        hours, most = self.max_device_hours(runs), self.settings.max_device_hours
+        hours, allowed = self.max_device_hours(runs), self.settings.max_device_hours
         if hours is None:
-            if most is not None:
+            if allowed is not None:
                 raise SpecError(
                     "max_device_hours means nothing without a time limit",
                     hint='for example time = "00:30:00" in [launcher]',
                 )
             return "device-hours are as long as the cluster's default limit"
-        if most is not None and hours > most:
+        if allowed is not None and hours > allowed:
             raise SpecError(
                 f"the study asks for up to {hours:,.1f} device-hours, "
-                f"and max_device_hours allows {most:,.1f}",
+                f"and max_device_hours allows {allowed:,.1f}",
                 hint="lower time, repeats or the devices, or raise max_device_hours",
             )
-        again = any(may_requeue(run, self.settings) for run in runs)
-        each = ", each time its jobs are put back into the queue" if again else ""
-        return f"up to {hours:,.2f} device-hours{each}"
+        requeued = any(may_requeue(run, self.settings) for run in runs)
+        requeue_note = ", each time its jobs are put back into the queue" if requeued else ""
+        return f"up to {hours:,.2f} device-hours{requeue_note}"
 
     def max_device_hours(self, runs: Sequence[RunSpec]) -> float | None:
-        """Return the device-hours that these runs can take by the time limit of their jobs."""
+        """Return the device-hours that the time limit of the jobs allows; None without a limit."""
         if self._inside or self.settings.time is None:
             return None
         devices = sum(run.topology.world for run in runs)
         if self._in_turn and runs:
-            asked = ResourceRequest.of(runs, self.settings)
-            devices = asked.nodes * asked.devices
+            request = ResourceRequest.of(runs, self.settings)
+            devices = request.nodes * request.devices
         return devices * parse_time_limit(self.settings.time) / 3600
 
     def billed_devices(self, run: RunSpec, among: Sequence[RunSpec]) -> int:
         """Return the run's own devices, or those of the allocation that it shares."""
         if not self._in_turn:
             return run.topology.world
-        asked = ResourceRequest.of(among, self.settings)
+        request = ResourceRequest.of(among, self.settings)
         nodes = inside_allocation.node_count() if self._inside else math.inf
-        return asked.devices * (asked.nodes if math.isinf(nodes) else int(nodes))
+        return request.devices * (request.nodes if math.isinf(nodes) else int(nodes))
 
     def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
         """Return which runs share a job, or an array of jobs."""
@@ -132,7 +132,7 @@ class SlurmLauncher:
         return list(alike.values())
 
     def plan(self, runs: Sequence[RunSpec], folder: Path) -> Plan:
-        """Say what would be submitted."""
+        """Return what would be submitted."""
         _refuse_ssh(runs)
         files = {
             f"{run.id}/plan/job.sh": run_script(
@@ -155,38 +155,38 @@ class SlurmLauncher:
         return Plan(tuple(runs), folder, (command,), files)
 
     def _refuse_larger(self, runs: Sequence[RunSpec]) -> None:
-        """Refuse runs for which the allocation that we are in has not enough nodes."""
+        """Refuse runs that need more nodes than the allocation that we are in has."""
         for run in filter(self._too_large, runs):
             raise LaunchError(
                 f"{run.topology} needs {run.topology.nodes} nodes, "
                 f"and the allocation of job {self._inside} has {inside_allocation.node_count()}",
-                hint="leave the allocation to submit jobs of their own, or ask for more nodes",
+                hint="leave the allocation to submit separate jobs, or request more nodes",
             )
 
     def _too_large(self, run: RunSpec) -> bool:
-        """Say whether the allocation that we are in has too few nodes for a run."""
+        """Return whether the allocation that we are in has too few nodes for a run."""
         return self._inside is not None and run.topology.nodes > inside_allocation.node_count()
 
     def prepare(self, plan: Plan) -> None:
-        """Write what the jobs read: scripts, specs and the worker's half."""
+        """Write what the jobs read: scripts, specs and the worker zip."""
         write_plan_files(plan)
         worker_zip.pack(plan.folder)
 
     def submit(self, plan: Plan) -> list[Job]:
-        """Hand the job in and return at once."""
+        """Submit the job and return at once."""
         self.prepare(plan)
         name: dict[str, Any] = {"launcher": "slurm", "submitted": time.time(), "job": None}
         name |= {"token": uuid4().hex, "user": getpass.getuser(), "machine": processes.machine_id()}
         if self._in_turn:
             name["shared"] = True
         jobs = []
-        for place, run in enumerate(plan.runs):
+        for index, run in enumerate(plan.runs):
             home = plan.folder / run.id
-            own = {**name, "log": _file_size(home / "log.txt")}
+            run_name = {**name, "log": _file_size(home / "log.txt")}
             if self.settings.jobs == "array" and not self._in_turn:
-                own["place"] = place
-            jobs.append(Job(home, next_attempt(home), run.ranks, own))
-        # Whatever happens from here on, a job that Slurm has taken can be found again.
+                run_name["place"] = index
+            jobs.append(Job(home, next_attempt(home), run.ranks, run_name))
+        # Whatever happens from here on, a job that Slurm has accepted can be found again.
         with job_files_written(jobs, undo_on=queue.SubmissionRefused):
             try:
                 started = self._start(plan.folder / next(iter(plan.files)), name["token"])
@@ -197,35 +197,37 @@ class SlurmLauncher:
         return [write_job(_with_job_id(job, started)) for job in jobs]
 
     def _start(self, path: Path, token: str) -> dict[str, Any]:
-        """Hand a script in, or carry it out here; return how to find it again."""
+        """Submit a script, or run it in our allocation; return how to find it again."""
         if self._inside:
             process = inside_allocation.submit(path, path.with_suffix(".txt"), token)
             return {"job": self._inside, "process": process}
-        number = queue.submit(path, token, self._turn())
+        number = queue.submit(path, token, self._throttle_options())
         self._submitted.append(number)
         return {"job": number}
 
-    def _turn(self) -> list[str]:
-        """Return the option by which a job waits for its turn, where not all may run at once."""
-        most = self.settings.throttle
-        if most is None or self.settings.jobs != "each" or len(self._submitted) < most:
+    def _throttle_options(self) -> list[str]:
+        """Return the dependency option that keeps at most ``throttle`` jobs running at once."""
+        limit = self.settings.throttle
+        if limit is None or self.settings.jobs != "each" or len(self._submitted) < limit:
             return []
-        return [f"--dependency=afterany:{self._submitted[-most]}"]
+        return [f"--dependency=afterany:{self._submitted[-limit]}"]
 
     def poll(self, job: Job) -> State:
-        """Say where the job is; change nothing."""
+        """Return the state of the job, without changing it."""
         if job.name["job"] is None:  # The process that submitted it was killed at that moment.
             return self._poll_unconfirmed(job)
         entry = self._entry(job)
         if entry is None:
             return self._poll_unknown(job)
         if entry.waits:
-            soon = f", expected to start {entry.start}" if entry.start not in ("", "N/A") else ""
-            return State("running", note=f"pending: {entry.reason}{soon}")
+            expected = (
+                f", expected to start {entry.start}" if entry.start not in ("", "N/A") else ""
+            )
+            return State("running", note=f"pending: {entry.reason}{expected}")
         log = job.folder / "log.txt"
         if not entry.ended and not _run_ended(job):
-            waits = "shared" in job.name and _file_size(log) == job.name["log"]
-            note = f"waits for its turn in job {job.name['job']}" if waits else ""
+            queued = "shared" in job.name and _file_size(log) == job.name["log"]
+            note = f"waits for its turn in job {job.name['job']}" if queued else ""
             return State("running", note=note)
         if (
             entry.state == "COMPLETED"
@@ -238,65 +240,65 @@ class SlurmLauncher:
         return State("ended", _end_cause(job, entry) or told_to_end(log, start), killed, exits)
 
     def _poll_unconfirmed(self, job: Job) -> State:
-        """Say where a job is whose number nobody has written down."""
+        """Return the state of a job whose submitter was killed before it wrote the job id."""
         unconfirmed = State("running", note="its submission is not confirmed yet")
-        looked = self._searched.get(job.name["token"], -math.inf)
-        if time.monotonic() - looked < POLL_SECONDS:
+        last_search = self._searched.get(job.name["token"], -math.inf)
+        if time.monotonic() - last_search < POLL_SECONDS:
             return unconfirmed
         self._searched[job.name["token"]] = time.monotonic()
         # Look for sbatch before asking Slurm: a job that is submitted in between is then found.
         submitting = _submission_under_way(job)
-        found = self._found(job)
-        if found is not None:
-            job = _with_job_id(job, found)
+        started = self._find_by_token(job)
+        if started is not None:
+            job = _with_job_id(job, started)
             return replace(self.poll(job), job=job)
         if submitting or (_of_another_user(job) and not _is_closed(job)):  # Slurm may hide it.
             return unconfirmed
         return State("ended", "it was not submitted")
 
-    def _found(self, job: Job) -> dict[str, Any] | None:
-        """Return how to ask for a job that is known by its token alone, if it was started."""
+    def _find_by_token(self, job: Job) -> dict[str, Any] | None:
+        """Return how to find a job that is known only by its token; None if it was not started."""
         if process := inside_allocation.find_script(job.name["token"]):
             return {"job": self._inside, "process": process}
         number = queue.find_job(job.name["token"], job.name.get("user"))
         return {"job": number} if number else None
 
     def _poll_unknown(self, job: Job) -> State:
-        """Say where a job is that Slurm does not know: it has ended, after a while."""
+        """Return the state of a job that Slurm does not know: ended, after a waiting time."""
         if _is_closed(job):
             return State("ended")
         if _of_another_user(job):  # Slurm may hide it.
             return State("running", note=f"Slurm does not show job {job.name['job']}")
         since = self._unknown.setdefault(job.name["job"], time.monotonic())
-        gone = time.monotonic() - since > UNKNOWN_JOB_SECONDS
-        return State("ended" if gone else "running")
+        forgotten = time.monotonic() - since > UNKNOWN_JOB_SECONDS
+        return State("ended" if forgotten else "running")
 
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
-        """End the job; one that others share goes on for them, when its run is over."""
-        found = {} if job.name["job"] else self._found(job)
-        entry = None if found is None else self._entry(_with_job_id(job, found))
-        if entry is None and found is not None and _of_another_user(job) and not _is_closed(job):
+        """End the job; a shared job whose run has ended already continues for the other runs."""
+        started = {} if job.name["job"] else self._find_by_token(job)
+        entry = None if started is None else self._entry(_with_job_id(job, started))
+        if entry is None and started is not None and _of_another_user(job) and not _is_closed(job):
             raise OutOfReach(
                 f"Slurm does not show job {job.name['job']} of user {job.name['user']}",
                 hint=f"ask {job.name['user']} to cancel it, or delete {job.folder}",
             )
-        if found is None or entry is None or (_run_ended(job) and not entry.waits):
+        if started is None or entry is None or (_run_ended(job) and not entry.waits):
             return
-        job = _with_job_id(job, found)
+        job = _with_job_id(job, started)
         if "process" in job.name:
             inside_allocation.cancel(job.name["process"])
         else:
             queue.cancel(job.name["job"])
 
     def _entry(self, job: Job) -> queue.QueueEntry | None:
-        """Return the job as Slurm has it, or nothing if it does not know it."""
+        """Return the job's entry in Slurm's queue; None if Slurm does not know it."""
         if "process" in job.name:
             return inside_allocation.script_entry(job.name["process"])
-        self._ask(job.name["job"])
+        self._refresh(job.name["job"])
         return self._known.get(job.name["job"])
 
-    def _ask(self, number: str) -> None:
-        """Ask about all jobs at once, now and then."""
+    def _refresh(self, number: str) -> None:
+        """Query all known jobs at once, at most every ``POLL_SECONDS`` unless a job is new."""
         new = number not in self._asked
         self._asked[number] = None
         if not new and time.monotonic() - self._looked < POLL_SECONDS:
@@ -312,24 +314,24 @@ class SlurmLauncher:
 
 
 def _refuse_ssh(runs: Sequence[RunSpec]) -> None:
-    """Refuse runs whose starter would want to log in to the other nodes."""
+    """Refuse runs whose starter needs ssh to the other nodes."""
     if any(run.started_by == "horovodrun" and run.topology.world > 1 for run in runs):
         raise LaunchError(
-            "horovodrun starts ranks on other nodes by ssh, which a job does without",
+            "horovodrun starts ranks on other nodes by ssh, which jobs cannot rely on",
             hint='write start = "srun", or "mpirun"',
         )
 
 
 def _submission_under_way(job: Job) -> bool:
-    """Say whether sbatch may still be submitting the job, though its caller is gone."""
+    """Return whether sbatch may still be submitting the job after its caller has ended."""
     if job.name.get("machine") == processes.machine_id() and not _of_another_user(job):
         return processes.has_argument(queue.comment_option(job.name["token"]))
     return time.time() - float(job.name["submitted"]) < SUBMIT_SECONDS
 
 
-def _with_job_id(job: Job, found: Mapping[str, Any]) -> Job:
-    """Return the job with the number that Slurm knows it by; a task of an array has its place."""
-    name = {**job.name, **found}
+def _with_job_id(job: Job, started: Mapping[str, Any]) -> Job:
+    """Return the job with its Slurm id; the id of an array task ends in its index."""
+    name = {**job.name, **started}
     if "place" in name and "_" not in str(name["job"]):
         name["job"] = f"{name['job']}_{name['place']}"
     return replace(job, name=name)
@@ -340,31 +342,34 @@ def _file_size(path: Path) -> int:
 
 
 def _run_ended(job: Job) -> bool:
-    """Say whether a run has ended whose job goes on, with others."""
+    """Return whether the run has ended although its shared job continues."""
     return "shared" in job.name and _is_closed(job)
 
 
 def _is_closed(job: Job) -> bool:
-    """Say whether the job's last attempt was closed, well or not."""
+    """Return whether the record of the job's last attempt is closed."""
     return closed(job.folder, newest_attempt(job.folder, job.attempt))
 
 
 def _of_another_user(job: Job) -> bool:
-    """Say whether somebody else submitted the job."""
+    """Return whether another user submitted the job."""
     return bool(job.name.get("user", getpass.getuser()) != getpass.getuser())
 
 
 def _end_cause(job: Job, entry: queue.QueueEntry) -> str:
-    """Say why Slurm ended a job, if it did; of a lost node, which, and who was there."""
-    said = queue.END_REASONS.get(entry.state, "")
-    if not said:
+    """Return why Slurm ended a job, if it did; for a lost node, its name and its ranks."""
+    reason = queue.END_REASONS.get(entry.state, "")
+    if not reason:
         return ""
     if entry.state == "NODE_FAIL" and (lost := queue.down_nodes(entry.nodes)):
         attempt = newest_attempt(job.folder, job.attempt)
-        words = [read_tail(job.folder, rank, attempt) for rank in range(job.world)]
-        there = [f"rank {word.rank}" for word in words if word.notes.host in lost]
-        said = f"node {', '.join(lost)} was lost, and {', '.join(there) or 'no rank'} with it"
-        left = [word for word in words if word.lines and word.notes.host not in lost]
-        if left:
-            said += f"; rank {left[0].rank} on {left[0].notes.host} stood {left[0].position}"
-    return f"job {job.name['job']} on {entry.nodes or 'no node'}: {said}"
+        ranks = [read_tail(job.folder, rank, attempt) for rank in range(job.world)]
+        lost_ranks = [f"rank {rank.rank}" for rank in ranks if rank.notes.host in lost]
+        reason = (
+            f"node {', '.join(lost)} was lost, and {', '.join(lost_ranks) or 'no rank'} with it"
+        )
+        survivors = [rank for rank in ranks if rank.lines and rank.notes.host not in lost]
+        if survivors:
+            first = survivors[0]
+            reason += f"; rank {first.rank} on {first.notes.host} stood {first.position}"
+    return f"job {job.name['job']} on {entry.nodes or 'no node'}: {reason}"

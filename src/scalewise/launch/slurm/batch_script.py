@@ -1,4 +1,4 @@
-"""A run as a batch script that a person can read, edit and submit: text, and nothing else."""
+"""Render a run as a batch script, as text that a person can read, edit and submit."""
 
 import math
 import os
@@ -24,7 +24,7 @@ def run_script(
 ) -> str:
     """Return the batch script of one run; ``folder`` is the study's.
 
-    ``within``: it is one of several in a job, which may have more nodes than it wants.
+    ``within``: the run shares a job with others, which may have more nodes than it needs.
     """
     home = folder / run.id
     name = f"{folder.name}-{run.topology}"
@@ -39,12 +39,12 @@ def run_script(
 
 
 def sequential_script(runs: Sequence[RunSpec], folder: Path, settings: Settings) -> str:
-    """Return the script of a job that has all runs in it, one after another."""
-    asked = ResourceRequest.of(runs, settings)
+    """Return the script of one job that executes all runs, one after another."""
+    request = ResourceRequest.of(runs, settings)
     title = f"{len(runs)} runs of {folder.name}, one after another in one allocation"
     return _join_blocks(
         [
-            _header(title, folder.name, folder / "in-turn.txt", asked, settings),
+            _header(title, folder.name, folder / "in-turn.txt", request, settings),
             _bash_array("homes", [str(folder / run.id) for run in runs]),
             [f"devices=({' '.join(str(run.topology.world) for run in runs)})"],
             [
@@ -62,7 +62,7 @@ def sequential_script(runs: Sequence[RunSpec], folder: Path, settings: Settings)
                 "    # Devices that this run left idle are paid for: keep them in mind.",
                 f"    printf '{LINE}\\n' \\",
                 '        "$SLURM_JOB_ID" "${home##*/}" "${devices[place]}" '
-                f'"$((SLURM_JOB_NUM_NODES * {asked.devices}))" \\',
+                f'"$((SLURM_JOB_NUM_NODES * {request.devices}))" \\',
                 f'        "$began" "$(date +%s.%N)" >>{quote(str(folder / FILE))}',
                 '    [ -z "$warned" ] || break',
                 "done",
@@ -72,13 +72,13 @@ def sequential_script(runs: Sequence[RunSpec], folder: Path, settings: Settings)
 
 
 def array_script(runs: Sequence[RunSpec], folder: Path, settings: Settings) -> str:
-    """Return the script of an array of jobs, a task for each run; all ask for the same."""
-    asked = ResourceRequest.of(runs, settings)
-    most = f"%{settings.throttle}" if settings.throttle else ""
-    name = f"{folder.name}-{asked.nodes}x{asked.devices}"
+    """Return the script of a job array, a task for each run; all have equal requests."""
+    request = ResourceRequest.of(runs, settings)
+    throttle = f"%{settings.throttle}" if settings.throttle else ""
+    name = f"{folder.name}-{request.nodes}x{request.devices}"
     title = f"{len(runs)} runs of {folder.name}, a task of this array for each"
-    header = _header(title, name, folder / f"{name}.txt", asked, settings)
-    header.insert(2, f"#SBATCH --array=0-{len(runs) - 1}{most}")
+    header = _header(title, name, folder / f"{name}.txt", request, settings)
+    header.insert(2, f"#SBATCH --array=0-{len(runs) - 1}{throttle}")
     return _join_blocks(
         [
             header,
@@ -91,8 +91,8 @@ def array_script(runs: Sequence[RunSpec], folder: Path, settings: Settings) -> s
     )
 
 
-def _bash_array(name: str, words: Sequence[str]) -> list[str]:
-    return [f"{name}=(", *(f"    {quote(word)}" for word in words), ")"]
+def _bash_array(name: str, values: Sequence[str]) -> list[str]:
+    return [f"{name}=(", *(f"    {quote(value)}" for value in values), ")"]
 
 
 def _join_blocks(blocks: Sequence[Sequence[str]]) -> str:
@@ -101,7 +101,7 @@ def _join_blocks(blocks: Sequence[Sequence[str]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
-    """What the runs of a job need of the cluster; of several, what is enough for each."""
+    """The resources of a job; for several runs, enough for each of them."""
 
     nodes: int
     devices: int
@@ -115,43 +115,43 @@ class ResourceRequest:
 
     @classmethod
     def of(cls, runs: Sequence[RunSpec], settings: Settings) -> "ResourceRequest":
-        """Return what these runs need."""
-        most = max(tasks_per_node(run) for run in runs)
+        """Return the resources that are enough for each of these runs."""
+        max_tasks = max(tasks_per_node(run) for run in runs)
         cores = max(tasks_per_node(run) * cpus_per_task(run, settings) for run in runs)
         return cls(
             nodes=max(run.topology.nodes for run in runs),
             devices=max(run.topology.devices for run in runs),
-            tasks=most,
-            cpus=math.ceil(cores / most),
+            tasks=max_tasks,
+            cpus=math.ceil(cores / max_tasks),
             requeue=any(may_requeue(run, settings) for run in runs),
             warned=bool(settings.warning) and any(run.checkpoint_every for run in runs),
         )
 
 
 def _header(
-    title: str, name: str, log: Path, asked: ResourceRequest, settings: Settings
+    title: str, name: str, log: Path, request: ResourceRequest, settings: Settings
 ) -> list[str]:
     return [
         "#!/bin/bash",
         f"# scalewise: {_in_comment(title)}",
-        *(f"#SBATCH {option}" for option in _options(name, log, asked, settings)),
+        *(f"#SBATCH {option}" for option in _options(name, log, request, settings)),
         "set -u",
     ]
 
 
-def _options(name: str, log: Path, asked: ResourceRequest, settings: Settings) -> Iterator[str]:
-    """Yield the job's options, as its script has them."""
+def _options(name: str, log: Path, request: ResourceRequest, settings: Settings) -> Iterator[str]:
+    """Yield the job's sbatch options."""
     yield f"--job-name={quote_directive(name)}"
     yield f"--chdir={quote_directive(os.getcwd())}"
     yield f"--output={quote_directive(escape_pattern(str(log)))}"
     yield "--open-mode=append"
-    yield f"--nodes={asked.nodes}"
-    yield f"--ntasks-per-node={asked.tasks}"
-    yield f"--cpus-per-task={asked.cpus}"
+    yield f"--nodes={request.nodes}"
+    yield f"--ntasks-per-node={request.tasks}"
+    yield f"--cpus-per-task={request.cpus}"
     if settings.gpus_per_node:
-        yield f"--gpus-per-node={asked.devices}"
+        yield f"--gpus-per-node={request.devices}"
     elif settings.gres:
-        yield f"--gres={quote_directive(f'{settings.gres}:{asked.devices}')}"
+        yield f"--gres={quote_directive(f'{settings.gres}:{request.devices}')}"
     for name in ("time", "account", "partition", "qos", "constraint", "reservation"):
         if (value := getattr(settings, name)) is not None:
             yield f"--{name}={quote_directive(value)}"
@@ -159,14 +159,14 @@ def _options(name: str, log: Path, asked: ResourceRequest, settings: Settings) -
         yield f"--mem={quote_directive(settings.memory)}"
     if settings.exclusive:
         yield "--exclusive"
-    yield "--requeue" if asked.requeue else "--no-requeue"
-    if asked.warned:
+    yield "--requeue" if request.requeue else "--no-requeue"
+    if request.warned:
         yield f"--signal=B:USR1@{_warning(settings)}"
     yield from (quote_directive(option) for option in settings.sbatch)
 
 
 def _warning(settings: Settings) -> int:
-    """Return when a job is warned, in seconds before its end: late enough to have trained."""
+    """Return the seconds before its time limit at which a job is warned: at most a quarter."""
     return (
         min(settings.warning, parse_time_limit(settings.time) // 4)
         if settings.time
@@ -175,23 +175,23 @@ def _warning(settings: Settings) -> int:
 
 
 def tasks_per_node(run: RunSpec) -> int:
-    """Return the tasks on each node: an agent, or a rank for each device."""
+    """Return the tasks per node: one agent, or one rank for each device."""
     return run.topology.devices if run.started_by in ("srun", "mpirun", "plain") else 1
 
 
 def cpus_per_task(run: RunSpec, settings: Settings) -> int:
-    """Return the cores of a task: as was said, or one for each thread and each loader."""
+    """Return the cores of a task: as set, or one per thread and data loader worker."""
     ranks = run.topology.devices // tasks_per_node(run)
     return settings.cpus_per_task or ranks * (run.threads + run.workers)
 
 
 def may_requeue(run: RunSpec, settings: Settings) -> bool:
-    """Say whether the job may be put back into the queue: it goes on from a checkpoint."""
+    """Return whether the job may be requeued, to continue from a checkpoint."""
     return bool(run.checkpoint_every) if settings.requeue is None else settings.requeue
 
 
 def _software(settings: Settings) -> list[str]:
-    """Return what makes the cluster's software available."""
+    """Return the lines that load modules and activate the virtual environment."""
     lines = [f"module load {quote(name)}" for name in settings.modules]
     if settings.venv:
         lines.append(f"source {quote(str(Path(settings.venv) / 'bin' / 'activate'))}")
@@ -215,8 +215,8 @@ def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> 
     """Return the lines that export what every rank reads."""
     worker = quote(str(folder / worker_zip.FILE_NAME))
     restarts = settings.max_restarts + 1
-    again = "${SLURM_RESTART_COUNT:-0}" + (f" * {restarts}" if restarts > 1 else "")
-    own = {
+    restart = "${SLURM_RESTART_COUNT:-0}" + (f" * {restarts}" if restarts > 1 else "")
+    variables = {
         "OMP_NUM_THREADS": str(run.threads),
         **settings.env,
         **run.env,
@@ -224,16 +224,16 @@ def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> 
         "SCALEWISE_PATIENCE": f"{settings.patience:g}",
     }
     if not run.program:
-        own |= {"SCALEWISE_UNWATCHED": "1", **processes.SAFE_PATH}
+        variables |= {"SCALEWISE_UNWATCHED": "1", **processes.SAFE_PATH}
     if settings.max_restarts:
-        # Ranks that start anew would read where the dead ones listened (pytorch#135712).
-        own["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+        # Restarted ranks would read the address of the dead ones (pytorch#135712).
+        variables["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     return [
         "# srun does not pass --cpus-per-task on by itself.",
         f"export SRUN_CPUS_PER_TASK={cpus_per_task(run, settings)}",
-        *(_export(name, value) for name, value in own.items()),
+        *(_export(name, value) for name, value in variables.items()),
         f"export PYTHONPATH={worker}${{PYTHONPATH:+:$PYTHONPATH}}",
-        f"export SCALEWISE_FIRST={attempt} SCALEWISE_ATTEMPT=$(({attempt} + {again}))",
+        f"export SCALEWISE_FIRST={attempt} SCALEWISE_ATTEMPT=$(({attempt} + {restart}))",
         "SCALEWISE_LAUNCHED=$(date +%s.%N)",
         "export SCALEWISE_LAUNCHED",
         *_claim_run(run, attempt),
@@ -249,10 +249,10 @@ def _export(name: str, value: str) -> str:
 
 
 def _claim_run(run: RunSpec, attempt: int) -> list[str]:
-    """Return the lines that keep a second job out of a run, and let a first one be found."""
+    """Return the lines that claim the run for one job, and write ``job.json`` if missing."""
     job = '"${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}"'
-    known = f'{{"schema": 1, "attempt": {attempt}, "world": {run.ranks}, '
-    known += '"launcher": "slurm", "log": 0, "job": "%s"}\\n'
+    job_json = f'{{"schema": 1, "attempt": {attempt}, "world": {run.ranks}, '
+    job_json += '"launcher": "slurm", "log": 0, "job": "%s"}\\n'
     return [
         "# A job that was submitted twice does not train a finished run again; --again writes a",
         "# script with a higher number.",
@@ -277,7 +277,7 @@ def _claim_run(run: RunSpec, attempt: int) -> list[str]:
         "# A job that was submitted by hand can be asked for, too.",
         f"job={job}",
         '[ -e "$SCALEWISE_RUN/job.json" ] ||',
-        f'    printf \'{known}\' "${{job:-$SLURM_JOB_ID}}" >"$SCALEWISE_RUN/job.json"',
+        f'    printf \'{job_json}\' "${{job:-$SLURM_JOB_ID}}" >"$SCALEWISE_RUN/job.json"',
     ]
 
 
@@ -285,8 +285,8 @@ def _ranks(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> l
     """Return the lines that start the ranks, wait for them and close the run's record."""
     image = f"{_container_command(settings)} " if settings.container else ""
     python = f"{image}{quote(settings.interpreter)} -m"
-    part = _node_options(run.topology.nodes, 1, within=within)
-    beside = f"{_safe_path(run)}srun --overlap {part} --cpus-per-task=1"
+    nodes_option = _node_options(run.topology.nodes, 1, within=within)
+    sampler = f"{_safe_path(run)}srun --overlap {nodes_option} --cpus-per-task=1"
     lines = [
         f'leave="$SCALEWISE_RUN/{LEAVE}"',
         'rm -f "$leave"',
@@ -294,7 +294,7 @@ def _ranks(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> l
         "trap 'touch \"$leave\"' USR1 TERM",
         "",
         "# One process beside the ranks of each node samples how busy it is.",
-        f'{beside} {python} scalewise.probe.node_sampler "$SCALEWISE_RUN" 1 >/dev/null 2>&1 &',
+        f'{sampler} {python} scalewise.probe.node_sampler "$SCALEWISE_RUN" 1 >/dev/null 2>&1 &',
         "sampler=$!",
         f"{_step(run, folder, settings, within=within)} &",
         "ranks=$!",
@@ -320,18 +320,18 @@ def _ranks(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> l
 
 
 def _safe_path(run: RunSpec) -> str:
-    """Return what our own commands beside a user's program need; others have it exported."""
+    """Return the safe-path variable for our commands in a user program's job; else empty."""
     return "".join(f"{key}={value} " for key, value in processes.SAFE_PATH.items() if run.program)
 
 
 def _node_options(nodes: int, tasks: int, *, within: bool) -> str:
-    """Return srun's words for tasks on so many nodes, the first ones of a larger job."""
+    """Return srun's options for tasks on the first ``nodes`` nodes of the job."""
     first = f" --ntasks-per-node={tasks} --relative=0" if within else ""
     return f"--nodes={nodes} --ntasks={nodes * tasks}{first}"
 
 
 def _step(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> str:
-    """Return the command that starts the ranks on all nodes, a line for each program in it."""
+    """Return the command that starts the ranks on all nodes, one line for each program."""
     starter = _mpirun(run, settings) if run.started_by == "mpirun" else _srun(settings)
     if run.started_by == "direct" and not run.program:
         starter += " --nodes=1 --ntasks=1"
@@ -342,7 +342,7 @@ def _step(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> st
 
 
 def _rank(run: RunSpec, folder: Path, settings: Settings) -> list[str]:
-    """Return what the starter starts, in shell's words: the agent of a node, or a rank."""
+    """Return what srun or mpirun starts: the agent of a node, or a rank."""
     if run.program:
         return _program(run, settings)
     worker = f"-m scalewise.frameworks train {quote(str(folder / run.id))}"
@@ -354,23 +354,27 @@ def _rank(run: RunSpec, folder: Path, settings: Settings) -> list[str]:
 
 
 def _program(run: RunSpec, settings: Settings) -> list[str]:
-    """Return the words of a user's program, under torchrun's agent where it wants one."""
+    """Return the shell line of a user's program, under torchrun's agent if it needs one."""
     assert run.program
-    topology, taken = run.topology, parse_program(run.program)
+    topology, user_program = run.topology, parse_program(run.program)
     node = run.started_by == "node"
-    taken = taken.by(settings.python_of(run.framework) if node else settings.interpreter)
-    places = {"devices": topology.devices, "world": topology.world, "nodes": topology.nodes}
-    if run.started_by in ("srun", "mpirun", "node"):
-        words = taken.direct(places)
-    else:
-        words = list(taken.argv([AGENT_PLACEHOLDER], places))
-    shell = _shell_argument if taken.whole else quote  # Only a whole command has placeholders.
-    line = " ".join(
-        _agent_options(run, settings) if word == AGENT_PLACEHOLDER else shell(word)
-        for word in words
+    user_program = user_program.with_python(
+        settings.python_of(run.framework) if node else settings.interpreter
     )
-    # What only a node knows of itself is filled in there.
-    return [f"bash -c {quote(f'exec {line}')}"] if taken.whole else [line]
+    values = {"devices": topology.devices, "world": topology.world, "nodes": topology.nodes}
+    if run.started_by in ("srun", "mpirun", "node"):
+        arguments = user_program.direct_command(values)
+    else:
+        arguments = list(user_program.agent_command([AGENT_PLACEHOLDER], values))
+    shell = (
+        _shell_argument if user_program.is_command else quote
+    )  # Only a whole command has placeholders.
+    line = " ".join(
+        _agent_options(run, settings) if argument == AGENT_PLACEHOLDER else shell(argument)
+        for argument in arguments
+    )
+    # Variables that differ between nodes are expanded on the node, by its own shell.
+    return [f"bash -c {quote(f'exec {line}')}"] if user_program.is_command else [line]
 
 
 AGENT_PLACEHOLDER = "\0agent\0"
@@ -380,41 +384,41 @@ SHELL_VARIABLES = {
     "{port}": '"$MASTER_PORT"',
     "{node_rank}": '"$SLURM_NODEID"',
 }
-"""What a program's words may leave open, and the variable that has it."""
+"""Shell variables for placeholders whose values are known only in the job."""
 
 
-def _shell_argument(word: str) -> str:
-    """Return a word for the shell, with variables for its placeholders.
+def _shell_argument(argument: str) -> str:
+    """Return a quoted shell argument, with variables for its placeholders.
 
-    >>> print(_filled("--at={master}:1"), _filled("a b"))
+    >>> print(_shell_argument("--at={master}:1"), _shell_argument("a b"))
     --at="$MASTER_ADDR":1 'a b'
     """
-    parts = re.split("({master}|{port}|{node_rank})", word)
+    parts = re.split("({master}|{port}|{node_rank})", argument)
     return "".join(SHELL_VARIABLES.get(part) or quote(part) for part in parts if part) or quote(
-        word
+        argument
     )
 
 
 def _srun(settings: Settings) -> str:
-    return " ".join(quote(word) for word in ("srun", "--kill-on-bad-exit=1", *settings.srun))
+    return " ".join(quote(option) for option in ("srun", "--kill-on-bad-exit=1", *settings.srun))
 
 
 def _mpirun(run: RunSpec, settings: Settings) -> str:
-    """Return mpirun with all that the ranks must be told: it passes few variables on."""
+    """Return the mpirun command; mpirun passes few variables on, so each is named by -x."""
     topology = run.topology
-    told = ["MASTER_ADDR", "MASTER_PORT", "PYTHONPATH", "OMP_NUM_THREADS"]
-    told += [f"SCALEWISE_{key}" for key in ("RUN", "FIRST", "ATTEMPT", "LAUNCHED", "PATIENCE")]
-    told += [] if run.program else ["SCALEWISE_UNWATCHED", *processes.SAFE_PATH]
-    told += [key for key in (*settings.env, *run.env) if key not in told]
-    words = [
+    names = ["MASTER_ADDR", "MASTER_PORT", "PYTHONPATH", "OMP_NUM_THREADS"]
+    names += [f"SCALEWISE_{key}" for key in ("RUN", "FIRST", "ATTEMPT", "LAUNCHED", "PATIENCE")]
+    names += [] if run.program else ["SCALEWISE_UNWATCHED", *processes.SAFE_PATH]
+    names += [key for key in (*settings.env, *run.env) if key not in names]
+    arguments = [
         "mpirun", "-np", str(topology.world), "--map-by", f"ppr:{topology.devices}:node",
-        "--bind-to", "none", *(word for key in told for word in ("-x", key)),
+        "--bind-to", "none", *(argument for key in names for argument in ("-x", key)),
     ]  # fmt: skip
-    return " ".join(quote(word) for word in words)
+    return " ".join(quote(argument) for argument in arguments)
 
 
 def _agent_options(run: RunSpec, settings: Settings) -> str:
-    """Return the options of torchrun's agent on one node, in the script's words."""
+    """Return the options of torchrun's agent on one node, with shell variables."""
     topology = run.topology
     options = [f"--nnodes={topology.nodes}", f"--nproc-per-node={topology.devices}"]
     if settings.max_restarts:
@@ -425,20 +429,22 @@ def _agent_options(run: RunSpec, settings: Settings) -> str:
 
 
 def _container_command(settings: Settings) -> str:
-    """Return the words that let a command run inside the image."""
+    """Return the command prefix that runs a command inside the container."""
     container = settings.container
     assert container
     devices = bool(settings.gres or settings.gpus_per_node)
     if container.runtime == "podman":
-        words = ["podman", "run", "--rm", "--network=host", "--ipc=host", "--env-host"]
-        words += ["--device=nvidia.com/gpu=all"] if devices else []
+        arguments = ["podman", "run", "--rm", "--network=host", "--ipc=host", "--env-host"]
+        arguments += ["--device=nvidia.com/gpu=all"] if devices else []
         bind = "--volume"
     else:
-        words = [container.runtime, "exec", *(["--nv"] if devices else [])]
+        arguments = [container.runtime, "exec", *(["--nv"] if devices else [])]
         bind = "--bind"
     for folder in container.binds:
-        words += [bind, folder]
-    return " ".join(quote(word) for word in (*words, *container.options, container.image))
+        arguments += [bind, folder]
+    return " ".join(
+        quote(argument) for argument in (*arguments, *container.options, container.image)
+    )
 
 
 def _in_comment(text: str) -> str:
@@ -446,9 +452,9 @@ def _in_comment(text: str) -> str:
 
 
 def quote_directive(value: str) -> str:
-    r"""Return a value as a line that begins with #SBATCH holds it.
+    r"""Return a value quoted for a line that begins with #SBATCH.
 
-    >>> print(directive("plain/path-1"), directive('a "b" \\ c'))
+    >>> print(quote_directive("plain/path-1"), quote_directive('a "b" \\ c'))
     plain/path-1 "a \"b\" \\ c"
     """
     if not value.isprintable():
@@ -462,11 +468,11 @@ def quote_directive(value: str) -> str:
 
 
 def escape_pattern(path: str) -> str:
-    """Return a path as Slurm's file name pattern for it: it replaces what follows a %.
+    """Return a path escaped for Slurm's file name patterns, in which % is special.
 
-    >>> pattern("/data/100%job/log.txt")
+    >>> escape_pattern("/data/100%job/log.txt")
     '/data/100%%job/log.txt'
     """
-    if "\\" in path:  # Then nothing is replaced.
+    if "\\" in path:  # A backslash makes Slurm replace no pattern.
         return path.replace("\\", "\\\\")
     return path.replace("%", "%%")

@@ -1,4 +1,4 @@
-"""Ask Slurm: submit, look, cancel. Every answer is bounded in time."""
+"""Slurm's commands: submit, query and cancel jobs, each with a timeout."""
 
 import getpass
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 from scalewise.errors import LaunchError, OutOfReach
 
 TIMEOUT_SECONDS = 60.0
-"""Seconds that a question to the controller may take."""
+"""Seconds that a Slurm command may take."""
 PENDING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SUSPENDED",
            "STOPPED", "SPECIAL_EXIT", "RESV_DEL_HOLD")  # fmt: skip
 RUNNING_STATES = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING")
@@ -25,16 +25,16 @@ END_REASONS = {
     "BOOT_FAIL": "its nodes did not start",
     "DEADLINE": "its deadline passed",
 }
-"""What a state says of a job that did not end by itself."""
+"""Why a job in this state ended, if it did not end by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """A job as Slurm has it."""
+    """A job in Slurm's queue or accounting."""
 
     state: str
     reason: str = ""
-    """Why it waits."""
+    """Why it is pending."""
     start: str = ""
     """When it started, or is expected to."""
     nodes: str = ""
@@ -48,11 +48,11 @@ class QueueEntry:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come of it."""
+        """Whether it has ended."""
         return self.state not in (*PENDING_STATES, *RUNNING_STATES)
 
     def ended_within(self, seconds: float) -> bool:
-        """Say whether it ended at most so long ago; not where nobody knows when."""
+        """Return whether it ended within the last ``seconds``; False if the end is unknown."""
         try:
             return time.time() - datetime.fromisoformat(self.end).timestamp() < seconds
         except ValueError:
@@ -60,102 +60,106 @@ class QueueEntry:
 
 
 class SubmissionRefused(LaunchError):
-    """Slurm has not taken a job, and that is certain."""
+    """Slurm has certainly not accepted the job."""
 
 
 def submit(path: Path, token: str, options: Sequence[str] = ()) -> str:
-    """Hand a script in; return the job's id. By its ``token`` it can be found again."""
-    said = _run_command("sbatch", "--parsable", comment_option(token), *options, str(path))
-    if not said.returncode:
-        return said.stdout.strip().splitlines()[-1].partition(";")[0]
-    # A controller that answers too late may have taken it all the same.
-    if "timed out" in said.stderr.lower():
+    """Submit a script and return the job's id; ``token`` finds the job again."""
+    result = _run_command("sbatch", "--parsable", comment_option(token), *options, str(path))
+    if not result.returncode:
+        return result.stdout.strip().splitlines()[-1].partition(";")[0]
+    # A controller that answers too late may have accepted the job.
+    if "timed out" in result.stderr.lower():
         if number := find_job(token):
             return number
         raise LaunchError(
-            f"sbatch got no answer: {_error_message(said.stderr)}",
-            hint="if the job was taken all the same, `scalewise status` finds it",
+            f"sbatch got no answer: {_error_message(result.stderr)}",
+            hint="if the job was accepted nevertheless, `scalewise status` finds it",
         )
     raise SubmissionRefused(
-        f"sbatch refused the job: {_error_message(said.stderr)}",
+        f"sbatch refused the job: {_error_message(result.stderr)}",
         hint=f"the script is {path}; `sinfo` shows what there is",
     )
 
 
 def comment_option(token: str) -> str:
-    """Return the option of sbatch by which a job carries its token."""
+    """Return the sbatch option that stores a token with the job."""
     return f"--comment={token}"
 
 
 def find_job(token: str, user: str | None = None) -> str | None:
-    """Return the number of the job that ``user`` submitted with this token, if Slurm has it."""
+    """Return the id of the job that ``user`` submitted with this token; None if unknown."""
     owner = user or getpass.getuser()
-    said = _run_command("squeue", "--noheader", "--states=all", f"--user={owner}", "--format=%F|%k")
-    if said.returncode:
-        raise LaunchError(f"squeue does not answer: {_error_message(said.stderr)}")
-    found = (line.strip().partition("|") for line in said.stdout.splitlines())
-    return next((number for number, _, comment in found if comment == token), None)
+    result = _run_command(
+        "squeue", "--noheader", "--states=all", f"--user={owner}", "--format=%F|%k"
+    )
+    if result.returncode:
+        raise LaunchError(f"squeue does not answer: {_error_message(result.stderr)}")
+    rows = (line.strip().partition("|") for line in result.stdout.splitlines())
+    return next((number for number, _, comment in rows if comment == token), None)
 
 
 def load_entries(ids: Iterable[str]) -> dict[str, QueueEntry]:
-    """Return every job that Slurm still knows, by id."""
-    wanted = set(ids)
-    entries = _load_queued(f"--user={getpass.getuser()}", wanted)
+    """Return the jobs that Slurm still knows, by id."""
+    job_ids = set(ids)
+    entries = _load_queued(f"--user={getpass.getuser()}", job_ids)
     # Another user may have submitted a job of the study.
-    if missing := wanted - entries.keys():
+    if missing := job_ids - entries.keys():
         entries |= _load_queued(f"--jobs={','.join(sorted(missing))}", missing)
-    if missing := wanted - entries.keys():
+    if missing := job_ids - entries.keys():
         entries |= _load_ended(missing)
     return entries
 
 
-def _load_queued(chosen: str, wanted: set[str]) -> dict[str, QueueEntry]:
-    """Return those of the wanted jobs that the queue still has among the chosen ones."""
+def _load_queued(selection: str, job_ids: set[str]) -> dict[str, QueueEntry]:
+    """Return those of ``job_ids`` that squeue lists with the option ``selection``."""
     columns = "--format=%i|%T|%r|%S|%N|%e"
-    said = _run_command("squeue", "--noheader", "--array", "--states=all", chosen, columns)
-    if said.returncode and "invalid job id" not in said.stderr.lower():
-        raise LaunchError(f"squeue does not answer: {_error_message(said.stderr)}")
+    result = _run_command("squeue", "--noheader", "--array", "--states=all", selection, columns)
+    if result.returncode and "invalid job id" not in result.stderr.lower():
+        raise LaunchError(f"squeue does not answer: {_error_message(result.stderr)}")
     entries = {}
-    for line in said.stdout.splitlines():
-        number, _, rest = line.strip().partition("|")
-        if number in wanted and rest.count("|") >= 3:
-            entries[number] = QueueEntry(*rest.split("|")[:5])
+    for line in result.stdout.splitlines():
+        number, _, columns_text = line.strip().partition("|")
+        if number in job_ids and columns_text.count("|") >= 3:
+            entries[number] = QueueEntry(*columns_text.split("|")[:5])
     return entries
 
 
 def _load_ended(ids: set[str]) -> dict[str, QueueEntry]:
-    """Return jobs that are gone from the queue: from accounting, or the log of ended jobs."""
-    chosen = f"--jobs={','.join(sorted(ids))}"
+    """Return ended jobs, from Slurm's accounting or its completion log."""
+    selection = f"--jobs={','.join(sorted(ids))}"
     for source in ((), ("--completion",)):
         columns = "JobID,State,NodeList,End"
-        said = _run_command(
-            "sacct", *source, "--allusers", "--noheader", "--parsable2", chosen,
+        result = _run_command(
+            "sacct", *source, "--allusers", "--noheader", "--parsable2", selection,
             f"--format={columns}",
         )  # fmt: skip
-        rows = [line.split("|") for line in said.stdout.splitlines() if line.count("|") >= 2]
-        found = {
+        rows = [line.split("|") for line in result.stdout.splitlines() if line.count("|") >= 2]
+        entries = {
             row[0]: QueueEntry(row[1].split()[0], nodes=row[2], end="".join(row[3:4]))
             for row in rows
             if row[0] in ids
         }
-        if found:
-            return found
+        if entries:
+            return entries
     return {}
 
 
 def down_nodes(nodes: str) -> list[str]:
-    """Return those of a job's nodes that do not answer any more."""
+    """Return those of a job's nodes that are down."""
     states = "--states=down,fail,no_respond,unknown"
-    said = _run_command("sinfo", "--noheader", "--Node", f"--nodes={nodes}", states, "--format=%N")
-    return sorted(set(said.stdout.split()))
+    result = _run_command(
+        "sinfo", "--noheader", "--Node", f"--nodes={nodes}", states, "--format=%N"
+    )
+    return sorted(set(result.stdout.split()))
 
 
 def cancel(number: str) -> None:
-    """End a job; one that has ended is fine."""
-    said = _run_command("scancel", number)
-    if said.returncode and "denied" in said.stderr.lower():
+    """Cancel a job; a job that has ended already is no error."""
+    result = _run_command("scancel", number)
+    if result.returncode and "denied" in result.stderr.lower():
         raise OutOfReach(
-            f"job {number} was not cancelled: {_error_message(said.stderr)}",
+            f"job {number} was not cancelled: {_error_message(result.stderr)}",
             hint="ask the user who submitted it",
         )
 
@@ -174,9 +178,9 @@ def _run_command(*argv: str) -> subprocess.CompletedProcess[str]:
         raise LaunchError(f"{argv[0]} gave no answer within {TIMEOUT_SECONDS:.0f} s") from slow
 
 
-def _error_message(words: str) -> str:
-    """Return the last thing a program of Slurm complained of, without its name."""
-    lines = [line.strip() for line in words.splitlines() if line.strip()]
-    told = [re.sub(r"^\w+: (?:error|fatal): ", "", line) for line in lines]
-    useful = [line for line in told if not line.startswith("Batch job submission failed")]
-    return "; ".join(dict.fromkeys([*useful[-1:], *told[-1:]])) or "it gave no reason"
+def _error_message(stderr: str) -> str:
+    """Return the last error message of a Slurm command, without the command's name."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    messages = [re.sub(r"^\w+: (?:error|fatal): ", "", line) for line in lines]
+    useful = [line for line in messages if not line.startswith("Batch job submission failed")]
+    return "; ".join(dict.fromkeys([*useful[-1:], *messages[-1:]])) or "it gave no reason"

@@ -1,4 +1,4 @@
-"""What a study, or a site, says to Slurm: the ``[launcher]`` table."""
+"""Slurm settings: the ``[launcher]`` table of a study or a site."""
 
 import re
 import sys
@@ -29,14 +29,14 @@ class Container:
     image: str
     runtime: Runtime = "singularity"
     binds: tuple[str, ...] = ()
-    """Folders that the image sees too: HERE, or HERE:THERE."""
+    """Folders to bind into the container: HOST, or HOST:CONTAINER."""
     options: tuple[str, ...] = ()
-    """Further words for the runtime."""
+    """Further options of the container runtime."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that a job asks for beside its nodes and devices."""
+    """Everything that a job requests beside its nodes and devices."""
 
     account: str | None = None
     partition: str | None = None
@@ -49,18 +49,18 @@ class Settings:
     memory: str | None = None
     """For each node, for example 64G."""
     cpus_per_task: int | None = None
-    """Nothing means one core for each thread and loader of a task's ranks."""
+    """None: one core for each thread and data loader worker of a task's ranks."""
     gres: str | None = None
-    """What a device is called there: gpu, or gpu:a100; nothing means that devices are cores."""
+    """The site's name of a device: gpu, or gpu:a100; None: devices are cores."""
     gpus_per_node: bool = False
-    """Ask for devices with --gpus-per-node, and not with --gres."""
+    """Request devices with --gpus-per-node instead of --gres."""
     modules: tuple[str, ...] = ()
     venv: str | None = None
     """A virtual environment to activate."""
     python: str | None = None
-    """The Python of the ranks; nothing means the environment's, or this one."""
+    """The Python of the ranks; None: that of the virtual environment, or this one."""
     engines: Mapping[str, str] = field(default_factory=dict)
-    """The Python of each framework that has one of its own."""
+    """Pythons by framework, for frameworks with a separate environment."""
     container: Container | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     interface: str | None = None
@@ -72,17 +72,17 @@ class Settings:
     srun: tuple[str, ...] = ()
     """Further options of the step."""
     jobs: Jobs = "each"
-    """A job for each run, an array for runs that ask for the same, or one for all in turn."""
+    """A job for each run, an array for runs with equal requests, or one job for all runs."""
     throttle: int | None = None
-    """How many jobs of the study may run at once; nothing means all."""
+    """How many jobs of the study may run at once; None: all."""
     warning: int = 120
     """Seconds before its end at which a job is warned: it then writes a checkpoint."""
     requeue: bool | None = None
-    """Whether a job may be put back into the queue; nothing means: where it has checkpoints."""
+    """Whether a job may be requeued; None: only if it writes checkpoints."""
     max_restarts: int = 0
-    """How often torchrun's agent may start its ranks anew."""
+    """How often torchrun's agent may restart its ranks."""
     max_device_hours: float | None = None
-    """The most that a study may ask for."""
+    """Device-hours that a study may request at most."""
     patience: float = 300.0
     """Seconds without any progress after which a run counts as hung."""
 
@@ -103,9 +103,7 @@ class Settings:
             check_type("[launcher] requeue", self.requeue, bool, "true or false")
         check_choice("[launcher] jobs", self.jobs, get_args(Jobs))
         if self.jobs == "one" and self.throttle:
-            raise SpecError(
-                "throttle means nothing where one job has all runs in it", hint="leave it out"
-            )
+            raise SpecError('throttle has no effect with jobs = "one"', hint="leave it out")
         for name in ("cpus_per_task", "throttle"):
             if getattr(self, name) is not None:
                 check_integer(f"[launcher] {name}", getattr(self, name), minimum=1)
@@ -116,6 +114,12 @@ class Settings:
             parse_time_limit(self.time)
         if self.max_device_hours is not None:
             check_positive("max_device_hours", self.max_device_hours, example=100.0)
+        self._check_tables()
+        if isinstance(self.container, Mapping):
+            object.__setattr__(self, "container", _parse_container(self.container))
+
+    def _check_tables(self) -> None:
+        """Refuse bad entries of ``env`` and ``engines``."""
         check_type(
             "[launcher] env", self.env, Mapping, 'a table, for example {NCCL_DEBUG = "INFO"}'
         )
@@ -129,16 +133,14 @@ class Settings:
         for name, python in self.engines.items():
             check_type(f"[launcher] engines: {name}", python, str, "the path of a Python")
             refuse_control_characters(f"[launcher] engines: {name}", python)
-        if isinstance(self.container, Mapping):
-            object.__setattr__(self, "container", _parse_container(self.container))
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> "Settings":
-        """Read a ``[launcher]`` table, over what its site says."""
-        table = {**_load_site(given.get("site")), **given}
-        known = [each.name for each in fields(cls)]
-        refuse_unknown_keys("the slurm [launcher]", table, ["name", "site", *known])
-        return cls(**{key: value for key, value in table.items() if key in known})
+    def of(cls, launcher_table: Mapping[str, Any]) -> "Settings":
+        """Return the settings of a ``[launcher]`` table, over those of its site."""
+        table = {**_load_site(launcher_table.get("site")), **launcher_table}
+        keys = [field.name for field in fields(cls)]
+        refuse_unknown_keys("the slurm [launcher]", table, ["name", "site", *keys])
+        return cls(**{key: value for key, value in table.items() if key in keys})
 
     @property
     def interpreter(self) -> str:
@@ -153,17 +155,17 @@ class Settings:
 
 
 def check_strings(name: str, value: Any) -> tuple[str, ...]:
-    """Return a list of texts; refuse anything else."""
-    listed = isinstance(value, Sequence) and not isinstance(value, str)
-    if not listed or not all(isinstance(word, str) for word in value):
+    """Return a list of strings as a tuple; refuse anything else."""
+    is_list = isinstance(value, Sequence) and not isinstance(value, str)
+    if not is_list or not all(isinstance(text, str) for text in value):
         raise SpecError(f"{name} must be a list of texts, got {value!r}")
-    for word in value:
-        refuse_control_characters(name, word)
+    for text in value:
+        refuse_control_characters(name, text)
     return tuple(value)
 
 
 def refuse_control_characters(name: str, value: str) -> None:
-    """Refuse what no line of a script can hold."""
+    """Refuse empty text and characters that break a line of a script."""
     if not value or not value.isprintable():
         raise SpecError(
             f"{name} cannot be {value!r}", hint="leave out line breaks and control characters"
@@ -173,26 +175,26 @@ def refuse_control_characters(name: str, value: str) -> None:
 def parse_time_limit(time: str) -> int:
     """Return a time limit in seconds, as Slurm reads it.
 
-    >>> seconds("30"), seconds("1:30"), seconds("02:00:00"), seconds("1-12"), seconds("1-00:30")
-    (1800, 90, 7200, 129600, 88200)
+    >>> [parse_time_limit(text) for text in ("30", "1:30", "02:00:00", "1-12", "1-00:30")]
+    [1800, 90, 7200, 129600, 88200]
     """
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", time)
-    if not found:
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", time)
+    if not match:
         raise SpecError(f"not a time limit: {time!r}", hint='for example time = "00:30:00"')
-    days, *rest = found.groups()
-    parts = [int(part) for part in rest if part is not None]
-    if not any(int(part or 0) for part in (days, *rest)):
+    days, *clock = match.groups()
+    parts = [int(part) for part in clock if part is not None]
+    if not any(int(part or 0) for part in (days, *clock)):
         raise SpecError("Slurm takes a limit of 0 for none", hint='for example time = "00:30:00"')
     if days is not None:
-        hours, minutes, rest_s = (*parts, 0, 0)[:3]
-        return ((int(days) * 24 + hours) * 60 + minutes) * 60 + rest_s
+        hours, minutes, remaining_seconds = (*parts, 0, 0)[:3]
+        return ((int(days) * 24 + hours) * 60 + minutes) * 60 + remaining_seconds
     if len(parts) == 1:
         return parts[0] * 60
-    return sum(part * 60**place for place, part in enumerate(reversed(parts)))
+    return sum(part * 60**power for power, part in enumerate(reversed(parts)))
 
 
 def _load_site(name: Any) -> dict[str, Any]:
-    """Return the settings of a site: the one that is named, or the default if there is one."""
+    """Return the settings of the site ``name``, or of the site "default"; empty without."""
     path = user_config_path("sites.toml")
     sites = load_user_config(path)
     if name is None:
@@ -200,26 +202,26 @@ def _load_site(name: Any) -> dict[str, Any]:
     if name is None:
         return {}
     if name not in sites:
-        there = f"there are: {', '.join(sites)}" if sites else "there are none"
+        choices = f"there are: {', '.join(sites)}" if sites else "there are none"
         hint = suggest_name(name, sites) or "docs/guides/slurm.md shows some"
-        raise SpecError(f"{path} has no site {name!r}; {there}", hint=hint)
+        raise SpecError(f"{path} has no site {name!r}; {choices}", hint=hint)
     check_type(f"site {name} in {path}", sites[name], dict, "a table")
-    found: dict[str, Any] = sites[name]
-    refuse_unknown_keys(f"site {name} in {path}", found, [each.name for each in fields(Settings)])
-    return found
+    site: dict[str, Any] = sites[name]
+    refuse_unknown_keys(f"site {name} in {path}", site, [each.name for each in fields(Settings)])
+    return site
 
 
-def _parse_container(given: Mapping[str, Any]) -> Container:
-    known = [each.name for each in fields(Container)]
-    refuse_unknown_keys("[launcher.container]", given, known)
-    if not isinstance(given.get("image"), str):
+def _parse_container(table: Mapping[str, Any]) -> Container:
+    keys = [each.name for each in fields(Container)]
+    refuse_unknown_keys("[launcher.container]", table, keys)
+    if not isinstance(table.get("image"), str):
         raise SpecError("a container needs an image", hint='for example image = "torch.sif"')
-    refuse_control_characters("[launcher.container] image", given["image"])
+    refuse_control_characters("[launcher.container] image", table["image"])
     check_choice(
-        "[launcher.container] runtime", given.get("runtime", "singularity"), get_args(Runtime)
+        "[launcher.container] runtime", table.get("runtime", "singularity"), get_args(Runtime)
     )
     lists = {
-        key: check_strings(f"[launcher.container] {key}", given.get(key, ()))
+        key: check_strings(f"[launcher.container] {key}", table.get(key, ()))
         for key in ("binds", "options")
     }
-    return Container(**{**given, **lists})
+    return Container(**{**table, **lists})
