@@ -221,7 +221,7 @@ def test_what_was_bought_counts_and_so_does_what_failed(tmp_path):
 
 def test_jobs_that_nobody_watches_need_a_time_limit_by_which_they_fit(tmp_path):
     endless = a_study(launcher={"name": "slurm"})
-    with pytest.raises(SpecError, match="nobody watches"):
+    with pytest.raises(SpecError, match="enforced on detached jobs"):
         a_purse(endless, tmp_path, 100.0).check(detach=True)
     a_purse(a_study(launcher=SLURM), tmp_path, 3.5).check(detach=True)
 
@@ -492,7 +492,7 @@ def test_a_purpose_of_energy_is_weighed_by_what_the_samplers_saw(tmp_path):
         (["--for", "eficiency=0.8"], "not a purpose: 'eficiency=0.8'", "'efficiency'"),
         (["--for", "cost=5"], "cost=5 needs the price", "--price"),
         (["--for", "cost=5 EUR", "--price", "aws:p5.48xlarge"], "cost=5 EUR and the price", "USD"),
-        (["--for", "time", "--again"], "--for decides after each number of devices", "leave one"),
+        (["--for", "time", "--again"], "--for decides after each device count", "leave one"),
         (["--for", "time", "--launcher", "slurm", "--detach"], "--for decides after", "leave one"),
         (["--max-cost", "5"], "--max-cost needs the price", "--max-device-hours 8"),
         (["--max-cost", "0", "--price", "1"], "max-cost must be a number above 0, got 0.0", ""),

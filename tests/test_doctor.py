@@ -103,7 +103,7 @@ def test_inside_a_container_the_top_is_the_own_group_and_no_limit_is_none(tmp_pa
         ({"OMP_NUM_THREADS": "64"}, "fault", "=64 is more than the 4 cores", "THREADS=2"),
         ({"OMP_NUM_THREADS": "abc"}, "fault", "=abc is not a number", "export OMP_NUM_THREADS=2"),
         ({"OMP_NUM_THREADS": "-1"}, "fault", "=-1 is not a number", "export OMP_NUM_THREADS=2"),
-        ({"OMP_NUM_THREADS": "0"}, "fault", "=0 is no number of threads", "OMP_NUM_THREADS=2"),
+        ({"OMP_NUM_THREADS": "0"}, "fault", "=0 is not a thread count", "OMP_NUM_THREADS=2"),
         ({"OMP_NUM_THREADS": "3"}, "fault", "2 ranks with 3 threads each", "OMP_NUM_THREADS=2"),
         ({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "8"}, "fault", "MKL_NUM_THREADS=8", "unset"),
     ],
@@ -248,7 +248,7 @@ def test_a_name_without_address_is_a_fault_and_a_loopback_is_told():
 def test_a_dead_interface_of_a_real_machine_is_named():
     code = (
         "import os; from scalewise.doctor.interfaces import *; "
-        "print(meeting_places(os.environ, interfaces()))"
+        "print(check_interfaces(os.environ, list_interfaces()))"
     )
     script = f"ip link add v0 type veth peer name v1; exec {sys.executable} -c '{code}'"
     env = {**os.environ, "GLOO_SOCKET_IFNAME": "v0"}
@@ -258,7 +258,7 @@ def test_a_dead_interface_of_a_real_machine_is_named():
     )  # fmt: skip
     assert not done.returncode, done.stderr
     assert "GLOO_SOCKET_IFNAME=v0: v0 is down" in done.stdout
-    assert "ranks have nowhere to meet" in done.stdout
+    assert "no interface for a rendezvous of ranks" in done.stdout
 
 
 def test_an_engine_that_is_not_there_is_told_and_is_no_fault(tmp_path, monkeypatch):
@@ -360,7 +360,7 @@ def test_a_question_that_breaks_spoils_no_other(monkeypatch, tmp_path):
     monkeypatch.setattr(framework_checks, "framework_facts", lambda name: {"problem": "left out"})
     found = {each.name: each for each in doctor.examine(tmp_path)}
     assert set(found) >= set(NAMES)
-    assert found["memory"].says == "could not be asked: ZeroDivisionError: by zero"
+    assert found["memory"].says == "the check failed: ZeroDivisionError: by zero"
     assert not found["memory"].good and found["memory"].hint
     assert found["backend"].says == "not tried: torch does not answer"
     assert run_check("x", broken).name == "x"
@@ -388,7 +388,7 @@ def test_on_several_nodes_the_line_to_start_by_hand_is_told():
 
 
 def test_a_sweep_that_cannot_be_kept_or_has_one_rank_starts_nothing(tmp_path):
-    with pytest.raises(SpecError, match="one rank exchanges nothing"):
+    with pytest.raises(SpecError, match="collectives need at least 2 ranks"):
         collective_sweep.run_sweep(tmp_path / "c.json", 1)
     with pytest.raises(SpecError, match="is a folder"):
         collective_sweep.run_sweep(tmp_path, 2)
