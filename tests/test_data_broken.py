@@ -19,6 +19,7 @@ from scalewise.frameworks.data.make_data import synthetic_image
 from scalewise.frameworks.torch.input.batches import IGNORED_LABEL
 from scalewise.frameworks.torch.task import Task
 from scalewise.record.read import RankRecord
+from scalewise.record.schema import SkippedFiles
 from scalewise.record.skipped_files import sentence
 from scalewise.study.notices import warn_skipped_files
 
@@ -118,7 +119,7 @@ def test_the_mean_is_over_the_samples_that_count():
 
 
 def told(*paths, count=None):
-    return {"count": count or len(paths), "paths": list(paths)}
+    return SkippedFiles(count or len(paths), paths)
 
 
 @pytest.mark.parametrize(

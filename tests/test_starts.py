@@ -22,7 +22,6 @@ from scalewise.record.study_files import finished
 from scalewise.record.write import RankFile, write_json
 from scalewise.spec import StudySpec
 from scalewise.study import locks, run_study
-from scalewise.study import status as state
 from scalewise.study.runner import execute_runs
 from test_study import COMMAND, Told, a_framework
 
@@ -313,7 +312,7 @@ def test_a_run_is_found_by_another_name_of_its_folder(spelling, sleeping, tmp_pa
 
 
 def test_a_run_that_is_being_started_is_not_cancelled_in_vain(sleeping, monkeypatch):
-    monkeypatch.setattr(state, "START_SECONDS", 0.2)
+    monkeypatch.setattr(sys.modules["scalewise.study.status"], "START_SECONDS", 0.2)
     (home,) = (path.parent for path in sleeping.glob("*/job.json"))
     with locks.start_locks([home]), pytest.raises(LaunchError, match="is starting the run"):
         study.cancel(sleeping)
