@@ -219,3 +219,14 @@ def test_the_tree_names_what_is_there(page):
     rooms = {path for path in top if path.is_dir() or path.suffix == ".py"}
     listed = {PACKAGE / line.split("── ")[1].split()[0] for line in tree if line.index("── ") < 4}
     assert rooms <= listed, f"{page} leaves out {rooms - listed}"
+
+
+def test_files_that_a_new_part_takes_are_there():
+    table = (
+        (ROOT / "CONTRIBUTING.md").read_text().partition("## Add a part")[2].partition("\n## ")[0]
+    )
+    rooms = "|".join(path.name for path in PACKAGE.iterdir() if path.is_dir())
+    paths = re.findall(rf"`((?:{rooms})/[\w/]*(?:\.\w+)?)`", table)
+    assert len(paths) > 15
+    for path in paths:
+        assert (PACKAGE / path).exists(), path
