@@ -230,3 +230,12 @@ def test_files_that_a_new_part_takes_are_there():
     assert len(paths) > 15
     for path in paths:
         assert (PACKAGE / path).exists(), path
+
+
+def test_what_the_pages_import_is_there():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    imports = re.compile(r"^(?:>>> )?(from scalewise[\w.]* import (?:\([^)]*\)|[\w, ]+))", re.M)
+    lines = {line for page in pages for line in imports.findall(page.read_text())}
+    assert len(lines) > 8
+    for line in lines - {"from scalewise.frameworks.tensorflow import Watch"}:  # It needs Keras.
+        exec(line, {})
