@@ -17,15 +17,15 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 CHECKED_LATE = """
 import pathlib, sys, time
 from scalewise.cli import main
-from scalewise.study import work
-check = work.check
+from scalewise.study import run_study
+check = run_study.check
 def check_late(runs, engines):
     deadline = time.monotonic() + 60
     while len(list(pathlib.Path("runs/cluster").glob("*/outcome.json"))) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     return check(runs, engines)
-work.check = check_late
+run_study.check = check_late
 sys.argv = ["scalewise", "run", "study.toml"]
 main()
 """
