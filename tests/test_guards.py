@@ -475,7 +475,7 @@ def test_guards_are_explained_even_on_one_device(tmp_path):
     lines = explanation_sections.sections([found])[0].lines
     assert lines[0].startswith("not correct: All 3 passes over the data had the same order")
     assert lines[1] == f"  hint: {found.correct[0].hint}"
-    assert any(line.startswith("tune: Nothing is compiled: a step takes ") for line in lines)
+    assert any(line.startswith("tune: Nothing is compiled: an eager step takes ") for line in lines)
     (told,) = json.loads(explanation_sections.as_json([found]))["curves"]
     assert told["correct"][0]["name"] == "set_epoch" and told["correct"][0]["devices"] == 1
     assert {each["kind"] for each in told["tune"]} == {"tune"}
