@@ -11,18 +11,23 @@ from hypothesis import strategies as some
 
 import scalewise
 from builders import a_study
-from scalewise import plugins
+from scalewise import api, plugins
 from scalewise.analysis.measure import curve_from_numbers, scaling_curves
 from scalewise.analysis.predict import forecast, outliers, predict
 from scalewise.analysis.predict.learned import load_learned
 from scalewise.analysis.predict.next_measurement import best_next_measurement
 from scalewise.analysis.predict.posterior import draw_machines, quasi_random_points
-from scalewise.analysis.predict.prediction_text import next_measurement
 from scalewise.analysis.predict.series import curve_series, make_series, require_points
 from scalewise.catalog.curves import CURVES_FOLDER, load_published_curves
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.frameworks.fake import Law
 from scalewise.report import prediction_plot, prediction_sections
+from scalewise.report.text.prediction import (
+    describe_reach,
+    next_measurement,
+    prediction_sentences,
+    prediction_warnings,
+)
 from scalewise.spec import Topology
 from simulated import play_all
 
@@ -169,7 +174,7 @@ def test_the_row_of_tiny_224_that_no_law_explains_is_flagged(more):
     told = predict(curve, at=[64])
     assert [(each.devices, each.metric) for each in told.outliers] == [(32, "time")]
     assert told.outliers[0].expected == pytest.approx(401, abs=3)
-    assert "32 devices: 310 s is not explained by the other rows" in told.warnings[0]
+    assert "32 devices: 310 s is not explained by the other rows" in prediction_warnings(told)[0]
 
 
 def test_rows_that_follow_their_law_are_not_flagged():
@@ -182,18 +187,20 @@ def test_rows_that_follow_their_law_are_not_flagged():
 def test_one_node_asks_for_two_and_says_what_it_cannot_know():
     inside = predict(curve_from_numbers(rows(MICRO["throughput"], 8), scaling="weak",
                                         devices_per_node=8), at=[16, 64])  # fmt: skip
-    assert "data from one node cannot show the network" in inside.at(64).reach
+    reach = describe_reach(inside.at(64))
+    assert "8 × the largest measurement; data from one node cannot show the network" in reach
     assert (inside.next.devices, inside.next.nodes) == (16, 2)
     assert inside.next.shrinks < 0.7
-    assert next_measurement(inside.next) == inside.sentences[-1]
-    assert "Measure 16 devices (2 nodes) next, the first across nodes: the" in str(inside)
+    assert next_measurement(inside.next) == prediction_sentences(inside)[-1]
+    expected = "Measure 16 devices (2 nodes) next, the first across nodes: the"
+    assert expected in str(api.predict(inside.curve, at=[16, 64]))
     across = a_prediction([64], scaling="weak", devices_per_node=4)
-    assert "network" not in across.at(64).reach
+    assert "network" not in describe_reach(across.at(64))
     assert across.next.devices in (16, 32)
 
 
 def test_without_devices_per_node_the_reach_says_so():
-    assert "devices per node are unknown" in a_prediction().at(16).reach
+    assert "devices per node are unknown" in describe_reach(a_prediction().at(16))
 
 
 def test_a_measurement_that_comes_as_expected_shrinks_the_interval_as_announced():
@@ -218,12 +225,13 @@ def test_equal_curves_have_equal_answers_and_seeds_hardly_matter():
 
 def test_the_sentences_carry_the_arithmetic():
     told = a_prediction(scaling="weak", devices_per_node=4)
-    assert told.sentences[0].startswith(
+    sentences = prediction_sentences(told)
+    assert sentences[0].startswith(
         "Expected per-device throughput after each doubling: 97.1 % (logarithmic loss 2.9 % = 1.7 %"
     )
     value = told.at(16).throughput.value
     assert f"16 devices: 1,668 × 2 × {value / 3336:.3f} = {value:,.0f} samples/s" in "".join(
-        told.sentences
+        sentences
     )
     assert told.law.startswith("X(N) = 1,668 N/8 · trend^0.50 models^0.50, trend = 0.971^log2")
 

@@ -1,6 +1,7 @@
 """The public Python API: thin functions over what the command line uses."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from scalewise.analysis.measure import Estimate, ScalingCurve, curve_from_number
 from scalewise.analysis.predict import Prediction
 from scalewise.analysis.predict import predict as predict_curve
 from scalewise.record.read import RunRecord
+from scalewise.report.text.prediction import prediction_sentences
 from scalewise.spec import StudySpec
 
 Pairs = Iterable[tuple[int, float]]
@@ -80,7 +82,8 @@ def explain(
 def predict(curve: ScalingCurve | str | Path, at: int | Iterable[int]) -> Prediction:
     """Return the prediction for ``at`` devices, from a curve, a study folder or a CSV file."""
     measured = curve if isinstance(curve, ScalingCurve) else measure(curve)
-    return predict_curve(measured, [at] if isinstance(at, int) else at)
+    prediction = predict_curve(measured, [at] if isinstance(at, int) else at)
+    return replace(prediction, sentences=prediction_sentences(prediction))
 
 
 def advise(  # noqa: PLR0913 - one parameter per condition

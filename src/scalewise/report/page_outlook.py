@@ -17,23 +17,15 @@ def outlook_sections(outlook: Outlook) -> list[PlottedSection]:
     plots: tuple[tuple[str, str], ...] = ()
     if isinstance(outlook.prediction, Prediction):
         (section,) = prediction_sections.sections(outlook.prediction)
+        # The page shows the warnings of the measured curve elsewhere.
+        warnings = [text for text in section.warnings if text not in outlook.curve.warnings]
         # The table of laws is left to `scalewise predict`, to keep the page small.
-        first = replace(
-            section, title=title, tables=section.tables[:1], warnings=_new_warnings(outlook)
-        )
+        first = replace(section, title=title, tables=section.tables[:1], warnings=tuple(warnings))
         metrics = prediction_plot.predicted_metrics(outlook.prediction)
         plots = tuple((name, prediction_plot.svg(outlook.prediction, name)) for name in metrics)
     else:
         first = Section(title, (outlook.prediction,), (), ())
     return [(first, plots), (_advice_section(outlook), ())]
-
-
-def _new_warnings(outlook: Outlook) -> tuple[str, ...]:
-    """Return the warnings of the prediction that the measured curve does not have."""
-    assert isinstance(outlook.prediction, Prediction)
-    return tuple(
-        warning for warning in outlook.prediction.warnings if warning not in outlook.curve.warnings
-    )
 
 
 def _advice_section(outlook: Outlook) -> Section:

@@ -7,7 +7,6 @@ from typing import Any
 
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.predict import PredictedPoint, Prediction
-from scalewise.analysis.predict.prediction_text import next_measurement
 from scalewise.report.formats import SCHEMA, plain
 from scalewise.report.tables import (
     Section,
@@ -19,6 +18,12 @@ from scalewise.report.tables import (
     relative_error,
     table_by_devices,
     value,
+)
+from scalewise.report.text.prediction import (
+    describe_reach,
+    next_measurement,
+    prediction_sentences,
+    prediction_warnings,
 )
 
 
@@ -58,9 +63,10 @@ def sections(prediction: Prediction) -> list[Section]:
     nodes = f"{curve.devices_per_node} devices per node" if curve.devices_per_node else (
         "devices per node unknown"
     )  # fmt: skip
-    lines = [f"{rule}; {nodes}; intervals are 90 %", prediction.law, *prediction.sentences]
+    heading = f"{rule}; {nodes}; intervals are 90 %"
+    lines = (heading, prediction.law, *prediction_sentences(prediction))
     shown = tuple(table for table in tables if table.rows)
-    return [Section(curve.name, tuple(lines), shown, prediction.warnings)]
+    return [Section(curve.name, lines, shown, prediction_warnings(prediction))]
 
 
 def _measured_rows(prediction: Prediction) -> list[_Row]:
@@ -73,7 +79,7 @@ def _measured_rows(prediction: Prediction) -> list[_Row]:
 
 
 def _predicted_row(point: PredictedPoint) -> _Row:
-    basis = point.reach.partition(";")[0]
+    basis = describe_reach(point).partition(";")[0]
     return _Row(point.devices, point.nodes, point.throughput, point.time, basis)
 
 
@@ -113,7 +119,7 @@ def as_json(prediction: Prediction, **extra: Any) -> str:
         "devices_per_node": curve.devices_per_node,
         "measured": [point.devices for point in curve.points],
         "law": prediction.law,
-        "sentences": list(prediction.sentences),
+        "sentences": list(prediction_sentences(prediction)),
         "points": [_point(point) for point in prediction.points],
         "next": following
         and {
@@ -123,7 +129,7 @@ def as_json(prediction: Prediction, **extra: Any) -> str:
         },
         "laws": _fits(prediction),
         "odd": plain(prediction.outliers),
-        "warnings": list(prediction.warnings),
+        "warnings": list(prediction_warnings(prediction)),
         "not_correct": list(prediction.curve.not_correct),
         **extra,
     }
@@ -131,8 +137,9 @@ def as_json(prediction: Prediction, **extra: Any) -> str:
 
 
 def _point(point: PredictedPoint) -> dict[str, Any]:
-    names = ("devices", "nodes", "throughput", "time", "reach")
-    return {name: plain(getattr(point, name)) for name in names}
+    names = ("devices", "nodes", "throughput", "time")
+    values = {name: plain(getattr(point, name)) for name in names}
+    return {**values, "reach": describe_reach(point)}
 
 
 def _fits(prediction: Prediction) -> Sequence[dict[str, Any]]:

@@ -11,7 +11,6 @@ next_measurement  the most informative next measurement
 outliers          measured rows that the other rows do not explain
 published_curves  how published curves continued beyond the same growth
 prediction        all of it as one value
-prediction_text   the sentences of a prediction
 """
 
 from scalewise.analysis.predict.prediction import (

@@ -7,11 +7,13 @@ interval, moved to that mean, times the factor that made it cover 90 % of publis
 points; it is wider where the two estimates disagree.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from scalewise.analysis.measure import Estimate
+from scalewise.analysis.number_format import format_number
 from scalewise.analysis.predict.empirical_prior import Trend, expected_trend
 from scalewise.analysis.predict.learned import Learned, load_learned
 from scalewise.analysis.predict.posterior import DRAWS, sample_posterior
@@ -33,6 +35,16 @@ class Forecast:
     by_machines: Floats
     trend_weight: float
 
+    def __str__(self) -> str:
+        """Return the formula."""
+        weight, last = self.trend_weight, f"{self.points.last:.0f}"
+        trend = f"trend = {math.exp(-self.trend.loss):.3f}^log2(N/{last})"
+        mean = f"trend^{weight:.2f} models^{1 - weight:.2f}"
+        value = format_number(float(self.points.values[-1]))
+        if self.points.metric == "throughput":
+            return f"X(N) = {value} N/{last} · {mean}, {trend}"
+        return f"T(N) = {value} {last}/N / ({mean}), {trend}"
+
     @property
     def disagreement(self) -> Floats:
         """Half of the difference between the two estimates."""
@@ -50,6 +62,14 @@ class Forecast:
         values = [float(self.points.to_metric(at, np.exp([log]))[0]) for log in log_costs]
         low, value, high = sorted(values)
         return Estimate(value, low, high, len(self.points.devices))
+
+    def efficiencies(self, index: int) -> tuple[float, float, float]:
+        """Return cost(last) / cost at one of the counts: of the mean, the trend, the models."""
+        mean, trend, models = (
+            math.exp(math.log(self.points.cost[-1]) - float(log_cost[index]))
+            for log_cost in (self.middle, self.by_trend, self.by_machines)
+        )
+        return mean, trend, models
 
 
 def forecast(

@@ -14,7 +14,13 @@ from scalewise.analysis.predict.forecast import Forecast, forecast
 from scalewise.analysis.predict.laws import Fit
 from scalewise.analysis.predict.next_measurement import NextMeasurement, best_next_measurement
 from scalewise.analysis.predict.outliers import Outlier, find_outliers
-from scalewise.analysis.predict.series import Metric, Series, curve_series, require_points
+from scalewise.analysis.predict.series import (
+    Metric,
+    Series,
+    Unknown,
+    curve_series,
+    require_points,
+)
 from scalewise.errors import NotEnoughData, SpecError
 
 MAX_DEVICES = 2**31 - 1
@@ -33,8 +39,11 @@ class PredictedPoint:
     nodes: int | None = None
     throughput: Estimate | None = None
     time: Estimate | None = None
-    reach: str = ""
-    """How far beyond the measurements this is, and what they cannot show."""
+    reach: float = 1.0
+    """The count as a multiple of the largest that was measured."""
+    measured: bool = False
+    unknown: Unknown | None = None
+    """What the measurements cannot show about this many devices."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +64,8 @@ class Prediction:
     """The default predictor's results; without that of time where ``complete_time`` has it."""
     complete_time: CompleteTime | None = field(repr=False)
     """The complete time, span by span, where it was recorded."""
+    sentences: tuple[str, ...] = ()
+    """The arithmetic and what to measure next; written by ``report.text.prediction``."""
 
     def at(self, devices: int) -> PredictedPoint:
         """Return the prediction for this many devices."""
@@ -70,14 +81,7 @@ class Prediction:
     @property
     def law(self) -> str:
         """The formula behind the estimates, in one line."""
-        return prediction_text.law(self.forecasts, self.complete_time)
-
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """The arithmetic, to be checked by hand; then what to measure next."""
-        return prediction_text.sentences(
-            self.forecasts, self.main, self.points[-1].devices, self.next, self.curve.unit
-        )
+        return "; ".join(map(str, filter(None, [*self.forecasts, self.complete_time])))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -173,7 +177,9 @@ def _predicted_point(
         nodes=int(main.nodes(np.array([float(count)]))[0]) if main.per_node else None,
         throughput=throughput,
         time=time,
-        reach=prediction_text.reach(main, count),
+        reach=count / main.last,
+        measured=count in main.devices,
+        unknown=main.unknown(count),
     )
 
 

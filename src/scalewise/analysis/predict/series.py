@@ -18,6 +18,8 @@ from scalewise.errors import NotEnoughData
 
 Floats = NDArray[np.float64]
 Metric = Literal["throughput", "time"]
+Unknown = Literal["network", "node size"]
+"""What measurements may not show about more devices."""
 Kind = Literal["weak", "other"]
 """Curves with similar losses: throughput under weak scaling, and all others."""
 KINDS: tuple[Kind, ...] = ("weak", "other")
@@ -62,6 +64,12 @@ class Series:
     def leaves_node(self, devices: Floats) -> NDArray[np.bool_]:
         """Return for each count whether it needs a network that was not measured."""
         return (self.nodes(devices) > 1) & bool(self.nodes(self.devices)[-1] == 1)
+
+    def unknown(self, devices: float) -> Unknown | None:
+        """Return what the measurements cannot show about this many devices."""
+        if self.leaves_node(np.array([devices]))[0]:
+            return "network"
+        return "node size" if self.per_node is None and devices > self.last else None
 
     def select(self, mask: NDArray[np.bool_]) -> "Series":
         """Return the points where ``mask`` is true."""

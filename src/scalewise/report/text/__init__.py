@@ -1,0 +1,1 @@
+"""Every sentence about a result: one module per kind of answer."""

@@ -1,0 +1,84 @@
+"""The sentences of a prediction, with the arithmetic that a reader can check."""
+
+import math
+
+from scalewise.analysis.number_format import format_count, format_number
+from scalewise.analysis.predict import PredictedPoint, Prediction
+from scalewise.analysis.predict.forecast import Forecast
+from scalewise.analysis.predict.prediction_text import next_measurement as next_measurement
+from scalewise.analysis.predict.prediction_text import outlier
+
+UNKNOWNS = {
+    "network": "data from one node cannot show the network between nodes, a two-node run can",
+    "node size": "devices per node are unknown, so the network between nodes is not modelled",
+}
+
+
+def prediction_sentences(prediction: Prediction) -> tuple[str, ...]:
+    """Return how the prediction was computed, its limits, and what to measure next."""
+    lines = []
+    for made in prediction.forecasts:
+        measured = format_count(len(made.points.devices), f"measured {made.points.metric}")
+        models = (
+            "The trend is averaged with machine models (compute, rings inside and between nodes, "
+            f"latency, growth), weighted by how well they explain the {measured}."
+        )
+        lines += [_trend(made), models, *_arithmetic(made, prediction.curve.unit)]
+    if unknown := prediction.points[-1].unknown:
+        lines.append(f"{UNKNOWNS[unknown].capitalize()}.")
+    if prediction.next:
+        lines.append(next_measurement(prediction.next))
+    return tuple(lines)
+
+
+def prediction_warnings(prediction: Prediction) -> tuple[str, ...]:
+    """Return the warnings of the curve, and one per outlier."""
+    unit = prediction.curve.unit
+    return (*prediction.curve.warnings, *(outlier(row, unit) for row in prediction.outliers))
+
+
+def describe_reach(point: PredictedPoint) -> str:
+    """Return how far beyond the measurements a point is, and what they cannot show."""
+    if point.measured:
+        return "measured"
+    text = f"{point.reach:.3g} × the largest measurement"
+    return f"{text}; {UNKNOWNS[point.unknown]}" if point.unknown else text
+
+
+def _trend(made: Forecast) -> str:
+    trend, by_rate = made.trend, made.points.metric == "throughput"
+    what = "per-device throughput" if by_rate else "parallel efficiency"
+    # Logarithmic losses add up.
+    loss, typical, measured, leave_node = (
+        f"{100 * part:.1f} %"
+        for part in (trend.loss, trend.typical_loss, trend.measured_loss, trend.leave_node_loss)
+    )
+    text = (
+        f"Expected {what} after each doubling: {100 * math.exp(-trend.loss):.1f} % "
+        f"(logarithmic loss {loss} = {typical} typical + {trend.own_weight:.2f} × {measured} "
+        "measured)"
+    )
+    if trend.leave_node_loss and made.points.leaves_node(made.at).any():
+        text += f"; leaving the node costs another {leave_node}"
+    return f"{text}."
+
+
+def _arithmetic(made: Forecast, unit: str) -> list[str]:
+    """Return a line per count: last value × growth × efficiency = prediction."""
+    points, weight = made.points, made.trend_weight
+    last, by_rate = float(points.values[-1]), points.metric == "throughput"
+    lines = []
+    for index, count in enumerate(made.at):
+        if count <= points.last:
+            continue
+        growth = count / points.last
+        mean, trend, models = made.efficiencies(index)
+        value = last * growth * mean if by_rate else last / growth / mean
+        operation = f"× {growth:g} ×" if by_rate else f"/ {growth:g} /"
+        lines.append(
+            f"{count:.0f} devices: {format_number(last)} {operation} {mean:.3f} = "
+            f"{format_number(value)} {f'{unit}/s' if by_rate else 's'}; {mean:.3f} combines "
+            f"{trend:.3f} by the trend (weight {weight:.2f}) and {models:.3f} by the machine "
+            f"models (weight {1 - weight:.2f})."
+        )
+    return lines
