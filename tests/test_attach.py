@@ -193,7 +193,7 @@ def test_calls_that_may_be_parts_of_one_sample_are_told(told, tmp_path):
     assert cause == ""
     assert ranks[0].column("samples") == [told or 12] * 5
     (curve,) = results.curves([tmp_path / "study"])
-    noted = [each for each in curve.warnings if "give --samples-per-step" in each]
+    noted = [each for each in curve.warnings if "give samples_per_step=" in each]
     assert len(noted) == (told is None)
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from builders import run_values
-from scalewise import study
+from scalewise import results, study
 from scalewise.cli import app, main
+from scalewise.errors import SpecError
 
 SCRIPT = Path(sys.executable).parent / "scalewise"
 VERBS = [
@@ -101,6 +102,15 @@ def test_the_documented_verbs_are_there(scalewise):
     code, out, _ = scalewise("--help")
     assert code == 0
     assert all(f"\n  {verb} " in out for verb in [*VERBS, *GROUPS])
+
+
+def test_errors_spell_parameters_as_the_caller_does(scalewise, published):
+    code, _, err = scalewise("advise", published, "--for", "time", "--where", "strategy=ddp")
+    assert code == 1
+    assert err.endswith(" hint: --where is for study folders\n")
+    with pytest.raises(SpecError, match="holds one curve") as refused:
+        results.curve_and_records(published, where={"strategy": "ddp"})
+    assert refused.value.hint == "where= is for study folders"
 
 
 COMMANDS = [*VERBS, *(f"{group} {verb}" for group, verbs in GROUPS.items() for verb in verbs)]

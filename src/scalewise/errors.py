@@ -7,12 +7,39 @@ ScalewiseError
 ├── LaunchError      the job could not be started    -> the launcher says why
 │   ├── RunFailed    a run started and did not end   -> its cause, rank and host are named
 │   ├── StartLocked  another call starts the run     -> wait for it, then run again
-│   └── OutOfReach   a run goes on, not ours to end  -> act on its machine, as its user
+│   └── OutOfReach   a run cannot be ended from here -> act on its machine, as its user
 ├── RecordError      a file cannot be read, written  -> free the disk, or run it again
 │   ├── NewerSchema  a later scalewise wrote it      -> upgrade scalewise
 │   └── Broken       a file of a data set is broken  -> its path is named
 └── NotEnoughData    the question needs more runs    -> measure more points
 """
+
+import contextvars
+import shlex
+
+command_line = contextvars.ContextVar("command_line", default=False)
+"""Whether texts name parameters as options of the command line; its verbs set this."""
+OPTION_NAMES = {"purpose": "for"}
+"""Parameters whose option has another name."""
+
+
+def parameter(name: str, value: object = None) -> str:
+    """Return a parameter as the caller spells it, for the text of an error or a warning.
+
+    >>> parameter("devices_per_node"), parameter("at", [16, 32])
+    ('devices_per_node=', 'at=[16, 32]')
+    >>> token = command_line.set(True)
+    >>> parameter("devices_per_node"), parameter("at", [16, 32])
+    ('--devices-per-node', '--at 16,32')
+    >>> command_line.reset(token)
+    """
+    if not command_line.get():
+        return f"{name}=" if value is None else f"{name}={value!r}"
+    option = f"--{OPTION_NAMES.get(name, name).replace('_', '-')}"
+    if value is None:
+        return option
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return f"{option} {shlex.quote(text)}"
 
 
 class ScalewiseError(Exception):
@@ -40,7 +67,7 @@ class LaunchError(ScalewiseError, RuntimeError):
 
 
 class RunFailed(LaunchError):
-    """A run was started and did not end well; ``words`` are what its program said of it."""
+    """A run was started and did not end well; ``details`` is what its program printed."""
 
     def __init__(self, problem: str, *, hint: str = "", details: str = "") -> None:
         super().__init__(problem, hint=hint)

@@ -1,7 +1,7 @@
 """Load results: curves, explanations and receipts from study folders or CSV files."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,15 +19,16 @@ from scalewise.analysis.explain.guards import correctness_faults
 from scalewise.analysis.measure import ScalingCurve, curve_from_csv, scaling_curves
 from scalewise.analysis.measure.energy import NodeSamples
 from scalewise.analysis.simulate import Sweep, parse_sweep
-from scalewise.errors import NewerSchema, RecordError, SpecError
+from scalewise.analysis.simulate.sweep import SWEEP_HINT
+from scalewise.errors import NewerSchema, NotEnoughData, RecordError, SpecError, parameter
 from scalewise.record import batch_sharing, replicas
 from scalewise.record.allocation_log import stays
-from scalewise.record.attempts import Attempt, attempts, bought
+from scalewise.record.attempts import attempts, bought
 from scalewise.record.node_samples import sampled
 from scalewise.record.read import RunRecord, read_run
 from scalewise.record.study_files import failure, finished, read_study
 from scalewise.record.trace import Trace, read_traces
-from scalewise.spec import StudySpec
+from scalewise.spec import RunSpec, StudySpec
 
 Curve = TypeVar("Curve", ScalingCurve, Explanation)
 
@@ -86,12 +87,14 @@ def curve_and_records(
         if devices_per_node and curve.devices_per_node not in (None, devices_per_node):
             raise SpecError(
                 f"{path} used {curve.devices_per_node} devices per node, not {devices_per_node}",
-                hint="leave --devices-per-node out",
+                hint=f"leave {parameter('devices_per_node')} out",
             )
         per_node = curve.devices_per_node or devices_per_node
         return replace(curve, devices_per_node=per_node), records
     if where:
-        raise SpecError(f"{path} holds one curve", hint="--where is for study folders")
+        raise SpecError(
+            f"{path} holds one curve", hint=f"{parameter('where')} is for study folders"
+        )
     (curve,) = curves([path], scaling=scaling, devices_per_node=devices_per_node, in_order=True)
     return curve, []
 
@@ -100,7 +103,7 @@ def _refuse_csv_options(folder: Path, value: object) -> None:
     if value:
         raise SpecError(
             f"{folder} is a study folder and records its own scaling and nodes",
-            hint="--scaling and --devices-per-node are for CSV files",
+            hint=f"{parameter('scaling')} and {parameter('devices_per_node')} are for CSV files",
         )
 
 
@@ -121,7 +124,7 @@ def select_curve(
         names = "; ".join(curve.name for curve in candidates)
         raise SpecError(
             f"{len(matching)} curves of {source} match {conditions}",
-            hint=f"choose one with --where KEY=VALUE, or where=… in Python: {names}",
+            hint=f"choose one with {parameter('where')}: {names}",
         )
     return matching[0]
 
@@ -137,19 +140,18 @@ def study_curve(
 
 def read_sweeps(paths: Sequence[Path]) -> list[Sweep]:
     """Read the collective sweeps that ``scalewise doctor --collectives`` wrote."""
-    return [_read_sweep_file(path) for path in paths]
-
-
-def _read_sweep_file(path: Path) -> Sweep:
-    hint = "make one with `scalewise doctor --collectives`"
-    try:
-        return parse_sweep(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise RecordError(f"cannot read {path}: {error.strerror}", hint=hint) from error
-    except SpecError as error:
-        raise SpecError(f"{path}: {error}", hint=error.hint) from error
-    except ValueError as error:
-        raise SpecError(f"{path} is no sweep of collectives: {error}", hint=hint) from error
+    sweeps = []
+    for path in paths:
+        try:
+            sweeps.append(parse_sweep(json.loads(path.read_text(encoding="utf-8"))))
+        except OSError as error:
+            raise RecordError(f"cannot read {path}: {error.strerror}", hint=SWEEP_HINT) from error
+        except SpecError as error:
+            raise SpecError(f"{path}: {error}", hint=error.hint) from error
+        except ValueError as error:
+            problem = f"{path} is no sweep of collectives: {error}"
+            raise SpecError(problem, hint=SWEEP_HINT) from error
+    return sweeps
 
 
 def curves_with_records(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord]]]:
@@ -169,7 +171,11 @@ def _load_study(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], NodeS
             else "is not a study folder"
         )
         raise SpecError(f"{folder} {problem}", hint="give the folder that `scalewise run` printed")
-    study, records, warnings = _read_records(folder)
+    study = read_study(folder)
+    records, problems = _read_records(study, folder)
+    if problems and not records:
+        raise next(iter(problems.values()))
+    warnings = _study_warnings(study, folder, records, problems)
     node_samples = sampled(records)
     loaded: list[tuple[ScalingCurve, list[RunRecord], NodeSamples]] = []
     for curve in scaling_curves(study, records, node_samples):
@@ -192,7 +198,7 @@ def explanations(folder: Path, *, price: Rate | float | str | None = None) -> li
             price=price,
             traces=traces_by_folder(records),
             nodes=node_samples,
-            attempts=attempts_by_folder(records),
+            attempts={record.folder: attempts(record.folder) for record in records},
         )
         for curve, records, node_samples in _load_study(folder)
     ]
@@ -209,7 +215,14 @@ def receipt(
     Pass ``explained``, the study's explanations, if they were computed already.
     """
     run_ids = {run.id for run in read_study(folder).runs()}
-    parts = _finished_receipts(folder, explained, run_ids)
+    parts: list[Receipt] = []
+    if explained is not None:
+        points = [point for explanation in explained for point in explanation.points]
+        parts += [point.receipt for point in points if point.receipt]
+    elif any(finished(folder / run_id) for run_id in run_ids):
+        for curve, records in curves_with_records(folder):
+            by_folder = {record.folder: attempts(record.folder) for record in records}
+            parts += receipts(curve, records, by_folder)
     for run_folder in (path.parent for path in folder.glob("*/job.json")):
         if run_folder.name not in run_ids:
             parts.append(wasted_receipt("not asked", attempts(run_folder)))
@@ -227,27 +240,6 @@ def receipt(
     return summed.priced(None if price is None else price_of(price))
 
 
-def _finished_receipts(
-    folder: Path, explained: Sequence[Explanation] | None, run_ids: Collection[str]
-) -> list[Receipt]:
-    """Return the receipts of all points of a study's curves, none before a run has finished."""
-    if explained is not None:
-        points = [point for explanation in explained for point in explanation.points]
-        return [point.receipt for point in points if point.receipt]
-    if not any(finished(folder / run_id) for run_id in run_ids):
-        return []
-    return [
-        part
-        for curve, records in curves_with_records(folder)
-        for part in receipts(curve, records, attempts_by_folder(records))
-    ]
-
-
-def attempts_by_folder(records: Sequence[RunRecord]) -> dict[Path, tuple[Attempt, ...]]:
-    """Return every attempt at these runs, by run folder."""
-    return {record.folder: attempts(record.folder) for record in records}
-
-
 def traces_by_folder(records: Sequence[RunRecord]) -> dict[Path, tuple[Trace, ...]]:
     """Return the profiler traces of the traced runs among these, by run folder."""
     return {
@@ -257,45 +249,57 @@ def traces_by_folder(records: Sequence[RunRecord]) -> dict[Path, tuple[Trace, ..
     }
 
 
-def _read_records(folder: Path) -> tuple[StudySpec, list[RunRecord], list[str]]:
-    """Return a study, the records of its runs that can be read, and warnings about all of them."""
-    study = read_study(folder)
-    runs = study.runs()
-    finished_runs = [run for run in runs if finished(folder / run.id)]
-    records, problems = [], []
-    for run in finished_runs:
+def measured_curves(study: StudySpec, folder: Path) -> list[ScalingCurve]:
+    """Return the curves of a study that is not complete yet; empty if no run can be read."""
+    records, _ = _read_records(study, folder)
+    try:
+        return scaling_curves(study, records, sampled(records))
+    except NotEnoughData:
+        return []
+
+
+def _read_records(
+    study: StudySpec, folder: Path
+) -> tuple[list[RunRecord], dict[RunSpec, RecordError]]:
+    """Return the records of all finished runs that can be read, and why others cannot."""
+    records: list[RunRecord] = []
+    problems: dict[RunSpec, RecordError] = {}
+    for run in study.runs():
         try:
-            records.append(read_run(folder / run.id, run))
+            if finished(folder / run.id):
+                records.append(read_run(folder / run.id, run))
         except NewerSchema:
             raise
         except RecordError as problem:
-            problems.append(problem)
-    if problems and not records:
-        raise problems[0]
-    warnings = [f"left out: {problem} ({problem.hint})" for problem in problems]
-    warnings += _idle_warning(folder)
-    if records and len(finished_runs) < len(runs):
-        warnings.append(f"{len(runs) - len(finished_runs)} of {len(runs)} runs are not finished")
-    warnings += _watch_warnings(records)
-    warnings += _sample_count_warnings(records)
-    warnings += [
-        f"{run.topology}: {cause}"
-        for run in runs
-        if run.program and run not in finished_runs and (cause := failure(folder / run.id))
-    ]
-    return study, records, warnings
+            problems[run] = problem
+    return records, problems
 
 
-def _idle_warning(folder: Path) -> Iterator[str]:
-    """Warn about device-hours that were idle because runs shared a larger allocation."""
+def _study_warnings(
+    study: StudySpec,
+    folder: Path,
+    records: Sequence[RunRecord],
+    problems: Mapping[RunSpec, RecordError],
+) -> list[str]:
+    """Return what a reader of the curves must know: missing runs, and runs with defects."""
+    warnings = [f"left out: {problem} ({problem.hint})" for problem in problems.values()]
     shared = stays(folder)
     hours, idle = sum(stay.bought for stay in shared), sum(stay.idle for stay in shared)
     if idle:
-        yield (
+        warnings.append(
             f"all runs shared an allocation of {max(stay.of for stay in shared)} devices: "
             f"{idle:.2f} of {hours:.2f} device-hours ({idle / hours:.0%}) were idle beside "
             "smaller runs"
         )
+    runs = study.runs()
+    ended = {*problems, *(record.spec for record in records)}
+    unfinished = [run for run in runs if run not in ended]
+    if records and unfinished:
+        warnings.append(f"{len(unfinished)} of {len(runs)} runs are not finished")
+    warnings += _watch_warnings(records)
+    warnings += _sample_count_warnings(records)
+    causes = ((run, failure(folder / run.id)) for run in unfinished if run.program)
+    return warnings + [f"{run.topology}: {cause}" for run, cause in causes if cause]
 
 
 def _watch_warnings(records: Sequence[RunRecord]) -> list[str]:
@@ -319,31 +323,30 @@ def _watch_warnings(records: Sequence[RunRecord]) -> list[str]:
 def _sample_count_warnings(records: Sequence[RunRecord]) -> list[str]:
     """Warn where the samples or the steps of a watched program were inferred and may be wrong."""
     inferred = [record for record in records if not record.spec.samples_per_step]
-    sharing = []
+    warnings: list[str] = []
     for record in inferred:
         facts = _rank_facts(record)
         if batch_sharing.unclear(facts):
-            sharing.append(f"{record.spec.topology}: {batch_sharing.UNCLEAR}")
+            warnings.append(f"{record.spec.topology}: {batch_sharing.UNCLEAR}")
         elif any(of > 1 for _, of in batch_sharing.parts(facts)):
-            sharing.append(f"{record.spec.topology}: {batch_sharing.ONCE}")
-    warnings = list(dict.fromkeys(sharing))
+            warnings.append(f"{record.spec.topology}: {batch_sharing.ONCE}")
     if any(_rank_facts(record)[0].get("sequence_first") for record in inferred):
         warnings.append(
             "the model takes the sequence first, so the first dimension of its input may not be "
-            "the batch: give --samples-per-step"
+            f"the batch: give {parameter('samples_per_step')}"
         )
     if any(_rank_facts(record)[0].get("adds_calls") for record in inferred):
         warnings.append(
             "no data loader was seen, and models are called several times per backward: each "
             "call was counted as separate samples; if the calls share one batch, give "
-            "--samples-per-step"
+            f"{parameter('samples_per_step')}"
         )
     if any(_rank_facts(record)[0].get("by_hand") for record in records):
         warnings.append(
             "the program updates its weights without an optimizer: steps are inferred from "
             "weight changes"
         )
-    return warnings
+    return list(dict.fromkeys(warnings))
 
 
 def _rank_facts(record: RunRecord) -> list[Mapping[str, Any]]:

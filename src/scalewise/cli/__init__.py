@@ -14,7 +14,7 @@ from scalewise.cli import study_commands  # noqa: F401 - imported first: its ver
 from scalewise.cli import analysis_commands, data_commands, tool_commands  # noqa: F401 - registers their verbs
 from scalewise.cli.app import app
 from scalewise.cli.output import say
-from scalewise.errors import RunFailed, ScalewiseError
+from scalewise.errors import RunFailed, ScalewiseError, command_line
 
 __all__ = ["app", "main"]
 
@@ -29,12 +29,15 @@ def _print_version(requested: bool) -> None:
 
 @app.callback()
 def scalewise(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """Scale a training job from one device to many, and find out whether it pays off."""
+    token = command_line.set(True)
+    context.call_on_close(lambda: command_line.reset(token))
 
 
 def main() -> None:

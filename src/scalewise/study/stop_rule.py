@@ -7,8 +7,8 @@ from scalewise.analysis.advise import Purpose
 from scalewise.analysis.advise.choice import require_price, stop_reason
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.measure import ScalingCurve
+from scalewise.results import measured_curves
 from scalewise.spec import StudySpec
-from scalewise.study.study_bill import load_curves
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class PurposeRule:
         """Return why ``devices`` and more serve no curve of the study; empty to continue."""
         reasons = [
             stop_reason(curve, self.purpose, ahead, price=self.rate)
-            for curve in load_curves(self.study, self.folder)
+            for curve in measured_curves(self.study, self.folder)
             if (ahead := self._ahead(curve, devices))
         ]
         return "\n".join(reasons) if all(reasons) else ""

@@ -1,31 +1,14 @@
 """The bill of a study, spent and expected, from what its folder holds so far."""
 
 from collections.abc import Collection
-from contextlib import suppress
 from pathlib import Path
 
 from scalewise.analysis.cost.study_cost import Bill, bill_items
-from scalewise.analysis.measure import ScalingCurve, scaling_curves
-from scalewise.errors import NotEnoughData, RecordError
 from scalewise.record.attempts import attempts, bought
-from scalewise.record.node_samples import sampled
-from scalewise.record.read import read_run
 from scalewise.record.study_files import finished
+from scalewise.results import measured_curves
 from scalewise.spec import RunSpec, StudySpec
 from scalewise.study.jobs import make_launcher
-
-
-def load_curves(study: StudySpec, folder: Path) -> list[ScalingCurve]:
-    """Return the curves measured so far; empty if no finished run can be read."""
-    records = []
-    for run in study.runs():
-        if finished(folder / run.id):
-            with suppress(RecordError):
-                records.append(read_run(folder / run.id, run))
-    try:
-        return scaling_curves(study, records, sampled(records)) if records else []
-    except NotEnoughData:
-        return []
 
 
 def load_bill(
@@ -46,7 +29,7 @@ def load_bill(
     items = bill_items(
         study,
         runs,
-        load_curves(study, folder),
+        measured_curves(study, folder),
         paid,
         lambda run: launcher.max_device_hours([run]),
         lambda run: launcher.billed_devices(run, missing),
