@@ -14,6 +14,7 @@ from scalewise.analysis.measure import Estimate, ScalingCurve, curve_from_number
 from scalewise.analysis.predict import Prediction
 from scalewise.analysis.predict import predict as predict_curve
 from scalewise.record.read import RunRecord
+from scalewise.report.text.advice import advice_sentences, advice_warnings, reason
 from scalewise.report.text.prediction import prediction_sentences
 from scalewise.spec import StudySpec
 
@@ -124,7 +125,7 @@ def advise(  # noqa: PLR0913 - one parameter per condition
     """
     loaded, records = _load_curve(curve)
     parsed = purpose if isinstance(purpose, Purpose) else Purpose.parse(purpose)
-    return choose_devices(
+    advice = choose_devices(
         loaded,
         parsed,
         at,
@@ -144,6 +145,12 @@ def advise(  # noqa: PLR0913 - one parameter per condition
         ),
         worth=worth,
         runs=runs,
+    )
+    return replace(
+        advice,
+        reason=reason(advice),
+        sentences=advice_sentences(advice),
+        warnings=advice_warnings(advice),
     )
 
 

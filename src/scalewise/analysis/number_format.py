@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from scalewise.analysis.measure import Estimate
+from scalewise.analysis.measure.energy import JOULES_PER_UNIT, energy_unit
 
 
 def format_number(value: float) -> str:
@@ -32,6 +33,33 @@ def format_estimate(estimate: Estimate, number: Callable[[float], str] = format_
     if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
         return number(estimate.value)
     return f"{number(estimate.value)} [{number(estimate.low)}, {number(estimate.high)}]"
+
+
+def format_percent(share: float, digits: int = 1) -> str:
+    """Return a share in percent."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration in its usual unit.
+
+    >>> format_duration(90.0), format_duration(5400.0), format_duration(36000.0)
+    ('90 s', '90 min', '10 h')
+    """
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def format_energy(joules: Estimate, estimate: Callable[[Estimate], str] = format_estimate) -> str:
+    """Return an energy in the unit that fits it.
+
+    >>> format_energy(Estimate(7.2e6)), format_energy(Estimate(1800.0))
+    ('2 kWh', '0.5 Wh')
+    """
+    unit = energy_unit(joules.value)
+    return f"{estimate(joules * (1 / JOULES_PER_UNIT[unit]))} {unit}"
 
 
 def format_count(count: int, noun: str = "device") -> str:

@@ -18,6 +18,19 @@ from scalewise.report.tables import (
     table_by_devices,
     value,
 )
+from scalewise.report.text.advice import (
+    advice_sentences,
+    advice_warnings,
+    cause_sentence,
+    power_sentence,
+    reason,
+)
+from scalewise.report.text.break_even import break_even_sentences
+
+SCALE_FIELDS = ("devices", "nodes", "charged", "measured", "throughput", "time", "efficiency",
+                "device_hours", "cost", "energy", "chance", "target", "interrupted",
+                "wait")  # fmt: skip
+WORTH_FIELDS = ("devices", "floor", "efficiency", "data", "batch", "batch_of_steps", "model")
 
 
 @dataclass(frozen=True)
@@ -62,9 +75,9 @@ def sections(advice: Advice) -> list[Section]:
         ("chance", lambda r: percent(r.scale.chance)),
         ("", lambda r: r.role),
     ])  # fmt: skip
-    lines = (f"for {advice.purpose}; intervals are 90 %", *advice.sentences)
+    lines = (f"for {advice.purpose}; intervals are 90 %", *advice_sentences(advice))
     tables = (table, _packing_table(advice.runs)) if advice.runs else (table,)
-    return [Section(advice.curve.name, lines, tables, advice.warnings)]
+    return [Section(advice.curve.name, lines, tables, advice_warnings(advice))]
 
 
 @dataclass(frozen=True)
@@ -116,7 +129,8 @@ def _target_value(scale: Scale, name: str) -> Any:
 
 def as_json(advice: Advice) -> str:
     """Return the documented JSON shape."""
-    curve, chosen = advice.curve, advice.chosen
+    curve, chosen, worth, power = advice.curve, advice.chosen, advice.worth, advice.power
+    returns = advice.returns
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "study": curve.study,
@@ -124,23 +138,32 @@ def as_json(advice: Advice) -> str:
         "purpose": str(advice.purpose),
         "price": advice.price,
         "rate": plain(advice.rate),
-        "power": plain(advice.power),
+        "power": power
+        and {
+            **{name: plain(getattr(power, name)) for name in ("once", "watts", "spread")},
+            "says": power_sentence(power),
+            "bound": power.device is not None,
+        },
         "devices": chosen.devices if chosen else None,
         "topology": str(chosen.topology) if chosen and chosen.topology else None,
-        "reason": advice.reason,
+        "reason": reason(advice),
         "chosen": _scale(chosen),
         "closest": _scale(advice.closest),
         "alternatives": [_scale(scale) for scale in (advice.smaller, advice.larger) if scale],
         "pareto": [scale.devices for scale in advice.pareto],
         "scales": [_scale(scale) for scale in advice.scales],
         "returns": {
-            name: plain(getattr(advice.returns, name))
-            for name in ("diminish", "gain", "enough", "cause")
+            **{name: plain(getattr(returns, name)) for name in ("diminish", "gain", "enough")},
+            "cause": cause_sentence(returns.cause) if returns.cause else "",
         },
-        "worth": plain(advice.worth),
+        "worth": worth
+        and {
+            **{name: plain(getattr(worth, name)) for name in WORTH_FIELDS},
+            "sentences": list(break_even_sentences(worth)),
+        },
         "runs": plain(advice.runs),
-        "sentences": list(advice.sentences),
-        "warnings": list(advice.warnings),
+        "sentences": list(advice_sentences(advice)),
+        "warnings": list(advice_warnings(advice)),
         "not_correct": list(advice.curve.not_correct),
     }
     return json.dumps(document, indent=1)
@@ -149,8 +172,5 @@ def as_json(advice: Advice) -> str:
 def _scale(scale: Scale | None) -> dict[str, Any] | None:
     if scale is None:
         return None
-    names = ("devices", "nodes", "charged", "measured", "throughput", "time", "efficiency",
-             "device_hours", "cost", "energy", "chance", "target", "interrupted",
-             "wait")  # fmt: skip
-    values = {name: plain(getattr(scale, name)) for name in names}
+    values = {name: plain(getattr(scale, name)) for name in SCALE_FIELDS}
     return {**values, "topology": str(scale.topology) if scale.topology else None}

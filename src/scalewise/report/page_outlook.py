@@ -4,8 +4,10 @@ from dataclasses import replace
 
 from scalewise.analysis.advise import Advice, Outlook
 from scalewise.analysis.predict import Prediction
+from scalewise.errors import ScalewiseError
 from scalewise.report import advice_sections, prediction_plot, prediction_sections
 from scalewise.report.tables import Section, Table
+from scalewise.report.text.advice import returns_warnings
 
 PlottedSection = tuple[Section, tuple[tuple[str, str], ...]]
 """A section, and its plots as (title, SVG)."""
@@ -24,7 +26,7 @@ def outlook_sections(outlook: Outlook) -> list[PlottedSection]:
         metrics = prediction_plot.predicted_metrics(outlook.prediction)
         plots = tuple((name, prediction_plot.svg(outlook.prediction, name)) for name in metrics)
     else:
-        first = Section(title, (outlook.prediction,), (), ())
+        first = Section(title, (_problem_line(outlook.prediction),), (), ())
     return [(first, plots), (_advice_section(outlook), ())]
 
 
@@ -35,13 +37,19 @@ def _advice_section(outlook: Outlook) -> Section:
     warnings: list[str] = []
     for answer in outlook.advice:
         if not isinstance(answer, Advice):
-            lines.append(answer)
+            lines.append(_problem_line(answer))
             continue
         (section,) = advice_sections.sections(answer)
         lines += [line for line in section.lines if line not in lines]
         tables += [replace(table, title=f"{table.title} for {answer.purpose}")
                    for table in section.tables]  # fmt: skip
         earlier = (*outlook.curve.warnings, *warnings)
-        warnings += [warning for warning in answer.returns.warnings if warning not in earlier]
+        warnings += [
+            warning for warning in returns_warnings(answer.returns) if warning not in earlier
+        ]
     title = f"{outlook.curve.name}: how many to use"
     return Section(title, tuple(lines), tuple(tables), tuple(warnings))
+
+
+def _problem_line(problem: ScalewiseError) -> str:
+    return f"{problem}: {problem.hint}" if problem.hint else str(problem)

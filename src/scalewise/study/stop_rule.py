@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scalewise.analysis.advise import Purpose
-from scalewise.analysis.advise.choice import require_price, stop_reason
+from scalewise.analysis.advise.choice import require_price, stop_advice
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.measure import ScalingCurve
+from scalewise.report.text.advice import stop_sentence
 from scalewise.results import measured_curves
 from scalewise.spec import StudySpec
 
@@ -26,12 +27,13 @@ class PurposeRule:
 
     def enough(self, devices: int) -> str:
         """Return why ``devices`` and more serve no curve of the study; empty to continue."""
-        reasons = [
-            stop_reason(curve, self.purpose, ahead, price=self.rate)
+        stops = [
+            stop_advice(curve, self.purpose, ahead, price=self.rate)
             for curve in measured_curves(self.study, self.folder)
             if (ahead := self._ahead(curve, devices))
         ]
-        return "\n".join(reasons) if all(reasons) else ""
+        reasons = [stop_sentence(advice) for advice in stops if advice]
+        return "\n".join(reasons) if len(reasons) == len(stops) else ""
 
     def _ahead(self, curve: ScalingCurve, devices: int) -> list[int]:
         """Return the scales of a curve from ``devices`` on, if they are larger than its largest."""

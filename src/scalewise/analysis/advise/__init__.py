@@ -2,11 +2,9 @@
 
 choice               the advice: the scale that serves a purpose, its neighbours, the reason
 purpose              every purpose: the limit it sets, and what is best among what meets it
-quantities           the quantities that scales are judged by, and how they are written
 scale                one number of devices as a candidate
 candidates           every candidate, under the given conditions
 conditions           conditions beyond the measured job
-advice_text          the sentences of an advice
 
 quality/             time to target: the work until the model is good enough
 interruptions        how often to save, and what interruptions cost
@@ -16,9 +14,10 @@ durations            numbers and durations as users write them
 
 diminishing_returns  where more devices stop paying, and the cause
 break_even           what would make a number of devices worthwhile
-break_even_text      its sentences
 packing              many equal runs on some devices
 outlook              the prediction and the advice of a report
+
+Its sentences are in ``report.text``.
 """
 
 from scalewise.analysis.advise.choice import Advice, advise

@@ -15,7 +15,6 @@ m times the batch of a device leaves 1/m of the steps, and of the overhead of ea
 
 from dataclasses import dataclass
 
-from scalewise.analysis.advise.break_even_text import break_even_sentences
 from scalewise.analysis.advise.job_time import split_job
 from scalewise.analysis.advise.purpose import Purpose
 from scalewise.analysis.measure import ScalingCurve
@@ -28,29 +27,6 @@ DEFAULT_EFFICIENCY = 0.8
 """The efficiency to reach, unless the purpose names one."""
 MAX_FACTOR = 1e6
 """A larger factor is not a practical answer."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BreakEven:
-    """What makes a number of devices worthwhile. Its fields are keys of the JSON output.
-
-    A factor is None where no size is large enough.
-    """
-
-    devices: int
-    floor: float
-    """The efficiency to reach."""
-    efficiency: float
-    """Efficiency of the job as it is, by its complete time."""
-    data: float | None
-    """Factor on the data or the epochs; 1 if the devices are worthwhile as it is."""
-    batch: float | None
-    """Factor on the batch of each device, with the same data."""
-    batch_of_steps: float | None
-    """The same for the training alone, without the start."""
-    model: float | None
-    """Factor on the model, if the start does not grow with it."""
-    sentences: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +78,38 @@ class JobParts:
         return _factor(self.train * self.overhead, room)
 
 
+@dataclass(frozen=True, kw_only=True)
+class BreakEven:
+    """What makes a number of devices worthwhile.
+
+    A factor is None where no size is large enough.
+    """
+
+    parts: JobParts
+    floor: float
+    """The efficiency to reach."""
+    data: float | None
+    """Factor on the data or the epochs; 1 if the devices are worthwhile as it is."""
+    batch: float | None
+    """Factor on the batch of each device, with the same data."""
+    batch_of_steps: float | None
+    """The same for the training alone, without the start."""
+
+    @property
+    def devices(self) -> int:
+        return self.parts.many
+
+    @property
+    def efficiency(self) -> float:
+        """Efficiency of the job as it is, by its complete time."""
+        return self.parts.efficiency
+
+    @property
+    def model(self) -> float | None:
+        """Factor on the model, if the start does not grow with it: as that on the data."""
+        return self.data
+
+
 def break_even(curve: ScalingCurve, devices: int, purpose: Purpose) -> BreakEven:
     """Return what makes this many devices worthwhile, by the purpose's efficiency or 80 %."""
     floor = next(
@@ -109,18 +117,12 @@ def break_even(curve: ScalingCurve, devices: int, purpose: Purpose) -> BreakEven
         DEFAULT_EFFICIENCY,
     )
     parts = _job_parts(curve, devices)
-    data = parts.data_factor(floor)
-    batch = parts.batch_factor(floor, with_start=True)
-    batch_of_steps = parts.batch_factor(floor, with_start=False)
     return BreakEven(
-        devices=devices,
+        parts=parts,
         floor=floor,
-        efficiency=parts.efficiency,
-        data=data,
-        batch=batch,
-        batch_of_steps=batch_of_steps,
-        model=data,
-        sentences=break_even_sentences(parts, floor, data, batch, batch_of_steps),
+        data=parts.data_factor(floor),
+        batch=parts.batch_factor(floor, with_start=True),
+        batch_of_steps=parts.batch_factor(floor, with_start=False),
     )
 
 
@@ -129,8 +131,8 @@ def _job_parts(curve: ScalingCurve, devices: int) -> JobParts:
     is_whole = isinstance(devices, int) and not isinstance(devices, bool)
     if not is_whole or not few < devices <= INT32_MAX:
         raise SpecError(
-            f"--worth takes more devices than the baseline's {few}, got {devices!r}",
-            hint=f"for example --worth {8 * few}",
+            f"worth takes more devices than the baseline's {few}, got {devices!r}",
+            hint=f"for example {8 * few}",
         )
     job = split_job(predict(curve, [few, devices]))
     if not {few, devices} <= job.rates.keys():

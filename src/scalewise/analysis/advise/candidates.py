@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 from scalewise.analysis.advise.conditions import ResolvedConditions
+from scalewise.analysis.advise.interruptions import MAX_SLOWDOWN
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.cost.energy_use import Power, widened
 from scalewise.analysis.cost.rates import Rate
@@ -28,7 +29,7 @@ def candidate_scales(
     if whole_nodes and prediction.curve.devices_per_node is None:
         raise SpecError(
             "whole nodes cannot be charged: the devices per node are not known",
-            hint="--devices-per-node 4, or devices_per_node=4 in Python",
+            hint="give devices-per-node, such as 4",
         )
     # Times of unequal work cannot be compared.
     equal_work = curve_series(prediction.curve, "time") is not None
@@ -38,7 +39,9 @@ def candidate_scales(
         if not by_time and not point.throughput:
             continue
         undisturbed = _scale_of(point, prediction, by_time=by_time, whole_nodes=whole_nodes)
-        running = conditions.while_running(undisturbed)
+        to_target = conditions.target.applied(undisturbed) if conditions.target else undisturbed
+        interruptions = conditions.interruptions
+        running = interruptions.applied(to_target) if interruptions else to_target
         if running is None:
             continue
         hours = running.time * (running.charged / 3600) if running.time else None
@@ -49,8 +52,15 @@ def candidate_scales(
             currency=rate.currency if rate else None,
             energy=_energy(undisturbed, running.time, power) if running.time and power else None,
         )
-        scales.append(conditions.queued(priced))
-    return conditions.require_any(scales)
+        scales.append(conditions.wait.applied(priced) if conditions.wait else priced)
+    if not scales and conditions.interruptions:
+        raise SpecError(
+            f"interrupted every {conditions.interruptions.every.text}, no scale finishes: it would "
+            f"take more than {MAX_SLOWDOWN:g} times as long",
+            hint="save and restart faster, use fewer devices, or devices that are interrupted "
+            "less often",
+        )
+    return scales
 
 
 def _scale_of(

@@ -16,7 +16,6 @@ from numbers import Real
 
 from scipy.special import ndtr
 
-from scalewise.analysis.advise import advice_text
 from scalewise.analysis.advise.break_even import BreakEven, break_even
 from scalewise.analysis.advise.candidates import candidate_scales
 from scalewise.analysis.advise.conditions import Conditions, ResolvedConditions
@@ -25,7 +24,7 @@ from scalewise.analysis.advise.diminishing_returns import (
     find_diminishing_returns,
 )
 from scalewise.analysis.advise.packing import Packing, pack_runs
-from scalewise.analysis.advise.purpose import Limit, Purpose
+from scalewise.analysis.advise.purpose import GOALS, Limit, Purpose
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.cost.energy_use import Power, power_of
 from scalewise.analysis.cost.rates import Rate, price_of, same_money
@@ -54,7 +53,6 @@ class Advice:
     """The scale that serves the purpose; None if no candidate does."""
     closest: Scale
     """The chosen scale; without one, the scale that misses the purpose by the smallest factor."""
-    reason: str
     returns: DiminishingReturns
     """Where more devices stop paying, and why."""
     conditions: ResolvedConditions
@@ -67,6 +65,12 @@ class Advice:
     """What would make a number of devices worthwhile, if asked."""
     runs: Packing | None = None
     """How to place many equal runs, if asked."""
+    reason: str = ""
+    """Why this scale; like the two below written by ``report.text.advice``, for the API."""
+    sentences: tuple[str, ...] = ()
+    """The reason, the neighbours, where returns diminish, and what to measure next."""
+    warnings: tuple[str, ...] = ()
+    """What limits the trust in this advice."""
 
     @property
     def price(self) -> float | None:
@@ -108,16 +112,6 @@ class Advice:
             )
         )
 
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """The reason, the neighbours, where returns diminish, and what to measure next."""
-        return advice_text.advice_sentences(self)
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What limits the trust in this advice."""
-        return advice_text.advice_warnings(self)
-
     def __str__(self) -> str:
         return "\n".join(self.sentences)
 
@@ -157,7 +151,12 @@ def advise(  # noqa: PLR0913 - one parameter per question
     meeting = [
         scale for scale in scales if all(_excess(scale, limit) <= 0 for limit in purpose.limits)
     ]
-    chosen = _best(meeting, purpose, scales) if meeting else None
+    chosen = None
+    if meeting:
+        goal = GOALS[purpose.objective(scales)]
+        best = min(map(goal, meeting))
+        ties = [scale for scale in meeting if goal(scale) <= best * (1 + TIE_TOLERANCE)]
+        chosen = min(ties, key=lambda scale: scale.devices)
     closest = chosen or min(
         scales, key=lambda scale: max(_excess(scale, limit) for limit in purpose.limits)
     )
@@ -167,9 +166,6 @@ def advise(  # noqa: PLR0913 - one parameter per question
         scales=scales,
         chosen=chosen,
         closest=closest,
-        reason=advice_text.reason(chosen, purpose, scales)
-        if chosen
-        else advice_text.no_scale_sentence(closest, purpose, scales),
         returns=find_diminishing_returns(prediction, scales, same_job=resolved.same_job),
         conditions=resolved,
         power=power,
@@ -179,10 +175,10 @@ def advise(  # noqa: PLR0913 - one parameter per question
     )
 
 
-def stop_reason(
+def stop_advice(
     curve: ScalingCurve, purpose: Purpose, ahead: Sequence[int], *, price: Rate | None = None
-) -> str:
-    """Say why no scale ``ahead`` would serve better than the measured ones; empty if one would.
+) -> Advice | None:
+    """Return the advice by which no scale ``ahead`` pays; None if one does.
 
     A larger scale pays if it would be chosen, by expected values, over all measured ones.
     Where no scale meets the purpose, none pays. All of ``ahead`` are larger than the
@@ -190,11 +186,9 @@ def stop_reason(
     """
     measured = {point.devices for point in curve.points}
     if len(measured) < 2:
-        return ""
+        return None
     advice = advise(curve, purpose, exactly=[*measured, *ahead], price=price)
-    if advice.chosen and not advice.chosen.measured:
-        return ""
-    return advice_text.stop_sentence(advice, max(measured))
+    return None if advice.chosen and not advice.chosen.measured else advice
 
 
 def _candidate_counts(curve: ScalingCurve, at: Sequence[int]) -> list[int]:
@@ -216,17 +210,22 @@ def _candidate_counts(curve: ScalingCurve, at: Sequence[int]) -> list[int]:
 def _require_quantity(limit: Limit, scales: Sequence[Scale], rate: Rate | None) -> None:
     """Refuse a limit on a quantity that is unknown for some scale."""
     require_price(limit, rate)
-    quantity = limit.quantity
-    if all(quantity.read(scale) is not None for scale in scales):
+    if all(limit.quantity(scale) is not None for scale in scales):
         return
-    if quantity.missing and all(scale.time for scale in scales):
-        problem, hint = quantity.missing
-        raise SpecError(f"{limit} cannot be checked: {problem}", hint=hint)
-    column = quantity.requires.partition(" ")[0]
-    equal = "equal epochs give it, " if column == "time" else ""
+    if limit.name == "energy" and all(scale.time for scale in scales):
+        raise SpecError(
+            f"{limit} cannot be checked: no energy was measured",
+            hint="give watts of a device, such as 700, or a device, such as h100, for its maximum",
+        )
+    # Lower bounds are on throughput and efficiency, upper bounds on what the time determines.
+    if limit.kind.floor:
+        required, hint = "throughput", "add a column throughput"
+    else:
+        required = "time of equal work"
+        hint = "equal epochs give it, add a column time"
     raise SpecError(
-        f"{limit} cannot be checked: there is no {quantity.requires} for every scale",
-        hint=f"{equal}add a column {column}, or choose another purpose",
+        f"{limit} cannot be checked: there is no {required} for every scale",
+        hint=f"{hint}, or choose another purpose",
     )
 
 
@@ -235,7 +234,7 @@ def require_price(limit: Limit, rate: Rate | None) -> None:
     if limit.kind.needs_price and rate is None:
         raise SpecError(
             f"{limit} needs the price of one device for one hour",
-            hint="--price 2.50 or --price aws:p5.48xlarge; price=2.5 in Python",
+            hint="give a price, such as 2.50 or aws:p5.48xlarge",
         )
     currency = rate.currency if rate else None
     if limit.unit and rate and currency and not same_money(limit.unit, currency):
@@ -248,16 +247,18 @@ def require_price(limit: Limit, rate: Rate | None) -> None:
 
 def _excess(scale: Scale, limit: Limit) -> float:
     """Return by how much a scale misses a limit, in logarithms; at most 0 where it is met."""
-    value = limit.quantity.read(scale)
+    value = limit.quantity(scale)
     assert value is not None  # _require_quantity() refused unknown ones.
     log_ratio = math.log(value.value / limit.bound)
-    return -log_ratio if limit.floor else log_ratio
+    return -log_ratio if limit.kind.floor else log_ratio
 
 
 def _chance(scale: Scale, purpose: Purpose) -> float | None:
     """Return the chance to meet all limits: the smallest one, because they mostly fail together."""
-    values = [(limit, limit.quantity.read(scale)) for limit in purpose.limits]
-    chances = [chance(value, limit.bound, floor=limit.floor) for limit, value in values if value]
+    values = [(limit, limit.quantity(scale)) for limit in purpose.limits]
+    chances = [
+        chance(value, limit.bound, floor=limit.kind.floor) for limit, value in values if value
+    ]
     known_chances = [share for share in chances if share is not None]
     return min(known_chances) if chances and len(known_chances) == len(chances) else None
 
@@ -278,11 +279,3 @@ def chance(value: Estimate, bound: float, *, floor: bool) -> float | None:
         return float(margin <= 0 if floor else margin >= 0)
     below = float(ndtr(margin * INTERVAL_SIGMAS / half_width))
     return 1 - below if floor else below
-
-
-def _best(meeting: Sequence[Scale], purpose: Purpose, scales: Sequence[Scale]) -> Scale:
-    """Return the best scale by the purpose's goal; among ties, that with the fewest devices."""
-    goal = purpose.objective(scales)
-    best = min(map(goal.value, meeting))
-    ties = [scale for scale in meeting if goal.value(scale) <= best * (1 + TIE_TOLERANCE)]
-    return min(ties, key=lambda scale: scale.devices)

@@ -7,10 +7,8 @@ the measured job into a scale of the job that is asked about.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from scalewise.analysis.advise import advice_text
 from scalewise.analysis.advise.durations import parse_limited_duration
 from scalewise.analysis.advise.interruptions import (
-    MAX_SLOWDOWN,
     InterruptionInterval,
     Interruptions,
     recorded_save,
@@ -19,7 +17,6 @@ from scalewise.analysis.advise.job_time import known_starts
 from scalewise.analysis.advise.quality.target import Target
 from scalewise.analysis.advise.quality.time_to_target import TimeToTarget, time_to_target
 from scalewise.analysis.advise.queue_wait import QueueWait
-from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.predict import Prediction
 from scalewise.errors import SpecError
@@ -69,10 +66,10 @@ class Conditions:
             interrupted_every=None
             if interrupted_every is None
             else InterruptionInterval.parse(interrupted_every),
-            save=None if save is None else parse_limited_duration(save, "--save 30s"),
+            save=None if save is None else parse_limited_duration(save, "for example 30s"),
             restart=None
             if restart is None
-            else parse_limited_duration(restart, "--restart 3min", allow_zero=True),
+            else parse_limited_duration(restart, "for example 3min", allow_zero=True),
             records=records,
         )
 
@@ -102,8 +99,8 @@ class Conditions:
         save = self.save or recorded_save(self.records)
         if save is None:
             raise SpecError(
-                f"--interrupted-every {every.text} needs the time that a save takes",
-                hint="--save 30s, or a study's folder with checkpoint_every",
+                f"interruptions every {every.text} need the time that a save takes",
+                hint="give save, such as 30s, or a study's folder with checkpoint_every",
             )
         restarts = (
             known_starts(prediction)
@@ -112,18 +109,15 @@ class Conditions:
         )
         if restarts is None:
             raise SpecError(
-                f"--interrupted-every {every.text} needs the time that a restart takes",
-                hint="--restart 3min",
+                f"interruptions every {every.text} need the time that a restart takes",
+                hint="give restart, such as 3min",
             )
-        measured = [
-            *(["the save"] if self.save is None else []),
-            *(["the restart"] if self.restart is None else []),
-        ]
         return Interruptions(
             every=every,
             save=save,
             restarts=restarts,
-            source=f" ({' and '.join(measured)} as measured)" if measured else "",
+            save_measured=self.save is None,
+            restart_measured=self.restart is None,
         )
 
 
@@ -143,40 +137,12 @@ class ResolvedConditions:
         waits = self.wait is not None and any(self.wait.seconds(count) for count in self.counts)
         return self.target is None and self.interruptions is None and not waits
 
-    def while_running(self, scale: Scale) -> Scale | None:
-        """Return the scale with target and interruptions; None where it never finishes."""
-        to_target = self.target.applied(scale) if self.target else scale
-        return self.interruptions.applied(to_target) if self.interruptions else to_target
-
-    def queued(self, scale: Scale) -> Scale:
-        """Return the scale with the wait before it starts."""
-        return self.wait.applied(scale) if self.wait else scale
-
-    def require_any(self, scales: list[Scale]) -> list[Scale]:
-        """Return the scales that finish; refuse an empty list."""
-        if not scales and self.interruptions:
-            raise SpecError(
-                f"interrupted every {self.interruptions.every.text}, no scale finishes: it would "
-                f"take more than {MAX_SLOWDOWN:g} times as long",
-                hint="save and restart faster, use fewer devices, or devices that are "
-                "interrupted less often",
-            )
-        return scales
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What limits the trust in the conditions."""
-        return (
-            *(self.target.warnings if self.target else ()),
-            *(advice_text.wait_warnings(self.wait, self.counts) if self.wait else ()),
-        )
-
 
 def _refuse_details(details: Mapping[str, object], option: str, example: str) -> None:
     """Refuse options that only have a meaning together with another one."""
     for name, value in details.items():
         if value is not None:
             raise SpecError(
-                f"--{name} needs --{option}, which was not given",
-                hint=f"for example --{option} '{example}'",
+                f"{name} needs {option}, which was not given",
+                hint=f"give {option}, such as '{example}'",
             )

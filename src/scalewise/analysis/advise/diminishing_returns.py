@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
-from scalewise.analysis.advise import advice_text
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.predict import Prediction
 from scalewise.analysis.predict.laws import Fit
@@ -16,20 +16,51 @@ MIN_SAVED_TIME = 0.05
 """A doubling that saves a smaller share of the time is not worth it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """The part of the job that does not shrink, on the most measured devices."""
+
+    kind: Literal["steps", "spans", "fixed", "growing"]
+    """Inside the steps, spans other than training, or a part of the law of the complete time."""
+    devices: int = 0
+    seconds: float = 0.0
+    """Of this part."""
+    total: float = 0.0
+    """Seconds of the job."""
+    spans: tuple[tuple[str, float], ...] = ()
+    """Every span that is not training and its seconds, the longest first."""
+    formula: str = ""
+    """The law of the complete time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BelowFixed:
+    """Predicted times that are shorter than the fixed part of the law of the complete time."""
+
+    devices: int
+    """From this many on."""
+    fixed: float
+    """Seconds."""
+    formula: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DiminishingReturns:
     """What doublings of the devices gain; None where the limit is not reached."""
 
     diminish: int | None
     """The first number of devices that added less than half of the ideal gain."""
+    before: int | None
+    """The next smaller number of devices."""
     gain: float | None
     """What that doubling added, as a share: 1 is twice as fast."""
     enough: int | None
     """Beyond this many devices every doubling saves almost no time."""
-    cause: str
-    """The part of the job that does not shrink, as a sentence; empty where unknown."""
-    sentences: tuple[str, ...]
-    warnings: tuple[str, ...] = ()
+    saved: tuple[tuple[int, float], ...]
+    """Numbers of devices beyond ``enough``, and the share of its time that they save."""
+    cause: Cause | None
+    """None where it is unknown, or where returns do not diminish."""
+    below_fixed: BelowFixed | None
 
 
 def find_diminishing_returns(
@@ -39,35 +70,61 @@ def find_diminishing_returns(
 
     Causes are those of the measured job; if ``same_job`` is false they are left out.
     """
-    gains = [(few, many, _doubling_gain(few, many)) for few, many in pairwise(scales)]
+    gains = []
+    for few, many in pairwise(scales):
+        log_speedup = math.log(few.slowness / many.slowness)
+        gain = math.expm1(log_speedup / math.log2(many.devices / few.devices))
+        gains.append((few, many, gain))
     diminishing = next((step for step in gains if step[2] < MIN_GAIN), None)
     paying = [many for _, many, gain in gains if gain >= 1 / (1 - MIN_SAVED_TIME) - 1]
     enough = paying[-1] if paying else scales[0]
     beyond = [scale for scale in scales if scale.devices > enough.devices]
-    law = _fixed_cost_law(prediction) if same_job else None
-    sentences = advice_text.returns_sentences(
-        diminishing, enough, beyond, prediction.curve if same_job else None
-    )
-    cause = ""
-    if same_job and (diminishing or beyond):
-        cause = advice_text.cause_sentence(prediction, law)
+    law = next((fit for fit in prediction.laws if fit.law == "complete"), None)
+    if not same_job or not law or law.parameters["fixed"].value <= 0:
+        law = None
     return DiminishingReturns(
         diminish=diminishing[1].devices if diminishing else None,
+        before=diminishing[0].devices if diminishing else None,
         gain=diminishing[2] if diminishing else None,
         enough=enough.devices if beyond else None,
-        cause=cause,
-        sentences=tuple(filter(None, [*sentences, cause])),
-        warnings=advice_text.below_fixed_warnings(law, scales) if law else (),
+        saved=tuple((scale.devices, 1 - scale.slowness / enough.slowness) for scale in beyond),
+        cause=_cause(prediction, law) if same_job and (diminishing or beyond) else None,
+        below_fixed=_below_fixed(law, scales) if law else None,
     )
 
 
-def _doubling_gain(few: Scale, many: Scale) -> float:
-    """Return the gain in speed per doubling between two scales, as a share."""
-    doublings = math.log2(many.devices / few.devices)
-    return math.expm1(math.log(few.slowness / many.slowness) / doublings)
+def _cause(prediction: Prediction, law: Fit | None) -> Cause | None:
+    """Return which part of the job does not shrink: by its spans, its law, or in its steps."""
+    timed = [point for point in prediction.curve.points if point.time]
+    if not timed or not prediction.points[-1].time:
+        return Cause(kind="steps")
+    last = timed[-1]
+    if "train" in last.complete and last.time:
+        spans = [(name, span.value) for name, span in last.complete.items() if name != "train"]
+        return Cause(
+            kind="spans",
+            devices=last.devices,
+            seconds=sum(seconds for _, seconds in spans),
+            total=last.time.value,
+            spans=tuple(sorted(spans, key=lambda span: -span[1])),
+        )
+    if law is None:
+        return None
+    fixed = law.parameters["fixed"].value
+    growing = law.parameters["growing"].value if "growing" in law.parameters else 0.0
+    grown = growing * math.log2(last.devices)
+    return Cause(
+        kind="fixed" if fixed > grown else "growing",
+        devices=last.devices,
+        seconds=max(fixed, grown),
+        total=law.value(last.devices),
+        formula=law.formula,
+    )
 
 
-def _fixed_cost_law(prediction: Prediction) -> Fit | None:
-    """Return the law of the complete time, if it has a fixed part."""
-    law = next((fit for fit in prediction.laws if fit.law == "complete"), None)
-    return law if law and law.parameters["fixed"].value > 0 else None
+def _below_fixed(law: Fit, scales: Sequence[Scale]) -> BelowFixed | None:
+    fixed = law.parameters["fixed"].value
+    below = [scale for scale in scales if not scale.measured and scale.slowness < fixed]
+    if not below:
+        return None
+    return BelowFixed(devices=below[0].devices, fixed=fixed, formula=law.formula)

@@ -26,7 +26,7 @@ def parse_limited_duration(
 ) -> float:
     """Return a duration in seconds that a job can have; ``text`` is its part of the argument.
 
-    >>> parse_limited_duration("3min", "--restart 3min")
+    >>> parse_limited_duration("3min", "for example 3min")
     180.0
     """
     if not isinstance(argument, str):

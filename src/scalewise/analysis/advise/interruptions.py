@@ -24,7 +24,7 @@ from scalewise.analysis.advise.scale import Interrupted, Scale
 from scalewise.errors import SpecError
 from scalewise.record.read import RunRecord
 
-EXAMPLE = "--interrupted-every 12h, or '12h per node'"
+EXAMPLE = "write 12h (of each device), or '12h per node'"
 MAX_SLOWDOWN = 100.0
 """A job that interruptions slow down by more is reported as never finishing."""
 
@@ -62,7 +62,7 @@ class InterruptionInterval:
         if scale.nodes is None:
             raise SpecError(
                 f"{self.text} needs the number of nodes: the devices per node are not known",
-                hint="--devices-per-node 4, or give it per device",
+                hint="give devices-per-node, such as 4, or the interruptions per device",
             )
         return self.seconds / scale.nodes
 
@@ -76,15 +76,15 @@ class Interruptions:
     """Seconds of one save."""
     restarts: Mapping[int, float]
     """Seconds until an interrupted job trains again, by devices."""
-    source: str = ""
-    """Where save and restart come from, if the user did not give them."""
+    save_measured: bool = False
+    restart_measured: bool = False
 
     def applied(self, scale: Scale) -> Scale | None:
         """Return the scale with its expected time; None where the job would never finish."""
         if scale.time is None:
             raise SpecError(
                 "interruptions lengthen a time, and there are only throughputs",
-                hint="add a column time, or give --target",
+                hint="add a column time, or give a target",
             )
         mean, restart = self.every.of_job(scale), self.restarts[scale.devices]
         interval = daly_interval(self.save, mean)

@@ -21,10 +21,10 @@ class Outlook:
     """A prediction for the next doublings and advice for common purposes."""
 
     curve: ScalingCurve
-    prediction: Prediction | str
-    """The reason as a sentence if no prediction is possible."""
-    advice: tuple[Advice | str, ...]
-    """One per purpose; the reason as a sentence if no advice is possible."""
+    prediction: Prediction | ScalewiseError
+    """The error that prevents it, if no prediction is possible."""
+    advice: tuple[Advice | ScalewiseError, ...]
+    """One per purpose; the error that prevents it, if no advice is possible."""
 
 
 def outlook(curve: ScalingCurve) -> Outlook | None:
@@ -33,21 +33,21 @@ def outlook(curve: ScalingCurve) -> Outlook | None:
     if len(measured) < 2:
         return None
     advice = tuple(
-        _or_problem(partial(advise, curve, Purpose.parse(purpose))) for purpose in REPORT_PURPOSES
+        _answer_or_error(partial(advise, curve, Purpose.parse(purpose)))
+        for purpose in REPORT_PURPOSES
     )
     made = next((answer.prediction for answer in advice if isinstance(answer, Advice)), None)
     if made is None:
         counts = [max(measured) * 2**step for step in range(1, DOUBLINGS_AHEAD + 1)]
-        prediction = _or_problem(partial(predict, curve, counts))
+        prediction = _answer_or_error(partial(predict, curve, counts))
         return Outlook(curve=curve, prediction=prediction, advice=advice)
     # The prediction of an advice includes the measured counts; a report shows those beyond.
     beyond = tuple(point for point in made.points if point.devices > max(measured))
     return Outlook(curve=curve, prediction=replace(made, points=beyond), advice=advice)
 
 
-def _or_problem(answer: Callable[[], Answer]) -> Answer | str:
-    """Return the answer, or the error that prevents it as a sentence."""
+def _answer_or_error(answer: Callable[[], Answer]) -> Answer | ScalewiseError:
     try:
         return answer()
-    except ScalewiseError as problem:
-        return f"{problem}: {problem.hint}" if problem.hint else str(problem)
+    except ScalewiseError as error:
+        return error

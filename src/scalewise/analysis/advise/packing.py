@@ -60,7 +60,7 @@ def pack_runs(count: int, scales: Sequence[Scale]) -> Packing:
     """Return every way to place ``count`` equal runs on each of these scales."""
     check_integer("runs", count, minimum=1)
     if count > MAX_RUNS:
-        raise SpecError(f"runs must be at most {MAX_RUNS:,}, got {count:,}", hint="--runs 8")
+        raise SpecError(f"runs must be at most {MAX_RUNS:,}, got {count:,}", hint="for example 8")
     return Packing(
         count,
         tuple(
@@ -76,7 +76,7 @@ def _place(count: int, all_devices: Scale, run_scale: Scale) -> Placement:
     if run_scale.device_hours is None:
         raise SpecError(
             "runs are placed by their time, and there are only throughputs",
-            hint="add a column time, or give --target",
+            hint="add a column time, or give a target",
         )
     at_once = min(count, all_devices.devices // run_scale.devices)
     rounds = math.ceil(count / at_once)

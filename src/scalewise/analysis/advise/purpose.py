@@ -2,7 +2,7 @@
 
 ``PURPOSES`` declares every purpose in one place: its name, how it is written, the quantity
 it limits and the goal it implies. A new purpose is one more entry there, and its example
-in the help of ``--for`` (``cli/options.py``).
+in the help of ``advise`` (``cli/options.py``).
 """
 
 import re
@@ -11,55 +11,21 @@ from dataclasses import dataclass
 from math import inf, isfinite
 
 from scalewise.analysis.advise.durations import NUMBER, parse_duration
-from scalewise.analysis.advise.quantities import (
-    COST,
-    DEVICE_HOURS,
-    EFFICIENCY,
-    ENERGY,
-    THROUGHPUT,
-    TIME,
-    Quantity,
-)
 from scalewise.analysis.advise.scale import Scale
+from scalewise.analysis.measure import Estimate
 from scalewise.analysis.measure.energy import JOULES_PER_UNIT
 from scalewise.errors import SpecError
 from scalewise.validate import suggest_name
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
-    """What is minimized among the scales that meet all limits."""
-
-    value: Callable[[Scale], float]
-    verb: tuple[str, str]
-    """Of one device, and of several."""
-    phrase: str
-    """What the chosen scale is or has, after the verb."""
-
-
-GOALS = {
-    "device-hours": Goal(
-        value=lambda scale: scale.device_time,
-        verb=("takes", "take"),
-        phrase="the fewest device-hours",
-    ),
-    "time": Goal(
-        value=lambda scale: scale.slowness,
-        verb=("is", "are"),
-        phrase="the fastest",
-    ),
-    "balanced": Goal(
-        value=lambda scale: scale.device_time * scale.slowness,
-        verb=("has", "have"),
-        phrase="the least device-hours × time (device-hours stand for energy)",
+GOALS: Mapping[str, Callable[[Scale], float]] = {
+    "device-hours": lambda scale: scale.device_time,
+    "time": lambda scale: scale.slowness,
+    "balanced": lambda scale: scale.device_time * scale.slowness,
+    "balanced by energy": lambda scale: (
+        (scale.energy.value if scale.energy else inf) * scale.slowness
     ),
 }
-BALANCED_BY_ENERGY = Goal(
-    value=lambda scale: (scale.energy.value if scale.energy else inf) * scale.slowness,
-    verb=("has", "have"),
-    phrase="the least energy × time",
-)
-"""Replaces ``balanced`` where the energy of every scale is known."""
+"""What is minimized among the scales that meet all limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +36,10 @@ class PurposeKind:
     """How users write it."""
     goal: str
     """What is best if only this purpose is given; a name of ``GOALS``."""
-    quantity: Quantity | None = None
-    """What it limits; None for a goal without a limit."""
+    quantity: str | None = None
+    """What it limits, a field of ``Scale``; None for a goal without a limit."""
+    floor: bool = False
+    """Whether the limit is a lower bound."""
     units: Mapping[str, float] | None = None
     """Units that may follow the number, as factors; None: durations, or any currency."""
     is_duration: bool = False
@@ -87,14 +55,15 @@ PURPOSES = {
     "deadline": PurposeKind(
         example="deadline=2h",
         goal="device-hours",
-        quantity=TIME,
+        quantity="time",
         is_duration=True,
         positive_rule="a deadline must lie ahead",
     ),
     "efficiency": PurposeKind(
         example="efficiency=0.8",
         goal="time",
-        quantity=EFFICIENCY,
+        quantity="efficiency",
+        floor=True,
         units={"": 1, "%": 0.01},
         max_bound=1,
         max_rule="an efficiency is a share from 0 to 1",
@@ -102,17 +71,18 @@ PURPOSES = {
     "budget": PurposeKind(
         example="budget=200",
         goal="time",
-        quantity=DEVICE_HOURS,
+        quantity="device_hours",
         units={"": 1, "h": 1, "device-hours": 1},
     ),
-    "cost": PurposeKind(example="cost=500", goal="time", quantity=COST, needs_price=True),
+    "cost": PurposeKind(example="cost=500", goal="time", quantity="cost", needs_price=True),
     "energy": PurposeKind(
-        example="energy=40kWh", goal="time", quantity=ENERGY, units=JOULES_PER_UNIT
+        example="energy=40kWh", goal="time", quantity="energy", units=JOULES_PER_UNIT
     ),
     "throughput": PurposeKind(
         example="throughput=5000",
         goal="device-hours",
-        quantity=THROUGHPUT,
+        quantity="throughput",
+        floor=True,
         units={"": 1, "/s": 1},
     ),
     "time": PurposeKind(example="time", goal="time"),
@@ -137,17 +107,11 @@ class Limit:
     def kind(self) -> PurposeKind:
         return PURPOSES[self.name]
 
-    @property
-    def quantity(self) -> Quantity:
-        """What is limited."""
-        quantity = self.kind.quantity
-        assert quantity is not None  # A purpose without a quantity is a goal, not a limit.
-        return quantity
-
-    @property
-    def floor(self) -> bool:
-        """Whether it is a lower bound."""
-        return self.quantity.higher_is_better
+    def quantity(self, scale: Scale) -> Estimate | None:
+        """Return what is limited; None where it is unknown."""
+        assert self.kind.quantity is not None  # A purpose without one is a goal, not a limit.
+        value: Estimate | None = getattr(scale, self.kind.quantity)
+        return value
 
     def __str__(self) -> str:
         return self.text
@@ -167,11 +131,10 @@ class Purpose:
             parts.append(self.goal)
         return ", ".join(parts)
 
-    def objective(self, scales: Sequence[Scale]) -> Goal:
+    def objective(self, scales: Sequence[Scale]) -> str:
         """Return the goal as it applies to these scales: ``balanced`` by energy, if known."""
-        if self.goal == "balanced" and all(scale.energy for scale in scales):
-            return BALANCED_BY_ENERGY
-        return GOALS[self.goal]
+        by_energy = self.goal == "balanced" and all(scale.energy for scale in scales)
+        return "balanced by energy" if by_energy else self.goal
 
     @classmethod
     def parse(cls, purposes: "str | Iterable[str]") -> "Purpose":
@@ -227,7 +190,12 @@ def _parse_limit(text: str) -> Limit:
     if kind.is_duration:
         bound, unit = parse_duration(value, text, f"{name}=90min"), ""
     else:
-        bound, unit = _parse_amount(kind, name, value, text)
+        match = re.fullmatch(rf"{NUMBER}\s*(.*)", value)
+        units = kind.units
+        if not match or (units is not None and match[2] not in units):
+            required = f" with {', '.join(units)}" if units and "" not in units else ""
+            raise SpecError(f"{name} must be a number{required}, got {text!r}", hint=example)
+        bound, unit = float(match[1]) * (units[match[2]] if units else 1), match[2].strip()
     if bound <= 0 or not isfinite(bound):
         rule = kind.positive_rule or f"{name} must be above 0"
         raise SpecError(f"{rule}, got {text!r}", hint=example)
@@ -235,15 +203,3 @@ def _parse_limit(text: str) -> Limit:
         percent = f" or {name}={value}%" if 2 <= bound <= 100 else ""
         raise SpecError(f"{kind.max_rule}, got {text!r}", hint=f"{example}{percent}")
     return Limit(name, bound, f"{name}={value}", unit if kind.needs_price else "")
-
-
-def _parse_amount(kind: PurposeKind, name: str, value: str, text: str) -> tuple[float, str]:
-    """Return a number in the unit of the quantity, and the unit as written."""
-    match = re.fullmatch(rf"{NUMBER}\s*(.*)", value)
-    units = kind.units
-    if not match or (units is not None and match[2] not in units):
-        required = f" with {', '.join(units)}" if units and "" not in units else ""
-        raise SpecError(
-            f"{name} must be a number{required}, got {text!r}", hint=f"for example {kind.example}"
-        )
-    return float(match[1]) * (units[match[2]] if units else 1), match[2].strip()

@@ -15,7 +15,7 @@ from scalewise.analysis.advise.scale import Scale
 from scalewise.errors import SpecError
 from scalewise.validate import INT32_MAX
 
-EXAMPLE = "--wait 10min, or --wait 8=10min,32=6h"
+EXAMPLE = "write 10min, or 8=10min,32=6h by number of devices"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class QueueWait:
             raise SpecError(
                 f"the wait on {devices:,} devices is beyond all reason if it grows as from "
                 f"{few:,} to {many:,}",
-                hint=f"give it too: --wait …,{devices}=1d",
+                hint=f"give it too: …,{devices}=1d",
             )
         return wait
 
@@ -85,7 +85,7 @@ class QueueWait:
         if scale.time is None:
             raise SpecError(
                 "a wait is added to a time, and there are only throughputs",
-                hint="add a column time, or give --target",
+                hint="add a column time, or give a target",
             )
         wait = self.seconds(scale.devices)
         return replace(scale, time=scale.time.through(lambda seconds: seconds + wait), wait=wait)

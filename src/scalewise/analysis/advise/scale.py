@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from scalewise.analysis.measure import Estimate
-from scalewise.analysis.number_format import format_count
 from scalewise.spec import Topology
 
 
@@ -92,7 +91,3 @@ class Scale:
     def device_time(self) -> float:
         """Charged devices × the time they are held: device-hours in another unit."""
         return self.charged * self.busy_time
-
-    def __str__(self) -> str:
-        devices = format_count(self.devices)
-        return f"{devices} ({self.topology})" if self.topology else devices

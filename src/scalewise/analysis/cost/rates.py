@@ -47,7 +47,7 @@ def price_of(price: "str | float | Rate") -> Rate:
         check_positive("price", number, example=2.5)
         if number > MAX_PRICE:
             raise SpecError(
-                f"price must be at most {MAX_PRICE:g}, got {number:g}", hint="--price 2.50"
+                f"price must be at most {MAX_PRICE:g}, got {number:g}", hint="for example 2.50"
             )
         return Rate(float(number))
     assert isinstance(price, str)  # Other types were numbers, or refused by positive().
@@ -58,7 +58,7 @@ def price_of(price: "str | float | Rate") -> Rate:
     if instance_hour is None:
         raise SpecError(
             f"no spot price of {listed.name} is known",
-            hint=f"--price {listed.name} is its on-demand price; "
+            hint=f"{listed.name} is its on-demand price; "
             "docs/guides/catalog.md shows how to add your own",
         )
     return Rate(

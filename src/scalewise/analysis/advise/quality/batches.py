@@ -12,15 +12,18 @@ LIKE_FACTOR = 2.0
 """The range of another model's critical batch is widened by this factor; set by hand."""
 MAX_BATCH = 1e15
 """Samples; a larger batch is refused as a typing error."""
-CRITICAL_OPTIONS = "--critical-batch 8192, noise (of a study with noise_every) or like:resnet"
+CRITICAL_OPTIONS = "give critical-batch: 8192, noise (of a study with noise_every) or like:resnet"
 
 
 @dataclass(frozen=True, slots=True)
 class Critical:
-    """A critical batch and its source."""
+    """A critical batch and its source: the user, another model, or the gradient noise."""
 
     batch: Estimate | float
-    source: str
+    like: str = ""
+    """The model of public tables whose critical batch it is."""
+    noise_devices: int | None = None
+    """The number of devices on which the gradient noise was measured."""
 
 
 def global_batches(
@@ -37,7 +40,8 @@ def global_batches(
     }
     if recorded and batch is not None:
         raise SpecError(
-            f"the records of {curve.study} know their batch", hint="--batch is for CSV files"
+            f"the records of {curve.study} know their batch",
+            hint="leave batch out: it is for CSV files",
         )
     counts = list(counts)
     if set(counts) <= recorded.keys():
@@ -52,9 +56,9 @@ def _unit_batch(curve: ScalingCurve, recorded: Mapping[int, float], batch: float
     if curve.scaling not in ("weak", "strong"):
         raise SpecError(
             "time to target depends on how the batch grows with devices, which is unknown",
-            hint=f"--at {max(recorded)} considers only what was measured"
+            hint=f"consider only what was measured: at {max(recorded)}"
             if recorded
-            else "--scaling weak (each device has its own batch) or --scaling strong",
+            else "give scaling: weak (each device has its own batch) or strong",
         )
     weak = curve.scaling == "weak"
     if recorded:
@@ -63,7 +67,7 @@ def _unit_batch(curve: ScalingCurve, recorded: Mapping[int, float], batch: float
     if batch is not None:
         return batch
     whose = "of one device" if weak else "of all devices together"
-    raise SpecError(f"the batch {whose} is not known", hint="for example --batch 256")
+    raise SpecError(f"the batch {whose} is not known", hint="give batch, such as 256")
 
 
 def critical_batch(
@@ -78,7 +82,7 @@ def critical_batch(
         return _parse_critical(value.strip(), curve)
     if value is not None:
         _check_batch("critical batch", value.value if isinstance(value, Estimate) else value)
-        return Critical(value, "as given")
+        return Critical(value)
     return _critical_by_noise(curve) if points < 2 else None
 
 
@@ -96,13 +100,13 @@ def _parse_critical(text: str, curve: ScalingCurve) -> Critical:
         listed = published_work(name).critical
         low, high = listed.low or listed.value, listed.high or listed.value
         wide = Estimate(listed.value, low / LIKE_FACTOR, high * LIKE_FACTOR, listed.count)
-        return Critical(wide, f"like that of {name} in public tables")
+        return Critical(wide, like=name)
     try:
         number = float(text)
     except ValueError:
         raise SpecError(f"not a critical batch: {text!r}", hint=CRITICAL_OPTIONS) from None
     _check_batch("critical batch", number)
-    return Critical(number, "as given")
+    return Critical(number)
 
 
 def _check_batch(name: str, value: float, lowest: float = 1e-3) -> None:
@@ -126,4 +130,4 @@ def _critical_by_noise(curve: ScalingCurve) -> Critical | None:
     if not noises:
         return None
     noise, devices = min(noises, key=lambda pair: relative_width(pair[0]))
-    return Critical(critical_from_noise(noise), f"by the gradient noise on {devices} devices")
+    return Critical(critical_from_noise(noise), noise_devices=devices)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from scalewise.analysis.advise.quality.target import Target
-from scalewise.analysis.number_format import format_count, format_number, join_with_and
+from scalewise.analysis.number_format import format_count, format_number
 from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord
 
@@ -26,13 +26,24 @@ Trace = list[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
+class MissedBatch:
+    """A global batch at which not all runs reached the target: its work is unknown."""
+
+    batch: int
+    runs: int
+    missed: int
+    """Runs that did not reach it."""
+    worlds: tuple[int, ...]
+    """Numbers of devices of the runs."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reached:
     """Samples to target at each global batch whose runs all reached it."""
 
     points: tuple[tuple[int, float, int], ...]
     """Global batch, mean samples, runs; the smallest batch first."""
-    missed: tuple[str, ...]
-    """Warnings about batches that did not reach it."""
+    missed: tuple[MissedBatch, ...]
 
 
 def reached(records: Iterable[RunRecord], target: Target) -> Reached:
@@ -50,16 +61,12 @@ def reached(records: Iterable[RunRecord], target: Target) -> Reached:
         if len(done) == len(runs):
             points.append((batch, float(np.mean(done)), len(done)))
         else:
-            worlds = sorted({run.spec.topology.world for run in runs})
-            where = join_with_and([*map(str, worlds[:-1]), format_count(worlds[-1])])
-            missed.append(
-                f"{len(runs) - len(done)} of {len(runs)} runs on {where} (global batch {batch:,}) "
-                f"never reached {target}: the work at that batch is unknown"
-            )
+            worlds = tuple(sorted({run.spec.topology.world for run in runs}))
+            missed.append(MissedBatch(batch, len(runs), len(runs) - len(done), worlds))
     if not points:
         raise NotEnoughData(
             _best_quality(target, qualities),
-            hint="train longer, or state the work: --target 'epochs=90 at 256'",
+            hint="train longer, or state the work as target: epochs=90 at 256",
         )
     return Reached(tuple(points), tuple(missed))
 

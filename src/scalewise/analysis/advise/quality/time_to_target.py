@@ -18,7 +18,7 @@ from scalewise.analysis.advise.quality.batches import (
     critical_batch,
     global_batches,
 )
-from scalewise.analysis.advise.quality.reached import reached
+from scalewise.analysis.advise.quality.reached import MissedBatch, reached
 from scalewise.analysis.advise.quality.target import Target
 from scalewise.analysis.advise.quality.work_to_target import WorkToTarget, work_to_target
 from scalewise.analysis.advise.scale import AtTarget, Scale
@@ -50,7 +50,8 @@ class TimeToTarget:
     """Devices of the baseline of efficiencies."""
     weak: bool
     """Whether the batch grows with the devices."""
-    warnings: tuple[str, ...] = ()
+    missed: tuple[MissedBatch, ...] = ()
+    """Batches at which not all runs reached the target."""
 
     def applied(self, scale: Scale) -> Scale:
         """Return the scale with time and efficiency to target."""
@@ -125,16 +126,6 @@ def time_to_target(
             "time to target needs samples per second, and there are only times",
             hint="add a column throughput, or samples (of the whole job), to the CSV",
         )
-    warnings = list(missed)
-    if not job.starts:
-        warnings.append(
-            "the time to start is not known and not counted: add a column time to the CSV"
-        )
-    if job.assumed:
-        warnings.append(
-            "times alone do not separate the speed of training from the start: by "
-            f"{job.assumed} the devices share it evenly, at an efficiency of 100 %"
-        )
     return TimeToTarget(
         target=target,
         job=job,
@@ -144,7 +135,7 @@ def time_to_target(
         critical=stated,
         base=base,
         weak=prediction.curve.scaling == "weak",
-        warnings=tuple(warnings),
+        missed=missed,
     )
 
 
@@ -162,8 +153,8 @@ def _add_start(training: Estimate, start: float) -> Estimate:
 
 def _work_points(
     target: Target, records: Sequence[RunRecord], base_batch: float
-) -> tuple[Work, tuple[str, ...]]:
-    """Return the known work to target, and warnings about batches that did not reach it."""
+) -> tuple[Work, tuple[MissedBatch, ...]]:
+    """Return the known work to target, and the batches that did not reach it."""
     if target.is_work:
         samples = target.bound
         if target.name == "epochs":
@@ -172,7 +163,7 @@ def _work_points(
     if not records:
         raise SpecError(
             f"{target} is read from the records of a study, and there are none",
-            hint="give a study's folder, or the work: --target 'samples=115e6 at 256'",
+            hint="give a study's folder, or the work as target: samples=115e6 at 256",
         )
     runs = reached(records, target)
     return runs.points, runs.missed
@@ -183,6 +174,6 @@ def _samples_per_epoch(target: Target, records: Sequence[RunRecord]) -> float:
     if record is None:
         raise SpecError(
             f"{target} needs the number of samples of an epoch, which is not known",
-            hint="give the product: --target 'samples=115e6 at 256'",
+            hint="give the product as target: samples=115e6 at 256",
         )
     return float(sum(rank.outline.seen for rank in record.ranks))

@@ -21,6 +21,7 @@ from scalewise.analysis.advise.quality.target_posterior import (
 )
 from scalewise.analysis.advise.quality.work_points import Floats, validate_points
 from scalewise.analysis.measure import Estimate
+from scalewise.analysis.number_format import format_estimate, format_number, format_rounded
 from scalewise.catalog.convergence import find_table
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.validate import check_positive
@@ -35,10 +36,6 @@ VAGUE_FACTOR = 4.0
 """One more measurement is advised if the range of a critical batch is wider than this."""
 MIN_SAVED_SHARE = 0.1
 """More devices stop paying where a doubling saves less than this share of the steps."""
-ALTERNATIVES = (
-    "instead, give further devices to other runs, to a larger model, or to splitting the same "
-    "batch (tensor, pipeline)"
-)
 Range = tuple[float, float, float]
 """Value, low and high."""
 
@@ -134,53 +131,11 @@ class WorkToTarget:
         """Return how many times beyond the largest measured batch this one lies."""
         return batch / self.largest
 
-    def limit(self, per_device: int | None = None) -> str:
-        """Say from which batch more devices stop paying, and what to do instead."""
-        where = _ranged(self.enough)
-        if per_device:
-            devices = math.ceil(self.enough.value / per_device)
-            where += f", {_short(devices)} devices of {_short(per_device)}"
-        return (
-            f"From a global batch of {where} on, twice the devices save less than "
-            f"{100 * MIN_SAVED_SHARE:.0f} % of the steps: the critical batch is "
-            f"{_ranged(self.critical)}{self._fewest()}; {ALTERNATIVES}.{self._next()}"
-        )
-
-    def verdict(self, batch: float) -> str:
-        """Say what doubling this batch, with twice the devices, would gain."""
-        multiple = batch / self.critical.value
-        sentence = (
-            f"A global batch of {_short(batch)} is {multiple:.2g} times the critical "
-            f"{_ranged(self.critical)}: doubling it with twice the devices saves "
-            f"{100 * self.saved(batch).value:.0f} % of the steps "
-            f"for {100 * multiple / (1 + multiple):.0f} % more work"
-        )
-        if multiple <= 1:
-            return f"{sentence}."
-        gain = "almost nothing" if batch >= self.enough.value else "little"
-        return (
-            f"{sentence}{self._fewest()}, so more devices buy {gain}; "
-            f"{ALTERNATIVES}, and keep the global batch near {_short(self.critical.value)}."
-        )
-
     def __str__(self) -> str:
-        work, critical = _short(self.least_work.value), _short(self.critical.value)
-        return f"work(B) = {work} (1 + B / {critical}) {self.unit}"
-
-    def _fewest(self) -> str:
-        if self.least_steps is None:
-            return ""
-        return f", and no number of devices needs fewer than {_ranged(self.least_steps)} steps"
-
-    def _next(self) -> str:
-        """Ask for a measurement where the critical batch is imprecise."""
-        _, low, high = _range(self.critical)
-        if high < VAGUE_FACTOR * low:
-            return ""
-        return (
-            f" The critical batch is known to a factor of {high / low:.0f} only: "
-            f"measure a batch of {_short(4 * self.largest)} too."
+        work, critical = (
+            format_rounded(estimate.value) for estimate in (self.least_work, self.critical)
         )
+        return f"work(B) = {work} (1 + B / {critical}) {self.unit}"
 
     def _estimate(self, logs: Floats, scatter: float = 0.0) -> Estimate:
         low, middle, high = self.laws.interval(logs, scatter)
@@ -218,15 +173,16 @@ def work_to_target(
     stated = None if critical is None else _range(critical)
     if stated is None and len(measured) < 2:
         raise NotEnoughData(
-            f"one batch ({_short(measured.largest)}) does not show how work grows with the batch",
+            f"one batch ({format_number(measured.largest)}) does not show how work grows with it",
             hint="measure one at least twice as large, or give critical=, such as a noise scale",
         )
     if stated and len(measured) > 1:
         by_points = _range(work_to_target(points, learned=learned).critical)
         if stated[2] < by_points[1] or stated[1] > by_points[2]:
             raise SpecError(
-                f"the points say a critical batch of {_ranged(Estimate(*by_points))}, "
-                f"and {_ranged(Estimate(*stated))} was given",
+                "the points say a critical batch of "
+                f"{format_estimate(Estimate(*by_points), format_rounded)}, and "
+                f"{format_estimate(Estimate(*stated), format_rounded)} was given",
                 hint="are both in samples, not tokens? leave critical out, or widen its range",
             )
     prior = stated_prior(*stated) if stated else learned_prior(measured, learned)
@@ -272,20 +228,3 @@ def _rate(step: Estimate) -> Estimate:
     """Return steps per second."""
     check_positive("step", step.value, example=0.25)
     return step.through(lambda seconds: 1 / seconds)
-
-
-def _ranged(estimate: Estimate) -> str:
-    if estimate.low is None or estimate.high is None:
-        return _short(estimate.value)
-    return f"{_short(estimate.value)} ({_short(estimate.low)} to {_short(estimate.high)})"
-
-
-def _short(value: float) -> str:
-    """Return a number with three significant digits; whole numbers below a million in full.
-
-    >>> _short(46891.2), _short(256), _short(34.56), _short(12288)
-    ('46,900', '256', '34.6', '12,288')
-    """
-    if float(value).is_integer() and abs(value) < 1e6:
-        return f"{value:,.0f}"
-    return f"{float(f'{value:.3g}'):,.12g}"

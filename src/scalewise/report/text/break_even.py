@@ -1,12 +1,12 @@
 """The sentences on what would make a number of devices worthwhile."""
 
-from typing import TYPE_CHECKING
-
-from scalewise.analysis.advise.quantities import format_percent
-from scalewise.analysis.number_format import format_count, format_number, format_rounded
-
-if TYPE_CHECKING:  # break_even imports this module.
-    from scalewise.analysis.advise.break_even import JobParts
+from scalewise.analysis.advise.break_even import BreakEven
+from scalewise.analysis.number_format import (
+    format_count,
+    format_number,
+    format_percent,
+    format_rounded,
+)
 
 START_ASSUMED = (
     ", if all that devices do not shorten is the start: times alone do not separate it from what "
@@ -14,30 +14,20 @@ START_ASSUMED = (
 )
 
 
-def break_even_sentences(
-    parts: "JobParts",
-    floor: float,
-    data: float | None,
-    batch: float | None,
-    batch_of_steps: float | None,
-) -> tuple[str, ...]:
+def break_even_sentences(worth: BreakEven) -> tuple[str, ...]:
     """Say whether devices are worthwhile, and if not, what data, batch and model would do."""
-    efficiency = _efficiency_sentence(parts, floor)
-    if parts.efficiency >= floor:
-        return (efficiency,)
+    if worth.efficiency >= worth.floor:
+        return (_efficiency_sentence(worth, "worthwhile as it is"),)
     return (
-        efficiency,
-        _more_data_sentence(parts, floor, data),
-        _larger_batch_sentence(parts, floor, batch, batch_of_steps),
-        _larger_model_sentence(parts, data),
+        _efficiency_sentence(worth, f"below {format_percent(worth.floor, 0)}"),
+        _more_data_sentence(worth),
+        _larger_batch_sentence(worth),
+        _larger_model_sentence(worth),
     )
 
 
-def _efficiency_sentence(parts: "JobParts", floor: float) -> str:
-    verdict = (
-        "worthwhile as it is" if parts.efficiency >= floor else f"below {format_percent(floor, 0)}"
-    )
-    efficiency = format_percent(parts.efficiency)
+def _efficiency_sentence(worth: BreakEven, verdict: str) -> str:
+    parts, efficiency = worth.parts, format_percent(worth.efficiency)
     if not parts.timed:
         return (
             f"On {format_count(parts.many)} this job has an efficiency of {efficiency} by its "
@@ -52,7 +42,8 @@ def _efficiency_sentence(parts: "JobParts", floor: float) -> str:
     )
 
 
-def _more_data_sentence(parts: "JobParts", floor: float, data: float | None) -> str:
+def _more_data_sentence(worth: BreakEven) -> str:
+    parts, data = worth.parts, worth.data
     if data is None:
         return (
             "No amount of data is enough: the training itself has an efficiency of "
@@ -60,15 +51,14 @@ def _more_data_sentence(parts: "JobParts", floor: float, data: float | None) -> 
         )
     return (
         f"With {format_rounded(data)} times the data or the epochs it would be "
-        f"{format_percent(floor, 0)}: {_sum_of_parts(parts.start, data * parts.train)} s on "
+        f"{format_percent(worth.floor, 0)}: {_sum_of_parts(parts.start, data * parts.train)} s on "
         f"{parts.many:,} against {_sum_of_parts(parts.start_few, data * parts.train_few)} s on "
         f"{parts.few:,}{START_ASSUMED if parts.overhead is None else ''}."
     )
 
 
-def _larger_batch_sentence(
-    parts: "JobParts", floor: float, batch: float | None, batch_of_steps: float | None
-) -> str:
+def _larger_batch_sentence(worth: BreakEven) -> str:
+    parts, floor = worth.parts, format_percent(worth.floor, 0)
     if parts.overhead is None:
         return (
             "What a larger batch would do is not known: times alone do not show the overhead of "
@@ -80,40 +70,39 @@ def _larger_batch_sentence(
         f"if the {format_percent(parts.overhead)} of the training that is overhead of each step "
         "stays as it is, memory holds the batch and the critical batch is not exceeded"
     )
-    if batch is not None:
+    if worth.batch is not None:
         return (
-            f"With {format_rounded(batch)} times the batch on each device it would be "
-            f"{format_percent(floor, 0)}, {condition}."
+            f"With {format_rounded(worth.batch)} times the batch on each device it would be "
+            f"{floor}, {condition}."
         )
     best = format_percent(parts.best_batch_efficiency)
     too_low = f"No batch is large enough alone: it would stay below {best}, because the "
-    if batch_of_steps is None:
+    if worth.batch_of_steps is None:
         return f"{too_low}computation itself is slower there."
-    if parts.training_efficiency >= floor:
+    if parts.training_efficiency >= worth.floor:
         return f"{too_low}start takes too long."
     return (
-        f"{too_low}start takes too long; the training alone would reach "
-        f"{format_percent(floor, 0)} with {format_rounded(batch_of_steps)} times the batch on "
-        f"each device, {condition}."
+        f"{too_low}start takes too long; the training alone would reach {floor} with "
+        f"{format_rounded(worth.batch_of_steps)} times the batch on each device, {condition}."
     )
 
 
-def _larger_model_sentence(parts: "JobParts", data: float | None) -> str:
+def _larger_model_sentence(worth: BreakEven) -> str:
     efficiency = (
         "stays as it is"
-        if parts.overhead is None
-        else f"stays at {format_percent(parts.training_efficiency)}"
+        if worth.parts.overhead is None
+        else f"stays at {format_percent(worth.parts.training_efficiency)}"
     )
     sentence = (
         "A larger model has more computation and more to exchange, both in proportion: the "
         f"efficiency of its steps {efficiency}"
     )
-    if data is None:
+    if worth.model is None:
         return f"{sentence}, so a larger model alone is not worthwhile at any size."
     return (
         f"{sentence}, and the start takes a smaller share, as with more data: "
-        f"{format_rounded(data)} times the model, if the start does not grow with it. Its effect "
-        "on the exchange inside a step cannot be derived from these numbers."
+        f"{format_rounded(worth.model)} times the model, if the start does not grow with it. Its "
+        "effect on the exchange inside a step cannot be derived from these numbers."
     )
 
 

@@ -1,0 +1,318 @@
+"""The sentences of an advice, each with its numbers."""
+
+from collections.abc import Callable, Sequence
+
+from scalewise.analysis.advise import Advice, DiminishingReturns, Power, Scale
+from scalewise.analysis.advise.diminishing_returns import Cause
+from scalewise.analysis.advise.interruptions import MAX_SLOWDOWN
+from scalewise.analysis.advise.packing import Packing, Placement
+from scalewise.analysis.measure import Estimate, ScalingCurve
+from scalewise.analysis.number_format import (
+    format_count,
+    format_duration,
+    format_energy,
+    format_estimate,
+    format_number,
+    format_percent,
+    format_rounded,
+)
+from scalewise.report.text.advice_conditions import condition_sentences, condition_warnings
+from scalewise.report.text.break_even import break_even_sentences
+from scalewise.report.text.prediction import next_measurement, prediction_warnings
+
+LONG_SECONDS = 7200.0
+"""A longer time is also written in hours or days."""
+MIN_CHANCE, MAX_CHANCE = 0.01, 0.99
+"""Chances outside this range are written as below or above it."""
+GOAL_TEXT = {
+    "device-hours": ("takes", "take", "the fewest device-hours"),
+    "time": ("is", "are", "the fastest"),
+    "balanced": ("has", "have", "the least device-hours × time (device-hours stand for energy)"),
+    "balanced by energy": ("has", "have", "the least energy × time"),
+}
+"""Verbs of one device and of several, and what the chosen scale is or has."""
+CAUSE_TEXT = {
+    "fixed": "fixed costs, which devices do not shorten (launch, data, build, compile)",
+    "growing": "what grows with devices (a start that takes longer, or an exchange in every step: "
+    "times alone do not separate the two)",
+}
+
+
+def advice_sentences(advice: Advice) -> tuple[str, ...]:
+    """Return the reason, the neighbours, where returns diminish, and what to measure next."""
+    closest, conditions = advice.closest, advice.conditions
+    sentences = [reason(advice), *condition_sentences(conditions, closest)]
+    if advice.smaller:
+        sentences.append(_neighbour_sentence("Fewer", advice.smaller, closest))
+    if advice.larger:
+        sentences.append(_neighbour_sentence("More", advice.larger, closest))
+    sentences += returns_sentences(advice.returns, advice.curve if conditions.same_job else None)
+    if advice.worth:
+        sentences += break_even_sentences(advice.worth)
+    if advice.runs:
+        sentences.append(_packing_sentence(advice.runs, closest.devices))
+    if advice.power:
+        sentences.append(power_sentence(advice.power))
+    if advice.rate and advice.rate.name:
+        sentences.append(f"A price of {advice.rate}.")
+    if advice.prediction.next and not closest.measured:
+        sentences.append(next_measurement(advice.prediction.next))
+    return tuple(sentences)
+
+
+def advice_warnings(advice: Advice) -> tuple[str, ...]:
+    """Return what limits the trust in an advice."""
+    warnings = [
+        *prediction_warnings(advice.prediction),
+        *returns_warnings(advice.returns),
+        *condition_warnings(advice.conditions),
+    ]
+    unfinished = {*advice.conditions.counts} - {scale.devices for scale in advice.scales}
+    if unfinished and advice.conditions.interruptions:
+        warnings.append(
+            f"from {format_count(min(unfinished))} on a job is interrupted too often to finish: "
+            f"it would take more than {MAX_SLOWDOWN:g} times as long"
+        )
+    rate, closest = advice.rate, advice.closest
+    if rate and rate.devices and closest.charged % rate.devices:
+        warnings.append(
+            f"{rate.name} is rented whole, with {format_count(rate.devices)}: "
+            f"{scale_label(closest)} are charged as a part of it"
+        )
+    return tuple(warnings)
+
+
+# The chosen scale and its neighbours.
+
+
+def reason(advice: Advice) -> str:
+    """Say why a scale was chosen, or that none meets the purpose and which comes closest."""
+    purpose, scales, scale = advice.purpose, advice.scales, advice.closest
+    limits = " and ".join(map(str, purpose.limits))
+    counts = f"{scales[0].devices:,} to {scales[-1].devices:,} devices"
+    numbers = f"{_quantities(scale, format_estimate)}{_chance_clause(scale)}."
+    if advice.chosen is None:
+        return (
+            f"No scale of {counts} meets {limits}; the closest is {_with_basis(scale)}: {numbers}"
+        )
+    singular, plural, best = GOAL_TEXT[purpose.objective(scales)]
+    verb = singular if scale.devices == 1 else plural
+    among = f"those that meet {limits}" if limits else counts
+    return f"{_with_basis(scale)}, {verb} {best} of {among}: {numbers}"
+
+
+def stop_sentence(advice: Advice) -> str:
+    """Say why a study stops: what the next scale would take, and what serves instead."""
+    largest = max(point.devices for point in advice.curve.points)
+    following = next(scale for scale in advice.scales if scale.devices > largest)
+    before = next(scale for scale in advice.scales if scale.devices == largest)
+    time = _relative_change(following.slowness / before.slowness)
+    hours = _relative_change(following.device_time / before.device_time)
+    if following.time:
+        expected = f"take {format_estimate(following.time)} s, {time}, for {hours} device-hours"
+    else:
+        assert following.throughput is not None  # Every scale has a time or a throughput.
+        rate = f"{format_estimate(following.throughput)} {advice.curve.unit} per second"
+        expected = f"do {rate}, in {time} time for {hours} device-hours of the same work"
+    if following.efficiency:
+        expected += f", at an efficiency of {format_percent(following.efficiency.value)}"
+    return (
+        f"{advice.curve.name}: stopped after {format_count(largest)}: {following.devices:,} are "
+        f"predicted to {expected}{_chance_clause(following)}. {reason(advice)}"
+    )
+
+
+def scale_label(scale: Scale) -> str:
+    """Return the devices of a scale, and its topology where that is known."""
+    devices = format_count(scale.devices)
+    return f"{devices} ({scale.topology})" if scale.topology else devices
+
+
+def _with_basis(scale: Scale) -> str:
+    return f"{scale_label(scale)}, {'measured' if scale.measured else 'predicted'}"
+
+
+def _neighbour_sentence(label: str, other: Scale, chosen: Scale) -> str:
+    """Say what the next smaller or larger scale takes, compared with the chosen one."""
+    time, hours = (
+        f"{'+' if ratio >= 1 else '−'}{format_percent(abs(ratio - 1), 0)}"
+        for ratio in (other.slowness / chosen.slowness, other.device_time / chosen.device_time)
+    )
+    numbers = _quantities(other, lambda estimate: format_number(estimate.value))
+    return (
+        f"{label}: {_with_basis(other)}: {numbers}; {time} time, {hours} device-hours"
+        f"{_chance_clause(other)}."
+    )
+
+
+def _relative_change(ratio: float) -> str:
+    """Return a ratio as a change.
+
+    >>> _relative_change(0.97), _relative_change(1.93)
+    ('3 % less', '93 % more')
+    """
+    return f"{format_percent(abs(ratio - 1), 0)} {'less' if ratio < 1 else 'more'}"
+
+
+def _chance_clause(scale: Scale) -> str:
+    """Return how likely a scale meets its limits; empty where unknown."""
+    if scale.chance is None:
+        return ""
+    percent = format_percent(min(max(scale.chance, MIN_CHANCE), MAX_CHANCE), 0)
+    edge = "below " if scale.chance < MIN_CHANCE else "above " if scale.chance > MAX_CHANCE else ""
+    return f"; the chance to meet it is {edge}{percent}"
+
+
+def _quantities(scale: Scale, estimate: Callable[[Estimate], str]) -> str:
+    """Return what a scale takes; its throughput only without a time, which says the same."""
+    parts = []
+    if scale.time:
+        parts.append(_time_text(scale, scale.time, estimate))
+    elif scale.throughput:
+        parts.append(f"{estimate(scale.throughput)} per second")
+    if scale.device_hours:
+        parts.append(f"{estimate(scale.device_hours)} device-hours")
+    if scale.cost:
+        parts.append(f"a cost of {estimate(scale.cost)} {scale.currency or ''}".rstrip())
+    if scale.energy:
+        parts.append(format_energy(scale.energy, estimate))
+    if scale.efficiency:
+        parts.append(f"efficiency {format_percent(scale.efficiency.value)}")
+        if scale.target:
+            hardware = format_percent(scale.target.hardware.value)
+            statistical = format_percent(scale.target.statistical.value)
+            parts[-1] += f" (devices {hardware} × batch {statistical})"
+    return ", ".join(parts)
+
+
+def _time_text(scale: Scale, time: Estimate, estimate: Callable[[Estimate], str]) -> str:
+    """Return the time, a long one in hours too, and the parts of it that are no training."""
+    lost = scale.interrupted.lost.value if scale.interrupted else 0.0
+    details = [
+        format_duration(time.value) if time.value >= LONG_SECONDS else "",
+        f"{format_number(scale.wait)} s of it in the queue" if scale.wait else "",
+        f"{format_number(lost)} s for interruptions" if lost else "",
+    ]
+    in_brackets = ", ".join(filter(None, details))
+    to_target = " to target" if scale.target else ""
+    return f"{estimate(time)} s{to_target}" + (f" ({in_brackets})" if in_brackets else "")
+
+
+# Where returns diminish, and why.
+
+
+def returns_sentences(returns: DiminishingReturns, curve: ScalingCurve | None) -> list[str]:
+    """Say where returns diminish, where more devices are useless, and where overhead dominates.
+
+    ``curve`` is that of the measured job, if the scales are of this job.
+    """
+    sentences = []
+    if returns.diminish and returns.before and returns.gain is not None:
+        gain = returns.gain
+        gained = f"{format_percent(gain, 0)} speed (ideal: 100 %)" if gain > 0 else "no speed"
+        sentences.append(
+            f"Returns diminish from {format_count(returns.diminish)} on: from {returns.before:,} "
+            f"to {returns.diminish:,} a doubling gains {gained}."
+        )
+    if returns.enough:
+        sentences.append(_enough_sentence(returns.enough, returns.saved))
+    if curve and curve.turns_at:
+        before = [point.devices for point in curve.points if point.regime == "compute"]
+        training = f", training up to {max(before):,}" if before else ""
+        sentences.append(f"Overhead dominates from {format_count(curve.turns_at)} on{training}.")
+    if returns.cause:
+        sentences.append(cause_sentence(returns.cause))
+    return sentences
+
+
+def _enough_sentence(enough: int, saved: Sequence[tuple[int, float]]) -> str:
+    """Say how little time more devices save."""
+    (first_devices, first_share), highest = saved[0], max(share for _, share in saved)
+    if highest <= 0:
+        return f"Going beyond {format_count(enough)} saves no time."
+    first = format_percent(first_share) if first_share > 0 else "none"
+    largest = f", and up to {saved[-1][0]:,} no more than {format_percent(highest)}"
+    return (
+        f"Going beyond {format_count(enough)} saves almost no time: "
+        f"{first_devices:,} save {first}{largest if len(saved) > 1 else ''}."
+    )
+
+
+def cause_sentence(cause: Cause) -> str:
+    """Say which part of the job does not shrink: spans, a part of its law, or inside its steps."""
+    if cause.kind == "steps":
+        return "The loss is in the steps themselves; `scalewise explain FOLDER` shows its causes."
+    if cause.kind == "spans":
+        spans = [f"{name} {format_number(span)} s" for name, span in cause.spans[:3] if span > 0]
+        return (
+            f"Of the {format_number(cause.total)} s on {format_count(cause.devices)} "
+            f"{format_percent(cause.seconds / cause.total, 0)} is not training: "
+            f"{', '.join(spans)}."
+        )
+    return (
+        f"The cause is {CAUSE_TEXT[cause.kind]}: about {format_rounded(cause.seconds)} of the "
+        f"{format_number(cause.total)} s that {cause.formula} gives {format_count(cause.devices)}."
+    )
+
+
+def returns_warnings(returns: DiminishingReturns) -> tuple[str, ...]:
+    """Warn of predicted times that are shorter than the fixed part of the law."""
+    below = returns.below_fixed
+    if below is None:
+        return ()
+    return (
+        f"from {format_count(below.devices)} on the predicted time is below the "
+        f"{format_rounded(below.fixed)} s that {below.formula} takes as fixed: measure before you "
+        "count on it",
+    )
+
+
+# Many equal runs, and energy.
+
+
+def _packing_sentence(packing: Packing, devices: int) -> str:
+    """Say which placement is the fastest, and what the two extremes take."""
+    best, ways = packing.best(devices), packing.on(devices)
+    extremes = {
+        "one after another on all": ways[-1],
+        f"on {format_count(ways[0].each)} each": ways[0],
+    }
+    slower = [
+        f"{how} in {_placement_time(way)} "
+        f"(+{format_percent(way.time.value / best.time.value - 1, 0)})"
+        for how, way in extremes.items()
+        if way != best
+    ]
+    comparison = f"; {' and '.join(slower)}" if slower else ""
+    verb = "finishes" if packing.count == 1 else "finish"
+    return (
+        f"{format_count(packing.count, 'equal run')} on {format_count(devices)} {verb} soonest on "
+        f"{format_count(best.each)} each, {best.at_once:,} at a time, in {_placement_time(best)} "
+        f"and {format_number(best.device_hours.value)} device-hours{comparison}."
+    )
+
+
+def _placement_time(way: Placement) -> str:
+    seconds = f"{format_number(way.time.value)} s"
+    duration = format_duration(way.time.value)
+    return seconds if duration.endswith(" s") else f"{seconds} ({duration})"
+
+
+def power_sentence(power: Power) -> str:
+    """Say which law the energy follows, and its source."""
+    watts = format_number(power.watts)
+    if power.device:
+        return (
+            f"Energy is at most {watts} W × device-hours: the maximum power of "
+            f"{power.device.name} ({power.device.source}; {power.device.date}). Waiting devices "
+            "draw less, so the chances are lower bounds."
+        )
+    if not power.measured:
+        return f"Energy is {watts} W, as given, × device-hours."
+    (first, first_watts), (last, last_watts) = power.measured[0], power.measured[-1]
+    ends = f"{format_number(first_watts)} W per device on {first:,}"
+    if first != last:
+        ends += f", {format_number(last_watts)} W on {last:,}"
+    work = f"{format_energy(Estimate(power.once))} + " if power.once else ""
+    count = format_count(len(power.measured), "measured scale")
+    return f"Energy follows E = {work}{watts} W × device-hours, from {count} ({ends})."

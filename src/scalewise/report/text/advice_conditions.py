@@ -1,0 +1,197 @@
+"""The sentences on conditions beyond the measured job: a target, interruptions, a queue."""
+
+import math
+from collections.abc import Iterable
+
+from scalewise.analysis.advise import Scale, WorkToTarget
+from scalewise.analysis.advise.conditions import ResolvedConditions
+from scalewise.analysis.advise.interruptions import Interruptions, young_interval
+from scalewise.analysis.advise.quality.time_to_target import TimeToTarget
+from scalewise.analysis.advise.quality.work_to_target import MIN_SAVED_SHARE, VAGUE_FACTOR
+from scalewise.analysis.advise.queue_wait import QueueWait
+from scalewise.analysis.measure import Estimate
+from scalewise.analysis.number_format import (
+    format_count,
+    format_duration,
+    format_estimate,
+    format_number,
+    format_percent,
+    format_rounded,
+    join_with_and,
+)
+
+ALTERNATIVES = (
+    "instead, give further devices to other runs, to a larger model, or to splitting the same "
+    "batch (tensor, pipeline)"
+)
+
+
+def condition_sentences(conditions: ResolvedConditions, closest: Scale) -> list[str]:
+    """Say what the conditions mean for a scale."""
+    sentences = []
+    if conditions.target:
+        sentences += _target_sentences(conditions.target, closest)
+    if conditions.interruptions:
+        sentences += _interruption_sentences(conditions.interruptions, closest)
+    if conditions.wait and not conditions.wait.same_for_all:
+        given = conditions.wait.by_devices
+        between = [n for n in conditions.counts if n not in given and min(given) < n < max(given)]
+        if between:
+            sentences.append(
+                f"The wait on {_list_counts(between)} devices is interpolated between those given "
+                f"for {_list_counts(given)}."
+            )
+    return sentences
+
+
+def condition_warnings(conditions: ResolvedConditions) -> list[str]:
+    """Return what limits the trust in the conditions."""
+    target, wait = conditions.target, conditions.wait
+    warnings = []
+    if target:
+        for missed in target.missed:
+            where = join_with_and([*map(str, missed.worlds[:-1]), format_count(missed.worlds[-1])])
+            warnings.append(
+                f"{missed.missed} of {missed.runs} runs on {where} (global batch "
+                f"{missed.batch:,}) never reached {target.target}: the work at that batch is "
+                "unknown"
+            )
+        if not target.job.starts:
+            warnings.append(
+                "the time to start is not known and not counted: add a column time to the CSV"
+            )
+        if target.job.assumed:
+            warnings.append(
+                "times alone do not separate the speed of training from the start: by "
+                f"{target.job.assumed} the devices share it evenly, at an efficiency of 100 %"
+            )
+    if wait and not wait.same_for_all:
+        warnings += _wait_warnings(wait, conditions.counts)
+    return warnings
+
+
+def _wait_warnings(wait: QueueWait, counts: Iterable[int]) -> list[str]:
+    """Warn of waits that are extrapolated."""
+    fewest, largest = min(wait.by_devices), max(wait.by_devices)
+    outside = [n for n in counts if not fewest <= n <= largest]
+    if not outside:
+        return []
+    source = (
+        f"that of {largest:,} alone"
+        if fewest == largest
+        else f"those of {_list_counts(wait.by_devices)}"
+    )
+    return [f"the wait on {_list_counts(outside)} devices is only extrapolated from {source}"]
+
+
+def _list_counts(counts: Iterable[int]) -> str:
+    return join_with_and([f"{count:,}" for count in counts])
+
+
+def _target_sentences(to_target: TimeToTarget, closest: Scale) -> list[str]:
+    """Say what the target takes, and what more devices gain."""
+    law, critical = to_target.law, to_target.critical
+    points = [
+        f"{format_number(work)} samples at a global batch of {format_number(batch)}"
+        for batch, work, _ in to_target.points
+    ]
+    verb = "is" if len(points) == 1 else "took"
+    work = f"The target {to_target.target} {verb} {', '.join(points)}"
+    if law is None:
+        return [f"{work}, the same on all scales."]
+    if critical is None:
+        source = "by these points"
+    elif critical.like:
+        source = f"like that of {critical.like} in public tables"
+    elif critical.noise_devices:
+        source = f"by the gradient noise on {critical.noise_devices} devices"
+    else:
+        source = "as given"
+    batch = to_target.batches[closest.devices]
+    sentences = [f"{work}; {law}, its critical batch {source}.", batch_verdict(law, batch)]
+    # Past the critical batch the verdict itself says what to do instead.
+    if batch <= law.critical.value:
+        per_device = to_target.batches[to_target.base] / to_target.base
+        sentences.append(batch_limit(law, round(per_device) if to_target.weak else None))
+    return sentences
+
+
+def batch_limit(law: WorkToTarget, per_device: int | None = None) -> str:
+    """Say from which batch more devices stop paying, and what to do instead."""
+    where = _rounded(law.enough)
+    if per_device:
+        devices = math.ceil(law.enough.value / per_device)
+        where += f", {format_number(devices)} devices of {format_number(per_device)}"
+    low, high = law.critical.low, law.critical.high
+    vague = (
+        f" The critical batch is known to a factor of {high / low:.0f} only: measure a batch of "
+        f"{format_number(4 * law.largest)} too."
+        if low and high and high >= VAGUE_FACTOR * low
+        else ""
+    )
+    return (
+        f"From a global batch of {where} on, twice the devices save less than "
+        f"{format_percent(MIN_SAVED_SHARE, 0)} of the steps: the critical batch is "
+        f"{_rounded(law.critical)}{_fewest_steps(law)}; {ALTERNATIVES}.{vague}"
+    )
+
+
+def batch_verdict(law: WorkToTarget, batch: float) -> str:
+    """Say what doubling this batch, with twice the devices, would gain."""
+    multiple = batch / law.critical.value
+    sentence = (
+        f"A global batch of {format_number(batch)} is {multiple:.2g} times the critical "
+        f"{_rounded(law.critical)}: doubling it with twice the devices saves "
+        f"{format_percent(law.saved(batch).value, 0)} of the steps "
+        f"for {format_percent(multiple / (1 + multiple), 0)} more work"
+    )
+    if multiple <= 1:
+        return f"{sentence}."
+    gain = "almost nothing" if batch >= law.enough.value else "little"
+    return (
+        f"{sentence}{_fewest_steps(law)}, so more devices buy {gain}; {ALTERNATIVES}, and keep "
+        f"the global batch near {format_rounded(law.critical.value)}."
+    )
+
+
+def _fewest_steps(law: WorkToTarget) -> str:
+    if law.least_steps is None:
+        return ""
+    return f", and no number of devices needs fewer than {_rounded(law.least_steps)} steps"
+
+
+def _rounded(estimate: Estimate) -> str:
+    return format_estimate(estimate, format_rounded)
+
+
+def _interruption_sentences(interruptions: Interruptions, scale: Scale) -> tuple[str, ...]:
+    """Say how often to save, by the formula, and what is lost nevertheless."""
+    at_scale, every = scale.interrupted, interruptions.every
+    if at_scale is None:
+        return ()
+    save, mean = interruptions.save, at_scale.mean
+    restart = interruptions.restarts[scale.devices]
+    first_order = (
+        f"√(2 × {format_number(save)} × {format_number(mean)}) = "
+        f"{format_number(young_interval(save, mean))} s"
+    )
+    advised = (
+        f"save every {format_number(at_scale.interval)} s, by Daly's correction of Young's "
+        f"{first_order}"
+        if at_scale.interval
+        else f"the job is too short for a save to pay; a long one would save every {first_order}"
+    )
+    measured = [
+        *(["the save"] if interruptions.save_measured else []),
+        *(["the restart"] if interruptions.restart_measured else []),
+    ]
+    source = f" ({join_with_and(measured)} as measured)" if measured else ""
+    per_hour = at_scale.lost.value / scale.busy_time * 3600
+    return (
+        f"With an interruption of each {every.per} every {format_duration(every.seconds)}, a job "
+        f"on {format_count(scale.devices)} has one every {format_number(mean)} s; a save takes "
+        f"{format_number(save)} s and a restart {format_number(restart)} s{source}: {advised}.",
+        f"Expected are {format_number(at_scale.count)} interruptions, and "
+        f"{format_number(at_scale.lost.value)} s of saves, lost work and restarts: "
+        f"{format_number(per_hour)} s of every hour.",
+    )
