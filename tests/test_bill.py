@@ -16,7 +16,7 @@ from hypothesis import strategies as some
 from builders import a_study
 from scalewise import results, study
 from scalewise.analysis.advise import Purpose
-from scalewise.analysis.advise.choice import stop_reason
+from scalewise.analysis.advise.choice import stop_advice
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.measure import curve_from_numbers
 from scalewise.errors import LaunchError, SpecError
@@ -30,6 +30,7 @@ from scalewise.record.write import write_json
 from scalewise.report import cost_text as shown
 from scalewise.report import formats
 from scalewise.report.receipt_table import lines, section
+from scalewise.report.text.advice import stop_sentence
 from scalewise.spec import StudySpec
 from scalewise.study.runner import execute_runs
 from scalewise.study.spending_limit import SpendingLimit, StudyBudget
@@ -388,9 +389,9 @@ FINE = [(1, 100.0), (2, 198.0), (4, 392.0)]
 
 
 def why(points, purpose, ahead=(8, 16), **more):
-    return stop_reason(
-        curve_from_numbers(points, scaling="weak"), Purpose.parse(purpose), ahead, **more
-    )
+    curve = curve_from_numbers(points, scaling="weak")
+    advice = stop_advice(curve, Purpose.parse(purpose), ahead, **more)
+    return stop_sentence(advice) if advice else ""
 
 
 def test_a_scale_that_would_be_chosen_is_worth_going_on_for():
@@ -415,11 +416,11 @@ def test_a_purpose_that_no_scale_meets_is_not_chased():
 def test_a_deadline_that_is_met_by_few_asks_for_no_more():
     times = [(1, 1000.0), (2, 510.0), (4, 270.0)]
     curve = curve_from_numbers(times=times)
-    met = stop_reason(curve, Purpose.parse("deadline=600s"), [8])
+    met = stop_sentence(stop_advice(curve, Purpose.parse("deadline=600s"), [8]))
     assert "2 devices, measured, take the fewest device-hours" in met
     assert "8 are predicted to take" in met and "less, for" in met
-    assert stop_reason(curve, Purpose.parse("deadline=200s"), [8]) == ""
-    assert stop_reason(curve, Purpose.parse("cost=0.76"), [8], price=2.5) != ""
+    assert stop_advice(curve, Purpose.parse("deadline=200s"), [8]) is None
+    assert stop_advice(curve, Purpose.parse("cost=0.76"), [8], price=2.5)
 
 
 @settings(max_examples=12, deadline=None)

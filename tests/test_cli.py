@@ -452,7 +452,7 @@ def test_a_bad_study_is_told_in_a_sentence(bad, scalewise, tmp_path):
         ("advise nan.csv --for time", "throughput must be a number above 0, got 'nan'", "empty"),
         ("advise a.csv --for fastest", "not a purpose: 'fastest'", "deadline=2h"),
         ("advise a.csv --for deadline=-1h", "a deadline must lie ahead", "deadline=2h"),
-        ("advise a.csv --for cost=5", "cost=5 needs the price of one device", "--price 2.50"),
+        ("advise a.csv --for cost=5", "cost=5 needs the price of one device", "--price 2.5"),
         ("advise a.csv --for cost=5 --price nan", "price must be a number above 0", "price = 2.5"),
         ("advise a.csv --for cost=5 --price aws:p5", "or a name of the price list", "aws:p5.4"),
         ("advise a.csv --for energy=5", "energy must be a number with J, Wh, kWh, MWh", "40kWh"),

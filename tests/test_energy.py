@@ -18,6 +18,7 @@ from scalewise.errors import SpecError
 from scalewise.frameworks.fake import Law
 from scalewise.record.node_samples import DeviceRecord, NodeRecord, sampled
 from scalewise.report import advice_sections, formats
+from scalewise.report.text.advice import power_sentence
 from scalewise.spec import Topology
 from simulated import play, play_all
 
@@ -72,7 +73,7 @@ def test_the_card_shows_what_is_measured(curve):
         23.25, 24.09, 25.55, 28.66,
     ]  # fmt: skip
     assert [round(point.power.value, 1) for point in curve.points] == [361.2, 327.0, 284.2, 230.2]
-    assert "E = 17.46 Wh + 90 W × device-hours" in power_of(curve).says
+    assert "E = 17.46 Wh + 90 W × device-hours" in power_sentence(power_of(curve))
 
 
 def test_the_table_and_the_json_show_energy_where_it_is_known(curve, alone):
@@ -235,7 +236,7 @@ def test_advice_keeps_within_energy(curve, limit, chosen):
     assert found.chosen.devices == chosen
     assert found.chosen.chance > 0.5
     assert " Wh," in found.reason
-    assert power_of(curve).says in found.sentences
+    assert power_sentence(power_of(curve)) in found.sentences
 
 
 def test_predicted_energy_holds_the_truth(curve):
@@ -263,7 +264,7 @@ def test_watts_and_devices_stand_in_where_nothing_was_measured():
     assert given.scales[0].energy.value == pytest.approx(700 * 3600)
     assert "700 W, as given" in str(given)
     bound = scalewise.advise(TIMES, "energy=1kWh", device="a100")
-    assert bound.power.bound and "at most 400 W" in str(bound) and "a100-40gb" in str(bound)
+    assert bound.power.device and "at most 400 W" in str(bound) and "a100-40gb" in str(bound)
     told = json.loads(advice_sections.as_json(bound))
     assert told["power"]["watts"] == 400 and told["chosen"]["energy"]["value"] > 0
     (section,) = advice_sections.sections(bound)
@@ -273,8 +274,8 @@ def test_watts_and_devices_stand_in_where_nothing_was_measured():
 @pytest.mark.parametrize(
     ("given", "problem", "hint"),
     [
-        ({}, "no energy was measured", "--watts 700"),
-        ({"watts": 700, "device": "h100"}, "exclude each other", "keep --watts or --device"),
+        ({}, "no energy was measured", "watts=700"),
+        ({"watts": 700, "device": "h100"}, "exclude each other", "keep one of them"),
         ({"watts": 0}, "watts must be a number above 0, got 0", "700"),
         ({"watts": float("nan")}, "watts must be a number above 0", "700"),
         ({"watts": "many"}, "watts must be a number above 0", "700"),
@@ -320,7 +321,7 @@ def test_one_measured_scale_gives_its_watts():
     curve = scalewise.curve(times=[(1, 100.0), (2, 60.0)], energies=[(2, 0.01)])
     found = power_of(curve)
     assert (found.once, found.spread) == (0, 0) and found.watts == pytest.approx(300)
-    assert "from 1 measured scale (300 W per device on 2)" in found.says
+    assert "from 1 measured scale (300 W per device on 2)" in power_sentence(found)
 
 
 def test_unequal_work_is_not_shared():

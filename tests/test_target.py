@@ -15,6 +15,7 @@ from scalewise.analysis.advise.quality.target_posterior import T_HALF_WIDTH, sta
 from scalewise.analysis.measure import Estimate
 from scalewise.catalog.convergence import find_table, load_tables
 from scalewise.errors import NotEnoughData, ScalewiseError, SpecError
+from scalewise.report.text.advice_conditions import batch_limit, batch_verdict
 
 BATCHES = [64, 128, 256, 512, 1024, 2048, 4096]
 LEAST, CRITICAL = 1e6, 2000.0
@@ -186,20 +187,20 @@ def test_where_more_devices_stop_paying():
     assert found.saved(critical).value == pytest.approx(0.25)
     assert found.enough.value == pytest.approx(4 * critical)
     assert found.saved(found.enough.value).value == pytest.approx(0.1)
-    assert "buy" not in found.verdict(500)
-    assert "more devices buy little" in found.verdict(2 * critical)
-    assert "more devices buy almost nothing" in found.verdict(5 * critical)
-    limit = found.limit(per_device=64)
+    assert "buy" not in batch_verdict(found, 500)
+    assert "more devices buy little" in batch_verdict(found, 2 * critical)
+    assert "more devices buy almost nothing" in batch_verdict(found, 5 * critical)
+    limit = batch_limit(found, per_device=64)
     assert f"{-(-found.enough.value // 64):,.0f} devices of 64" in limit
     assert "save less than 10 % of the steps" in limit and "other runs" in limit
     assert "no number of devices needs fewer than" in limit and "known to a factor" not in limit
-    assert "no number" not in work_to_target(points(), unit="epochs").limit()
+    assert "no number" not in batch_limit(work_to_target(points(), unit="epochs"))
 
 
 def test_batches_that_are_too_small_to_tell_ask_for_a_larger_one():
     flat = work_to_target([(32, 10.0), (64, 10.1), (128, 10.2)], unit="epochs")
     assert flat.critical.low > 128
-    assert "measure a batch of 512 too" in flat.limit()
+    assert "measure a batch of 512 too" in batch_limit(flat)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from scalewise.analysis.measure import Estimate, curve_from_numbers, scaling_cur
 from scalewise.errors import NotEnoughData, ScalewiseError, SpecError
 from scalewise.frameworks.fake import Law
 from scalewise.report import advice_sections, formats
+from scalewise.report.text.advice import advice_sentences, advice_warnings
 from scalewise.spec import Topology
 from simulated import play_all
 
@@ -220,7 +221,8 @@ def test_a_loss_that_runs_have_reached_tells_the_work_at_each_batch(recorded):
         assert samples == pytest.approx(2 * slower(devices) * 65536)
     assert told.critical is None
     assert told.law.critical.value == pytest.approx(256, rel=0.1)
-    assert "took" in found.sentences[1] and "critical batch by these points" in found.sentences[1]
+    work = advice_sentences(found)[1]
+    assert "took" in work and "critical batch by these points" in work
 
 
 def test_the_work_lies_between_the_two_looks_where_a_loss_was_passed(recorded):
@@ -242,7 +244,7 @@ def test_a_run_that_never_reached_it_is_left_out_and_named(recorded):
     found = with_records(curve, slow, "loss=2.5")
     assert [batch for batch, _, _ in found.conditions.target.points] == [64, 128, 256]
     text = "1 of 1 runs on 8 devices (global batch 512) never reached loss=2.5"
-    assert any(text in each for each in found.warnings)
+    assert any(text in each for each in advice_warnings(found))
 
 
 def test_an_accuracy_is_reached_by_rising(recorded):
@@ -282,22 +284,24 @@ def test_the_critical_batch_is_the_given_one_or_the_noise_or_refused(recorded):
     curve, records = recorded
     scale = Estimate(2000.0, 1500.0, 2600.0)
     by_default = with_records(noisy(curve, scale), records, "epochs=4")
-    assert by_default.conditions.target.critical.source == "by the gradient noise on 2 devices"
+    assert by_default.conditions.target.critical.noise_devices == 2
+    assert "by the gradient noise on 2 devices" in " ".join(advice_sentences(by_default))
     assert by_default.conditions.target.law.critical.value == pytest.approx(2000, rel=0.1)
     named = with_records(noisy(curve, scale), records, "epochs=4", critical_batch="noise")
     assert named.conditions.target.critical == by_default.conditions.target.critical
     given_one = with_records(noisy(curve, scale), records, "epochs=4", critical_batch="300")
-    assert given_one.conditions.target.critical.source == "as given"
+    assert "its critical batch as given" in " ".join(advice_sentences(given_one))
     with pytest.raises(NotEnoughData, match="known at a global batch of 64 only") as refused:
         with_records(curve, records, "epochs=4")
-    assert "--critical-batch 8192" in refused.value.hint
+    assert "critical_batch=8192" in refused.value.hint
     with pytest.raises(NotEnoughData, match="holds no gradient noise"):
         with_records(curve, records, "epochs=4", critical_batch="noise")
 
 
 def test_a_public_critical_batch_is_taken_with_more_doubt():
-    found = asked(critical_batch="like:resnet").conditions.target
-    assert found.critical.source == "like that of resnet in public tables"
+    advice = asked(critical_batch="like:resnet")
+    assert "its critical batch like that of resnet in public tables" in str(advice)
+    found = advice.conditions.target
     assert found.critical.batch.high / found.critical.batch.low > 4
     with pytest.raises(SpecError, match="no convergence table of 'resnet50'") as refused:
         asked(critical_batch="like:resnet50")

@@ -20,7 +20,7 @@ from scalewise.analysis.advise.purpose import Purpose
 from scalewise.analysis.measure import ScalingCurve
 from scalewise.analysis.number_format import format_count
 from scalewise.analysis.predict import predict
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, parameter
 from scalewise.validate import INT32_MAX
 
 DEFAULT_EFFICIENCY = 0.8
@@ -131,8 +131,8 @@ def _job_parts(curve: ScalingCurve, devices: int) -> JobParts:
     is_whole = isinstance(devices, int) and not isinstance(devices, bool)
     if not is_whole or not few < devices <= INT32_MAX:
         raise SpecError(
-            f"worth takes more devices than the baseline's {few}, got {devices!r}",
-            hint=f"for example {8 * few}",
+            f"{parameter('worth')} takes more devices than the baseline's {few}, got {devices!r}",
+            hint=f"for example {parameter('worth', 8 * few)}",
         )
     job = split_job(predict(curve, [few, devices]))
     if not {few, devices} <= job.rates.keys():

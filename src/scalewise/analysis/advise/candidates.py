@@ -11,7 +11,7 @@ from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.predict import PredictedPoint, Prediction
 from scalewise.analysis.predict.series import curve_series
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, parameter
 
 
 def candidate_scales(
@@ -29,7 +29,7 @@ def candidate_scales(
     if whole_nodes and prediction.curve.devices_per_node is None:
         raise SpecError(
             "whole nodes cannot be charged: the devices per node are not known",
-            hint="give devices-per-node, such as 4",
+            hint=f"give {parameter('devices_per_node', 4)}",
         )
     # Times of unequal work cannot be compared.
     equal_work = curve_series(prediction.curve, "time") is not None

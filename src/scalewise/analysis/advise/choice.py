@@ -31,7 +31,7 @@ from scalewise.analysis.cost.rates import Rate, price_of, same_money
 from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.analysis.measure.estimate import student_t_quantile
 from scalewise.analysis.predict import Prediction, predict
-from scalewise.errors import NotEnoughData, SpecError
+from scalewise.errors import NotEnoughData, SpecError, parameter
 
 DOUBLINGS_AHEAD = 2
 """Doublings beyond the largest measurement that are candidates by default."""
@@ -215,7 +215,7 @@ def _require_quantity(limit: Limit, scales: Sequence[Scale], rate: Rate | None) 
     if limit.name == "energy" and all(scale.time for scale in scales):
         raise SpecError(
             f"{limit} cannot be checked: no energy was measured",
-            hint="give watts of a device, such as 700, or a device, such as h100, for its maximum",
+            hint=f"give {parameter('watts', 700)}, or {parameter('device', 'h100')}",
         )
     # Lower bounds are on throughput and efficiency, upper bounds on what the time determines.
     if limit.kind.floor:
@@ -234,7 +234,7 @@ def require_price(limit: Limit, rate: Rate | None) -> None:
     if limit.kind.needs_price and rate is None:
         raise SpecError(
             f"{limit} needs the price of one device for one hour",
-            hint="give a price, such as 2.50 or aws:p5.48xlarge",
+            hint=f"give {parameter('price', 2.5)} or {parameter('price', 'aws:p5.48xlarge')}",
         )
     currency = rate.currency if rate else None
     if limit.unit and rate and currency and not same_money(limit.unit, currency):

@@ -19,7 +19,7 @@ from scalewise.analysis.advise.quality.time_to_target import TimeToTarget, time_
 from scalewise.analysis.advise.queue_wait import QueueWait
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.predict import Prediction
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, parameter
 from scalewise.record.read import RunRecord
 
 
@@ -54,10 +54,10 @@ class Conditions:
     ) -> "Conditions":
         """Parse conditions as users write them."""
         if target is None:
-            details = {"critical-batch": critical_batch, "batch": batch}
+            details = {"critical_batch": critical_batch, "batch": batch}
             _refuse_details(details, "target", "epochs=90 at 256")
         if interrupted_every is None:
-            _refuse_details({"save": save, "restart": restart}, "interrupted-every", "12h")
+            _refuse_details({"save": save, "restart": restart}, "interrupted_every", "12h")
         return cls(
             target=None if target is None else Target.parse(target),
             critical_batch=critical_batch,
@@ -66,10 +66,10 @@ class Conditions:
             interrupted_every=None
             if interrupted_every is None
             else InterruptionInterval.parse(interrupted_every),
-            save=None if save is None else parse_limited_duration(save, "for example 30s"),
+            save=None if save is None else parse_limited_duration(save, parameter("save", "30s")),
             restart=None
             if restart is None
-            else parse_limited_duration(restart, "for example 3min", allow_zero=True),
+            else parse_limited_duration(restart, parameter("restart", "3min"), allow_zero=True),
             records=records,
         )
 
@@ -99,8 +99,8 @@ class Conditions:
         save = self.save or recorded_save(self.records)
         if save is None:
             raise SpecError(
-                f"interruptions every {every.text} need the time that a save takes",
-                hint="give save, such as 30s, or a study's folder with checkpoint_every",
+                f"{parameter('interrupted_every', every.text)} needs the time that a save takes",
+                hint=f"give {parameter('save', '30s')}, or a study's folder with checkpoint_every",
             )
         restarts = (
             known_starts(prediction)
@@ -109,8 +109,8 @@ class Conditions:
         )
         if restarts is None:
             raise SpecError(
-                f"interruptions every {every.text} need the time that a restart takes",
-                hint="give restart, such as 3min",
+                f"{parameter('interrupted_every', every.text)} needs the time that a restart takes",
+                hint=f"give {parameter('restart', '3min')}",
             )
         return Interruptions(
             every=every,
@@ -143,6 +143,6 @@ def _refuse_details(details: Mapping[str, object], option: str, example: str) ->
     for name, value in details.items():
         if value is not None:
             raise SpecError(
-                f"{name} needs {option}, which was not given",
-                hint=f"give {option}, such as '{example}'",
+                f"{parameter(name)} needs {parameter(option)}, which was not given",
+                hint=f"for example {parameter(option, example)}",
             )

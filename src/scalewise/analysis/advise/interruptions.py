@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 
 from scalewise.analysis.advise.durations import parse_limited_duration
 from scalewise.analysis.advise.scale import Interrupted, Scale
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, parameter
 from scalewise.record.read import RunRecord
 
-EXAMPLE = "write 12h (of each device), or '12h per node'"
+EXAMPLE = "write 12h, of each device, or '12h per node'"
 MAX_SLOWDOWN = 100.0
 """A job that interruptions slow down by more is reported as never finishing."""
 
@@ -62,7 +62,7 @@ class InterruptionInterval:
         if scale.nodes is None:
             raise SpecError(
                 f"{self.text} needs the number of nodes: the devices per node are not known",
-                hint="give devices-per-node, such as 4, or the interruptions per device",
+                hint=f"give {parameter('devices_per_node', 4)}, or the interruptions per device",
             )
         return self.seconds / scale.nodes
 
@@ -84,7 +84,7 @@ class Interruptions:
         if scale.time is None:
             raise SpecError(
                 "interruptions lengthen a time, and there are only throughputs",
-                hint="add a column time, or give a target",
+                hint=f"add a column time, or give {parameter('target')}",
             )
         mean, restart = self.every.of_job(scale), self.restarts[scale.devices]
         interval = daly_interval(self.save, mean)

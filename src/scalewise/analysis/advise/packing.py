@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.measure import Estimate
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, parameter
 from scalewise.validate import check_integer
 
 MAX_RUNS = 10**6
@@ -60,7 +60,10 @@ def pack_runs(count: int, scales: Sequence[Scale]) -> Packing:
     """Return every way to place ``count`` equal runs on each of these scales."""
     check_integer("runs", count, minimum=1)
     if count > MAX_RUNS:
-        raise SpecError(f"runs must be at most {MAX_RUNS:,}, got {count:,}", hint="for example 8")
+        raise SpecError(
+            f"runs must be at most {MAX_RUNS:,}, got {count:,}",
+            hint=f"for example {parameter('runs', 8)}",
+        )
     return Packing(
         count,
         tuple(
@@ -76,7 +79,7 @@ def _place(count: int, all_devices: Scale, run_scale: Scale) -> Placement:
     if run_scale.device_hours is None:
         raise SpecError(
             "runs are placed by their time, and there are only throughputs",
-            hint="add a column time, or give a target",
+            hint=f"add a column time, or give {parameter('target')}",
         )
     at_once = min(count, all_devices.devices // run_scale.devices)
     rounds = math.ceil(count / at_once)

@@ -12,10 +12,10 @@ from itertools import pairwise
 
 from scalewise.analysis.advise.durations import MAX_SECONDS, parse_limited_duration
 from scalewise.analysis.advise.scale import Scale
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, parameter
 from scalewise.validate import INT32_MAX
 
-EXAMPLE = "write 10min, or 8=10min,32=6h by number of devices"
+EXAMPLE = "write 10min, or by number of devices 8=10min,32=6h"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class QueueWait:
         if scale.time is None:
             raise SpecError(
                 "a wait is added to a time, and there are only throughputs",
-                hint="add a column time, or give a target",
+                hint=f"add a column time, or give {parameter('target')}",
             )
         wait = self.seconds(scale.devices)
         return replace(scale, time=scale.time.through(lambda seconds: seconds + wait), wait=wait)

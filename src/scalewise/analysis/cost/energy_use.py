@@ -18,7 +18,7 @@ from scalewise.analysis.measure import Estimate, Point, ScalingCurve
 from scalewise.analysis.measure.curve import SAME_WORK_TOLERANCE
 from scalewise.analysis.measure.energy import mean_device_watts
 from scalewise.catalog.hardware import Device, device_for_power
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, parameter
 from scalewise.validate import check_positive
 
 MAX_WATTS = 1e6
@@ -65,17 +65,22 @@ def power_of(
     """
     measured = [point for point in curve.points if point.energy and point.time]
     if device_watts is not None and device is not None:
-        raise SpecError("watts and device exclude each other", hint="keep one of them")
+        raise SpecError(
+            f"{parameter('watts')} and {parameter('device')} exclude each other",
+            hint="keep one of them",
+        )
     if measured and (device_watts is not None or device is not None):
         raise SpecError(
             f"the energy of {curve.name} was measured",
-            hint="leave watts and device out: they are for curves without it",
+            hint=f"leave {parameter('watts')} and {parameter('device')} out: they are for curves "
+            "without it",
         )
     if device_watts is not None:
         check_positive("watts", device_watts, example=700)
         if device_watts > MAX_WATTS:
             raise SpecError(
-                f"watts must be at most {MAX_WATTS:g}, got {device_watts:g}", hint="for example 700"
+                f"watts must be at most {MAX_WATTS:g}, got {device_watts:g}",
+                hint=f"for example {parameter('watts', 700)}",
             )
         return Power(0.0, float(device_watts))
     if device is not None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from scalewise.catalog.hardware import Price, prices
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, parameter
 from scalewise.validate import check_positive, suggest_name
 
 SPOT_SUFFIX = ":spot"
@@ -47,7 +47,8 @@ def price_of(price: "str | float | Rate") -> Rate:
         check_positive("price", number, example=2.5)
         if number > MAX_PRICE:
             raise SpecError(
-                f"price must be at most {MAX_PRICE:g}, got {number:g}", hint="for example 2.50"
+                f"price must be at most {MAX_PRICE:g}, got {number:g}",
+                hint=f"for example {parameter('price', 2.5)}",
             )
         return Rate(float(number))
     assert isinstance(price, str)  # Other types were numbers, or refused by positive().
@@ -58,7 +59,7 @@ def price_of(price: "str | float | Rate") -> Rate:
     if instance_hour is None:
         raise SpecError(
             f"no spot price of {listed.name} is known",
-            hint=f"{listed.name} is its on-demand price; "
+            hint=f"{parameter('price', listed.name)} is its on-demand price; "
             "docs/guides/catalog.md shows how to add your own",
         )
     return Rate(

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 
 from scalewise.analysis.advise.quality.work_to_target import critical_from_noise, published_work
 from scalewise.analysis.measure import Estimate, ScalingCurve
-from scalewise.errors import NotEnoughData, SpecError
+from scalewise.errors import NotEnoughData, SpecError, parameter
 from scalewise.validate import check_positive
 
 LIKE_FACTOR = 2.0
 """The range of another model's critical batch is widened by this factor; set by hand."""
 MAX_BATCH = 1e15
 """Samples; a larger batch is refused as a typing error."""
-CRITICAL_OPTIONS = "give critical-batch: 8192, noise (of a study with noise_every) or like:resnet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ def global_batches(
     if recorded and batch is not None:
         raise SpecError(
             f"the records of {curve.study} know their batch",
-            hint="leave batch out: it is for CSV files",
+            hint=f"{parameter('batch')} is for CSV files",
         )
     counts = list(counts)
     if set(counts) <= recorded.keys():
@@ -56,9 +55,10 @@ def _unit_batch(curve: ScalingCurve, recorded: Mapping[int, float], batch: float
     if curve.scaling not in ("weak", "strong"):
         raise SpecError(
             "time to target depends on how the batch grows with devices, which is unknown",
-            hint=f"consider only what was measured: at {max(recorded)}"
+            hint=f"{parameter('at', [max(recorded)])} considers only what was measured"
             if recorded
-            else "give scaling: weak (each device has its own batch) or strong",
+            else f"give {parameter('scaling', 'weak')} (each device has its own batch) or "
+            f"{parameter('scaling', 'strong')}",
         )
     weak = curve.scaling == "weak"
     if recorded:
@@ -67,7 +67,7 @@ def _unit_batch(curve: ScalingCurve, recorded: Mapping[int, float], batch: float
     if batch is not None:
         return batch
     whose = "of one device" if weak else "of all devices together"
-    raise SpecError(f"the batch {whose} is not known", hint="give batch, such as 256")
+    raise SpecError(f"the batch {whose} is not known", hint=f"give {parameter('batch', 256)}")
 
 
 def critical_batch(
@@ -104,7 +104,10 @@ def _parse_critical(text: str, curve: ScalingCurve) -> Critical:
     try:
         number = float(text)
     except ValueError:
-        raise SpecError(f"not a critical batch: {text!r}", hint=CRITICAL_OPTIONS) from None
+        raise SpecError(
+            f"not a critical batch: {text!r}",
+            hint="write 8192, noise (of a study with noise_every) or like:resnet",
+        ) from None
     _check_batch("critical batch", number)
     return Critical(number)
 

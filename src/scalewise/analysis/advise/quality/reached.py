@@ -15,7 +15,7 @@ import numpy as np
 
 from scalewise.analysis.advise.quality.target import Target
 from scalewise.analysis.number_format import format_count, format_number
-from scalewise.errors import NotEnoughData
+from scalewise.errors import NotEnoughData, parameter
 from scalewise.record.read import RunRecord
 
 MAX_BLOCKS_PER_EPOCH = 10
@@ -66,7 +66,7 @@ def reached(records: Iterable[RunRecord], target: Target) -> Reached:
     if not points:
         raise NotEnoughData(
             _best_quality(target, qualities),
-            hint="train longer, or state the work as target: epochs=90 at 256",
+            hint=f"train longer, or state the work: {parameter('target', 'epochs=90 at 256')}",
         )
     return Reached(tuple(points), tuple(missed))
 

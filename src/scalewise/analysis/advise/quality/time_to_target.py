@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from scalewise.analysis.advise.job_time import Job, split_job
 from scalewise.analysis.advise.quality.batches import (
-    CRITICAL_OPTIONS,
     Critical,
     critical_batch,
     global_batches,
@@ -26,7 +25,7 @@ from scalewise.analysis.measure import Estimate
 from scalewise.analysis.number_format import format_number
 from scalewise.analysis.predict import Prediction
 from scalewise.analysis.predict.complete_time import MIN_START_SPREAD
-from scalewise.errors import NotEnoughData, SpecError
+from scalewise.errors import NotEnoughData, SpecError, parameter
 from scalewise.record.read import RunRecord
 
 Work = tuple[tuple[float, float, int], ...]
@@ -117,7 +116,8 @@ def time_to_target(
         raise NotEnoughData(
             f"the work to {target} is known at a global batch of {format_number(points[0][0])} "
             f"only, and scales of up to {format_number(max(batches.values()))} are considered",
-            hint=f"say how it grows: {CRITICAL_OPTIONS}",
+            hint=f"say how it grows: {parameter('critical_batch', 8192)}, noise (of a study with "
+            "noise_every) or like:resnet",
         )
     law = None if no_law else work_to_target(points, critical=stated.batch if stated else None)
     job = split_job(prediction)
@@ -163,7 +163,7 @@ def _work_points(
     if not records:
         raise SpecError(
             f"{target} is read from the records of a study, and there are none",
-            hint="give a study's folder, or the work as target: samples=115e6 at 256",
+            hint=f"give a study's folder, or {parameter('target', 'samples=115e6 at 256')}",
         )
     runs = reached(records, target)
     return runs.points, runs.missed
@@ -174,6 +174,6 @@ def _samples_per_epoch(target: Target, records: Sequence[RunRecord]) -> float:
     if record is None:
         raise SpecError(
             f"{target} needs the number of samples of an epoch, which is not known",
-            hint="give the product as target: samples=115e6 at 256",
+            hint=f"give the product: {parameter('target', 'samples=115e6 at 256')}",
         )
     return float(sum(rank.outline.seen for rank in record.ranks))
