@@ -186,6 +186,23 @@ def test_the_files_of_one_checkpoint_are_one_pause(tell):
     assert watcher.named("checkpoint") == 2 and watcher.samples == [16] * 6
 
 
+def test_a_checkpoint_after_steps_without_a_model_is_recorded_before_the_next(tell):
+    watcher = tell(*[STEP] * 3, SAVE, *[STEP] * 3)
+    assert watcher.named("checkpoint") == 1 and len(watcher.rows) == 6
+    assert seconds(watcher.rows[3]) == {"other": 1, "optimizer": 1}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_checkpoints_in_any_order_of_events_have_their_time(seed, tell):
+    chance = random.Random(seed)
+    sync, closing = [("begin", "sync"), ("end",)], [("saving",), *STEP, ("saved",)]
+    parts = [FETCH, TRAIN, STEP, CHECK, SAVE, sync, closing, [("stepped", "adam")]]
+    for _ in range(50):
+        watcher = tell(sync, *chance.choices(parts, k=chance.randint(2, 9)))
+        assert all(start <= end for _, start, end in watcher.spans)
+        assert all(len(marks) == len(names) + 1 for _, names, marks, _ in watcher.rows)
+
+
 def test_communication_after_the_last_gradient_is_apart(tell):
     split = [("forward", 16, True, True), *TRAIN[1:3], ("split", "sync"), ("end",)]
     watcher = tell(*[FETCH + split + STEP] * 4)

@@ -45,8 +45,8 @@ class Observer:
         self.timeline = Timeline(now)
         self.counts = SampleCounts()
         self.spans = TrainingSpans(watcher, self.timeline)
-        self.pauses = Pauses(self.timeline, self.counts, self.spans)
         self.optimizers = StepOptimizers()
+        self.pauses = Pauses(self.timeline, self.counts, self.spans, self.optimizers)
         # Two events that need no decision go to the timeline without a call between.
         self.begin, self.end = self.timeline.begin, self.timeline.end
         self.in_step = False
@@ -194,7 +194,8 @@ class Observer:
         if self.timeline.activities or self.in_step:
             self.begin("checkpoint")
         else:
-            self.pauses.begin_checkpoint(self.optimizers.last_mark)
+            self._eval_forward = None
+            self.pauses.begin_checkpoint()
 
     def saved(self) -> None:
         """The checkpoint is written."""
@@ -209,7 +210,7 @@ class Observer:
         if ended := self.optimizers.unclosed():
             self._close_steps(ended)
         if not training:
-            self.pauses.settle(self.optimizers.last_mark, before_training=False)
+            self.pauses.settle(before_training=False)
             self.pauses.record_checkpoint()
         self.spans.end_training()
         if timeline.started:
@@ -262,7 +263,7 @@ class Observer:
         pauses.adopt_loader()
         if not self.in_step:
             if pauses.undecided:
-                pauses.settle(self.optimizers.last_mark, before_training=True)
+                pauses.settle(before_training=True)
             pauses.record_checkpoint()
             self.in_step = True
         elif pauses.detour is not None:
@@ -289,7 +290,9 @@ class Observer:
 
     def _close_step(self, end: int, segments: int) -> None:
         """End a step at mark ``end``; later laps belong to the next one."""
-        timeline = self.timeline
+        timeline, checkpoint_start = self.timeline, self.pauses.checkpoint_start
+        if checkpoint_start is not None and checkpoint_start < end:
+            self.pauses.record_checkpoint()  # No training was observed after it.
         first, train_start = timeline.skip_pauses(end) if timeline.has_pauses else (0, 0)
         samples = self.counts.close(segments)
         times = timeline.times

@@ -8,6 +8,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from scalewise.watch.torch.sample_counts import SampleCounts
+from scalewise.watch.torch.step_optimizers import StepOptimizers
 from scalewise.watch.torch.timeline import Timeline, TrainingSpans
 
 MAX_TEACHER_FORWARDS = 6
@@ -34,7 +35,13 @@ class Candidate:
 class Pauses:
     """Tracks candidates for validation, and checkpoints, until the next step decides."""
 
-    def __init__(self, timeline: Timeline, counts: SampleCounts, spans: TrainingSpans) -> None:
+    def __init__(
+        self,
+        timeline: Timeline,
+        counts: SampleCounts,
+        spans: TrainingSpans,
+        optimizers: StepOptimizers,
+    ) -> None:
         self.training_loaders: set[Hashable] = set()
         """Loaders that have fed training."""
         self.candidates: list[Candidate] = []
@@ -45,8 +52,10 @@ class Pauses:
         self.last_fetch = Candidate("fetch", None, 0)
         self.checkpoint_start: int | None = None
         """The mark at which a checkpoint began that is not recorded yet."""
-        self._checkpoint_end = 0
-        self._timeline, self._counts, self._spans = timeline, counts, spans
+        self._checkpoint_end: int | None = None
+        """The mark at which it ended; None while it is being written."""
+        self._timeline, self._counts = timeline, counts
+        self._spans, self._optimizers = spans, optimizers
 
     def fetch(self, source: Hashable, *, accumulating: bool) -> None:
         """Note that a loader is read; ``accumulating`` within a step, after a backward."""
@@ -68,6 +77,7 @@ class Pauses:
         self._drop_batches(start)
         self.candidates = [item for item in self.candidates if item.start >= start]
         self._shift(start)
+        self._optimizers.drop_laps(start)
         self._timeline.drop(start)
         self._spans.record_build()
 
@@ -113,8 +123,8 @@ class Pauses:
         checkpoints = (i for i in range(start, end) if timeline.names[i] == "checkpoint")
         self._spans.record_pause("validate", start, next(checkpoints, end))
 
-    def settle(self, start: int, *, before_training: bool) -> None:
-        """Decide which laps from mark ``start`` on were validation, and record it."""
+    def settle(self, *, before_training: bool) -> None:
+        """Decide which laps after the last optimizer's step were validation, and record it."""
         checks, fetches = self._classify(before_training=before_training)
         if not checks:
             return
@@ -126,19 +136,17 @@ class Pauses:
             # Another loader was read, for a model that no hook saw.
             end = len(self._timeline.names)
         self._drop_batches(end)
+        start = min(self._optimizers.last_mark, checks[0].start)
         self._timeline.rename(start, end, "validate", keep=("checkpoint",))
         self._spans.record_pause("validate", start, end)
         self.candidates = [fetch for fetch in fetches if fetch.start >= end]
 
-    def begin_checkpoint(self, last_step: int) -> None:
-        """Begin a checkpoint between steps; files without a step between them are one checkpoint.
-
-        ``last_step`` is the mark after the last optimizer's step.
-        """
+    def begin_checkpoint(self) -> None:
+        """Begin a checkpoint between steps; files without a step between them are one checkpoint."""
         timeline = self._timeline
         if not timeline.started:
             timeline.start()
-        self.settle(last_step, before_training=False)
+        self.settle(before_training=False)
         if not self._spans.built:
             timeline.lap("other")
             self.begin_first_step(len(timeline.names))
@@ -146,6 +154,7 @@ class Pauses:
             self.checkpoint_start = len(timeline.names)
         else:
             timeline.rename(self.checkpoint_start, len(timeline.names), "checkpoint")
+        self._checkpoint_end = None
         timeline.lap("checkpoint")
         timeline.activities.append("checkpoint")
 
@@ -164,7 +173,10 @@ class Pauses:
         """Record the checkpoint before the current activity, if there was one."""
         if self.checkpoint_start is not None:
             start, self.checkpoint_start = self.checkpoint_start, None
-            self._spans.record_pause("checkpoint", start, self._checkpoint_end)
+            end = self._checkpoint_end
+            self._spans.record_pause(
+                "checkpoint", start, len(self._timeline.names) if end is None else end
+            )
 
     def mark_trained(self, end: int) -> None:
         """Count the loaders of all batches fetched up to mark ``end`` as training loaders."""
@@ -210,6 +222,10 @@ class Pauses:
                 self._counts.drop(item.source)
 
     def _shift(self, start: int) -> None:
-        """Renumber the marks of all candidates: ``start`` becomes 0."""
+        """Renumber all marks: ``start`` becomes 0."""
+        if self.checkpoint_start is not None:
+            self.checkpoint_start -= start
+            if self._checkpoint_end is not None:
+                self._checkpoint_end -= start
         for item in self.candidates:
             item.start, item.end = item.start - start, item.end - start

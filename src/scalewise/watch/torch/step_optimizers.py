@@ -1,7 +1,7 @@
 """Decide which optimizer ends a step of the training loop, where a loop has several."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 STEPS_TO_CHANGE = 8
 """Steps of another optimizer after which the loop is assumed to have changed."""
@@ -37,6 +37,10 @@ class StepOptimizers:
     def last_mark(self) -> int:
         """The mark after the last pending step; 0 without one."""
         return self.pending[-1].mark if self.pending else 0
+
+    def drop_laps(self, count: int) -> None:
+        """Renumber the marks: the first ``count`` laps of the timeline were removed."""
+        self.pending = [replace(step, mark=max(step.mark - count, 0)) for step in self.pending]
 
     def create(self, optimizer: Hashable) -> None:
         """Note a new optimizer: if there is a closer, the loop may be about to change."""

@@ -48,9 +48,7 @@ class Timeline:
     def start(self) -> None:
         """Start the first step now; the time before belongs to building the job."""
         self.started = True
-        self.times[:] = [self.now()]
-        if self._mark is not None:
-            self.marks[:] = [self._mark()]
+        self.skip()
         self.recorded_until = self.times[0]
 
     # ``begin`` and ``end`` repeat the three lines of ``lap``: they handle most events, and a call
