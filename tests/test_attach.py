@@ -107,7 +107,7 @@ def test_a_script_that_is_not_distributed_is_measured_on_one_device(tmp_path):
     without_fault(PLAIN, records)
     links = make_exchange(inside=parse_link("10GB/s,20us"))
     ahead = simulate_curve(curve, records, [8], links, per_node=8)
-    assert ahead.work.size == 4 * records[0].ranks[0].notes.facts["parameters"]
+    assert ahead.work.size == 4 * records[0].ranks[0].notes.facts.parameters
     assert ahead.points[0].step > ahead.alone.step
 
 

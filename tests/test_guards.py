@@ -1,7 +1,8 @@
 """The guards: each fires on its fault, and is silent where all is well."""
 
 import json
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ from scalewise.analysis.explain.guards import GUARDS, run_guards
 from scalewise.analysis.explain.guards.guard import watched_runs
 from scalewise.record import batch_sharing, replicas
 from scalewise.record.read import RankRecord, RunRecord, Span, Steps
+from scalewise.record.schema import ProgramFacts
 from scalewise.report import explanation_sections
 from scalewise.spec import RunSpec, Topology
 from scripts.expected import FAULTS, Script
 
 STEPS = 40
+SOURCES = Path(results.__file__).parent
+STORED = Path(__file__).parent / "folders/script"
 
 
 def weights(*sums: float, step: int = 32, shapes: str = "one") -> dict[str, Any]:
@@ -370,6 +374,18 @@ def test_a_compiler_finds_pytorch_as_it_was():
         assert torch.autocast.__enter__ is enter
     finally:
         torch.cuda.empty_cache = empty
+
+
+def test_every_fact_that_is_written_has_a_field_to_be_read():
+    keys = {item.metadata.get("key", item.name) for item in fields(ProgramFacts)}
+    source = (SOURCES / "watch/torch/facts.py").read_text() + (
+        SOURCES / "watch/torch/hooks.py"
+    ).read_text()
+    written = set(re.findall(r'noted\["(\w+)"\]', source))
+    for path in STORED.glob("*/rank-*.jsonl"):
+        for line in path.read_text().splitlines():
+            written |= json.loads(line).get("facts", {}).keys()
+    assert len(written) > 25 and written <= keys
 
 
 # Real scripts.

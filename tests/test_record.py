@@ -560,7 +560,7 @@ def test_samples_that_ranks_share_are_counted_once_wherever_they_are_told(tmp_pa
         assert rank.outline.seen == seen
         assert [span.samples for span in rank.spans] == [seen]
         assert rank.notes.loader.rate == 50.0
-        assert rank.notes.facts["samples"] == ["a", "b"]
+        assert rank.notes.facts.batch_digests == ["a", "b"]
 
 
 @pytest.mark.parametrize(

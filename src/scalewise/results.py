@@ -26,6 +26,7 @@ from scalewise.record.allocation_log import stays
 from scalewise.record.attempts import attempts, bought
 from scalewise.record.node_samples import sampled
 from scalewise.record.read import RunRecord, read_run
+from scalewise.record.schema import ProgramFacts
 from scalewise.record.study_files import failure, finished, read_study
 from scalewise.record.trace import Trace, read_traces
 from scalewise.spec import RunSpec, StudySpec
@@ -330,18 +331,18 @@ def _sample_count_warnings(records: Sequence[RunRecord]) -> list[str]:
             warnings.append(f"{record.spec.topology}: {batch_sharing.UNCLEAR}")
         elif any(of > 1 for _, of in batch_sharing.parts(facts)):
             warnings.append(f"{record.spec.topology}: {batch_sharing.ONCE}")
-    if any(_rank_facts(record)[0].get("sequence_first") for record in inferred):
+    if any(_rank_facts(record)[0].sequence_first for record in inferred):
         warnings.append(
             "the model takes the sequence first, so the first dimension of its input may not be "
             f"the batch: give {parameter('samples_per_step')}"
         )
-    if any(_rank_facts(record)[0].get("adds_calls") for record in inferred):
+    if any(_rank_facts(record)[0].adds_calls for record in inferred):
         warnings.append(
             "no data loader was seen, and models are called several times per backward: each "
             "call was counted as separate samples; if the calls share one batch, give "
             f"{parameter('samples_per_step')}"
         )
-    if any(_rank_facts(record)[0].get("by_hand") for record in records):
+    if any(_rank_facts(record)[0].manual_updates for record in records):
         warnings.append(
             "the program updates its weights without an optimizer: steps are inferred from "
             "weight changes"
@@ -349,6 +350,6 @@ def _sample_count_warnings(records: Sequence[RunRecord]) -> list[str]:
     return list(dict.fromkeys(warnings))
 
 
-def _rank_facts(record: RunRecord) -> list[Mapping[str, Any]]:
+def _rank_facts(record: RunRecord) -> list[ProgramFacts]:
     """Return what was recorded about the program on each rank."""
     return [rank.notes.facts for rank in record.ranks]

@@ -1,7 +1,8 @@
 """Do ranks that hold parts of one model share their batches? Then each batch counts once."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from scalewise.record.schema import ProgramFacts
 
 ONCE = "ranks that hold parts of one model read the same samples: those count once"
 UNCLEAR = (
@@ -13,10 +14,10 @@ Part = tuple[int, int]
 """A rank's index among those that share its batches, and how many they are."""
 
 
-def parts(facts: Sequence[Mapping[str, Any]]) -> list[Part]:
+def parts(facts: Sequence[ProgramFacts]) -> list[Part]:
     """Return each rank's part of its batches, from what all ranks noted; alone where unclear.
 
-    >>> tensor_parallel = {"split": True, "loads": True, "samples": ["a", "b"]}
+    >>> tensor_parallel = ProgramFacts(split=True, has_loader=True, batch_digests=["a", "b"])
     >>> parts([tensor_parallel, tensor_parallel])
     [(0, 2), (1, 2)]
     """
@@ -29,28 +30,29 @@ def parts(facts: Sequence[Mapping[str, Any]]) -> list[Part]:
     ]
 
 
-def unclear(facts: Sequence[Mapping[str, Any]]) -> bool:
+def unclear(facts: Sequence[ProgramFacts]) -> bool:
     """Say whether ranks that hold parts of one model may share batches, unseen.
 
     A stage of a pipeline gets what the one before it made, and no sample.
     """
     if len(facts) < 2 or not _split(facts):
         return False
-    loaded = all(rank.get("loads") for rank in facts)
-    stages = len({(rank.get("weights") or {}).get("shapes") for rank in facts}) > 1
+    loaded = all(rank.has_loader for rank in facts)
+    stages = len({rank.weights and rank.weights.shapes for rank in facts}) > 1
     alone = all(of == 1 for _, of in parts(facts))
     return None in map(batches, facts) or (alone and stages and not loaded)
 
 
-def batches(facts: Mapping[str, Any]) -> tuple[str, ...] | None:
+def batches(facts: ProgramFacts) -> tuple[str, ...] | None:
     """Return digests of a rank's first batches, if they identify the batches.
 
     Without a loader, one tensor for all steps may be no batch at all (positions, for example).
     """
-    digests = tuple(facts.get("samples") or ())
-    distinct = bool(digests) and all(digests) and (facts.get("loads") or len(set(digests)) > 1)
+    every = facts.batch_digests or ()
+    digests = tuple(digest for digest in every if digest)
+    distinct = len(digests) == len(every) > 0 and (facts.has_loader or len(set(digests)) > 1)
     return digests if distinct else None
 
 
-def _split(facts: Sequence[Mapping[str, Any]]) -> bool:
-    return any(rank.get("split") for rank in facts)
+def _split(facts: Sequence[ProgramFacts]) -> bool:
+    return any(rank.split for rank in facts)

@@ -1,8 +1,9 @@
 """Compare what the ranks noted of their weights: are they still replicas of one model?"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from scalewise.record.schema import ProgramFacts, WeightSample
 
 ROUNDING = 1e-6
 """The relative difference of two sums of weights that is more than rounding."""
@@ -18,15 +19,14 @@ class Drift:
     share: float
 
 
-def drift(facts: Sequence[Mapping[str, Any]]) -> Drift | None:
+def drift(facts: Sequence[ProgramFacts]) -> Drift | None:
     """Return how far replicas differ; None where they are equal or cannot be compared."""
-    weights = [rank.get("weights") for rank in facts]
-    if len(facts) < 2 or any(rank.get("split") for rank in facts):
+    if len(facts) < 2 or any(rank.split for rank in facts):
         return None
-    recorded = [sums for sums in weights if sums]
-    if len(recorded) < len(facts) or len({sums["shapes"] for sums in recorded}) != 1:
+    recorded = [rank.weights for rank in facts if rank.weights]
+    if len(recorded) < len(facts) or len({weights.shapes for weights in recorded}) != 1:
         return None
-    by_step = [{sample["step"]: sample for sample in sums["seen"]} for sums in recorded]
+    by_step = [{sample.step: sample for sample in weights.samples} for weights in recorded]
     common = set.intersection(*map(set, by_step))
     if not common:
         return None
@@ -38,21 +38,21 @@ def drift(facts: Sequence[Mapping[str, Any]]) -> Drift | None:
     return Drift(step, worst, shares[worst])
 
 
-def alone(facts: Sequence[Mapping[str, Any]]) -> bool:
+def alone(facts: Sequence[ProgramFacts]) -> bool:
     """Say whether each rank trained a separate model.
 
     An exchange of gradients may go unseen. So the weights must also differ between ranks, or
     be equal for another reason: all ranks read the same samples.
     """
-    quiet = all(rank.get("exchanged") is False for rank in facts)
-    parts = any(rank.get("sharded") or rank.get("split") for rank in facts)
+    quiet = all(rank.exchanged is False for rank in facts)
+    parts = any(rank.sharded or rank.split for rank in facts)
     return quiet and not parts and (drift(facts) is not None or _read_the_same(facts))
 
 
-def _read_the_same(facts: Sequence[Mapping[str, Any]]) -> bool:
+def _read_the_same(facts: Sequence[ProgramFacts]) -> bool:
     """Say whether all ranks took their first batches from a loader, and those are equal."""
-    batches = {tuple(rank.get("samples") or ()) for rank in facts}
-    loaded = all(rank.get("loads") for rank in facts)
+    batches = {tuple(rank.batch_digests or ()) for rank in facts}
+    loaded = all(rank.has_loader for rank in facts)
     return (
         len(facts) > 1
         and loaded
@@ -62,6 +62,6 @@ def _read_the_same(facts: Sequence[Mapping[str, Any]]) -> bool:
     )
 
 
-def _difference(mine: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    parts = zip(mine["sums"], other["sums"], mine["sizes"], strict=True)
+def _difference(mine: WeightSample, other: WeightSample) -> float:
+    parts = zip(mine.sums, other.sums, mine.absolute_sums, strict=True)
     return max((abs(a - b) / size for a, b, size in parts if size > 0), default=0.0)

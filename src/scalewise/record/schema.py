@@ -5,7 +5,7 @@ that are absent are None. A field whose key in the file has another name says so
 Standard library only, and Python 3.10: the worker writes what the lab reads.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -28,9 +28,11 @@ def from_json(kind: type[Value], values: Mapping[str, Any]) -> Value:
         name, nested = item.metadata.get("key", item.name), item.metadata.get("kind")
         value = values.get(name)
         if name in values:
-            arguments[item.name] = (
-                value if value is None or not nested else from_json(nested, value)
-            )
+            if nested and isinstance(value, list):
+                value = tuple(from_json(nested, part) for part in value)
+            elif nested and value is not None:
+                value = from_json(nested, value)
+            arguments[item.name] = value
         elif item.default is MISSING and item.default_factory is MISSING:
             arguments[item.name] = None
     return kind(**arguments)
@@ -127,6 +129,115 @@ class LoaderTiming:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightSample:
+    """Sums over some of a model's parameters after a step, one for each parameter."""
+
+    step: int
+    sums: Sequence[float] = ()
+    absolute_sums: Sequence[float] = key("sizes", default=())
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSamples:
+    """A fingerprint of a rank's weights, to compare ranks."""
+
+    shapes: str
+    """A digest of the parameters' shapes."""
+    samples: tuple[WeightSample, ...] = key("seen", default=(), kind=WeightSample)
+
+
+@dataclass(frozen=True, slots=True)
+class HostWaits:
+    """How often a program waited for its accelerator, between two early steps."""
+
+    first_step: int = key("from", default=0)
+    last_step: int = key("to", default=0)
+    count: int = 0
+    line: str | None = key("where")
+    """The line that waited most often, as ``train.py:12``."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedBatch:
+    """A batch as a program's loader returns it, where the model is on an accelerator."""
+
+    bytes: int = 0
+    pageable: bool = False
+    """Whether it is in host memory that is not pinned."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerEpochs:
+    """Passes over the data with a shuffling DistributedSampler."""
+
+    passes: int = key("count", default=0)
+    orders: int = key("epochs", default=0)
+    """How many different epochs ``set_epoch`` named."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedParameters:
+    """What DDP's ``find_unused_parameters`` is for."""
+
+    count: int = key("unused", default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFacts:
+    """What a watched program shows of itself beside its times; what is not known is None."""
+
+    rank: int | None = None
+    backend: str | None = None
+    optimizer: str | None = None
+    manual_updates: bool = key("by_hand", default=False)
+    """Whether weights are updated without an optimizer of PyTorch."""
+    first_rate: float | None = key("rate")
+    """The learning rate that the first optimizer was created with."""
+    highest_rate: float | None = None
+    parameters: int = 0
+    """Trained parameters that this rank holds."""
+    dtype: str | None = None
+    """Of the first of them."""
+    data_parallel: bool = False
+    sharded: bool = False
+    split: bool = False
+    """Whether ranks compute parts of one model, and so read the same samples by design."""
+    sequence_first: bool = False
+    """Whether the first dimension of the model's input may be a sequence, not the batch."""
+    autocast: bool = False
+    compiled: bool | None = None
+    exchanged: bool | None = None
+    """Whether gradients or weights were averaged over ranks."""
+    batch_digests: Sequence[str | None] | None = key("samples")
+    """Of the first training batches; None for one that is no evidence."""
+    has_loader: bool = key("loads", default=False)
+    """Whether the batches came from a DataLoader."""
+    adds_calls: bool = False
+    """Whether calls without a batch were counted as samples, and may be parts of one."""
+    workers: int | None = None
+    """Worker processes of the training's loader."""
+    loaded_batch: LoadedBatch | None = key("handed", kind=LoadedBatch)
+    sampler_epochs: SamplerEpochs | None = key("passes", kind=SamplerEpochs)
+    emptied_caches: int | None = key("emptied")
+    """Calls of ``torch.cuda.empty_cache``."""
+    host_waits: HostWaits | None = key("waits", kind=HostWaits)
+    unused_parameters: UnusedParameters | None = key("searched", kind=UnusedParameters)
+    weights: WeightSamples | None = key("weights", kind=WeightSamples)
+    cores: int | None = None
+    core_set: str | None = key("which_cores")
+    """A digest of the cores' numbers: ranks with the same one share them."""
+    accelerator: str | None = None
+    """The device's UUID, or what identifies it on its host."""
+    capability: Sequence[int] | None = None
+    """The device's compute capability: major and minor."""
+    matmul_precision: str | None = key("matmul")
+    """Of ``torch.get_float32_matmul_precision``."""
+    tf32: bool | None = None
+    missing: Sequence[str] = ()
+    """Facts that could not be determined, with the error."""
+
+
+@dataclass(frozen=True, slots=True)
 class SkippedFiles:
     """Files of a data set that a rank could not read."""
 
@@ -175,7 +286,7 @@ class RankNotes:
     loss: float | None = None
     """Mean training loss of the newest epoch."""
     validation: Quality | None = key("validation", kind=Quality)
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: ProgramFacts = key("facts", default=ProgramFacts(), kind=ProgramFacts)
     """What guards look at, of a user's program; see docs/guides/guards.md."""
     loader: LoaderTiming | None = key("loader", kind=LoaderTiming)
     skipped_files: SkippedFiles | None = key("left_out", kind=SkippedFiles)

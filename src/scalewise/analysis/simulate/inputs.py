@@ -123,10 +123,10 @@ def _gradient_bytes(record: RunRecord) -> float | None:
     if notes.state_bytes and notes.state_bytes.gradients:
         return float(notes.state_bytes.gradients)
     facts = notes.facts
-    width = DTYPE_BYTES.get(facts.get("dtype") or "")
-    if width is None or facts.get("sharded") or facts.get("split"):
+    width = DTYPE_BYTES.get(facts.dtype or "")
+    if width is None or facts.sharded or facts.split:
         return None
-    return float(width * facts.get("parameters", 0)) or None
+    return float(width * facts.parameters) or None
 
 
 def _compression_ratio(record: RunRecord) -> tuple[float, tuple[str, ...]]:

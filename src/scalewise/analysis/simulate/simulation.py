@@ -183,8 +183,7 @@ def _strategy(record: RunRecord) -> Strategy:
             "model",
             hint="simulate from a run with ddp or fsdp on one device",
         )
-    sharded = record.ranks[0].notes.facts.get("sharded")
-    return Fsdp() if sharded else strategy_from_spec(spec)
+    return Fsdp() if record.ranks[0].notes.facts.sharded else strategy_from_spec(spec)
 
 
 def _machine(record: RunRecord, exchange: MeasuredExchange | Network, spread: Spread) -> Machine:

@@ -142,7 +142,7 @@ class Pauses:
         self.candidates = [fetch for fetch in fetches if fetch.start >= end]
 
     def begin_checkpoint(self) -> None:
-        """Begin a checkpoint between steps; files without a step between them are one checkpoint."""
+        """Begin a checkpoint between steps; files without a step between them are one."""
         timeline = self._timeline
         if not timeline.started:
             timeline.start()

@@ -17,10 +17,9 @@ WRAP_HINT = (
     "Wrap the model in DistributedDataParallel: it sends rank 0's weights to all ranks and "
     "averages their gradients. By hand, broadcast the weights and average every gradient."
 )
-REPLICA_FACTS = ("weights", "exchanged", "samples", "loads", "sharded", "split")
 
 
-@guard("no exchange", "correct", REPLICA_FACTS)
+@guard("no exchange", "correct")
 def no_exchange(run: WatchedRun) -> tuple[str, str] | None:
     """Ranks that do not exchange gradients, so each trains alone."""
     if not replicas.alone(run.facts):
@@ -33,7 +32,7 @@ def no_exchange(run: WatchedRun) -> tuple[str, str] | None:
     )
 
 
-@guard("same samples", "correct", ("samples", "loads", "split"))
+@guard("same samples", "correct")
 def same_samples(run: WatchedRun) -> tuple[str, str] | None:
     """Ranks whose first training batches are equal."""
     if run.ranks < 2 or run.split or replicas.alone(run.facts):
@@ -51,7 +50,7 @@ def same_samples(run: WatchedRun) -> tuple[str, str] | None:
     )
 
 
-@guard("drift", "correct", REPLICA_FACTS)
+@guard("drift", "correct")
 def replica_drift(run: WatchedRun) -> tuple[str, str] | None:
     """Replicas that are not equal after a step."""
     drift = replicas.drift(run.facts)
@@ -80,30 +79,30 @@ def step_counts(run: WatchedRun) -> tuple[str, str] | None:
     )
 
 
-@guard("set_epoch", "correct", ("passes",))
+@guard("set_epoch", "correct")
 def set_epoch(run: WatchedRun) -> tuple[str, str] | None:
     """A shuffled order that is the same in every epoch."""
-    passes = run.first.get("passes")
-    if not passes or passes["count"] < 2 or passes["epochs"] > 1:
+    epochs = run.first.sampler_epochs
+    if not epochs or epochs.passes < 2 or epochs.orders > 1:
         return None
     return (
-        f"All {passes['count']} passes over the data had the same order: "
+        f"All {epochs.passes} passes over the data had the same order: "
         "`set_epoch` of the DistributedSampler was never called.",
         "Call `loader.sampler.set_epoch(epoch)` at the start of every epoch.",
     )
 
 
-@guard("learning rate", "correct", ("rate", "highest_rate", "optimizer"), question=True)
+@guard("learning rate", "correct", question=True)
 def learning_rate(run: WatchedRun) -> tuple[str, str] | None:
     """A learning rate that stays the same while the global batch grows."""
     comparable = [candidate for candidate in (*run.smaller, run) if _has_rate(candidate)]
     if not comparable or comparable[-1] is not run or not comparable[0].global_batch:
         return None
-    baseline, rate = comparable[0], run.first["rate"]
+    baseline, rate = comparable[0], run.first.first_rate or 0.0
     growth = run.global_batch / baseline.global_batch
     if growth < MIN_BATCH_GROWTH or not _same_rate(baseline, run):
         return None
-    optimizer = run.first.get("optimizer", "")
+    optimizer = run.first.optimizer or ""
     if any(name in optimizer.lower() for name in SQUARE_ROOT_OPTIMIZERS):
         rule, scaled = "with the square root of it", rate * growth**0.5
     else:
@@ -117,11 +116,12 @@ def learning_rate(run: WatchedRun) -> tuple[str, str] | None:
 
 
 def _has_rate(run: WatchedRun) -> bool:
-    return run.first.get("rate") is not None and run.counts_samples_once
+    return run.first.first_rate is not None and run.counts_samples_once
 
 
 def _same_rate(run: WatchedRun, other: WatchedRun) -> bool:
     # A schedule that falls in every step is a little lower when it is first read.
-    highest = [r.first.get("highest_rate") or r.first["rate"] for r in (run, other)]
-    same_first = run.first["rate"] == other.first["rate"]
+    first, second = run.first, other.first
+    highest = [facts.highest_rate or facts.first_rate or 0.0 for facts in (first, second)]
+    same_first = first.first_rate == second.first_rate
     return same_first and isclose(*highest, rel_tol=SAME_RATE_TOLERANCE)

@@ -1,9 +1,9 @@
 """How a guard is declared, the watched run it checks, and its finding."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from scalewise.analysis.measure.window import Window, steady_window
 from scalewise.analysis.number_format import format_count
 from scalewise.record import batch_sharing
 from scalewise.record.read import RunRecord
+from scalewise.record.schema import ProgramFacts
 
 GuardKind = Literal["correct", "tune"]
 """``correct``: is the training right? ``tune``: better fixed before paying for more devices."""
@@ -43,13 +44,13 @@ class WatchedRun:
     """One run of a watched program, with the facts that its ranks recorded."""
 
     record: RunRecord
-    facts: tuple[Mapping[str, Any], ...]
+    facts: tuple[ProgramFacts, ...]
     """Of each rank."""
     smaller: tuple["WatchedRun", ...] = ()
     """The runs before it in the curve, fewest devices first."""
 
     @property
-    def first(self) -> Mapping[str, Any]:
+    def first(self) -> ProgramFacts:
         """The facts of rank 0."""
         return self.facts[0]
 
@@ -66,7 +67,7 @@ class WatchedRun:
     @property
     def accelerated(self) -> bool:
         """Whether the model was on an accelerator."""
-        return self.first.get("accelerator") is not None
+        return self.first.accelerator is not None
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -82,7 +83,7 @@ class WatchedRun:
     @property
     def split(self) -> bool:
         """Whether ranks hold parts of one model, and so read the same samples by design."""
-        return any(facts.get("split") for facts in self.facts)
+        return any(facts.split for facts in self.facts)
 
     @property
     def counts_samples_once(self) -> bool:
@@ -105,18 +106,13 @@ class WatchedRun:
                 waited += float(rank.steps.phases["input"][steady].sum())
         return waited / total if total else 0.0
 
-    def fact_of_all_ranks(self, name: str) -> Sequence[Any]:
-        """Return a fact of every rank; empty where a rank did not record it."""
-        values = [facts.get(name) for facts in self.facts]
-        return [] if any(value is None for value in values) else values
-
 
 def watched_runs(records: Sequence[RunRecord]) -> list[WatchedRun]:
     """Return the runs whose ranks all recorded facts, fewest devices first."""
     runs: list[WatchedRun] = []
     for record in sorted(records, key=lambda record: record.spec.topology.world):
         facts = tuple(rank.notes.facts for rank in record.ranks)
-        if facts and all(facts):
+        if facts and ProgramFacts() not in facts:
             runs.append(WatchedRun(record, facts, tuple(runs)))
     return runs
 
@@ -131,8 +127,6 @@ class Guard:
 
     name: str
     kind: GuardKind
-    facts: tuple[str, ...]
-    """The recorded facts that it reads; times and counts of steps are always there."""
     check: Check
     question: bool = False
     """Whether what it finds may be intended."""
@@ -146,8 +140,6 @@ class Guard:
         return None
 
 
-def guard(
-    name: str, kind: GuardKind, facts: tuple[str, ...] = (), *, question: bool = False
-) -> Callable[[Check], Guard]:
+def guard(name: str, kind: GuardKind, *, question: bool = False) -> Callable[[Check], Guard]:
     """Declare the decorated check as a guard."""
-    return lambda check: Guard(name, kind, facts, check, question)
+    return lambda check: Guard(name, kind, check, question)

@@ -4,6 +4,7 @@ from collections import Counter
 
 from scalewise.analysis.explain.explain_text import format_seconds
 from scalewise.analysis.explain.guards.guard import WatchedRun, guard
+from scalewise.record.schema import HostWaits
 
 MIN_CORES_PER_THREAD = 4
 """Cores per thread from which cores are idle."""
@@ -15,10 +16,10 @@ MIN_STEPS = 10
 """With fewer steps, a repeated call cannot be distinguished from a single one."""
 
 
-@guard("DataParallel", "tune", ("data_parallel",))
+@guard("DataParallel", "tune")
 def data_parallel(run: WatchedRun) -> tuple[str, str] | None:
     """One process for all devices."""
-    if not run.first.get("data_parallel"):
+    if not run.first.data_parallel:
         return None
     return (
         "`nn.DataParallel` drives all devices from 1 process, and copies the model in every step.",
@@ -26,13 +27,13 @@ def data_parallel(run: WatchedRun) -> tuple[str, str] | None:
     )
 
 
-@guard("shared device", "tune", ("accelerator",))
+@guard("shared device", "tune")
 def shared_device(run: WatchedRun) -> tuple[str, str] | None:
     """Several ranks of a host on one accelerator."""
     accelerators = Counter(
-        (rank.host, facts["accelerator"])
+        (rank.host, facts.accelerator)
         for rank, facts in zip(run.record.ranks, run.facts, strict=True)
-        if facts.get("accelerator")
+        if facts.accelerator
     )
     if not accelerators or max(accelerators.values()) < 2:
         return None
@@ -43,16 +44,15 @@ def shared_device(run: WatchedRun) -> tuple[str, str] | None:
     )
 
 
-@guard("threads", "tune", ("cores", "which_cores", "accelerator"))
+@guard("threads", "tune")
 def threads(run: WatchedRun) -> tuple[str, str] | None:
     """Cores that no thread uses, on a run without accelerator."""
     used = run.record.ranks[0].notes.threads
-    cores = run.first.get("cores")
+    cores = run.first.cores
     if run.accelerated or not used or not cores:
         return None
     sharing = sum(
-        rank.host == run.record.ranks[0].host
-        and facts.get("which_cores") == run.first["which_cores"]
+        rank.host == run.record.ranks[0].host and facts.core_set == run.first.core_set
         for rank, facts in zip(run.record.ranks, run.facts, strict=True)
     )
     per_rank = cores // sharing
@@ -65,10 +65,10 @@ def threads(run: WatchedRun) -> tuple[str, str] | None:
     )
 
 
-@guard("loader workers", "tune", ("workers",))
+@guard("loader workers", "tune")
 def loader_workers(run: WatchedRun) -> tuple[str, str] | None:
     """A loader without workers, which prepares its batches between the steps."""
-    if run.first.get("workers") != 0 or run.input_share < MIN_INPUT_SHARE:
+    if run.first.workers != 0 or run.input_share < MIN_INPUT_SHARE:
         return None
     return (
         f"The loader has no workers, and waiting for input is {100 * run.input_share:.0f} % of "
@@ -77,38 +77,38 @@ def loader_workers(run: WatchedRun) -> tuple[str, str] | None:
     )
 
 
-@guard("pinned memory", "tune", ("handed",))
+@guard("pinned memory", "tune")
 def pinned_memory(run: WatchedRun) -> tuple[str, str] | None:
     """Batches in pageable memory, which cannot be copied while the device computes."""
-    batch = run.first.get("handed")
-    if not batch or not batch.get("pageable"):
+    batch = run.first.loaded_batch
+    if not batch or not batch.pageable:
         return None
     return (
-        f"The loader hands over {batch['bytes'] / 1e6:.3g} MB per batch in memory that is not "
+        f"The loader hands over {batch.bytes / 1e6:.3g} MB per batch in memory that is not "
         "pinned: the host waits for every copy.",
         "Type `DataLoader(…, pin_memory=True)` and `x.to(device, non_blocking=True)`.",
     )
 
 
-@guard("host waits", "tune", ("waits",))
+@guard("host waits", "tune")
 def host_waits(run: WatchedRun) -> tuple[str, str] | None:
     """A host that waits for the device in every step."""
-    waits = run.first.get("waits") or {}
-    steps = waits.get("to", 0) - waits.get("from", 0)
-    if steps < 1 or waits.get("count", 0) < steps:
+    waits = run.first.host_waits or HostWaits()
+    steps = waits.last_step - waits.first_step
+    if steps < 1 or waits.count < steps:
         return None
-    where = f", mostly in {waits['where']}" if waits.get("where") else ""
+    where = f", mostly in {waits.line}" if waits.line else ""
     return (
-        f"The host waits for the device {waits['count'] / steps:.3g} times per step{where}: "
+        f"The host waits for the device {waits.count / steps:.3g} times per step{where}: "
         "`.item()`, `.cpu()`, `float(…)` or a comparison of a tensor.",
         "Read the loss only every 50 steps or so, and keep sums of it on the device until then.",
     )
 
 
-@guard("empty cache", "tune", ("emptied",))
+@guard("empty cache", "tune")
 def empty_cache(run: WatchedRun) -> tuple[str, str] | None:
     """An allocator cache that is emptied in every second step or more."""
-    emptied, steps = run.first.get("emptied") or 0, run.steps[0]
+    emptied, steps = run.first.emptied_caches or 0, run.steps[0]
     if steps < MIN_STEPS or 2 * emptied < steps:
         return None
     return (
@@ -117,11 +117,11 @@ def empty_cache(run: WatchedRun) -> tuple[str, str] | None:
     )
 
 
-@guard("unused parameters", "tune", ("searched",))
+@guard("unused parameters", "tune")
 def unused_parameters(run: WatchedRun) -> tuple[str, str] | None:
     """A search for unused parameters where there are none."""
-    searched = run.fact_of_all_ranks("searched")
-    if not searched or any(search["unused"] for search in searched):
+    searches = [facts.unused_parameters for facts in run.facts]
+    if any(search is None or search.count for search in searches):
         return None
     return (
         f"DDP searches for unused parameters in each of {max(run.steps)} steps, and 0 were found: "
@@ -131,14 +131,14 @@ def unused_parameters(run: WatchedRun) -> tuple[str, str] | None:
     )
 
 
-@guard("precision", "tune", ("capability", "dtype", "autocast", "matmul", "tf32"))
+@guard("precision", "tune")
 def precision(run: WatchedRun) -> tuple[str, str] | None:
     """Matrix products in full fp32 on a device that has faster ones."""
     facts = run.first
-    capability = facts.get("capability")
-    if not capability or capability[0] < MIN_CAPABILITY or facts.get("dtype") != "float32":
+    capability = facts.capability
+    if not capability or capability[0] < MIN_CAPABILITY or facts.dtype != "float32":
         return None
-    if facts.get("autocast") or facts.get("matmul") != "highest" or facts.get("tf32") is not False:
+    if facts.autocast or facts.matmul_precision != "highest" or facts.tf32 is not False:
         return None
     version = ".".join(str(part) for part in capability)
     return (
@@ -149,10 +149,10 @@ def precision(run: WatchedRun) -> tuple[str, str] | None:
     )
 
 
-@guard("compile", "tune", ("compiled",))
+@guard("compile", "tune")
 def compiling(run: WatchedRun) -> tuple[str, str] | None:
     """A model that is not compiled."""
-    if run.first.get("compiled") is not False:
+    if run.first.compiled is not False:
         return None
     step = run.window.seconds / run.window.steps
     return (
