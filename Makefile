@@ -53,7 +53,7 @@ types-of-worker: $(READY)
 test-scripts: .venv/.libraries  ## Whole training scripts under the watcher; installs Lightning and its like.
 	$(BIN)/python -m pytest -m "scripts and alone and not soak and not gpu" --durations 12
 	$(BIN)/python -m pytest -m "scripts and not alone and not soak and not gpu" --durations 12 -n 2 --dist worksteal
-	PYTHONPATH=.venv/libraries $(BIN)/python -m pytest -m libraries tests/test_libraries.py
+	PYTHONPATH=.venv/libraries $(BIN)/python -m pytest -m libraries tests/frameworks/torch/test_libraries.py
 
 # Engines rarely share an environment. Theirs outlive the checkout: they take minutes to make.
 ENVS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/scalewise/envs
@@ -105,7 +105,7 @@ SLURM := slurm-wlm munge iproute2 python3-venv openmpi-bin libpmix-dev shellchec
 	touch .venv/.slurm
 
 test-slurm: .venv/.slurm  ## A real Slurm of three nodes, as root; installs Slurm and MariaDB.
-	$(BIN)/python tests/user_python.py
+	$(BIN)/python tests/support/user_python.py
 	$(BIN)/python -m pytest -m "slurm and not soak" --durations 12
 	$(NOT_RUN)
 
@@ -131,7 +131,7 @@ bench-prediction: $(READY)  ## What we claim about predictions: every law and th
 	touch .venv/.fashion
 
 soak: .venv/.engines .venv/.slurm .venv/.fashion  ## Long campaigns, by hand.
-	$(BIN)/python tests/user_python.py
+	$(BIN)/python tests/support/user_python.py
 	$(BIN)/python -m pytest -m "soak and not gpu" --timeout 3600
 
 clean:

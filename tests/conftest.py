@@ -7,12 +7,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-import environments
+import framework_envs
 import user_python
-from cluster import Cluster, open_folder
-from desk import Desk
+from slurm_cluster import Cluster, open_folder
+from slurm_user import Desk
 
-collect_ignore = [] if environments.wheel("horovod") else ["test_horovod_slurm.py"]
+collect_ignore = [] if framework_envs.wheel("horovod") else ["launch/test_horovod_slurm.py"]
 """Its build takes minutes and is asked for by name; the Makefile tells what was not run."""
 
 
@@ -58,7 +58,7 @@ def user(cluster: Cluster, desk: Path) -> Desk:
     return Desk(cluster, desk)
 
 
-LONG = ("test_engines_study.py", "test_tensorflow.py")
+LONG = ("test_frameworks_study.py", "test_tensorflow.py")
 """Of the files that train with engines, those that take longest."""
 
 

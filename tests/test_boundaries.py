@@ -1,6 +1,5 @@
 """The shape of the package: what may be loaded when, and what help costs."""
 
-import json
 import resource
 import statistics
 import subprocess
@@ -10,17 +9,10 @@ from pathlib import Path
 import pytest
 
 import scalewise
+from commands import COMMAND, modules_after
 from scalewise.launch import worker_zip
 
 HEAVY = {"torch", "tensorflow", "jax", "horovod", "deepspeed", "matplotlib", "scipy", "sklearn"}
-COMMAND = Path(sys.executable).parent / "scalewise"
-
-
-def modules_after(code: str) -> set[str]:
-    """Return the top-level modules a fresh interpreter holds after running ``code``."""
-    ask = f"{code}\nimport json, sys; print(json.dumps([*sys.modules]), file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
-    return {name.partition(".")[0] for name in json.loads(done.stderr.splitlines()[-1])}
 
 
 def test_help_is_light():

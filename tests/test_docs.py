@@ -9,6 +9,7 @@ import pytest
 import tomllib
 import typer
 
+from paths import ROOT
 from scalewise import errors, results
 from scalewise.analysis.measure import Point
 from scalewise.cli import app
@@ -18,7 +19,6 @@ from scalewise.report.plot import PLOTS
 from scalewise.spec import RUN_KEYS, STUDY_KEYS, StudySpec
 from scalewise.study.variant import apply_variant
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "scalewise"
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), ROOT / "studies" / "README.md"]

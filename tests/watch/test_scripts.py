@@ -1,0 +1,390 @@
+"""Scripts in the styles people write them, untouched, under the watcher.
+
+``support/watched_scripts.py`` holds what each of them does, by arithmetic; here it is
+compared with what was seen: every step's samples on every rank, the phases,
+the passes of validation and the checkpoints. None has a fault that a guard would tell.
+"""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from commands import COMMAND
+from scalewise import results
+from scalewise.analysis.explain.guards import run_guards
+from scalewise.analysis.simulate import make_exchange, parse_link, simulate_curve
+from scalewise.record.read import RunRecord
+from start_ranks import start
+from watch_script import Seen, run, seen
+from watched_scripts import HERE, SCRIPTS, Script
+
+pytestmark = [pytest.mark.scripts, pytest.mark.timeout(180)]
+
+SCALEWISE = [str(COMMAND)]
+SEEN = [s for s in SCRIPTS if s.truth(2).recognised or "compiled" in s.name]
+WHOLE = [s for s in SEEN if s.truth(2).exit == 0 and any(s.truth(2).samples)]
+
+
+def named(words: str) -> Script:
+    return next(script for script in SCRIPTS if script.name == words)
+
+
+PLAIN = named("plain.py")
+"""It runs where it is shown that it is not distributed."""
+
+
+def _devices(script: Script) -> int:
+    return 2 if script.truth(2).distributed else 1
+
+
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(s, marks=pytest.mark.soak) if s.slow else s for s in WHOLE if s is not PLAIN],
+    ids=lambda script: script.name,
+)
+def test_steps_samples_phases_and_pauses_are_those_of_the_script(script, tmp_path):
+    assert not script.needs or importlib.util.find_spec(script.needs), f"install {script.needs}"
+    ranks, cause = run(script, _devices(script), tmp_path)
+    assert cause == ""
+    as_it_is(script, ranks)
+    ((_, records),) = results.curves_with_records(tmp_path / "study")
+    without_fault(script, records)
+
+
+def as_it_is(script: Script, ranks: list[Seen]) -> None:
+    """Require that what was seen is what the script does."""
+    devices = len(ranks)
+    truth = script.truth(devices)
+    assert [rank.find("unwatched") for rank in ranks] == [None] * devices
+    assert tuple(tuple(rank.column("samples")) for rank in ranks) == truth.step_samples
+    assert tuple(len(rank.spans("validate")) for rank in ranks) == truth.validations
+    assert max(len(rank.spans("checkpoint")) for rank in ranks) == truth.checkpoints
+    there = {name for rank in ranks for name, seconds in rank.phases.items() if seconds > 0}
+    assert truth.phases - {"validate", "checkpoint"} <= there
+    for rank in ranks:
+        columns = [rank.column(name) for name in ("seconds", "at")]
+        for seconds, *phases in zip(columns[0], *_phases(rank)):
+            assert sum(phases) == pytest.approx(seconds, abs=1e-5)
+
+
+def without_fault(script: Script, records: list[RunRecord]) -> None:
+    """Require that no guard tells of a fault that the script does not have."""
+    found = {each.name: each.kind for each in run_guards(records)}
+    uneven = len(set(script.truth(_devices(script)).steps)) > 1
+    wrong = {name for name, kind in found.items() if kind == "correct"}
+    assert wrong == ({"step counts"} if uneven else set())
+    absent = {"DataParallel", "empty cache"}
+    absent |= {"loader workers"} if script.path == "workers.py" else set()
+    absent |= {"compile"} if script.path == "compiled.py" else set()
+    absent |= {"unused parameters"} if script.needs != "transformers" else set()
+    assert absent.isdisjoint(found)
+
+
+def _phases(rank):
+    """Return the columns of all phases, 0 where a step had none."""
+    names = list(rank.phases)
+    rows = [
+        [line["each"].get(name, [0.0] * len(line["index"])) for name in names]
+        for line in rank.lines
+        if "each" in line
+    ]
+    return [[value for row in rows for value in row[place]] for place in range(len(names))]
+
+
+def test_a_script_that_is_not_distributed_is_measured_on_one_device(tmp_path):
+    words = [*SCALEWISE, "run", "--on", "1,2", "--", str(HERE / "plain.py")]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 3
+    assert "error: run " in done.stderr and "not distributed" in done.stderr
+    assert f"hint: its log is {tmp_path}" in done.stderr and "`scalewise port " in done.stderr
+    ((curve, records),) = results.curves_with_records(tmp_path / "runs" / "plain")
+    assert [point.devices for point in curve.points] == [1]
+    assert any("not distributed" in warning for warning in curve.warnings)
+    as_it_is(PLAIN, [seen(records[0].folder, 0)])
+    without_fault(PLAIN, records)
+    links = make_exchange(inside=parse_link("10GB/s,20us"))
+    ahead = simulate_curve(curve, records, [8], links, per_node=8)
+    assert ahead.work.size == 4 * records[0].ranks[0].notes.facts.parameters
+    assert ahead.points[0].step > ahead.alone.step
+
+
+def test_ranks_that_exchange_no_gradient_are_told(tmp_path):
+    words = [*SCALEWISE, "run", "--on", "2", "-o", "there", "--"]
+    words.append(str(HERE / "faults" / "drifting_replicas.py"))
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0
+    assert "no gradient was exchanged: every process trains alone" in done.stderr
+    (curve,) = results.curves([tmp_path / "there"])
+    assert "1x2: no gradient was exchanged: every process trains alone" in curve.warnings
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "allreduce.py",
+        *(pytest.param(n, marks=pytest.mark.soak) for n in ("no_sync.py", "fsdp2.py")),
+    ],
+)
+def test_an_exchange_is_seen_however_it_is_made(script, tmp_path):
+    ranks, _ = run(named(script), 2, tmp_path, stop_after=6)
+    for rank in ranks:
+        assert rank.find("facts")["exchanged"] or rank.find("facts")["sharded"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "devices", "words"),
+    [
+        (
+            "crash",
+            2,
+            "failed after step 7: DataCorrupted: shard 3 cannot be read at step 7 (code 1)",
+        ),
+        ("killed", 2, "was killed by SIGKILL after step 7"),
+        pytest.param("exit", 1, "ended with code 3", marks=pytest.mark.soak),
+        pytest.param(
+            "no-step", 1, "took no training step that could be seen", marks=pytest.mark.soak
+        ),
+    ],
+)
+def test_a_program_that_fails_says_how(ending, devices, words, tmp_path):
+    ranks, cause = run(named(f"endings.py --end {ending}"), devices, tmp_path)
+    assert words in cause
+    if ending != "no-step":
+        assert [len(rank.column("samples")) for rank in ranks if rank.lines][-1] == 7
+
+
+@pytest.mark.parametrize(
+    ("devices", "processes"), [pytest.param(1, "2", marks=pytest.mark.soak), (2, "{devices}")]
+)
+def test_processes_that_train_each_alone_as_one_rank_are_told_apart(devices, processes, tmp_path):
+    script = Script(
+        path="hogwild.py", args=("--processes", processes), truth=named("plain.py").truth
+    )
+    _, cause = run(script, devices, tmp_path, stop_after=20)
+    assert "failed: 2 processes trained as rank 0, each alone: they are not distributed" in cause
+
+
+def test_a_loop_that_updates_its_weights_by_hand_stops_and_says_so(tmp_path):
+    ranks, cause = run(named("by_hand.py"), 1, tmp_path, stop_after=12, samples_per_step=200)
+    assert cause == ""
+    assert ranks[0].column("samples") == [200] * 12
+    (curve,) = results.curves([tmp_path / "study"])
+    assert any("updates its weights without an optimizer" in warning for warning in curve.warnings)
+
+
+@pytest.mark.parametrize("told", [None, pytest.param(2, marks=pytest.mark.soak)])
+def test_calls_that_may_be_parts_of_one_sample_are_told(told, tmp_path):
+    path = tmp_path / "words.py"
+    path.write_text(
+        "import torch\n"
+        "cell = torch.nn.GRUCell(4, 4)\n"
+        "learner = torch.optim.SGD(cell.parameters(), lr=0.1)\n"
+        "for _ in range(5):\n"
+        "    state = torch.zeros(2, 4)\n"
+        "    for word in torch.randn(6, 2, 4):\n"
+        "        state = cell(word, state)\n"
+        "    state.sum().backward()\n"
+        "    learner.step()\n"
+    )
+    ranks, cause = run(Script(path=str(path), truth={}), 1, tmp_path, samples_per_step=told)
+    assert cause == ""
+    assert ranks[0].column("samples") == [told or 12] * 5
+    (curve,) = results.curves([tmp_path / "study"])
+    noted = [each for each in curve.warnings if "give samples_per_step=" in each]
+    assert len(noted) == (told is None)
+
+
+BAGS = (
+    "import torch\n"
+    "from torch import nn\n"
+    "from torch.utils.data import DataLoader\n"
+    "class Bags(nn.Module):\n"
+    "    def __init__(self):\n"
+    "        super().__init__()\n"
+    "        self.bag, self.out = nn.EmbeddingBag(100, 8), nn.Linear(8, 4)\n"
+    "    def forward(self, text, offsets):\n"
+    "        return self.out(self.bag(text, offsets))\n"
+    "texts = [torch.randint(100, (5 + place % 7,)) for place in range(500)]\n"
+    "def collate(texts):\n"
+    "    ends = torch.tensor([len(text) for text in texts]).cumsum(0)\n"
+    "    offsets = torch.cat([torch.tensor([0]), ends[:-1]])\n"
+    "    return torch.randint(4, (len(texts),)), torch.cat(texts), offsets\n"
+    "model = Bags()\n"
+    "learner = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    "for _ in range(3):\n"
+    "    for label, text, offsets in DataLoader(texts, 64, shuffle=True, collate_fn=collate):\n"
+    "        nn.functional.cross_entropy(model(text, offsets), label).backward()\n"
+    "        learner.step()\n"
+    "        learner.zero_grad()\n"
+)
+GRAPHS = (
+    "import torch\n"
+    "from torch import nn\n"
+    "from torch.utils.data import DataLoader\n"
+    "class Batch:\n"
+    "    def __init__(self, graphs):\n"
+    "        sizes = torch.tensor([len(graph) for graph in graphs])\n"
+    "        self.x, self.num_graphs = torch.cat(graphs), len(graphs)\n"
+    "        self.batch = torch.repeat_interleave(torch.arange(len(graphs)), sizes)\n"
+    "class Nodes(nn.Module):\n"
+    "    def __init__(self):\n"
+    "        super().__init__()\n"
+    "        self.out = nn.Linear(7, 2)\n"
+    "    def forward(self, x, batch, graphs):\n"
+    "        return self.out(torch.zeros(graphs, 7).index_add_(0, batch, x))\n"
+    "graphs = [torch.randn(10 + place % 17, 7) for place in range(150)]\n"
+    "model = Nodes()\n"
+    "learner = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    "for _ in range(4):\n"
+    "    for data in DataLoader(graphs, 32, shuffle=True, collate_fn=Batch):\n"
+    "        model(data.x, data.batch, data.num_graphs).square().mean().backward()\n"
+    "        learner.step()\n"
+    "        learner.zero_grad()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "samples"),
+    [(BAGS, ([64] * 7 + [52]) * 3), (GRAPHS, ([32] * 4 + [22]) * 4)],
+    ids=["bags", "graphs"],
+)
+def test_tokens_and_nodes_in_a_row_are_no_samples(text, samples, tmp_path):
+    path = tmp_path / "rows.py"
+    path.write_text(text)
+    ranks, cause = run(Script(path=str(path), truth={}), 1, tmp_path)
+    assert cause == ""
+    assert ranks[0].column("samples") == samples
+
+
+@pytest.mark.parametrize("told", [None, pytest.param(10, marks=pytest.mark.soak)])
+def test_ranks_that_hold_parts_of_one_model_share_its_samples(told, tmp_path):
+    path = tmp_path / "parts.py"
+    path.write_text(
+        "import os\n"
+        "import torch\n"
+        "from torch.distributed.device_mesh import init_device_mesh\n"
+        "from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel\n"
+        "from torch.distributed.tensor.parallel import parallelize_module\n"
+        "mesh = init_device_mesh('cpu', (int(os.environ['WORLD_SIZE']),))\n"
+        "torch.manual_seed(0)\n"
+        "model = torch.nn.Sequential(torch.nn.Linear(10, 32), torch.nn.Linear(32, 5))\n"
+        "parallelize_module(model, mesh, {'0': ColwiseParallel(), '1': RowwiseParallel()})\n"
+        "learner = torch.optim.AdamW(model.parameters(), lr=0.25)\n"
+        "for place in range(10):\n"
+        "    torch.manual_seed(place)\n"
+        "    model(torch.rand(20, 10)).sum().backward()\n"
+        "    learner.step()\n"
+        "torch.distributed.destroy_process_group()\n"
+    )
+    _, cause = run(Script(path=str(path), truth={}), 2, tmp_path, samples_per_step=told)
+    assert cause == ""
+    ((curve, records),) = results.curves_with_records(tmp_path / "study")
+    assert curve.points[0].global_batch == 20
+    assert curve.points[0].samples == 200
+    assert sum("those count once" in each for each in curve.warnings) == (told is None)
+    assert {each.kind for each in run_guards(records)} == {"tune"}
+
+
+def test_gradients_that_no_weight_follows_are_no_training(tmp_path):
+    path = tmp_path / "attack.py"
+    path.write_text(
+        "import torch\n"
+        "model = torch.nn.Linear(8, 4)\n"
+        "for _ in range(5):\n"
+        "    image = torch.randn(16, 8, requires_grad=True)\n"
+        "    model(image).sum().backward()\n"
+        "    model.zero_grad()\n"
+    )
+    ranks, cause = run(Script(path=str(path), truth=PLAIN.truth), 1, tmp_path / "there")
+    assert "took no training step that could be seen" in cause
+    assert ranks[0].column("samples") == []
+
+
+def test_steps_that_nobody_can_see_are_told_in_three_lines(tmp_path):
+    text = (HERE / "by_hand.py").read_text()
+    assert "scalewise" not in text
+    ranks, cause = run(Script(path=str(_told(tmp_path)), truth=named("by_hand.py").truth), 1,
+                       tmp_path / "there")  # fmt: skip
+    assert cause == ""
+    assert ranks[0].column("samples") == [20] * 6
+    (train,) = ranks[0].spans("train")
+    assert 0 < train["end"] - train["start"] < 60
+    plain = subprocess.run([sys.executable, tmp_path / "told.py"], timeout=60, check=True)
+    assert plain.returncode == 0
+
+
+def _told(folder: Path) -> Path:
+    path = folder / "told.py"
+    path.write_text(
+        "from scalewise import probe\n"
+        "for step in range(6):\n"
+        "    sum(range(10_000))\n"
+        "    probe.lap('forward')\n"
+        "    probe.step(samples=20)\n"
+    )
+    return path
+
+
+def test_the_losses_are_the_same_bits_with_and_without_watching(tmp_path):
+    (tmp_path / "losses.py").write_text(LOSSES)
+    code, said = start(2, "losses.py", cwd=tmp_path)
+    assert code == 0, said
+    bare = (tmp_path / "losses.json").read_text()
+    (tmp_path / "losses.json").unlink()
+    words = [*SCALEWISE, "run", "--on", "2", "--", "losses.py"]
+    subprocess.run(words, cwd=tmp_path, timeout=120, check=True, capture_output=True)
+    watched = (tmp_path / "losses.json").read_text()
+    assert len(json.loads(bare)) == 60
+    assert watched == bare
+
+
+LOSSES = """
+import json, os, torch, torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(480, 20), torch.randint(0, 5, (480,)))
+model = nn.Sequential(nn.Linear(20, 64), nn.Dropout(0.2), nn.ReLU(), nn.Linear(64, 5))
+model = nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.Adam(model.parameters())
+sampler = DistributedSampler(data)
+losses = []
+for epoch in range(4):
+    sampler.set_epoch(epoch)
+    for x, y in DataLoader(data, 16, sampler=sampler):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item().hex())
+if dist.get_rank() == 0:
+    json.dump(losses, open("losses.json", "w"))
+dist.destroy_process_group()
+"""
+
+
+def test_a_failing_watcher_lets_the_training_go_on(tmp_path):
+    """As if there were a bug in it that shows after ten steps that are alike."""
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n" + BUG + LOSSES)
+    words = [*SCALEWISE, "run", "--on", "1", "--", "train.py"]
+    done = subprocess.run(words, cwd=tmp_path, timeout=120, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert len(json.loads((tmp_path / "losses.json").read_text())) == 120
+    (log,) = tmp_path.glob("runs/train/*/log.txt")
+    assert log.read_text().count("watching stopped: ZeroDivisionError") == 1
+    (curve,) = results.curves([log.parent.parent])
+    assert any("watching stopped" in told for told in curve.warnings)
+
+
+BUG = """
+from itertools import count
+from scalewise.watch.torch.observer import Observer
+calls, repeat = count(), Observer.repeat
+Observer.repeat = lambda self, *words: repeat(self, *words) if next(calls) < 10 else 1 / 0
+"""
