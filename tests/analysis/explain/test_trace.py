@@ -311,7 +311,7 @@ def test_a_profiler_that_cannot_start_lets_the_training_go_on(tmp_path):
         pytest.param(
             "exposed communication", ["--bucket-mb", "1", "--bucket-view"], marks=pytest.mark.soak
         ),
-        ("input", ["--slow-loader", "0.0005"]),
+        pytest.param("input", ["--slow-loader", "0.0005"], marks=pytest.mark.soak),
     ],
 )
 def test_the_light_measurement_agrees_with_the_trace(quantity, args, traced):

@@ -54,7 +54,13 @@ def compiled(model: nn.Module, inputs: torch.Tensor, how) -> int:
 
 @pytest.mark.parametrize(
     ("model", "shape"),
-    [(mnist_cnn, GREY), (mlp, GREY), (vit_ti16, COLOUR), (resnet50, COLOUR), (resnet50v2, COLOUR)],
+    [
+        (mnist_cnn, GREY),
+        (mlp, GREY),
+        (vit_ti16, COLOUR),
+        pytest.param(resnet50, COLOUR, marks=pytest.mark.soak),
+        (resnet50v2, COLOUR),
+    ],
 )
 def test_a_whole_model_is_one_graph(model, shape):
     torch.manual_seed(0)
@@ -90,7 +96,12 @@ def test_norms_that_are_made_in_two_ways_are_chosen_anew(model, shape, anew, mon
 
 @pytest.mark.parametrize(
     ("model", "shape", "kinds"),
-    [(vit_ti16, COLOUR, 1), (resnet50, COLOUR, 8), (resnet50v2, COLOUR, 11), (mlp, GREY, 4)],
+    [
+        (vit_ti16, COLOUR, 1),
+        (resnet50, COLOUR, 8),
+        pytest.param(resnet50v2, COLOUR, 11, marks=pytest.mark.soak),
+        (mlp, GREY, 4),
+    ],
 )
 def test_each_kind_of_block_is_compiled_once(model, shape, kinds):
     torch.manual_seed(0)
