@@ -1,5 +1,6 @@
 """Verbs that analyze results: measure, explain, predict, advise, report."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -8,12 +9,7 @@ import typer
 from scalewise.cli import predict_modes
 from scalewise.cli.app import verb
 from scalewise.cli.options import (
-    COST_PANEL,
     PRICE_HELP,
-    QUESTIONS_PANEL,
-    QUEUE_PANEL,
-    SIMULATION_PANEL,
-    TARGET_PANEL,
     CsvDevicesPerNode,
     DevicesPerNode,
     Json,
@@ -25,11 +21,19 @@ from scalewise.cli.options import (
     Sources,
     StudyFolder,
     Where,
+    flag,
+    option,
 )
 from scalewise.cli.output import print_curves, print_sections
 from scalewise.errors import SpecError
 
 PANEL = "Analyze the results"
+SIMULATION_PANEL = "Simulation (with --simulate)"
+simulation_option = partial(option, panel=SIMULATION_PANEL)
+cost_option = partial(option, panel="Cost and energy")
+target_option = partial(option, panel="Training target")
+queue_option = partial(option, panel="Queue and interruptions")
+question_option = partial(option, panel="More questions")
 
 
 @verb(PANEL)
@@ -85,68 +89,41 @@ def explain(
 @verb(PANEL)
 def predict(  # noqa: PLR0913 - one parameter per option
     source: OptionalSource = None,
-    at: Annotated[
-        str | None,
-        typer.Option(metavar="DEVICES", help="Numbers of devices to predict: 16,32,64."),
-    ] = None,
+    at: Annotated[str | None, option("DEVICES", "Numbers of devices to predict: 16,32,64.")] = None,
     where: Where = None,
     scaling: Scaling = None,
     devices_per_node: DevicesPerNode = None,
     like: Annotated[
-        str | None,
-        typer.Option(metavar="WORDS", help="Show published curves of a model, a device, …"),
+        str | None, option("WORDS", "Show published curves of a model, a device, …")
     ] = None,
     simulate: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--simulate",
-            help="Simulate from the smallest run and the links; one run is enough.",
-            rich_help_panel=SIMULATION_PANEL,
+            "Simulate from the smallest run and the links; one run is enough.",
+            SIMULATION_PANEL,
         ),
     ] = False,
     collectives: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="A sweep that `doctor --collectives` wrote; may be repeated.",
-            rich_help_panel=SIMULATION_PANEL,
-        ),
+        simulation_option("FILE", "A sweep that `doctor --collectives` wrote; may be repeated."),
     ] = None,
     link_inside: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LINK",
-            help="The link inside a node, such as 200GB/s,5us.",
-            rich_help_panel=SIMULATION_PANEL,
-        ),
+        str | None, simulation_option("LINK", "The link inside a node, such as 200GB/s,5us.")
     ] = None,
     link_between: Annotated[
         str | None,
-        typer.Option(
-            metavar="LINK",
-            help="The network link of a whole node, such as 200Gbit/s,20us.",
-            rich_help_panel=SIMULATION_PANEL,
-        ),
+        simulation_option("LINK", "The network link of a whole node, such as 200Gbit/s,20us."),
     ] = None,
     algorithm: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="All-reduce algorithm: ring, tree, hierarchical or quickest.",
-            rich_help_panel=SIMULATION_PANEL,
-        ),
+        simulation_option("NAME", "All-reduce algorithm: ring, tree, hierarchical or quickest."),
     ] = None,
     gradients: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Bytes of gradients, if not recorded.",
-            rich_help_panel=SIMULATION_PANEL,
-        ),
+        str | None, simulation_option("SIZE", "Bytes of gradients, if not recorded.")
     ] = None,
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Also plot it: a png or svg file."),
+        Path | None, option("FILE", "Also plot it: a png or svg file.", "-o", "--output")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -160,14 +137,13 @@ def predict(  # noqa: PLR0913 - one parameter per option
       scalewise predict runs/one --at 2,4 --simulate --collectives sweep.json
       scalewise predict --like "resnet50 v100"
     """
-    network = predict_modes.NetworkOptions(
-        collectives=collectives or [], inside=link_inside, between=link_between,
-        algorithm=algorithm, gradients=gradients,
-    )  # fmt: skip
     conditions = _parse_where(where or [])
     if not simulate:
-        reason = "only for a simulation"
-        predict_modes.refuse(reason, network.by_option, "add --simulate")
+        network_options = {
+            "--collectives": collectives, "--link-inside": link_inside,
+            "--link-between": link_between, "--algorithm": algorithm, "--gradients": gradients,
+        }  # fmt: skip
+        predict_modes.refuse("only for a simulation", network_options, "add --simulate")
     if source is None and like is not None:
         options = {"--where": where, "--scaling": scaling, "--devices-per-node": devices_per_node,
                    "--simulate": simulate, "-o": output}  # fmt: skip
@@ -175,11 +151,24 @@ def predict(  # noqa: PLR0913 - one parameter per option
         predict_modes.refuse(reason, options, "name a folder or a CSV")
         predict_modes.show_published(like, at, as_json=as_json)
         return
-    source, at = predict_modes.require(source, at)
+    if source is None:
+        raise SpecError(
+            "predict needs a study folder or a CSV file",
+            hint="scalewise predict runs/demo --at 4,8; or --like resnet50 for published curves "
+            "alone",
+        )
+    if at is None:
+        raise SpecError(
+            "predict needs --at, the numbers of devices to predict", hint="for example --at 16,32"
+        )
     if simulate:
         options = {"--scaling": scaling, "--like": like, "-o": output}
         predict_modes.refuse("not used by a simulation", options, "leave it out")
-        predict_modes.simulate(source, at, conditions, devices_per_node, network, as_json=as_json)
+        predict_modes.simulate(
+            source, at, conditions, devices_per_node=devices_per_node,
+            collectives=collectives or [], link_inside=link_inside, link_between=link_between,
+            algorithm=algorithm, gradients=gradients, as_json=as_json,
+        )  # fmt: skip
         return
     if output:
         _refuse_overwriting(output, [source])
@@ -195,111 +184,60 @@ def advise(  # noqa: PLR0913 - one parameter per option
     purposes: Purposes,
     at: Annotated[
         str | None,
-        typer.Option(
-            metavar="DEVICES",
-            help="Also consider doublings up to these devices [default: two doublings].",
-        ),
+        option("DEVICES", "Also consider doublings up to these devices [default: two doublings]."),
     ] = None,
-    price: Annotated[
-        str | None, typer.Option(metavar="PRICE", help=PRICE_HELP, rich_help_panel=COST_PANEL)
-    ] = None,
+    price: Annotated[str | None, cost_option("PRICE", PRICE_HELP)] = None,
     watts: Annotated[
-        float | None,
-        typer.Option(
-            metavar="W",
-            help="Power of one device, where no energy was measured.",
-            rich_help_panel=COST_PANEL,
-        ),
+        float | None, cost_option("W", "Power of one device, where no energy was measured.")
     ] = None,
     device: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Take the maximum power of this device from the catalog instead.",
-            rich_help_panel=COST_PANEL,
-        ),
+        cost_option("NAME", "Take the maximum power of this device from the catalog instead."),
     ] = None,
     whole_nodes: Annotated[
-        bool,
-        typer.Option(
-            "--whole-nodes",
-            help="Charge partly used nodes in full.",
-            rich_help_panel=COST_PANEL,
-        ),
+        bool, flag("--whole-nodes", "Charge partly used nodes in full.", "Cost and energy")
     ] = False,
     target: Annotated[
         str | None,
-        typer.Option(
-            metavar="TARGET",
-            help="When training is done: 'epochs=90 at 256' or 'samples=115e6 at 256' "
+        target_option(
+            "TARGET",
+            "When training is done: 'epochs=90 at 256' or 'samples=115e6 at 256' "
             "(work at a global batch), loss=2.1 or accuracy=0.75 (as reached by the runs).",
-            rich_help_panel=TARGET_PANEL,
         ),
     ] = None,
     critical_batch: Annotated[
         str | None,
-        typer.Option(
-            metavar="BATCH",
-            help="The global batch that needs twice the samples: 8192, noise (as recorded) or "
+        target_option(
+            "BATCH",
+            "The global batch that needs twice the samples: 8192, noise (as recorded) or "
             "like:resnet.",
-            rich_help_panel=TARGET_PANEL,
         ),
     ] = None,
     batch: Annotated[
         float | None,
-        typer.Option(
-            metavar="N",
-            help="For a CSV: the batch, per device if weak, global if strong.",
-            rich_help_panel=TARGET_PANEL,
-        ),
+        target_option("N", "For a CSV: the batch, per device if weak, global if strong."),
     ] = None,
     wait: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Time in the queue: 10min, or 8=10min,32=6h by devices.",
-            rich_help_panel=QUEUE_PANEL,
-        ),
+        queue_option("TIME", "Time in the queue: 10min, or 8=10min,32=6h by devices."),
     ] = None,
     interrupted_every: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Mean time between interruptions of a device: 12h, or '12h per node'.",
-            rich_help_panel=QUEUE_PANEL,
+        queue_option(
+            "TIME", "Mean time between interruptions of a device: 12h, or '12h per node'."
         ),
     ] = None,
     save: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Time to save a checkpoint, 30s [default: as recorded].",
-            rich_help_panel=QUEUE_PANEL,
-        ),
+        str | None, queue_option("TIME", "Time to save a checkpoint, 30s [default: as recorded].")
     ] = None,
     restart: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Time to restart, 3min [default: as recorded].",
-            rich_help_panel=QUEUE_PANEL,
-        ),
+        str | None, queue_option("TIME", "Time to restart, 3min [default: as recorded].")
     ] = None,
     worth: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="What would make N devices worthwhile?",
-            rich_help_panel=QUESTIONS_PANEL,
-        ),
+        int | None, question_option("N", "What would make N devices worthwhile?")
     ] = None,
     runs: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="How should N equal runs be placed on the devices?",
-            rich_help_panel=QUESTIONS_PANEL,
-        ),
+        int | None, question_option("N", "How should N equal runs be placed on the devices?")
     ] = None,
     where: Where = None,
     scaling: Scaling = None,
@@ -318,7 +256,7 @@ def advise(  # noqa: PLR0913 - one parameter per option
     from scalewise.analysis.advise import Conditions, Purpose
     from scalewise.analysis.advise import advise as choose_devices
     from scalewise.analysis.predict import parse_larger_counts
-    from scalewise.report import advice_sections as advice_report
+    from scalewise.report import advice_sections
     from scalewise.report.curve_table import not_correct
 
     purpose = Purpose.parse(purposes)
@@ -348,9 +286,9 @@ def advise(  # noqa: PLR0913 - one parameter per option
         runs=runs,
     )
     if as_json:
-        typer.echo(advice_report.as_json(advice))
+        typer.echo(advice_sections.as_json(advice))
     else:
-        print_sections(advice_report.sections(advice), alerts=not_correct(curve))
+        print_sections(advice_sections.sections(advice), alerts=not_correct(curve))
 
 
 def _parse_where(pairs: list[str]) -> dict[str, str]:
@@ -366,17 +304,14 @@ def report(
     sources: Sources,
     output: Annotated[
         Path,
-        typer.Option(
+        option(
+            "FILE",
+            "The file to write: .html, .md, .txt, .csv, .tex, .json, .png or .svg.",
             "-o",
             "--output",
-            metavar="FILE",
-            help="The file to write: .html, .md, .txt, .csv, .tex, .json, .png or .svg.",
         ),
     ] = Path("report.html"),
-    plot: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="For png and svg: draw only this plot."),
-    ] = None,
+    plot: Annotated[str | None, option("NAME", "For png and svg: draw only this plot.")] = None,
     scaling: Scaling = None,
     devices_per_node: CsvDevicesPerNode = None,
 ) -> None:

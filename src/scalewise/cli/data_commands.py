@@ -11,8 +11,9 @@ from typing import Annotated, get_args
 import typer
 
 from scalewise.cli.app import HelpCommand, HelpGroup, app
-from scalewise.cli.options import Json
+from scalewise.cli.options import Json, flag, option
 from scalewise.cli.output import say
+from scalewise.errors import SpecError
 
 data = typer.Typer(
     cls=HelpGroup,
@@ -32,33 +33,23 @@ LINE_SECONDS = 10.0
 def make(  # noqa: PLR0913 - one parameter per option
     to: Annotated[Path, typer.Argument(metavar="TO", help="The folder to make.")],
     like: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Images and classes as in micro-224 or tiny-224."),
+        str | None, option("NAME", "Images and classes as in micro-224 or tiny-224.")
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "FOLDER",
+            "Tiny ImageNet, or any image folder; without it, images are synthetic.",
             "--from",
-            metavar="FOLDER",
-            help="Tiny ImageNet, or any image folder; without it, images are synthetic.",
         ),
     ] = None,
     images: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Training images; a tenth as many are for validation."),
+        int | None, option("N", "Training images; a tenth as many are for validation.")
     ] = None,
-    classes: Annotated[
-        int | None, typer.Option(metavar="N", help="Use the first N classes.")
-    ] = None,
-    edge: Annotated[
-        int, typer.Option(metavar="PIXELS", help="Width and height of every image.")
-    ] = 224,
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="Random seed for choosing or making images.")
-    ] = 0,
-    packed: Annotated[
-        bool, typer.Option("--packed", help="Decode to raw pixels in a few large files.")
-    ] = False,
+    classes: Annotated[int | None, option("N", "Use the first N classes.")] = None,
+    edge: Annotated[int, option("PIXELS", "Width and height of every image.")] = 224,
+    seed: Annotated[int, option("N", "Random seed for choosing or making images.")] = 0,
+    packed: Annotated[bool, flag("--packed", "Decode to raw pixels in a few large files.")] = False,
 ) -> None:
     """Make a folder of images of one size, or of packed images.
 
@@ -102,22 +93,12 @@ def bench(  # noqa: PLR0913 - one parameter per option
     source: Annotated[
         str, typer.Argument(metavar="DATA", help="The data, written as in a study file.")
     ],
-    workers: Annotated[
-        str, typer.Option(metavar="N,N,...", help="Numbers of loader workers to try.")
-    ] = "0,1,2",
-    batch: Annotated[int, typer.Option(metavar="N", help="Samples per batch.")] = 128,
-    edge: Annotated[
-        int | None, typer.Option(metavar="PIXELS", help="Image edge, as in a study file.")
-    ] = None,
-    length: Annotated[
-        int | None, typer.Option(metavar="N", help="Sequence length, as in a study file.")
-    ] = None,
-    augment: Annotated[
-        str, typer.Option(metavar="NAME", help="Augmentation, as in a study file.")
-    ] = "none",
-    seconds: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long to time each number of workers.")
-    ] = 5.0,
+    workers: Annotated[str, option("N,N,...", "Numbers of loader workers to try.")] = "0,1,2",
+    batch: Annotated[int, option("N", "Samples per batch.")] = 128,
+    edge: Annotated[int | None, option("PIXELS", "Image edge, as in a study file.")] = None,
+    length: Annotated[int | None, option("N", "Sequence length, as in a study file.")] = None,
+    augment: Annotated[str, option("NAME", "Augmentation, as in a study file.")] = "none",
+    seconds: Annotated[float, option("SECONDS", "How long to time each number of workers.")] = 5.0,
     as_json: Json = False,
 ) -> None:
     """Time how fast data is loaded on this machine, without training.
@@ -131,29 +112,26 @@ def bench(  # noqa: PLR0913 - one parameter per option
     from scalewise.spec.run import Augment
     from scalewise.validate import check_choice, check_integer, check_positive
 
-    worker_counts = _parse_worker_counts(workers)
-    check_choice("--augment", augment, get_args(Augment))
-    check_integer("--batch", batch, minimum=1)
-    check_positive("--seconds", seconds, example=5)
-    settings = {
-        "workers": worker_counts, "batch": batch, "edge": edge, "length": length,
-        "augment": augment, "seconds": seconds,
-    }  # fmt: skip
-    with progress("loading") as report_progress:
-        result = datasets.bench(source, settings, report_progress)
-    say(json.dumps(result.to_dict(), indent=1) if as_json else result)
-
-
-def _parse_worker_counts(workers: str) -> list[int]:
-    from scalewise.errors import SpecError
-
-    counts = [text.strip() for text in workers.split(",")]
-    if not all(count.isdecimal() and int(count) < 1000 for count in counts):
+    worker_counts = [text.strip() for text in workers.split(",")]
+    if not all(count.isdecimal() and int(count) < 1000 for count in worker_counts):
         raise SpecError(
             f"--workers must be whole numbers with commas between, got {workers!r}",
             hint="for example --workers 2,4,8",
         )
-    return [int(count) for count in counts]
+    check_choice("--augment", augment, get_args(Augment))
+    check_integer("--batch", batch, minimum=1)
+    check_positive("--seconds", seconds, example=5)
+    settings = {
+        "workers": [int(count) for count in worker_counts],
+        "batch": batch,
+        "edge": edge,
+        "length": length,
+        "augment": augment,
+        "seconds": seconds,
+    }
+    with progress("loading") as report_progress:
+        result = datasets.bench(source, settings, report_progress)
+    say(json.dumps(result.to_dict(), indent=1) if as_json else result)
 
 
 @contextmanager

@@ -1,35 +1,39 @@
 """Arguments and options that several verbs share, and the panels they are listed in."""
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-PROGRAM_PANEL = "Options for your own program (with --on)"
 SPENDING_PANEL = "Spending limits and cost"
 CURVE_PANEL = "Which curve"
-SIMULATION_PANEL = "Simulation (with --simulate)"
-COST_PANEL = "Cost and energy"
-TARGET_PANEL = "Training target"
-QUEUE_PANEL = "Queue and interruptions"
-QUESTIONS_PANEL = "More questions"
 """Headings in the help of a verb; options without one are listed under "Options"."""
+
+
+def option(
+    metavar: str, text: str, *names: str, panel: str | None = None, minimum: int | None = None
+) -> Any:
+    """Return an option with a value; ``names`` are those that differ from the parameter's."""
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, min=minimum)
+
+
+def flag(name: str, text: str, panel: str | None = None) -> Any:
+    """Return an option without a value; the explicit name prevents a ``--no-`` twin."""
+    return typer.Option(name, help=text, rich_help_panel=panel)
+
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY.toml", help="The study file.")]
 StudyFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The study folder.")]
 Output = Annotated[
     Path | None,
-    typer.Option("-o", "--output", metavar="FOLDER", help="The study folder [default: runs/NAME]."),
+    option("FOLDER", "The study folder [default: runs/NAME].", "-o", "--output"),
 ]
 Launcher = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="local or slurm, instead of the study file's launcher."),
+    str | None, option("NAME", "local or slurm, instead of the study file's launcher.")
 ]
-Variant = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Use the [variant.NAME] section of the study file."),
-]
-Again = Annotated[bool, typer.Option("--again", help="Repeat finished runs too.")]
+Variant = Annotated[str | None, option("NAME", "Use the [variant.NAME] section of the study file.")]
+Again = Annotated[bool, flag("--again", "Repeat finished runs too.")]
 Sources = Annotated[
     list[Path],
     typer.Argument(
@@ -37,34 +41,18 @@ Sources = Annotated[
         help="Study folders, or CSV files: devices,throughput[,time] or devices,time[,samples].",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for other programs.")]
+Json = Annotated[bool, flag("--json", "Print JSON for other programs.")]
 Scaling = Annotated[
     str | None,
-    typer.Option(
-        metavar="RULE",
-        help="For a CSV: how the batch grows with devices, weak or strong.",
-        rich_help_panel=CURVE_PANEL,
+    option(
+        "RULE", "For a CSV: how the batch grows with devices, weak or strong.", panel=CURVE_PANEL
     ),
 ]
-CsvDevicesPerNode = Annotated[
-    int | None,
-    typer.Option(
-        "--devices-per-node",
-        metavar="N",
-        min=1,
-        help="For a CSV: devices per node.",
-        rich_help_panel=CURVE_PANEL,
-    ),
-]
+_per_node = partial(option, "N", panel=CURVE_PANEL, minimum=1)
+CsvDevicesPerNode = Annotated[int | None, _per_node("For a CSV: devices per node.")]
 DevicesPerNode = Annotated[
     int | None,
-    typer.Option(
-        "--devices-per-node",
-        metavar="N",
-        min=1,
-        help="Devices per node: for a CSV, or for a study that used one node only.",
-        rich_help_panel=CURVE_PANEL,
-    ),
+    _per_node("Devices per node: for a CSV, or for a study that used one node only."),
 ]
 _SOURCE_ARGUMENT = typer.Argument(
     metavar="SOURCE",
@@ -76,40 +64,30 @@ _PURPOSES = (
     "deadline=2h, efficiency=0.8, budget=200 (device-hours), cost=500, "
     "energy=40kWh, throughput=5000, time or balanced. Repeat to combine goals."
 )
-Purposes = Annotated[
-    list[str], typer.Option("--for", metavar="PURPOSE", help=f"The goal: {_PURPOSES}")
-]
+Purposes = Annotated[list[str], option("PURPOSE", f"The goal: {_PURPOSES}", "--for")]
 StopPurposes = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "PURPOSE",
+        f"Add devices only while that helps to reach a goal: {_PURPOSES}",
         "--for",
-        metavar="PURPOSE",
-        help=f"Add devices only while that helps to reach a goal: {_PURPOSES}",
-        rich_help_panel=SPENDING_PANEL,
+        panel=SPENDING_PANEL,
     ),
 ]
 MaxCost = Annotated[
     float | None,
-    typer.Option(
-        metavar="AMOUNT",
-        help="Maximum cost of the whole study; needs --price.",
-        rich_help_panel=SPENDING_PANEL,
-    ),
+    option("AMOUNT", "Maximum cost of the whole study; needs --price.", panel=SPENDING_PANEL),
 ]
 MaxDeviceHours = Annotated[
     float | None,
-    typer.Option(
-        metavar="HOURS",
-        help="Maximum device-hours of the whole study.",
-        rich_help_panel=SPENDING_PANEL,
-    ),
+    option("HOURS", "Maximum device-hours of the whole study.", panel=SPENDING_PANEL),
 ]
 Where = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="KEY=VALUE",
-        help="Select a curve of a study that has several, such as strategy=fsdp.",
-        rich_help_panel=CURVE_PANEL,
+    option(
+        "KEY=VALUE",
+        "Select a curve of a study that has several, such as strategy=fsdp.",
+        panel=CURVE_PANEL,
     ),
 ]
 PRICE_HELP = (
@@ -117,4 +95,4 @@ PRICE_HELP = (
     "such as aws:p5.48xlarge or aws:p5.48xlarge:spot."
 )
 # As text: `analysis.cost.rates.price_of` turns it into a rate.
-Price = Annotated[str | None, typer.Option("--price", metavar="PRICE", help=PRICE_HELP)]
+Price = Annotated[str | None, option("PRICE", PRICE_HELP)]

@@ -1,7 +1,6 @@
 """The modes of ``predict``: from a curve, by simulation, or from published curves."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,41 +9,6 @@ import typer
 from scalewise.cli.output import print_sections
 from scalewise.errors import SpecError
 from scalewise.validate import check_integer
-
-EXAMPLE = "scalewise predict runs/demo --at 4,8; or --like resnet50 for published curves alone"
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkOptions:
-    """Options about links and messages, not parsed yet."""
-
-    collectives: list[Path]
-    inside: str | None
-    between: str | None
-    algorithm: str | None
-    gradients: str | None
-
-    @property
-    def by_option(self) -> Mapping[str, Any]:
-        """The values by command-line option."""
-        return {
-            "--collectives": self.collectives,
-            "--link-inside": self.inside,
-            "--link-between": self.between,
-            "--algorithm": self.algorithm,
-            "--gradients": self.gradients,
-        }
-
-
-def require(source: Path | None, at: str | None) -> tuple[Path, str]:
-    """Return the source and the device parse_counts; raise SpecError where one is missing."""
-    if source is None:
-        raise SpecError("predict needs a study folder or a CSV file", hint=EXAMPLE)
-    if at is None:
-        raise SpecError(
-            "predict needs --at, the numbers of devices to predict", hint="for example --at 16,32"
-        )
-    return source, at
 
 
 def refuse(reason: str, options: Mapping[str, Any], hint: str) -> None:
@@ -114,13 +78,17 @@ def show_published(like: str, at: str | None, *, as_json: bool) -> None:
         print_sections(published_sections.sections(like, curves, device_counts))
 
 
-def simulate(
+def simulate(  # noqa: PLR0913 - one parameter per option
     source: Path,
     at: str,
     where: Mapping[str, str],
-    devices_per_node: int | None,
-    network: NetworkOptions,
     *,
+    devices_per_node: int | None,
+    collectives: list[Path],
+    link_inside: str | None,
+    link_between: str | None,
+    algorithm: str | None,
+    gradients: str | None,
     as_json: bool,
 ) -> None:
     """Simulate from the smallest run of a study."""
@@ -131,11 +99,11 @@ def simulate(
     from scalewise.report.curve_table import not_correct
 
     links = make_exchange(
-        results.read_sweeps(network.collectives),
-        inside=parse_link(network.inside) if network.inside else None,
-        between=parse_link(network.between) if network.between else None,
+        results.read_sweeps(collectives),
+        inside=parse_link(link_inside) if link_inside else None,
+        between=parse_link(link_between) if link_between else None,
         per_node=devices_per_node,
-        algorithm=network.algorithm,
+        algorithm=algorithm,
     )
     curve, records = results.study_curve(source, where)
     result = simulate_curve(
@@ -144,7 +112,7 @@ def simulate(
         parse_counts(at),
         links,
         per_node=devices_per_node,
-        gradients=parse_size(network.gradients) if network.gradients else None,
+        gradients=parse_size(gradients) if gradients else None,
     )
     if as_json:
         typer.echo(simulation_sections.as_json(result))

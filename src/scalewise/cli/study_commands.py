@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,6 @@ import typer
 from scalewise.cli.app import verb
 from scalewise.cli.options import (
     PRICE_HELP,
-    PROGRAM_PANEL,
     SPENDING_PANEL,
     Again,
     Json,
@@ -26,14 +25,18 @@ from scalewise.cli.options import (
     StudyFile,
     StudyFolder,
     Variant,
+    flag,
+    option,
 )
 from scalewise.cli.output import print_curves, say
 from scalewise.errors import SpecError
 
 if TYPE_CHECKING:
-    from scalewise.spec import RunSpec, StudySpec
+    from scalewise.spec import StudySpec
 
 PANEL = "Run a study"
+PROGRAM_PANEL = "Options for your own program (with --on)"
+program_option = partial(option, panel=PROGRAM_PANEL)
 FORCED_EXIT_SECONDS = 20.0
 """After an interrupt, another Ctrl-C ends scalewise at once only when this time has passed."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -62,7 +65,7 @@ def init(
     path: Annotated[
         Path, typer.Argument(metavar="FILE", help="The file to write [default: study.toml].")
     ] = Path("study.toml"),
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    force: Annotated[bool, flag("--force", "Overwrite an existing file.")] = False,
 ) -> None:
     """Write a starter study file.
 
@@ -90,8 +93,7 @@ def plan(
     output: Output = None,
     launcher: Launcher = None,
     write: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Write the job scripts here, to start them by hand."),
+        Path | None, option("FOLDER", "Write the job scripts here, to start them by hand.")
     ] = None,
     price: Price = None,
 ) -> None:
@@ -103,6 +105,7 @@ def plan(
       scalewise plan study.toml --launcher slurm --write jobs/
     """
     from scalewise import study
+    from scalewise.analysis.number_format import format_count
     from scalewise.cli.cost_lines import parse_price, print_cost_estimate
     from scalewise.record.study_files import finished
 
@@ -111,38 +114,25 @@ def plan(
     missing = [run for run in spec.runs() if not finished(folder / run.id)]
     absent = study.check(missing, spec.engines)
     plans = study.plan(spec, folder, absent)
-    _print_commands(plans, folder)
-    for sentence in study.left_out_notices(absent):
-        say(sentence)
-    _print_summary(spec, [run for launch in plans for run in launch.runs], folder)
-    print_cost_estimate(spec, folder, absent, parse_price(price))
-    if write:
-        for path in study.write_plan(plans, spec, write):
-            typer.echo(path)
-
-
-def _print_commands(plans: Any, folder: Path) -> None:
-    """Print every run with its state, and the commands that start it."""
-    from scalewise.record.study_files import finished
-
     for launch in plans:
         for run in launch.runs:
-            state = "finished" if finished(folder / run.id) else "to run"
+            state = "to run" if run in missing else "finished"
             batch = f", batch {run.batch}, global {run.global_batch}" if run.batch else ""
             say(f"{run.title}{batch}: {state}")
         for command in launch.commands:
             say(f"  {command}")
     if any(command.needs_port for launch in plans for command in launch.commands):
         typer.echo("{port}: a free port, chosen when the run starts")
-
-
-def _print_summary(spec: "StudySpec", runs: "list[RunSpec]", folder: Path) -> None:
-    from scalewise import study
-
-    count = f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}"
+    for sentence in study.left_out_notices(absent):
+        say(sentence)
+    runs = [run for launch in plans for run in launch.runs]
     scaling = f"{spec.scaling} scaling" if spec.scaling else "scaling observed"
     request = study.request_summary(spec, runs) or "one after another"
-    say(f"{count}, {scaling}, {request}, in {folder}")
+    say(f"{format_count(len(runs), 'run')}, {scaling}, {request}, in {folder}")
+    print_cost_estimate(spec, folder, absent, parse_price(price))
+    if write:
+        for path in study.write_plan(plans, spec, write):
+            typer.echo(path)
 
 
 @verb(PANEL)
@@ -156,70 +146,37 @@ def run(  # noqa: PLR0913 - one parameter per option
     ],
     on: Annotated[
         str | None,
-        typer.Option(
-            metavar="DEVICES",
-            help="Run a program on these numbers of devices: 1,2,4 or 1x4,2x4.",
-            rich_help_panel=PROGRAM_PANEL,
-        ),
+        program_option("DEVICES", "Run a program on these numbers of devices: 1,2,4 or 1x4,2x4."),
     ] = None,
     stop_after: Annotated[
         int | None,
-        typer.Option(
-            metavar="STEPS",
-            min=1,
-            help="Stop the program after this many steps.",
-            rich_help_panel=PROGRAM_PANEL,
-        ),
+        program_option("STEPS", "Stop the program after this many steps.", minimum=1),
     ] = None,
     samples_per_step: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Samples per step of one rank, if they cannot be observed.",
-            rich_help_panel=PROGRAM_PANEL,
-        ),
+        program_option("N", "Samples per step of one rank, if they cannot be observed.", minimum=1),
     ] = None,
-    repeats: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Runs on each number of devices.",
-            rich_help_panel=PROGRAM_PANEL,
-        ),
-    ] = 1,
+    repeats: Annotated[int, program_option("N", "Runs on each number of devices.", minimum=1)] = 1,
     trace: Annotated[
-        int,
-        typer.Option(
-            metavar="STEPS",
-            min=0,
-            help="Steps to record with the framework's profiler.",
-            rich_help_panel=PROGRAM_PANEL,
-        ),
+        int, program_option("STEPS", "Steps to record with the framework's profiler.", minimum=0)
     ] = 0,
     loaders_alone: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--loaders-alone",
-            help="Afterwards, time the program's data loader without training.",
-            rich_help_panel=PROGRAM_PANEL,
+            "Afterwards, time the program's data loader without training.",
+            PROGRAM_PANEL,
         ),
     ] = False,
     variant: Variant = None,
     output: Output = None,
     launcher: Launcher = None,
-    detach: Annotated[
-        bool, typer.Option("--detach", help="Submit the jobs to the cluster and return.")
-    ] = False,
+    detach: Annotated[bool, flag("--detach", "Submit the jobs to the cluster and return.")] = False,
     again: Again = False,
     purposes: StopPurposes = None,
     max_cost: MaxCost = None,
     max_device_hours: MaxDeviceHours = None,
-    price: Annotated[
-        str | None,
-        typer.Option(metavar="PRICE", help=PRICE_HELP, rich_help_panel=SPENDING_PANEL),
-    ] = None,
+    price: Annotated[str | None, option("PRICE", PRICE_HELP, panel=SPENDING_PANEL)] = None,
 ) -> None:
     """Start the missing runs of a study; safe to repeat.
 
@@ -241,33 +198,20 @@ def run(  # noqa: PLR0913 - one parameter per option
         "trace": trace,
         "loaders_alone": loaders_alone,
     }
-    spec = study.with_launcher(
-        _read_question(args, on, repeats, variant, program_options), launcher
-    )
-    folder = output or _default_folder(spec.name)
-    rate = parse_price(price)
-    rules = stopping_rules(spec, folder, purposes, max_cost, max_device_hours, rate, again=again)
-    typer.echo(_run_study(spec, folder, rate, again=again, detach=detach, **rules))
-
-
-def _read_question(
-    args: list[str],
-    on: str | None,
-    repeats: int,
-    variant: str | None,
-    program_options: Mapping[str, Any],
-) -> "StudySpec":
-    """Return the study of a program (with ``on``), or of the study file."""
-    from scalewise import study
-
     if on is not None:
-        return study.from_program(args, on, repeats, **program_options)
-    if len(args) > 1 or args[0].endswith(".py") or repeats > 1 or any(program_options.values()):
+        spec = study.from_program(args, on, repeats, **program_options)
+    elif len(args) > 1 or args[0].endswith(".py") or repeats > 1 or any(program_options.values()):
         raise SpecError(
             "a program needs --on, the devices to run it on",
             hint="scalewise run --on 1,2 -- train.py; in a study file, set these options there",
         )
-    return study.load(Path(args[0]), variant)
+    else:
+        spec = study.load(Path(args[0]), variant)
+    spec = study.with_launcher(spec, launcher)
+    folder = output or _default_folder(spec.name)
+    rate = parse_price(price)
+    rules = stopping_rules(spec, folder, purposes, max_cost, max_device_hours, rate, again=again)
+    typer.echo(_run_study(spec, folder, rate, again=again, detach=detach, **rules))
 
 
 @verb(PANEL)

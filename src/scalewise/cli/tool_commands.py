@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from scalewise.cli.app import verb
-from scalewise.cli.options import Json
+from scalewise.cli.options import Json, flag, option
 from scalewise.cli.output import announce_slow_checks, print_sections, say
 from scalewise.errors import SpecError
 
@@ -20,13 +20,10 @@ def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, runs/STUDY/RUN.")],
     output: Annotated[
         Path,
-        typer.Option(
-            "-o", "--output", metavar="FILE", help="The file to write: .safetensors or .pt."
-        ),
+        option("FILE", "The file to write: .safetensors or .pt.", "-o", "--output"),
     ] = Path("weights.safetensors"),
     step: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="The checkpoint after step N, not the newest."),
+        int | None, option("N", "The checkpoint after step N, not the newest.", minimum=1)
     ] = None,
 ) -> None:
     """Write a run's trained weights to one file for the serial model.
@@ -43,10 +40,9 @@ def export(
 def port(
     script: Annotated[Path, typer.Argument(metavar="TRAIN.py", help="A serial PyTorch script.")],
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Write the patch here, not to stdout."),
+        Path | None, option("FILE", "Write the patch here, not to stdout.", "-o", "--output")
     ] = None,
-    write: Annotated[bool, typer.Option("--write", help="Change the script itself.")] = False,
+    write: Annotated[bool, flag("--write", "Change the script itself.")] = False,
 ) -> None:
     """Make a patch that adds data parallelism to a PyTorch script.
 
@@ -74,21 +70,19 @@ def port(
 @verb(PANEL)
 def doctor(
     collectives: Annotated[
-        bool, typer.Option("--collectives", help="Time collectives between ranks, by size.")
+        bool, flag("--collectives", "Time collectives between ranks, by size.")
     ] = False,
     ranks: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=1, help="Ranks on this machine [default: one per device, at least 2]."
-        ),
+        option("N", "Ranks on this machine [default: one per device, at least 2].", minimum=1),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "FILE",
+            "With --collectives: the file to write [default: runs/collectives.json].",
             "-o",
             "--output",
-            metavar="FILE",
-            help="With --collectives: the file to write [default: runs/collectives.json].",
         ),
     ] = None,
     as_json: Json = False,
@@ -152,7 +146,7 @@ def catalog(
       scalewise catalog devices
     """
     from scalewise.catalog.hardware import ROW_TYPES, search_catalog
-    from scalewise.report import catalog_sections as catalog_report
+    from scalewise.report import catalog_sections
 
     terms = query or []
     if terms and terms[0] in ROW_TYPES:
@@ -166,9 +160,9 @@ def catalog(
             hint="leave a word out; `scalewise catalog prices` shows all prices",
         )
     if as_json:
-        typer.echo(catalog_report.as_json(rows))
+        typer.echo(catalog_sections.as_json(rows))
     else:
-        print_sections(catalog_report.sections(rows))
+        print_sections(catalog_sections.sections(rows))
 
 
 @verb(PANEL)
