@@ -91,14 +91,17 @@ class CheckedDataset:
     def __str__(self) -> str:
         lines = [f"{self.folder}: {self.kind}"]
         lines += [f"  {name}: {_count_summary(classes)}" for name, classes in self.counts.items()]
-        for what in ("sizes", "modes", "formats"):
-            if often := getattr(self, what):
-                lines.append(f"  {what}: {_most_common(often)}")
-        lines += [f"  note: {note}" for note in self.notes[:MAX_PRINTED]]
-        lines += _omitted_line(self.notes, "notes")
-        lines += [f"  problem: {each['problem']}" for each in self.problems[:MAX_PRINTED]]
-        lines += _omitted_line(self.problems, "problems")
-        if not self.problems:
+        for name in ("sizes", "modes", "formats"):
+            if counts := getattr(self, name):
+                common = ", ".join(f"{value} ({counts[value]:,})" for value in list(counts)[:5])
+                others = f" and {len(counts) - 5} others" if len(counts) > 5 else ""
+                lines.append(f"  {name}: {common}{others}")
+        problems = [problem["problem"] for problem in self.problems]
+        for kind, texts in (("note", self.notes), ("problem", problems)):
+            lines += [f"  {kind}: {text}" for text in texts[:MAX_PRINTED]]
+            if (omitted := len(texts) - MAX_PRINTED) > 0:
+                lines.append(f"  … and {omitted:,} {kind}s more; --json has all")
+        if not problems:
             lines.append("  no problems")
         return "\n".join(lines)
 
@@ -151,11 +154,11 @@ class LoadingBenchmark:
         return {"schema": 1, **asdict(self)}
 
     def __str__(self) -> str:
-        each = " × ".join(map(str, self.shape[::-1] if len(self.shape) > 1 else self.shape))
-        what = f"images of {each}" if len(self.shape) > 1 else f"sequences of {each} tokens"
+        size = " × ".join(map(str, self.shape[::-1]))
+        what = f"images of {size}" if len(self.shape) > 1 else f"sequences of {size} tokens"
         lines = [
             f"{self.data}: {self.kind}, {self.samples:,} {what}, batches of {self.batch}",
-            f"loaded for {self.device}, with nobody who trains",
+            f"loaded for {self.device}, without training",
             "workers  samples/s                each worker  first batch",
         ]
         for row in self.rates:
@@ -164,9 +167,8 @@ class LoadingBenchmark:
                 f"{row.workers:>7}  {format_estimate(row.rate):<23}  {format_number(share):>11}  "
                 f"{row.first:>9.2f} s"
             )
-        if words := sentence([SkippedFiles(len(self.left_out), self.left_out)]):
-            lines.append(words)
-        return "\n".join(lines)
+        lines.append(sentence([SkippedFiles(len(self.left_out), self.left_out)]))
+        return "\n".join(filter(None, lines))
 
 
 def bench(data: str, options: Mapping[str, Any], on_progress: ProgressCallback) -> LoadingBenchmark:
@@ -204,13 +206,3 @@ def _count_summary(classes: Mapping[str, int]) -> str:
 
 def _format_class_count(count: int) -> str:
     return "1 class" if count == 1 else f"{count:,} classes"
-
-
-def _most_common(counts: Mapping[str, int], limit: int = 5) -> str:
-    parts = [f"{name} ({count:,})" for name, count in list(counts.items())[:limit]]
-    return ", ".join(parts) + (f" and {len(counts) - limit} others" if len(counts) > limit else "")
-
-
-def _omitted_line(entries: list[Any], kind: str) -> list[str]:
-    omitted = len(entries) - MAX_PRINTED
-    return [f"  … and {omitted:,} {kind} more; --json has all"] if omitted > 0 else []

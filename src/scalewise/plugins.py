@@ -1,10 +1,9 @@
 """Find a part of scalewise by kind and name, without importing the rest.
 
-Built-in parts register as entry points in ``pyproject.toml``, exactly as a
-stranger's do. A part that belongs to one framework is registered under
-``<framework>.<name>`` (``torch.ddp``); users write the short name. An engine
-that trains the models of another takes all of its parts of a kind at once, by
-its name: ``"deepspeed.*" = "scalewise.frameworks.torch:Torch"``.
+Built-in parts register as entry points in ``pyproject.toml``, as those of other packages do. A
+part of one framework is registered as ``<framework>.<name>`` (``torch.ddp``); users write the
+short name. A framework that trains the models of another takes all of its parts of a kind at
+once, by its name: ``"deepspeed.*" = "scalewise.frameworks.torch:Torch"``.
 """
 
 from functools import cache
@@ -16,14 +15,7 @@ from scalewise.validate import suggest_name
 
 Kind = Literal["launchers", "frameworks", "strategies", "workloads", "libraries", "laws"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-SINGULAR: dict[Kind, str] = {
-    "launchers": "launcher",
-    "frameworks": "framework",
-    "strategies": "strategy",
-    "workloads": "workload",
-    "libraries": "library",
-    "laws": "law",
-}
+SINGULAR = {kind: kind.replace("ies", "y").removesuffix("s") for kind in KINDS}
 WILDCARD = "*"
 """Stands for all parts of the framework that such an entry names."""
 

@@ -49,12 +49,9 @@ def suggest_path(path: Path) -> str:
         near = get_close_matches(missing, os.listdir(folder))
     except OSError:
         return ""
-    check_integer = [
-        candidate
-        for candidate in (folder.joinpath(name, *tail) for name in near)
-        if candidate.exists()
-    ]
-    return f"did you mean {str(check_integer[0])!r}?" if check_integer else ""
+    candidates = (folder.joinpath(name, *tail) for name in near)
+    existing = next((str(path) for path in candidates if path.exists()), None)
+    return f"did you mean {existing!r}?" if existing else ""
 
 
 def refuse_unknown_keys(what: str, keys: Iterable[str], known: Sequence[str]) -> None:
@@ -114,11 +111,13 @@ def check_environment_name(where: str, name: Any) -> None:
 
 
 def _example(name: str, value: float | str) -> str:
-    """Return an example of valid input: a study setting, or a command-line option.
+    """Return an example of valid input: a study setting, a Python parameter or an option.
 
-    >>> _example("batch", 1), _example("--augment", "none")
-    ('for example batch = 1', 'for example --augment none')
+    >>> _example("batch", 1), _example("batch=", 1), _example("--augment", "none")
+    ('for example batch = 1', 'for example batch=1', 'for example --augment none')
     """
     if name.startswith("--"):
         return f"for example {name} {value}"
+    if name.endswith("="):
+        return f"for example {name}{value!r}"
     return f"for example {name} = {json.dumps(value)}"

@@ -8,7 +8,7 @@ import pytest
 from builders import a_study
 from scalewise import results
 from scalewise.api import run
-from scalewise.report import explanation_sections, page, plot, prediction_plot
+from scalewise.report import explanation_sections, plot, prediction_plot, write_report
 
 pytestmark = pytest.mark.browser
 QUIET = [
@@ -39,7 +39,7 @@ def test_the_page_is_whole_and_asks_the_network_for_nothing(measured, tmp_path, 
     from playwright.sync_api import sync_playwright
 
     curves, why = measured
-    path = page.write(curves, tmp_path / "report.html", why)
+    path = write_report.write(curves, tmp_path / "report.html", explained=why)
     said, asked = [], []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=QUIET)

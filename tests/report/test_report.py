@@ -24,7 +24,6 @@ from scalewise.report import (
     tables,
     write_report,
 )
-from scalewise.report import page_outlook as report_outlook
 
 ODD = 'a|b_c & "d" <e>'
 ENDINGS = ["html", "md", "csv", "tex", "json", "txt", "png", "svg"]
@@ -282,7 +281,7 @@ def test_what_lies_ahead_is_what_predict_says():
 
 
 def test_nothing_is_advised_twice():
-    (_, (advised, plots)) = report_outlook.outlook_sections(outlook(a_whole_curve()))
+    (_, (advised, plots)) = page.outlook_sections(outlook(a_whole_curve()))
     assert len(set(advised.lines)) == len(advised.lines) and not plots
     assert [each.title for each in advised.tables] == [
         "What was weighed for balanced", "What was weighed for efficiency=0.8",
@@ -412,7 +411,9 @@ def test_a_name_too_long_for_a_file_is_named(ending, tmp_path):
 def test_a_narrow_terminal_gets_whole_numbers_in_more_rows(width):
     curve = curve_from_numbers([(1, 240.0), (2, 464.0)], times=[(1, 556.0), (2, 439.0)])
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None).print(formats.terminal([curve], width))
+    Console(file=out, width=width, color_system=None).print(
+        formats.on_screen(curve_table.sections([curve]), width)
+    )
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     cells = {cell for line in lines for cell in line.split()}

@@ -30,10 +30,10 @@ from scalewise.launch.slurm import SlurmLauncher
 from scalewise.record.attempts import bought
 from scalewise.record.study_files import finished
 from scalewise.record.write import write_json
-from scalewise.report import cost_text as shown
 from scalewise.report import formats
-from scalewise.report.receipt_table import lines, section
+from scalewise.report.receipt_table import section
 from scalewise.report.text.advice import stop_sentence
+from scalewise.report.text.spending import estimate_lines, receipt_lines
 from scalewise.spec import StudySpec
 from scalewise.study.runner import execute_runs
 from scalewise.study.spending_limit import SpendingLimit, StudyBudget
@@ -83,7 +83,7 @@ def test_nothing_is_made_up_before_the_first_run(tmp_path):
     found = load_bill(a_study(), tmp_path)
     assert [item.basis for item in found.items] == ["unknown"] * 3
     assert (found.bought, found.expected, found.max_hours) == (0.0, None, None)
-    assert shown.lines(found, Rate(2.5)) == [
+    assert estimate_lines(found, Rate(2.5)) == [
         "no cost estimate yet: run the smallest configuration first"
     ]
 
@@ -97,7 +97,7 @@ def test_one_scale_tells_of_its_repeats_and_of_no_other(tmp_path):
     assert [item.basis for item in found.items] == ["bought", "measured", "unknown", "unknown"]
     assert found.items[1].hours.value == pytest.approx(found.bought)
     assert found.max_hours is None
-    last = shown.lines(found, None)[-1]
+    last = estimate_lines(found, None)[-1]
     assert last.startswith("total: bought 0.003") and "2 runs not known yet" in last
 
 
@@ -114,7 +114,7 @@ def test_two_scales_predict_the_others_with_an_interval_that_holds_the_law(tmp_p
         assert item.hours.low < truth < item.hours.high
         assert item.max_hours == item.hours.high
     assert found.expected.value == pytest.approx(sum(i.hours.value for i in found.missing))
-    told = shown.lines(found, Rate(10.0))
+    told = estimate_lines(found, Rate(10.0))
     assert len(told) == 6 and told[0] == "estimated cost, in device-hours:"
     assert "predicted" in told[-2] and "]" in told[-2] and "expected to come" in told[-1]
 
@@ -127,9 +127,11 @@ def test_a_time_limit_bounds_what_nobody_has_measured(tmp_path):
         ("limited", 1.0),
     ]
     assert (found.max_hours, found.expected) == (1.5, None)
-    assert shown.lines(found, Rate(2.0))[1].endswith("at most 0.5000 for 1.000, by the time limit")
+    assert estimate_lines(found, Rate(2.0))[1].endswith(
+        "at most 0.5000 for 1.000, by the time limit"
+    )
     assert (
-        shown.lines(found, Rate(2.0))[-1]
+        estimate_lines(found, Rate(2.0))[-1]
         == "total: bought 0 for 0; at most 1.500 for 3.000 to come"
     )
 
@@ -160,9 +162,9 @@ def test_the_guide_shows_what_is_printed(tmp_path):
     question = StudySpec.from_dict(tomllib.loads(text))
     stop_rule = PurposeRule(question, tmp_path, Purpose.parse("efficiency=0.8"), Rate(2.5))
     played(question, tmp_path, (1, 2))
-    assert quotes.splitlines() == shown.lines(load_bill(question, tmp_path), Rate(2.5))
+    assert quotes.splitlines() == estimate_lines(load_bill(question, tmp_path), Rate(2.5))
     assert stop_rule.enough(4) in stops.splitlines()
-    assert stops.splitlines()[-2:] == lines(results.receipt(tmp_path, price=2.5))
+    assert stops.splitlines()[-2:] == receipt_lines(results.receipt(tmp_path, price=2.5))
     with pytest.raises(SpecError) as told:
         StudyBudget(question, tmp_path, SpendingLimit.of(2.0, None, Rate(2.5))).check()
     assert refuses == f"error: {told.value}\n hint: {told.value.hint}\n"

@@ -257,7 +257,7 @@ def advise(  # noqa: PLR0913 - one parameter per option
     from scalewise.analysis.advise import advise as choose_devices
     from scalewise.analysis.predict import parse_larger_counts
     from scalewise.report import advice_sections
-    from scalewise.report.curve_table import not_correct
+    from scalewise.report.text.measurement import not_correct
 
     purpose = Purpose.parse(purposes)
     curve, records = results.curve_and_records(

@@ -36,12 +36,12 @@ def receipt_at_end(folder: Path, rate: "Rate | None") -> Iterator[None]:
 def _receipt_lines(folder: Path, hours: float, rate: "Rate | None") -> list[str]:
     from scalewise import results
     from scalewise.errors import ScalewiseError
-    from scalewise.report import receipt_table
+    from scalewise.report.text import spending
 
     try:
-        return receipt_table.lines(results.receipt(folder, price=rate))
+        return spending.receipt_lines(results.receipt(folder, price=rate))
     except ScalewiseError as problem:
-        return [receipt_table.unreadable_receipt(hours, rate, problem)]
+        return [spending.unreadable_receipt(hours, rate, problem)]
 
 
 def parse_price(price: str | None) -> "Rate | None":
@@ -55,10 +55,10 @@ def print_cost_estimate(
     spec: "StudySpec", folder: Path, absent: "Collection[RunSpec]", rate: "Rate | None"
 ) -> None:
     """Print what the missing runs of a study are expected to cost; ``absent`` runs are skipped."""
-    from scalewise.report import cost_text
+    from scalewise.report.text.spending import estimate_lines
     from scalewise.study.study_bill import load_bill
 
-    for line in cost_text.lines(load_bill(spec, folder, absent), rate):
+    for line in estimate_lines(load_bill(spec, folder, absent), rate):
         say(line)
 
 

@@ -32,7 +32,7 @@ def predict_from_curve(  # noqa: PLR0913 - one parameter per option
     from scalewise import results
     from scalewise.analysis.predict import parse_larger_counts, predict
     from scalewise.report import prediction_sections
-    from scalewise.report.curve_table import not_correct
+    from scalewise.report.text.measurement import not_correct
 
     curve, _ = results.curve_and_records(
         source, where=where, scaling=scaling, devices_per_node=devices_per_node
@@ -96,7 +96,7 @@ def simulate(  # noqa: PLR0913 - one parameter per option
     from scalewise.analysis.predict import parse_counts
     from scalewise.analysis.simulate import make_exchange, parse_link, parse_size, simulate_curve
     from scalewise.report import simulation_sections
-    from scalewise.report.curve_table import not_correct
+    from scalewise.report.text.measurement import not_correct
 
     links = make_exchange(
         results.read_sweeps(collectives),

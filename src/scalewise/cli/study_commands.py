@@ -50,14 +50,15 @@ def demo() -> None:
       scalewise demo
     """
     from scalewise import results, study
-    from scalewise.report import page
+    from scalewise.report.write_report import write
 
     spec = study.load(_starter_file())
     folder = _run_study(spec, _default_folder(spec.name))
     curves = results.curves([folder])
     print_curves(curves)
     typer.echo()
-    typer.echo(page.write(curves, folder / "report.html", results.explanations(folder)))
+    explained = results.explanations(folder)
+    typer.echo(write(curves, folder / "report.html", explained=explained))
 
 
 @verb(PANEL)

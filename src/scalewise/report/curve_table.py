@@ -1,18 +1,18 @@
 """The sections and tables of measured curves; ``formats`` renders them."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve, condition_differences
-from scalewise.analysis.measure.energy import COVERAGE_TEXT, JOULES_PER_UNIT, energy_unit
+from scalewise.analysis.measure.energy import JOULES_PER_UNIT, energy_unit
 from scalewise.analysis.measure.mfu import flops_unit
 from scalewise.analysis.measure.point import Column, TableName, columns_of
-from scalewise.analysis.number_format import format_count, format_rounded
 from scalewise.record.spans import in_order_of_life
 from scalewise.report.tables import (
     NONE,
     Section,
     Table,
+    columns_by_key,
     integer,
     mebibytes,
     number,
@@ -23,6 +23,7 @@ from scalewise.report.tables import (
     value,
     warnings_of,
 )
+from scalewise.report.text.measurement import acceleration_lines, curve_lines, has_efficiency
 
 MAX_CURVES_BESIDE = 3
 """Up to this many curves share the rows of one table; more have rows of their own."""
@@ -44,9 +45,11 @@ def sections(curves: Sequence[ScalingCurve]) -> list[Section]:
 def _section(curve: ScalingCurve) -> Section:
     unit = f"{curve.unit}/s"
     tables = (
-        table_by_devices(curve.points, "Scaling" if _has_efficiency([curve]) else "Speed", [
+        table_by_devices(curve.points, "Scaling" if has_efficiency([curve]) else "Speed", [
             ("nodes", lambda p: integer(p.nodes)),
-            ("runs", _run_count),
+            ("runs", lambda p: integer(
+                e.count if (e := p.throughput or p.time) and p.steps else None
+            )),
             (unit, lambda p: value(p.throughput)),
             ("±", lambda p: relative_error(p.throughput)),
             ("per device", lambda p: value(p.throughput_per_device)),
@@ -73,10 +76,10 @@ def _section(curve: ScalingCurve) -> Section:
             ("regime", lambda p: p.regime or NONE),
             *_declared("time"),
         ]),
-        table_by_devices(curve.points, "Where the complete time went, in seconds", [
-            (name, partial(_complete_part, name))
-            for name in in_order_of_life(name for p in curve.points for name in p.complete)
-        ]),
+        table_by_devices(curve.points, "Where the complete time went, in seconds", columns_by_key(
+            in_order_of_life(name for p in curve.points for name in p.complete),
+            lambda name, p: value(p.complete.get(name)),
+        )),
         table_by_devices(curve.points, "Operations of the model", _flops_columns(curve.points)),
         table_by_devices(curve.points, "Energy", _energy_columns(curve.points)),
         table_by_devices(curve.points, "Work, memory, quality", [
@@ -85,7 +88,7 @@ def _section(curve: ScalingCurve) -> Section:
     )  # fmt: skip
     return Section(
         title=curve.name,
-        lines=tuple(_lines(curve)),
+        lines=tuple(curve_lines(curve)),
         tables=tuple(table for table in tables if len(table.header) > 1),
         warnings=(*curve.warnings, *warnings_of(curve.points)),
     )
@@ -149,75 +152,21 @@ def _energy_columns(points: Sequence[Point]) -> list[tuple[str, Cell]]:
         (unit, lambda p: in_unit(p.energy)),
         ("±", lambda p: relative_error(p.energy)),
         ("W per device", lambda p: value(p.power)),
-        ("J per sample", lambda p: number(_per_sample(p))),
+        (
+            "J per sample",
+            lambda p: number(p.energy.value / p.samples if p.energy and p.samples else None),
+        ),
         (f"hosts' processors {unit}", lambda p: in_unit(p.energy_hosts) if hosts_apart else NONE),
     ]
 
 
-def _per_sample(point: Point) -> float | None:
-    return point.energy.value / point.samples if point.energy and point.samples else None
-
-
-def _lines(curve: ScalingCurve) -> list[str]:
-    fixed = {"weak": "batch per device fixed", "strong": "global batch fixed"}
-    rule = (
-        f"{curve.scaling} scaling ({fixed[curve.scaling]})" if curve.scaling else "scaling unknown"
-    )
-    work = curve.work or ("as given" if curve.baseline.samples else "taken as equal")
-    lines = [
-        f"{rule}; work: {work}",
-        f"compared with {format_count(curve.baseline.devices, 'device')}; intervals are 90 %",
-    ]
-    if not _has_efficiency([curve]):  # The study compares kinds of devices, not their number.
-        lines = [f"work: {work}", "intervals are 90 %"]
-    lines += _node_boundary(curve.points)
-    if curve.baseline.overhead is not None:
-        approximately = "" if curve.baseline.complete else " (from time = fixed + work/throughput)"
-        turn = curve.turns_at
-        where = (
-            f"dominates from {format_count(turn, 'device')} on" if turn else "never dominates here"
-        )
-        lines.append(f"overhead {where}{approximately}")
-    covered = dict.fromkeys(point.energy_covers for point in curve.points if point.energy)
-    lines += [COVERAGE_TEXT[parts] for parts in covered if parts]
-    peaks = dict.fromkeys((p.peak, p.peak_source) for p in curve.points if p.peak)
-    lines += [f"MFU is of {number(peak / 1e12)} TFLOP/s, {source}" for peak, source in peaks]
-    unknown = dict.fromkeys(p.mfu_unknown for p in curve.points if p.mfu_unknown)
-    lines += [f"MFU is not known: {reason}" for reason in unknown]
-    return lines
-
-
-def _has_efficiency(curves: Sequence[ScalingCurve]) -> bool:
-    return any(point.efficiency for curve in curves for point in curve.points)
-
-
-def _node_boundary(points: Sequence[Point]) -> list[str]:
-    """Return a line on which numbers of devices use one node, and which use several."""
-    inside = [point.devices for point in points if point.nodes == 1]
-    beyond = [point.devices for point in points if point.nodes and point.nodes > 1]
-    if not inside or not beyond:
-        return []
-    one_node = format_count(max(inside), "device")
-    return [f"up to {one_node} on one node, from {min(beyond)} on several"]
-
-
-def not_correct(curve: ScalingCurve) -> list[str]:
-    """Return lines to show before an answer that uses runs with incorrect training."""
-    lines = [f"not correct: {sentence}" for sentence in curve.not_correct]
-    return [*lines, "  hint: fix this first; `scalewise explain` shows how"] if lines else []
-
-
 def _side_by_side(curves: Sequence[ScalingCurve]) -> Section:
-    title = "Speed and efficiency" if _has_efficiency(curves) else "Speed"
+    title = "Speed and efficiency" if has_efficiency(curves) else "Speed"
     table = (_columns_per_curve if len(curves) <= MAX_CURVES_BESIDE else _rows_per_curve)(
         curves, title
     )
-    return Section(
-        "Side by side",
-        (),
-        (table, *_communication_tables(curves)),
-        tuple(condition_differences(curves)),
-    )
+    tables = (table, *_communication_tables(curves))
+    return Section("Side by side", (), tables, tuple(condition_differences(curves)))
 
 
 def _columns_per_curve(curves: Sequence[ScalingCurve], title: str) -> Table:
@@ -261,11 +210,10 @@ def _named_points(curves: Sequence[ScalingCurve]) -> tuple[dict[int, str], list[
 def _acceleration_section(curves: Sequence[ScalingCurve]) -> Section | None:
     """Return how many times faster kinds of devices are; None if no kinds were compared."""
     points = [point for curve in curves for point in curve.points]
-    faster = [point for point in points if point.acceleration]
-    if not faster:
+    baselines = {point.accelerated_from for point in points if point.acceleration}
+    if not baselines:
         return None
-    baselines = {point.accelerated_from for point in faster}
-    names = {id(point): curve.name for curve in curves for point in curve.points}
+    names, _ = _named_points(curves)
     compared = [point for point in points if point.acceleration or point.named in baselines]
     table = table_by_devices(compared, "Kinds of devices", [
         ("curve", lambda p: names[id(p)] if len(curves) > 1 else NONE),
@@ -278,24 +226,7 @@ def _acceleration_section(curves: Sequence[ScalingCurve]) -> Section | None:
         ("by epoch", lambda p: value(p.acceleration_epoch)),
         ("by first epoch", lambda p: value(p.acceleration_first)),
     ])  # fmt: skip
-    lines = [
-        f"acceleration {format_rounded(point.acceleration.value)} x: {point.named} against "
-        f"{point.accelerated_from}, by throughput"
-        for point in faster
-        if point.acceleration
-    ]
-    lines += _cpu_threads(curves, baselines)
-    return Section("Acceleration", tuple(lines), (table,), ())
-
-
-def _cpu_threads(curves: Sequence[ScalingCurve], baselines: Collection[str | None]) -> list[str]:
-    """Return how many threads a CPU had that other devices are compared with."""
-    threads = {
-        curve.conditions.get("threads")
-        for curve in curves
-        if any(p.device_name == "cpu" and p.named in baselines for p in curve.points)
-    }
-    return [f"a CPU here has {format_count(count, 'thread')}" for count in threads if count]
+    return Section("Acceleration", tuple(acceleration_lines(curves)), (table,))
 
 
 def _communication_tables(curves: Sequence[ScalingCurve]) -> list[Table]:
@@ -310,12 +241,3 @@ def _communication_tables(curves: Sequence[ScalingCurve]) -> list[Table]:
         ("exposed", lambda p: percent(p.exposed)),
     ])  # fmt: skip
     return [table] if any(point.sent for point in points) else []
-
-
-def _complete_part(name: str, point: Point) -> str:
-    return value(point.complete.get(name))
-
-
-def _run_count(point: Point) -> str:
-    estimate = point.throughput or point.time
-    return integer(estimate.count if estimate and point.steps else None)

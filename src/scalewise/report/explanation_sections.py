@@ -1,8 +1,6 @@
 """The explanation of a curve: as a section, and as JSON."""
 
-import json
 from collections.abc import Sequence
-from functools import partial
 
 from scalewise.analysis.explain import (
     CAUSES,
@@ -16,11 +14,13 @@ from scalewise.analysis.explain import (
 from scalewise.analysis.explain.utilisation import HostUtilisation
 from scalewise.analysis.number_format import format_count
 from scalewise.record.spans import in_order_of_life
-from scalewise.report.formats import SCHEMA, plain
+from scalewise.report.formats import dump_json, plain
 from scalewise.report.tables import (
     NONE,
     Section,
     Table,
+    columns_by_key,
+    make_table,
     milliseconds,
     number,
     percent,
@@ -44,11 +44,16 @@ def _section(explanation: Explanation) -> Section:
     tables = (
         table_by_devices(points, "Where the efficiency went: factors, relative to the baseline", [
             ("efficiency", lambda p: percent(p.efficiency)),
-            *((cause, partial(_factor, cause)) for cause in CAUSES if has_efficiency),
+            *columns_by_key(
+                CAUSES if has_efficiency else (),
+                lambda cause, p: percent(p.factors.get(cause)),
+            ),
         ]),
         table_by_devices(points, "What each cause adds to a step, in milliseconds", [
             ("ideal", lambda p: _ms(p.ideal)),
-            *((cause, partial(_added, cause)) for cause in (*CAUSES, "unexplained")),
+            *columns_by_key(
+                (*CAUSES, "unexplained"), lambda cause, p: _ms(p.seconds.get(cause))
+            ),
             ("step", lambda p: _ms(p.step)),
         ]),
         table_by_devices(points, "Computation and communication, in milliseconds per step", [
@@ -56,7 +61,9 @@ def _section(explanation: Explanation) -> Section:
             ("exposed communication, with waiting", lambda p: _ms(p.exposed)),
             ("hidden", lambda p: _ms(p.hidden)),
             ("exposed/compute", lambda p: number(p.ratio)),
-            ("largest share", _largest),
+            ("largest share", lambda p: (
+                f"{p.regime} {percent(p.shares[p.regime])}" if p.regime else NONE
+            )),
             ("slowest rank", lambda p: f"{p.slowest.rank}" if p.slowest else NONE),
             ("on", lambda p: p.slowest.host or NONE if p.slowest else NONE),
             ("behind by", lambda p: _ms(p.slowest.behind) if p.slowest else NONE),
@@ -65,10 +72,9 @@ def _section(explanation: Explanation) -> Section:
         table_by_devices(
             points,
             "The complete time in seconds, and how it grew since the baseline",
-            [
-                (name, partial(_complete_part, name))
-                for name in in_order_of_life(name for p in points for name in p.grown)
-            ],
+            columns_by_key(
+                in_order_of_life(name for p in points for name in p.grown), _complete_part
+            ),
         ),
         _cost_table(last, explanation.rate.currency if explanation.rate else None),
         _what_if_table(last),
@@ -86,33 +92,30 @@ def _section(explanation: Explanation) -> Section:
 
 def _host_table(explanation: Explanation) -> Table:
     """Return the utilisation of each host during training."""
-    return Table(
-        "How busy the hosts were",
-        (
-            "devices",
-            "host",
-            "ranks",
-            "cores busy",
-            "by the run",
-            "memory GiB",
-            "processor kJ",
-            "clock ahead ms",
-        ),
-        tuple(
-            (
-                str(point.devices),
-                host.host,
-                _rank_ranges([rank.rank for rank in point.ranks if rank.host == host.host]),
-                percent(host.busy),
-                percent(host.own),
-                number(host.memory and host.memory / 2**30),
-                number(host.energy and host.energy / 1e3),
-                _clock(host),
-            )
-            for point in explanation.points
-            for host in (point.busy.hosts if point.busy else ())
-        ),
-    )
+    rows = [
+        (point, host)
+        for point in explanation.points
+        for host in (point.busy.hosts if point.busy else ())
+    ]
+
+    def clock(host: HostUtilisation) -> str:
+        """Return how far a node's clock is ahead of the first node's, with its uncertainty."""
+        if host.ahead is None or host.within is None:
+            return NONE
+        return f"{1000 * host.ahead:+.2f} ± {1000 * host.within:.2f}"
+
+    return make_table("How busy the hosts were", rows, [
+        ("devices", lambda row: str(row[0].devices)),
+        ("host", lambda row: row[1].host),
+        ("ranks", lambda row: _rank_ranges(
+            [rank.rank for rank in row[0].ranks if rank.host == row[1].host]
+        )),
+        ("cores busy", lambda row: percent(row[1].busy)),
+        ("by the run", lambda row: percent(row[1].own)),
+        ("memory GiB", lambda row: number(row[1].memory and row[1].memory / 2**30)),
+        ("processor kJ", lambda row: number(row[1].energy and row[1].energy / 1e3)),
+        ("clock ahead ms", lambda row: clock(row[1])),
+    ])  # fmt: skip
 
 
 def _rank_ranges(ranks: Sequence[int]) -> str:
@@ -130,49 +133,28 @@ def _rank_ranges(ranks: Sequence[int]) -> str:
     return " ".join(f"{a}-{b}" if a < b else f"{a}" for a, b in ranges) or NONE
 
 
-def _clock(host: HostUtilisation) -> str:
-    """Return how far a node's clock is ahead of the first node's, with its uncertainty."""
-    if host.ahead is None or host.within is None:
-        return NONE
-    return f"{1000 * host.ahead:+.2f} ± {1000 * host.within:.2f}"
-
-
 def _device_table(explanation: Explanation) -> Table:
     """Return the utilisation of each accelerator.
 
     One that only waits in a spinning kernel is busy as well, at fewer watts.
     """
-    return Table(
-        "How busy the accelerators were",
-        (
-            "devices",
-            "host",
-            "index",
-            "busy",
-            "idle s",
-            "watts",
-            "kJ",
-            "memory GiB",
-            "MHz",
-            "others",
-        ),
-        tuple(
-            (
-                str(point.devices),
-                device.host,
-                str(device.index),
-                percent(device.busy),
-                number(sum(end - start for start, end in device.idle)),
-                number(device.power),
-                number(device.energy and device.energy / 1e3),
-                number(device.memory and device.memory / 2**30),
-                number(device.clock) + (" falling" if device.throttled else ""),
-                NONE if device.foreign is None else str(device.foreign),
-            )
-            for point in explanation.points
-            for device in (point.busy.devices if point.busy else ())
-        ),
-    )
+    rows = [
+        (point.devices, device)
+        for point in explanation.points
+        for device in (point.busy.devices if point.busy else ())
+    ]
+    return make_table("How busy the accelerators were", rows, [
+        ("devices", lambda row: str(row[0])),
+        ("host", lambda row: row[1].host),
+        ("index", lambda row: str(row[1].index)),
+        ("busy", lambda row: percent(row[1].busy)),
+        ("idle s", lambda row: number(sum(end - start for start, end in row[1].idle))),
+        ("watts", lambda row: number(row[1].power)),
+        ("kJ", lambda row: number(row[1].energy and row[1].energy / 1e3)),
+        ("memory GiB", lambda row: number(row[1].memory and row[1].memory / 2**30)),
+        ("MHz", lambda row: number(row[1].clock) + (" falling" if row[1].throttled else "")),
+        ("others", lambda row: NONE if row[1].foreign is None else str(row[1].foreign)),
+    ])  # fmt: skip
 
 
 def _lines(explanation: Explanation) -> list[str]:
@@ -248,21 +230,14 @@ def _cost_table(point: Breakdown, currency: str | None) -> Table:
 
 
 def _what_if_table(point: Breakdown) -> Table:
-    return Table(
-        f"What if, on {format_count(point.devices, 'device')}",
-        ("change", "step ms", "samples/s", "more", "complete s", "saved s"),
-        tuple(
-            (
-                scenario.change,
-                _ms(scenario.step),
-                number(scenario.throughput),
-                percent(scenario.gain),
-                number(scenario.complete),
-                number(scenario.saved),
-            )
-            for scenario in point.what_if
-        ),
-    )
+    return make_table(f"What if, on {format_count(point.devices, 'device')}", point.what_if, [
+        ("change", lambda scenario: scenario.change),
+        ("step ms", lambda scenario: _ms(scenario.step)),
+        ("samples/s", lambda scenario: number(scenario.throughput)),
+        ("more", lambda scenario: percent(scenario.gain)),
+        ("complete s", lambda scenario: number(scenario.complete)),
+        ("saved s", lambda scenario: number(scenario.saved)),
+    ])  # fmt: skip
 
 
 def _trace_tables(explanation: Explanation) -> list[Table]:
@@ -293,20 +268,6 @@ def _trace_tables(explanation: Explanation) -> list[Table]:
     ]  # fmt: skip
 
 
-def _factor(cause: str, point: Breakdown) -> str:
-    return percent(point.factors.get(cause))
-
-
-def _added(cause: str, point: Breakdown) -> str:
-    return _ms(point.seconds.get(cause))
-
-
-def _largest(point: Breakdown) -> str:
-    if point.regime is None:
-        return NONE
-    return f"{point.regime} {percent(point.shares[point.regime])}"
-
-
 def _complete_part(name: str, point: Breakdown) -> str:
     if name not in point.complete and not point.grown.get(name):
         return NONE
@@ -326,4 +287,4 @@ def as_json(explanations: Sequence[Explanation], receipt: Receipt | None = None)
         {**plain(explanation), "left_compute_at": explanation.left_compute_at}
         for explanation in explanations
     ]
-    return json.dumps({"schema": SCHEMA, "curves": curves, "receipt": plain(receipt)}, indent=1)
+    return dump_json({"curves": curves, "receipt": receipt})

@@ -24,11 +24,6 @@ PLAIN_TEXT_COLUMNS = 1000
 """Width of plain text; wide enough that no table wraps."""
 
 
-def terminal(curves: Sequence[ScalingCurve], width: int) -> RenderableType:
-    """Return curves as rich text for a terminal of this width."""
-    return on_screen(sections(curves), width)
-
-
 def on_screen(contents: Sequence[Section], width: int) -> RenderableType:
     """Return sections as rich text for a terminal; a wide table continues below itself."""
     parts: list[RenderableType] = []
@@ -182,21 +177,25 @@ def _values(point: Point) -> dict[str, Any]:
 
 def as_json(curves: Sequence[ScalingCurve]) -> str:
     """Return the documented JSON shape: an unknown value is null."""
-    return json.dumps({"schema": SCHEMA, "curves": [_curve(curve) for curve in curves]}, indent=1)
+    names = ("study", "where", "scaling", "work", "unit", "turns_at", "conditions", "warnings")
+    return dump_json(
+        {
+            "curves": [
+                {**pick(curve, *names), "points": [_values(point) for point in curve.points]}
+                for curve in curves
+            ]
+        }
+    )
 
 
-def _curve(curve: ScalingCurve) -> dict[str, Any]:
-    return {
-        "study": curve.study,
-        "where": dict(curve.where),
-        "scaling": curve.scaling,
-        "work": curve.work,
-        "unit": curve.unit,
-        "turns_at": curve.turns_at,
-        "conditions": dict(curve.conditions),
-        "warnings": list(curve.warnings),
-        "points": [{k: plain(v) for k, v in _values(point).items()} for point in curve.points],
-    }
+def pick(source: object, *names: str) -> dict[str, Any]:
+    """Return some attributes, by name."""
+    return {name: getattr(source, name) for name in names}
+
+
+def dump_json(document: Mapping[str, Any]) -> str:
+    """Return a document of plain values and dataclasses as JSON, with the version of its shape."""
+    return json.dumps({"schema": SCHEMA, **plain(document)}, indent=1)
 
 
 def plain(value: Any) -> Any:

@@ -1,21 +1,33 @@
 """The HTML report: one self-contained page with tables, plots and numbers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-from scalewise.analysis.advise import outlook
+from scalewise.analysis.advise import Advice, Outlook, outlook
 from scalewise.analysis.explain import Explanation
 from scalewise.analysis.measure import ScalingCurve
-from scalewise.record.write import write_text
-from scalewise.report import explanation_sections, formats, page_outlook, plot
-from scalewise.report.curve_table import sections
+from scalewise.analysis.predict import Prediction
+from scalewise.errors import ScalewiseError
+from scalewise.report import (
+    advice_sections,
+    curve_table,
+    explanation_sections,
+    formats,
+    plot,
+    prediction_plot,
+    prediction_sections,
+)
 from scalewise.report.escape import printable
+from scalewise.report.tables import Section, Table
+from scalewise.report.text.advice import returns_warnings
+
+PlottedSection = tuple[Section, tuple[tuple[str, str], ...]]
+"""A section, and its plots as (title, SVG)."""
 
 
 def html(curves: Sequence[ScalingCurve], explained: Sequence[Explanation] = ()) -> str:
@@ -23,54 +35,63 @@ def html(curves: Sequence[ScalingCurve], explained: Sequence[Explanation] = ()) 
     templates = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
-        finalize=_escape_controls,
+        # Jinja escapes the result for HTML afterwards.
+        finalize=lambda text: text if isinstance(text, Markup) else printable(str(text)),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    sections: list[PlottedSection] = [(section, ()) for section in curve_table.sections(curves)]
+    for section in explanation_sections.sections(explained):
+        sections.append((replace(section, title=f"{section.title}: why"), ()))
+    for ahead in filter(None, map(outlook, curves)):
+        sections += outlook_sections(ahead)
     return templates.get_template("page.html").render(
         title=", ".join(dict.fromkeys(curve.study for curve in curves)),
-        sections=[
-            *((section, ()) for section in sections(curves)),
-            *(
-                (replace(section, title=f"{section.title}: why"), ())
-                for section in explanation_sections.sections(explained)
-            ),
-            *((section, _safe(plots)) for section, plots in _outlooks(curves)),
-        ],
-        plots=_safe(
-            (plot.PLOTS[name][2], plot.svg(curves, name)) for name in plot.possible(curves)
-        ),
-        numbers=escape(
-            formats.as_json(curves)
-        ),  # Marked as safe, so that its line breaks are kept.
+        sections=sections,
+        plots=[(plot.PLOTS[name].title, plot.svg(curves, name)) for name in plot.possible(curves)],
+        numbers=formats.as_json(curves),
         version=version("scalewise"),
     )
 
 
-def _escape_controls(value: Any) -> Any:
-    """Return a value without control characters; Jinja escapes it for HTML afterwards."""
-    return value if isinstance(value, Markup) else printable(str(value))
+def outlook_sections(ahead: Outlook) -> list[PlottedSection]:
+    """Return the section of the prediction with its plots, and that of the advice."""
+    title = f"{ahead.curve.name}: what more devices would give"
+    plots: tuple[tuple[str, str], ...] = ()
+    if isinstance(ahead.prediction, Prediction):
+        (section,) = prediction_sections.sections(ahead.prediction)
+        # The page shows the warnings of the measured curve elsewhere.
+        warnings = [text for text in section.warnings if text not in ahead.curve.warnings]
+        # The table of laws is left to `scalewise predict`, to keep the page small.
+        first = replace(section, title=title, tables=section.tables[:1], warnings=tuple(warnings))
+        metrics = prediction_plot.predicted_metrics(ahead.prediction)
+        plots = tuple((name, prediction_plot.svg(ahead.prediction, name)) for name in metrics)
+    else:
+        first = Section(title, (_problem_line(ahead.prediction),))
+    return [(first, plots), (_advice_section(ahead), ())]
 
 
-def _outlooks(curves: Sequence[ScalingCurve]) -> list[page_outlook.PlottedSection]:
-    """Return prediction and advice of every curve with several numbers of devices."""
-    return [
-        section
-        for ahead in map(outlook, curves)
-        if ahead
-        for section in page_outlook.outlook_sections(ahead)
-    ]
+def _advice_section(ahead: Outlook) -> Section:
+    """Return the advice for all purposes, without repeated lines and warnings."""
+    lines: list[str] = []
+    tables: list[Table] = []
+    warnings: list[str] = []
+    for answer in ahead.advice:
+        if not isinstance(answer, Advice):
+            lines.append(_problem_line(answer))
+            continue
+        (section,) = advice_sections.sections(answer)
+        lines += [line for line in section.lines if line not in lines]
+        tables += [replace(table, title=f"{table.title} for {answer.purpose}")
+                   for table in section.tables]  # fmt: skip
+        earlier = (*ahead.curve.warnings, *warnings)
+        warnings += [
+            warning for warning in returns_warnings(answer.returns) if warning not in earlier
+        ]
+    title = f"{ahead.curve.name}: how many to use"
+    return Section(title, tuple(lines), tuple(tables), tuple(warnings))
 
 
-def _safe(plots: Iterable[tuple[str, str]]) -> list[tuple[str, Markup]]:
-    """Return plots whose SVG is not escaped: we made it, so it is safe."""
-    return [(title, Markup(svg)) for title, svg in plots]
-
-
-def write(
-    curves: Sequence[ScalingCurve], path: Path, explained: Sequence[Explanation] = ()
-) -> Path:
-    """Write the page and return its path."""
-    write_text(path, html(curves, explained))
-    return path
+def _problem_line(problem: ScalewiseError) -> str:
+    return f"{problem}: {problem.hint}" if problem.hint else str(problem)

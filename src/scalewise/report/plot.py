@@ -1,7 +1,8 @@
 """Plots of curves: one function per plot, which draws on the axes passed to it."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,54 +42,70 @@ STYLE: Any = {
 }  # fmt: skip
 
 Curves = Sequence[ScalingCurve]
-Value = Callable[[Point], Estimate | None]
+Metric = Callable[[Point], Estimate | None]
 
 
-def throughput(axes: Axes, curves: Curves) -> None:
+def lines_from_zero(axes: Axes, curves: Curves, plot: "Plot") -> None:
+    """A metric against devices, on an axis from 0."""
+    for index, curve in enumerate(curves):
+        _line(axes, curve, index, plot.metric)
+    devices_axis(axes, _device_counts(curves))
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel(plot.label)
+
+
+@dataclass(frozen=True)
+class Plot:
+    """What a plot shows, and how it is drawn; it needs points that have the metric."""
+
+    title: str
+    metric: Metric
+    label: str = ""
+    draw: Callable[[Axes, Curves, "Plot"], None] = lines_from_zero
+
+
+def shares(axes: Axes, curves: Curves, plot: Plot) -> None:
+    """A share of 1 against devices, in percent."""
+    lines_from_zero(axes, curves, plot)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+
+
+def efficiency(axes: Axes, curves: Curves, plot: Plot) -> None:
+    """Parallel efficiency against devices, with ideal scaling."""
+    shares(axes, curves, plot)
+    axes.axhline(1.0, color="0.6", linestyle="--", linewidth=1, label="ideal")
+
+
+def throughput(axes: Axes, curves: Curves, plot: Plot) -> None:
     """Samples per second against devices, with ideal scaling."""
     for index, curve in enumerate(curves):
-        _line(axes, curve, index, lambda p: p.throughput)
-        _ideal(axes, curve, lambda p: p.ideal)
-    _devices_axis(axes, curves)
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.5g}"))
-    axes.yaxis.set_minor_locator(NullLocator())
+        _line(axes, curve, index, plot.metric)
+        _ideal(axes, [(p.devices, p.ideal.value) for p in curve.points if p.ideal])
+    devices_axis(axes, _device_counts(curves))
+    log_axis(axes, "{x:,.5g}")
     axes.set_ylabel(f"{escape_plot(curves[0].unit)} per second")
 
 
-def speedup(axes: Axes, curves: Curves) -> None:
+def speedup(axes: Axes, curves: Curves, plot: Plot) -> None:
     """How many times faster than the baseline, against the growth in devices."""
     for index, curve in enumerate(curves):
-        _line(axes, curve, index, lambda p: p.speedup or p.speedup_time)
-        base = curve.baseline.devices
-        _ideal(axes, curve, lambda p, base=base: Estimate(p.devices / base))  # type: ignore[misc]  # A default in a lambda.
-    _devices_axis(axes, curves)
+        _line(axes, curve, index, plot.metric)
+        _ideal(axes, [(p.devices, p.devices / curve.baseline.devices) for p in curve.points])
+    devices_axis(axes, _device_counts(curves))
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.set_ylabel("speedup")
 
 
-def efficiency(axes: Axes, curves: Curves) -> None:
-    """Parallel efficiency against devices."""
-    for index, curve in enumerate(curves):
-        _line(axes, curve, index, lambda p: p.efficiency)
-    axes.axhline(1.0, color="0.6", linestyle="--", linewidth=1, label="ideal")
-    _devices_axis(axes, curves)
-    axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_ylabel("parallel efficiency")
-
-
-def throughput_and_efficiency(axes: Axes, curves: Curves) -> None:
+def throughput_and_efficiency(axes: Axes, curves: Curves, plot: Plot) -> None:
     """Throughput and efficiency on one graph."""
     right = axes.twinx()
     for index, curve in enumerate(curves):
         _line(axes, curve, index, lambda p: p.throughput)
-        shares = [(p.devices, p.efficiency.value) for p in curve.points if p.efficiency]
-        right.plot(*zip(*shares), color=_color(index), linestyle=":", marker=_marker(index),
+        points = [(p.devices, p.efficiency.value) for p in curve.points if p.efficiency]
+        right.plot(*zip(*points), color=_color(index), linestyle=":", marker=_marker(index),
                    fillstyle="none", label=f"{escape_plot(curve.name)}: efficiency")  # fmt: skip
-    _devices_axis(axes, curves)
+    devices_axis(axes, _device_counts(curves))
     axes.set_ylim(bottom=0)
     axes.set_ylabel(f"{escape_plot(curves[0].unit)} per second (solid)")
     right.set_ylim(0, max(1.05, right.get_ylim()[1]))
@@ -97,16 +114,7 @@ def throughput_and_efficiency(axes: Axes, curves: Curves) -> None:
     right.grid(visible=False)
 
 
-def epoch(axes: Axes, curves: Curves) -> None:
-    """Seconds per epoch, without the first."""
-    for index, curve in enumerate(curves):
-        _line(axes, curve, index, lambda p: p.epoch_time)
-    _devices_axis(axes, curves)
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel("seconds per epoch")
-
-
-def time(axes: Axes, curves: Curves) -> None:
+def time(axes: Axes, curves: Curves, plot: Plot) -> None:
     """The complete time of the job, stacked by its parts where they are known."""
     bars = [(curve, point) for curve in curves for point in curve.points if point.time]
     labelled: set[str] = set()
@@ -131,45 +139,24 @@ def time(axes: Axes, curves: Curves) -> None:
             angle = 20 if len(curves) <= MAX_LEGEND_INSIDE else 50
             axes.annotate(name, (middle, -0.16), fontsize=8, ha="right", va="top", rotation=angle,
                           rotation_mode="anchor", xycoords=axes.get_xaxis_transform())  # fmt: skip
-    axes.set_ylabel("seconds, complete job")
+    axes.set_ylabel(plot.label)
 
 
-def model(axes: Axes, curves: Curves) -> None:
-    """Memory of the model's tensors, on the device with most of them."""
-    _mebibytes(axes, curves, lambda p: p.held, "MiB of the model on a device")
-
-
-def sent_bytes(axes: Axes, curves: Curves) -> None:
-    """Bytes sent per step, by the device that sends most."""
-    _mebibytes(axes, curves, lambda p: p.sent, "MiB sent per step and device")
-
-
-def exposed(axes: Axes, curves: Curves) -> None:
-    """The share of a step that waits for communication."""
-    for index, curve in enumerate(curves):
-        _line(axes, curve, index, lambda p: p.exposed)
-    _devices_axis(axes, curves)
-    axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_ylabel("exposed communication, of a step")
-
-
-PLOTS: dict[str, tuple[Callable[[Axes, Curves], None], Value, str]] = {
-    "throughput": (throughput, lambda p: p.throughput, "Throughput"),
-    "speedup": (speedup, lambda p: p.speedup or p.speedup_time, "Speedup"),
-    "efficiency": (efficiency, lambda p: p.efficiency, "Efficiency"),
-    "time": (time, lambda p: p.time, "Complete time"),
-    "epoch": (epoch, lambda p: p.epoch_time, "Epoch time"),
-    "model": (model, lambda p: p.held, "Memory of the model"),
-    "sent": (sent_bytes, lambda p: p.sent, "Communicated bytes"),
-    "exposed": (exposed, lambda p: p.exposed, "Exposed communication"),
-    "both": (
-        throughput_and_efficiency,
-        lambda p: p.throughput and p.efficiency,
-        "Throughput and efficiency",
-    ),
-}
-"""Every plot: how to draw it, what it needs, and its title."""
+PLOTS = {
+    "throughput": Plot("Throughput", lambda p: p.throughput, draw=throughput),
+    "speedup": Plot("Speedup", lambda p: p.speedup or p.speedup_time, draw=speedup),
+    "efficiency": Plot("Efficiency", lambda p: p.efficiency, "parallel efficiency", efficiency),
+    "time": Plot("Complete time", lambda p: p.time, "seconds, complete job", time),
+    "epoch": Plot("Epoch time", lambda p: p.epoch_time, "seconds per epoch"),
+    "model": Plot("Memory of the model", lambda p: p.held and p.held * (1 / 2**20),
+                  "MiB of the model on a device"),
+    "sent": Plot("Communicated bytes", lambda p: p.sent and p.sent * (1 / 2**20),
+                 "MiB sent per step and device"),
+    "exposed": Plot("Exposed communication", lambda p: p.exposed,
+                    "exposed communication, of a step", shares),
+    "both": Plot("Throughput and efficiency", lambda p: p.throughput and p.efficiency,
+                 draw=throughput_and_efficiency),
+}  # fmt: skip
 LEGEND_OUTSIDE: dict[str, Any] = {
     "time": {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "reverse": True},
     "both": {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 2},
@@ -184,8 +171,8 @@ def possible(curves: Curves) -> list[str]:
     """Return the names of the plots for which every curve has data."""
     return [
         name
-        for name, (_, needs, _) in PLOTS.items()
-        if all(any(needs(point) for point in curve.points) for curve in curves)
+        for name, plot in PLOTS.items()
+        if all(any(map(plot.metric, curve.points)) for curve in curves)
     ]
 
 
@@ -197,9 +184,8 @@ def figure(curves: Curves, names: Sequence[str]) -> Figure:
         canvas = Figure(figsize=(6.4 * columns, 4.2 * rows), layout="constrained")
         grid = canvas.subplots(rows, columns, squeeze=False)
         for axes, name in zip(grid.flat, names):
-            draw, _, title = PLOTS[name]
-            draw(axes, curves)
-            axes.set_title(title, loc="left", fontweight="bold", pad=14)
+            PLOTS[name].draw(axes, curves, PLOTS[name])
+            axes.set_title(PLOTS[name].title, loc="left", fontweight="bold", pad=14)
             handles, labels = axes.get_legend_handles_labels()
             unique = dict(zip(labels, handles))
             where = LEGEND_OUTSIDE.get(
@@ -237,14 +223,18 @@ def write(curves: Curves, path: Path, *, plot: str | None = None) -> None:
         raise NotEnoughData(f"no data was measured for plot {plot!r}")
     if not names:
         raise NotEnoughData("no data was measured for any plot")
+    write_figure(figure(curves, [plot] if plot else names), path)
+
+
+def write_figure(canvas: Figure, path: Path) -> None:
+    """Write a figure in the format of the file's ending."""
     out = io.BytesIO()
     with rc_context(STYLE):
-        canvas = figure(curves, [plot] if plot else names)
         canvas.savefig(out, format=path.suffix[1:].lower(), dpi=150)
     write_bytes(path, out.getvalue())
 
 
-def _line(axes: Axes, curve: ScalingCurve, index: int, metric: Value) -> None:
+def _line(axes: Axes, curve: ScalingCurve, index: int, metric: Metric) -> None:
     """Draw a curve with its intervals."""
     devices = [point.devices for point in curve.points if metric(point)]
     estimates = [estimate for point in curve.points if (estimate := metric(point))]
@@ -256,27 +246,30 @@ def _line(axes: Axes, curve: ScalingCurve, index: int, metric: Value) -> None:
                   label=escape_plot(curve.name))  # fmt: skip
 
 
-def _mebibytes(axes: Axes, curves: Curves, metric: Value, label: str) -> None:
-    for index, curve in enumerate(curves):
-        _line(axes, curve, index, lambda p: (size := metric(p)) and size * (1 / 2**20))
-    _devices_axis(axes, curves)
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel(label)
-
-
-def _ideal(axes: Axes, curve: ScalingCurve, metric: Value) -> None:
-    line = [(p.devices, ideal.value) for p in curve.points if (ideal := metric(p))]
+def _ideal(axes: Axes, line: Sequence[tuple[int, float]]) -> None:
     if line:
         axes.plot(*zip(*line), color="0.6", linestyle="--", linewidth=1, label="ideal")
 
 
-def _devices_axis(axes: Axes, curves: Curves) -> None:
-    counts = sorted({point.devices for curve in curves for point in curve.points})
+def _device_counts(curves: Curves) -> list[int]:
+    return [point.devices for curve in curves for point in curve.points]
+
+
+def devices_axis(axes: Axes, counts: Iterable[int]) -> None:
+    """Make the horizontal axis one of devices, with a tick at each count."""
     axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(counts))
+    axes.xaxis.set_major_locator(FixedLocator(sorted(set(counts))))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.set_xlabel("devices")
+
+
+def log_axis(axes: Axes, text: str) -> None:
+    """Make the vertical axis logarithmic, with ticks formatted by ``text``."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter(text))
+    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def _short_names(curves: Curves) -> list[str]:

@@ -1,20 +1,17 @@
 """The plot of a prediction: measured points, predicted points, and their 90 % interval."""
 
-import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, LogLocator, NullLocator, StrMethodFormatter
 
 from scalewise.analysis.measure import Estimate, Point
 from scalewise.analysis.predict import PredictedPoint, Prediction
 from scalewise.errors import SpecError
-from scalewise.record.write import write_bytes
 from scalewise.report.escape import escape_plot
-from scalewise.report.plot import COLORS, STYLE, as_svg
+from scalewise.report.plot import COLORS, STYLE, as_svg, devices_axis, log_axis, write_figure
 
 Value = Callable[[Point | PredictedPoint], Estimate | None]
 METRICS: dict[str, tuple[Value, str]] = {
@@ -25,13 +22,9 @@ METRICS: dict[str, tuple[Value, str]] = {
 
 def write(prediction: Prediction, path: Path) -> Path:
     """Write the plot as PNG or SVG and return its path."""
-    ending = path.suffix.lower()
-    if ending not in (".png", ".svg"):
+    if path.suffix.lower() not in (".png", ".svg"):
         raise SpecError(f"cannot write {path}: unknown ending", hint="there are: .png .svg")
-    out = io.BytesIO()
-    with rc_context(STYLE):
-        figure(prediction).savefig(out, format=ending[1:], dpi=150)
-    write_bytes(path, out.getvalue())
+    write_figure(figure(prediction), path)
     return path
 
 
@@ -80,14 +73,6 @@ def _draw(axes: Axes, prediction: Prediction, name: str) -> None:
         ends = [first, max(devices for devices, _ in [*measured, *ahead])]
         ideal = [value * devices / first for devices in ends]
         axes.plot(ends, ideal, color="0.6", linestyle="--", linewidth=1, label="ideal")
-    ticks = sorted({devices for devices, _ in [*measured, *ahead]})
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
-    axes.set_xlabel("devices")
+    devices_axis(axes, [devices for devices, _ in [*measured, *ahead]])
+    log_axis(axes, "{x:,.6g}")
     axes.set_ylabel(label.format(unit=escape_plot(prediction.curve.unit)))

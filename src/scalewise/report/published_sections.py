@@ -1,6 +1,5 @@
 """Published curves: as sections, and as JSON."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,8 +7,8 @@ from scalewise.analysis.number_format import format_count
 from scalewise.analysis.predict import Prediction
 from scalewise.analysis.predict.published_curves import PublishedComparison, efficiency
 from scalewise.catalog.curves import PublishedCurve
-from scalewise.report.formats import SCHEMA
-from scalewise.report.tables import NONE, Section, Table, number, percent
+from scalewise.report.formats import dump_json
+from scalewise.report.tables import NONE, Section, Table, make_table, number, percent
 
 FACTS = (
     "model", "dataset", "framework", "hardware", "interconnect", "precision", "per_device_batch",
@@ -31,9 +30,15 @@ def sections(query: str, curves: Sequence[PublishedCurve], at: Sequence[int] = (
     lines = [
         f"{format_count(len(curves), 'published curve')} like {query!r}; efficiency is against the "
         "smallest count of each",
-        *_sources(curves),
+        *dict.fromkeys(
+            f"{curve.family}: {facts['source_title']} ({facts['year']}), "
+            + str(facts["source_url_or_repo_path"]).partition("#")[0]
+            for curve in curves
+            for facts in [curve.facts]
+        ),
     ]
-    return [Section(f"like {query}", tuple(lines), (table,), _suspects(curves))]
+    suspect = [f"{curve.slug}: its source contradicts itself" for curve in curves if curve.suspect]
+    return [Section(f"like {query}", tuple(lines), (table,), tuple(suspect))]
 
 
 def _row(curve: PublishedCurve, at: Sequence[int]) -> tuple[str, ...]:
@@ -49,23 +54,6 @@ def _row(curve: PublishedCurve, at: Sequence[int]) -> tuple[str, ...]:
         f"{percent(shares[max(shares)])} on {max(shares):,}",
         *(percent(shares.get(count)) for count in at),
         curve.family,
-    )
-
-
-def _sources(curves: Sequence[PublishedCurve]) -> list[str]:
-    """Return each source once, with its address."""
-    sources = [
-        f"{curve.family}: {facts['source_title']} ({facts['year']}), "
-        + str(facts["source_url_or_repo_path"]).partition("#")[0]
-        for curve in curves
-        for facts in [curve.facts]
-    ]
-    return list(dict.fromkeys(sources))
-
-
-def _suspects(curves: Sequence[PublishedCurve]) -> tuple[str, ...]:
-    return tuple(
-        f"{curve.slug}: its source contradicts itself" for curve in curves if curve.suspect
     )
 
 
@@ -89,7 +77,7 @@ def comparison_section(
     lines.append("They are shown for comparison and do not change the prediction.")
     tables = (_projection_table(prediction, comparison), _continuation_table(comparison))
     shown = tuple(table for table in tables if table.rows)
-    return Section(f"{prediction.curve.name}, and curves like {query}", tuple(lines), shown, ())
+    return Section(f"{prediction.curve.name}, and curves like {query}", tuple(lines), shown)
 
 
 def _projection_table(prediction: Prediction, comparison: PublishedComparison) -> Table:
@@ -110,21 +98,18 @@ def _projection_table(prediction: Prediction, comparison: PublishedComparison) -
 
 
 def _continuation_table(comparison: PublishedComparison) -> Table:
-    return Table(
-        "How they went on",
-        ("curve", "hardware", "from", "to", "kept of each doubling"),
-        tuple(
-            (item.curve.slug, str(item.curve.facts["hardware"]), f"{item.first:,}",
-             f"{item.last:,}", percent(item.retained))
-            for item in comparison.continuations
-        ),
-    )  # fmt: skip
+    return make_table("How they went on", comparison.continuations, [
+        ("curve", lambda item: item.curve.slug),
+        ("hardware", lambda item: str(item.curve.facts["hardware"])),
+        ("from", lambda item: f"{item.first:,}"),
+        ("to", lambda item: f"{item.last:,}"),
+        ("kept of each doubling", lambda item: percent(item.retained)),
+    ])  # fmt: skip
 
 
 def as_json(query: str, curves: Sequence[PublishedCurve]) -> str:
     """Return the documented JSON shape."""
-    document = {"schema": SCHEMA, "like": query, "curves": [_plain(curve) for curve in curves]}
-    return json.dumps(document, indent=1)
+    return dump_json({"like": query, "curves": [_plain(curve) for curve in curves]})
 
 
 def _plain(curve: PublishedCurve) -> dict[str, Any]:

@@ -1,137 +1,97 @@
 """A simulated step on many devices: as a section, and as JSON."""
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 from scalewise.analysis.simulate import (
     PHASES,
-    Link,
-    SimulatedStep,
     Simulation,
     simulation_sentences,
 )
-from scalewise.report.formats import SCHEMA, plain
+from scalewise.report.formats import dump_json, pick
 from scalewise.report.tables import (
     NONE,
     Section,
-    Table,
+    columns_by_key,
     integer,
+    make_table,
     milliseconds,
     number,
     percent,
-    table_by_devices,
 )
 
 PHASE_HEADINGS = {"exchange": "exposed exchange", "balance": "slowest rank"}
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A simulated number of devices."""
-
-    point: SimulatedStep
-    efficiency: float
-    anchored: float | None
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def devices(self) -> int:
-        return self.point.topology.world
-
-
 def sections(simulation: Simulation) -> list[Section]:
     """Return the simulated steps, how they were computed, and checks against measured runs."""
     unit = f"{simulation.curve.unit}/s"
-    rows = [
-        _Row(point, simulation.efficiency(point), simulation.corrected_throughput(point))
-        for point in simulation.points
-    ]
+    phases = {PHASE_HEADINGS.get(phase, phase): phase for phase in PHASES}
+    devices = ("devices", lambda r: str(r.topology.world))
     tables = (
-        table_by_devices(rows, "Simulated", [
-            ("nodes", lambda r: integer(r.point.topology.nodes)),
-            ("step ms", lambda r: milliseconds(r.point.step)),
-            (unit, lambda r: number(r.point.throughput)),
-            ("with the factor", lambda r: number(r.anchored)),
-            ("efficiency", lambda r: percent(r.efficiency)),
-            ("exchanging ms", lambda r: milliseconds(r.point.communication)),
-            ("of it exposed", lambda r: milliseconds(r.point.exposed)),
+        make_table("Simulated", simulation.points, [
+            devices,
+            ("nodes", lambda r: integer(r.topology.nodes)),
+            ("step ms", lambda r: milliseconds(r.step)),
+            (unit, lambda r: number(r.throughput)),
+            ("with the factor", lambda r: number(simulation.corrected_throughput(r))),
+            ("efficiency", lambda r: percent(simulation.efficiency(r))),
+            ("exchanging ms", lambda r: milliseconds(r.communication)),
+            ("of it exposed", lambda r: milliseconds(r.exposed)),
+        ], hide_unknown=True),
+        make_table("A simulated step, in milliseconds", simulation.points, [
+            devices,
+            *columns_by_key(phases, lambda heading, step: (
+                milliseconds(seconds) if abs(seconds := step.phases[phases[heading]]) > 5e-9
+                else NONE
+            )),
+        ], hide_unknown=True),
+        make_table("Held against what was measured", simulation.checks, [
+            devices,
+            ("topology", lambda check: str(check.topology)),
+            (f"simulated {unit}", lambda check: number(check.simulated)),
+            (f"measured {unit}", lambda check: number(check.measured)),
+            ("steps took", lambda check: f"{check.factor:.2f} × as long"),
         ]),
-        table_by_devices(rows, "A simulated step, in milliseconds", [
-            (PHASE_HEADINGS.get(phase, phase), _phase_cell(phase)) for phase in PHASES
-        ]),
-        Table(
-            "Held against what was measured",
-            ("devices", "topology", f"simulated {unit}", f"measured {unit}", "steps took"),
-            tuple(
-                (f"{check.topology.world}", str(check.topology), number(check.simulated),
-                 number(check.measured), f"{check.factor:.2f} × as long")
-                for check in simulation.checks
-            ),
-        ),
     )  # fmt: skip
     shown = tuple(table for table in tables if table.rows)
     warnings = (*simulation.notes, *simulation.curve.warnings)
-    return [
-        Section(
-            f"{simulation.curve.name}, simulated", simulation_sentences(simulation), shown, warnings
-        )
-    ]
-
-
-def _phase_cell(name: str) -> Callable[[_Row], str]:
-    def cell(row: _Row) -> str:
-        seconds = row.point.phases[name]
-        return milliseconds(seconds) if abs(seconds) > 5e-9 else NONE
-
-    return cell
+    title = f"{simulation.curve.name}, simulated"
+    return [Section(title, simulation_sentences(simulation), shown, warnings)]
 
 
 def as_json(simulation: Simulation) -> str:
     """Return the documented JSON shape."""
-    network = simulation.network
-    document: dict[str, Any] = {
-        "schema": SCHEMA,
-        "study": simulation.curve.study,
-        "where": dict(simulation.curve.where),
+    curve, network = simulation.curve, simulation.network
+    document = {
+        **pick(curve, "study", "where"),
         "scaling": "weak",
         "devices_per_node": simulation.per_node,
         "from": {"run": simulation.run, "topology": str(simulation.origin)},
         "strategy": simulation.strategy,
-        "gradients": plain(simulation.work.size),
+        "gradients": simulation.work.size,
         "buckets": len(simulation.work.buckets),
-        "links": {"inside": _link(network.inside), "between": _link(network.between)},
+        "links": pick(network, "inside", "between"),
         "algorithm": network.algorithm,
-        "points": [_point(simulation, point) for point in simulation.points],
+        "points": [
+            {
+                "devices": point.topology.world,
+                "topology": str(point.topology),
+                **pick(point, "step", "throughput"),
+                "anchored": simulation.corrected_throughput(point),
+                "efficiency": simulation.efficiency(point),
+                **pick(point, "phases", "communication", "exposed", "reach"),
+            }
+            for point in simulation.points
+        ],
         "checks": [
-            {"devices": check.topology.world, "topology": str(check.topology),
-             "simulated": check.simulated, "measured": check.measured, "factor": check.factor}
+            {
+                "devices": check.topology.world,
+                "topology": str(check.topology),
+                **pick(check, "simulated", "measured", "factor"),
+            }
             for check in simulation.checks
         ],
         "interval": None,
-        "sentences": list(simulation_sentences(simulation)),
-        "notes": list(simulation.notes),
-        "warnings": list(simulation.curve.warnings),
-        "not_correct": list(simulation.curve.not_correct),
-    }  # fmt: skip
-    return json.dumps(document, indent=1)
-
-
-def _point(simulation: Simulation, point: SimulatedStep) -> dict[str, Any]:
-    return {
-        "devices": point.topology.world,
-        "topology": str(point.topology),
-        "step": point.step,
-        "throughput": plain(point.throughput),
-        "anchored": plain(simulation.corrected_throughput(point)),
-        "efficiency": simulation.efficiency(point),
-        "phases": plain(point.phases),
-        "communication": point.communication,
-        "exposed": point.exposed,
-        "reach": point.reach,
+        "sentences": simulation_sentences(simulation),
+        "notes": simulation.notes,
+        **pick(curve, "warnings", "not_correct"),
     }
-
-
-def _link(link: Link | None) -> dict[str, float] | None:
-    return {"latency": link.latency, "bandwidth": link.bandwidth} if link else None
+    return dump_json(document)

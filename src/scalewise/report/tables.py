@@ -4,9 +4,10 @@ Shares become percent here; an unknown value is shown as a dash.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.number_format import format_count
@@ -30,8 +31,8 @@ class Section:
 
     title: str
     lines: tuple[str, ...]
-    tables: tuple[Table, ...]
-    warnings: tuple[str, ...]
+    tables: tuple[Table, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class DevicesRow(Protocol):
@@ -43,24 +44,41 @@ class DevicesRow(Protocol):
     def warnings(self) -> tuple[str, ...]: ...
 
 
-Row = TypeVar("Row", bound=DevicesRow)
+Row = TypeVar("Row")
+CountedRow = TypeVar("CountedRow", bound=DevicesRow)
+
+
+def make_table(
+    title: str,
+    rows: Iterable[Row],
+    columns: Iterable[tuple[str, Callable[[Row], str]]],
+    *,
+    hide_unknown: bool = False,
+) -> Table:
+    """Return a table from columns of (heading, cell); may hide columns that are all unknown."""
+    rows = list(rows)
+    filled = [(heading, [cell(row) for row in rows]) for heading, cell in columns]
+    if hide_unknown:
+        filled = [column for column in filled if any(text != NONE for text in column[1])]
+    header = tuple(heading for heading, _ in filled)
+    return Table(title, header, tuple(zip(*(cells for _, cells in filled))))
+
+
+def columns_by_key(
+    keys: Iterable[str], cell: Callable[[str, Any], str]
+) -> list[tuple[str, Callable[[Any], str]]]:
+    """Return a column for each key, which is its heading; ``cell`` takes the key and a row."""
+    return [(key, partial(cell, key)) for key in keys]
 
 
 def table_by_devices(
-    rows: Sequence[Row], title: str, columns: Sequence[tuple[str, Callable[[Row], str]]]
+    rows: Iterable[CountedRow],
+    title: str,
+    columns: Iterable[tuple[str, Callable[[CountedRow], str]]],
 ) -> Table:
-    """Return a table of rows by number of devices, without columns that are all unknown."""
-    shown = []
-    for name, cell in columns:
-        cells = [cell(row) for row in rows]
-        if any(text != NONE for text in cells):
-            shown.append((name, cells))
-    devices = [f"{row.devices}{' !' if row.warnings else ''}" for row in rows]
-    return Table(
-        title,
-        ("devices", *(name for name, _ in shown)),
-        tuple(zip(devices, *(cells for _, cells in shown))),
-    )
+    """Return a table by number of devices; ``!`` marks rows with warnings."""
+    devices = ("devices", lambda row: f"{row.devices}{' !' if row.warnings else ''}")
+    return make_table(title, rows, [devices, *columns], hide_unknown=True)
 
 
 def warnings_of(points: Sequence[DevicesRow]) -> list[str]:

@@ -39,7 +39,7 @@ def write(
     elif suffix == ".html":
         from scalewise.report import page
 
-        page.write(curves, path, explained)
+        write_text(path, page.html(curves, explained))
     else:
         suffixes = [".html", *TEXT_FORMATS, *IMAGE_SUFFIXES]
         raise SpecError(

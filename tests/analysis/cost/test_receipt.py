@@ -23,7 +23,8 @@ from scalewise.record.attempts import Attempt, attempts, bought
 from scalewise.record.spans import SPANS
 from scalewise.record.study_files import read_json
 from scalewise.record.write import RankFile, write_json
-from scalewise.report import receipt_table as shown
+from scalewise.report import receipt_table
+from scalewise.report.text.spending import receipt_lines, unreadable_receipt
 
 LAW = {
     name: some.floats(0.0, most)
@@ -120,7 +121,7 @@ def test_a_faster_device_than_the_baseline_is_a_gain(tmp_path):
     question = a_study(vary={"options.compute": [1e-3]}, topologies=["1x1"])
     folder = played(question, tmp_path)
     found = Receipt(runs=1, bought=10.0, useful=11.0, lost={"start-up": 1.0, "computation": -2.0})
-    assert shown.lines(found) == [
+    assert receipt_lines(found) == [
         "bought 10.00 device-hours, 110.0 % useful",
         "lost: start-up 10.0 %",
         "gained over the baseline: computation 20.0 %",
@@ -130,7 +131,7 @@ def test_a_faster_device_than_the_baseline_is_a_gain(tmp_path):
 
 def test_first_steps_that_are_the_fastest_leave_a_receipt_that_adds_up():
     lost = {"start-up": 2.0, "warm-up": -3.0, "shutdown": 1.0}
-    assert shown.lines(Receipt(runs=1, bought=10.0, useful=10.0, lost=lost)) == [
+    assert receipt_lines(Receipt(runs=1, bought=10.0, useful=10.0, lost=lost)) == [
         "bought 10.00 device-hours, 100.0 % useful",
         "lost: start-up 20.0 %, shutdown 10.0 %",
         "negative losses: warm-up -30.0 %",
@@ -204,7 +205,7 @@ def test_energy_is_on_the_receipt_where_counters_tell_it(tmp_path):
     found = results.receipt(played(question, tmp_path))
     (curve,) = results.curves([tmp_path])
     assert found.energy == pytest.approx(sum(2 * point.energy.value for point in curve.points))
-    assert " Wh or more, " in shown.lines(found)[0]
+    assert " Wh or more, " in receipt_lines(found)[0]
 
 
 def test_a_study_that_cannot_be_read_has_its_price_and_one_sentence(tmp_path):
@@ -214,7 +215,7 @@ def test_a_study_that_cannot_be_read_has_its_price_and_one_sentence(tmp_path):
     (home_of(question, folder, "1x1") / "rank-00000.jsonl").write_text("")
     with pytest.raises(RecordError) as told:
         results.receipt(folder)
-    said = shown.unreadable_receipt(hours, Rate(1000.0), told.value)
+    said = unreadable_receipt(hours, Rate(1000.0), told.value)
     assert said.startswith("bought 0.003") and " for 3.1" in said
     assert "the useful share is unknown: " in said and "rank-00000.jsonl" in said
 
@@ -222,13 +223,13 @@ def test_a_study_that_cannot_be_read_has_its_price_and_one_sentence(tmp_path):
 def test_a_folder_without_a_finished_run_has_bought_what_failed(tmp_path):
     write_json(tmp_path / "study.json", a_study().to_dict())
     assert results.receipt(tmp_path) == Receipt()
-    assert shown.lines(Receipt()) == ["no device-hours used yet"]
+    assert receipt_lines(Receipt()) == ["no device-hours used yet"]
     home = home_of(a_study(), tmp_path, "1x4")
     write_json(home / "job.json", {"attempt": 1, "world": 4})
     write_json(home / "failure-1.json", {"attempt": 1, "started": 0.0, "ended": 360.0})
     found = results.receipt(tmp_path, price=2.0)
     assert (found.bought, found.useful, found.lost, found.cost) == (0.4, 0.0, {"failed": 0.4}, 0.8)
-    assert shown.lines(found)[0] == "bought 0.4000 device-hours for 0.8000, 0.0 % useful"
+    assert receipt_lines(found)[0] == "bought 0.4000 device-hours for 0.8000, 0.0 % useful"
 
 
 def test_attempts_are_told_by_their_files_and_by_rank_0(tmp_path):
@@ -318,7 +319,7 @@ def test_a_failed_run_ends_with_its_receipt_too(tmp_path):
 def test_explain_shows_the_receipt_of_every_scale_and_of_the_study(tmp_path):
     folder = played(a_study(vary={"options.wait": [0.0, 0.01]}), tmp_path)
     found = results.explanations(folder, price=2.0)
-    section = shown.section(found, results.receipt(folder, found, price=2.0))
+    section = receipt_table.section(found, results.receipt(folder, found, price=2.0))
     (shape,) = section.tables
     assert shape.header[:5] == ("devices", "runs", "bought", "useful", "share")
     assert shape.header[-1] == "cost" and "transfer" in shape.header

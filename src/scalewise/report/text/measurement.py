@@ -1,0 +1,77 @@
+"""The sentences of measured curves: how they were measured, and what makes them doubtful."""
+
+from collections.abc import Sequence
+
+from scalewise.analysis.measure import Point, ScalingCurve
+from scalewise.analysis.measure.energy import COVERAGE_TEXT
+from scalewise.analysis.number_format import format_count, format_rounded
+from scalewise.report.tables import number
+
+
+def curve_lines(curve: ScalingCurve) -> list[str]:
+    """Return how a curve was measured, what it is compared with, and what its metrics cover."""
+    fixed = {"weak": "batch per device fixed", "strong": "global batch fixed"}
+    rule = (
+        f"{curve.scaling} scaling ({fixed[curve.scaling]})" if curve.scaling else "scaling unknown"
+    )
+    work = curve.work or ("as given" if curve.baseline.samples else "taken as equal")
+    lines = [
+        f"{rule}; work: {work}",
+        f"compared with {format_count(curve.baseline.devices, 'device')}; intervals are 90 %",
+    ]
+    if not has_efficiency([curve]):  # The study compares kinds of devices, not their number.
+        lines = [f"work: {work}", "intervals are 90 %"]
+    one_node = [point.devices for point in curve.points if point.nodes == 1]
+    several = [point.devices for point in curve.points if point.nodes and point.nodes > 1]
+    if one_node and several:
+        largest = format_count(max(one_node), "device")
+        lines.append(f"up to {largest} on one node, from {min(several)} on several")
+    if curve.baseline.overhead is not None:
+        approximately = "" if curve.baseline.complete else " (from time = fixed + work/throughput)"
+        turn = curve.turns_at
+        where = (
+            f"dominates from {format_count(turn, 'device')} on" if turn else "never dominates here"
+        )
+        lines.append(f"overhead {where}{approximately}")
+    return [*lines, *_metric_lines(curve.points)]
+
+
+def _metric_lines(points: Sequence[Point]) -> list[str]:
+    """Return what energy covers, and what MFU is a share of, or why it is unknown."""
+    covered = dict.fromkeys(point.energy_covers for point in points if point.energy)
+    lines = [COVERAGE_TEXT[parts] for parts in covered if parts]
+    peaks = dict.fromkeys((p.peak, p.peak_source) for p in points if p.peak)
+    lines += [f"MFU is of {number(peak / 1e12)} TFLOP/s, {source}" for peak, source in peaks]
+    unknown = dict.fromkeys(p.mfu_unknown for p in points if p.mfu_unknown)
+    lines += [f"MFU is not known: {reason}" for reason in unknown]
+    return lines
+
+
+def has_efficiency(curves: Sequence[ScalingCurve]) -> bool:
+    """Return whether any curve has several numbers of devices to compare."""
+    return any(point.efficiency for curve in curves for point in curve.points)
+
+
+def not_correct(curve: ScalingCurve) -> list[str]:
+    """Return lines to show before an answer that uses runs with incorrect training."""
+    lines = [f"not correct: {sentence}" for sentence in curve.not_correct]
+    return [*lines, "  hint: fix this first; `scalewise explain` shows how"] if lines else []
+
+
+def acceleration_lines(curves: Sequence[ScalingCurve]) -> list[str]:
+    """Return how much faster kinds of devices are, and the threads of a CPU they beat."""
+    faster = [point for curve in curves for point in curve.points if point.acceleration]
+    lines = [
+        f"acceleration {format_rounded(point.acceleration.value)} x: {point.named} against "
+        f"{point.accelerated_from}, by throughput"
+        for point in faster
+        if point.acceleration
+    ]
+    baselines = {point.accelerated_from for point in faster}
+    threads = {
+        curve.conditions.get("threads")
+        for curve in curves
+        if any(p.device_name == "cpu" and p.named in baselines for p in curve.points)
+    }
+    lines += [f"a CPU here has {format_count(count, 'thread')}" for count in threads if count]
+    return lines

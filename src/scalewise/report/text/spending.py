@@ -1,0 +1,83 @@
+"""What a study costs: the estimate before it runs, and the receipt afterwards."""
+
+from scalewise.analysis.cost.rates import Rate
+from scalewise.analysis.cost.study_cost import Bill
+from scalewise.analysis.explain import CAUSES, Receipt
+from scalewise.analysis.measure import Estimate
+from scalewise.analysis.measure.energy import JOULES_PER_UNIT, energy_unit
+from scalewise.analysis.number_format import format_count, format_estimate
+from scalewise.report.tables import number, percent
+
+ITEM_TEXT = {
+    "bought": "bought {}",
+    "measured": "{} expected, as similar runs took",
+    "predicted": "{} predicted",
+    "limited": "at most {}, by the time limit",
+    "unknown": "not known yet",
+}
+MIN_NAMED_SHARE = 0.005
+"""Causes of a smaller share are not named."""
+
+
+def estimate_lines(bill: Bill, rate: Rate | None) -> list[str]:
+    """Return a line for each run, and one for the whole study."""
+    if bill.unknown == len(bill.items) and not bill.bought:
+        return ["no cost estimate yet: run the smallest configuration first"]
+
+    def amount(hours: Estimate) -> str:
+        """Return device-hours with their interval, and what they cost."""
+        text = format_estimate(hours, number)
+        if rate is None:
+            return text
+        cost = format_estimate(hours * rate.per_device_hour, number)
+        return f"{text} for {cost} {rate.currency or ''}".rstrip()
+
+    lines = ["estimated cost, in device-hours:"]
+    for item in bill.items:
+        hours = item.hours or Estimate(item.max_hours or 0.0)
+        lines.append(f"  {item.run.title}: {ITEM_TEXT[item.basis].format(amount(hours))}")
+    parts = [f"bought {amount(Estimate(bill.bought))}"]
+    if bill.expected:
+        parts.append(f"{amount(bill.expected)} expected to come")
+    limited = any(item.basis == "limited" for item in bill.missing)
+    if limited and bill.max_hours is not None:
+        parts.append(f"at most {amount(Estimate(bill.max_hours))} to come")
+    if bill.unknown:
+        hint = "measure two numbers of devices of a curve to predict the others"
+        parts.append(f"{format_count(bill.unknown, 'run')} not known yet ({hint})")
+    return [*lines, f"total: {'; '.join(parts)}"]
+
+
+def receipt_lines(receipt: Receipt) -> list[str]:
+    """Return a receipt in one to four sentences."""
+    if not receipt.bought:
+        return ["no device-hours used yet"]
+    lines = [f"{_bought(receipt)}, {percent(receipt.share(receipt.useful))} useful"]
+    shares = {cause: receipt.share(hours) for cause, hours in receipt.lost.items()}
+    named = sorted((c for c in shares if shares[c] >= MIN_NAMED_SHARE), key=lambda c: -shares[c])
+    if named:
+        lines.append("lost: " + ", ".join(f"{cause} {percent(shares[cause])}" for cause in named))
+    below = [cause for cause in shares if shares[cause] <= -MIN_NAMED_SHARE]
+    if gained := [cause for cause in below if cause in CAUSES]:
+        better = ", ".join(f"{cause} {percent(-shares[cause])}" for cause in gained)
+        lines.append(f"gained over the baseline: {better}")
+    if other := [cause for cause in below if cause not in CAUSES]:
+        less = ", ".join(f"{cause} {percent(shares[cause])}" for cause in other)
+        lines.append(f"negative losses: {less}")
+    return lines
+
+
+def unreadable_receipt(hours: float, rate: Rate | None, problem: Exception) -> str:
+    """Return the line for a study whose records cannot be read: its hours and cost only."""
+    receipt = Receipt(bought=hours).priced(rate)
+    return f"{_bought(receipt)}; the useful share is unknown: {problem}"
+
+
+def _bought(receipt: Receipt) -> str:
+    text = f"bought {number(receipt.bought)} device-hours"
+    if receipt.energy is not None:
+        unit = energy_unit(receipt.energy)
+        text += f" and {number(receipt.energy / JOULES_PER_UNIT[unit])} {unit} or more"
+    if receipt.cost is None:
+        return text
+    return f"{text} for {number(receipt.cost)} {receipt.currency or ''}".rstrip()
