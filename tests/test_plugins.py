@@ -4,11 +4,16 @@ import json
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from builders import a_run
 from scalewise import plugins
 from scalewise.errors import PluginError
+from scalewise.spec import StrategyTraits
+from scalewise.spec import strategy_traits as declared
 
 STRATEGIES = ("ddp", "fsdp", "hsdp", "pipeline", "tensor", "zero1")
 LAWS = (
@@ -42,6 +47,7 @@ BUILT_IN = {
     | TENSORFLOW["workloads"],
     "libraries": {f"torch.{name}" for name in LIBRARIES} | TAKEN,
     "laws": set(LAWS),
+    "traits": set(),
 }
 WITHOUT_ENGINES = """
 import json, sys
@@ -66,9 +72,11 @@ print(json.dumps(told))
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    plugins.available.cache_clear()
+    for cached in (plugins.available, declared.traits_of):
+        cached.cache_clear()
     yield
-    plugins.available.cache_clear()
+    for cached in (plugins.available, declared.traits_of):
+        cached.cache_clear()
 
 
 @pytest.fixture
@@ -138,6 +146,34 @@ def test_without_engines_only_what_needs_them_is_missing():
         **{f"torch.{name}": [needs.format("workload", name), extra] for name in WORKLOADS},
         **{f"torch.{name}": [needs.format("library", name), extra] for name in LIBRARIES},
     }
+
+
+def test_every_built_in_strategy_declares_its_traits_and_has_a_row_in_the_guide():
+    assert set(declared.BUILT_IN) == BUILT_IN["strategies"]
+    guide = Path(__file__).parents[1].joinpath("docs/guides/strategies.md").read_text()
+    assert [name for name in STRATEGIES if f"| `{name}` |" not in guide] == []
+
+
+def test_a_strangers_strategy_may_declare_its_traits(registered, monkeypatch):
+    mine = StrategyTraits(degree="shard", within_node=True, starts=("srun",))
+    package = SimpleNamespace(MINE=mine, WRONG="no traits")
+    monkeypatch.setitem(sys.modules, "a_stranger", package)
+    registered("traits", torch__mine="a_stranger:MINE", torch__wrong="a_stranger:WRONG")
+    run = a_run(framework="torch", workload="mlp", strategy="mine", topology="2x4", start="srun")
+    assert run.traits == mine
+    assert (run.degrees.shard, run.start, run.started_by) == (4, None, "srun")
+    with pytest.raises(PluginError, match=r"traits 'torch\.wrong' are no StrategyTraits"):
+        declared.traits_of("torch", "wrong")
+
+
+def test_a_strategy_without_traits_starts_as_its_framework_and_splits_nothing():
+    assert declared.traits_of("torch", "mine") == StrategyTraits(
+        starts=("torchrun", "srun", "mpirun")
+    )
+    assert declared.traits_of("tensorflow", "mine").starts == ("node", "plain", "srun", "mpirun")
+    assert declared.traits_of("mine", "mine") == StrategyTraits()
+    fake = a_run(framework="fake", strategy="fsdp", topology="1x4")
+    assert (fake.degrees.shard, fake.started_by) == (4, "direct")
 
 
 def test_listing_imports_nothing(registered):

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from scalewise.errors import PluginError
 from scalewise.validate import suggest_name
 
-Kind = Literal["launchers", "frameworks", "strategies", "workloads", "libraries", "laws"]
+Kind = Literal["launchers", "frameworks", "strategies", "workloads", "libraries", "laws", "traits"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SINGULAR = {kind: kind.replace("ies", "y").removesuffix("s") for kind in KINDS}
 WILDCARD = "*"

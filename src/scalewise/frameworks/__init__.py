@@ -48,10 +48,10 @@ def refuse_older(package: str, installed: str, oldest: tuple[int, ...], *, hint:
         )
 
 
-def refuse_start(name: str, spec: RunSpec, starts: Sequence[str]) -> None:
-    """Refuse a ``start`` that ``name`` does not support; list those that it does."""
-    if spec.started_by not in starts:
-        quoted = [repr(start) for start in starts]
+def refuse_start(name: str, spec: RunSpec) -> None:
+    """Refuse a ``start`` that the strategy does not support; list those that it does."""
+    if spec.started_by not in spec.traits.starts:
+        quoted = [repr(start) for start in spec.traits.starts]
         supported = " or ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
         raise SpecError(
             f"{name} takes start = {supported}, and this run says {spec.started_by!r}",

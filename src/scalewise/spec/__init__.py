@@ -1,8 +1,9 @@
 """What to run: frozen values, checked when they are made.
 
-topology  devices and machines, and how one model is split over them
-run       one training run
-study     the runs that answer one question
+strategy_traits  what a strategy declares about itself
+topology         devices and machines, and how one model is split over them
+run              one training run
+study            the runs that answer one question
 
 All come from plain JSON or TOML values, can be written back, and refuse a wrong
 value in a sentence that names it. Identity is content: two equal run
@@ -10,6 +11,7 @@ specs have the same ``id`` and so the same folder.
 """
 
 from scalewise.spec.run import RUN_KEYS, Precision, Remainder, RunSpec
+from scalewise.spec.strategy_traits import StrategyTraits
 from scalewise.spec.study import STUDY_KEYS, StudySpec
 from scalewise.spec.topology import Parallelism, Topology
 
@@ -20,6 +22,7 @@ __all__ = [
     "Precision",
     "Remainder",
     "RunSpec",
+    "StrategyTraits",
     "StudySpec",
     "Topology",
 ]

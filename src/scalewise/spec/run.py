@@ -3,10 +3,12 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Literal, get_args
 
 from scalewise.errors import SpecError
+from scalewise.spec.strategy_traits import Start, StrategyTraits, default_strategy, traits_of
 from scalewise.spec.topology import Parallelism, Topology
 from scalewise.validate import (
     check_choice,
@@ -26,7 +28,6 @@ Optimizer = Literal["sgd", "adam", "adamw"]
 OptimizerStep = Literal["auto", "loop", "foreach", "fused"]
 DeviceKind = Literal["cpu", "cuda", "xpu"]
 Backend = Literal["auto", "gloo", "nccl", "xccl", "mpi"]
-Start = Literal["torchrun", "srun", "mpirun", "horovodrun", "plain", "node", "direct", "command"]
 Recompute = Literal["none", "full", "selective"]
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
 Augment = Literal["none", "flip", "crop"]
@@ -44,14 +45,8 @@ def _setting(
     return field(default=default, metadata={"check": check, "only": only})
 
 
-def _of_workload(default: Any, check: Check | None = None) -> Any:
-    """Declare a field that a program decides by itself."""
-    return _setting(default, check, only="workload")
-
-
-def _of_program(default: Any, check: Check | None = None) -> Any:
-    """Declare a field of a user's own script."""
-    return _setting(default, check, only="program")
+_of_workload = partial(_setting, only="workload")
+_of_program = partial(_setting, only="program")
 
 
 def _at_least(least: int, **bounds: int) -> Check:
@@ -93,12 +88,6 @@ def _device_kind(name: str, value: Any) -> None:
             hint='leave device out, and write framework = "jax"',
         )
     check_choice(name, value, get_args(DeviceKind))
-
-
-def _ema_decay(name: str, value: Any) -> None:
-    check_positive(name, value, example=0.999)
-    if value >= 1:
-        raise SpecError(f"ema must be below 1, got {value}", hint="for example 0.999")
 
 
 def _environment(name: str, value: Any) -> None:
@@ -148,7 +137,7 @@ class RunSpec:
     loaders_alone: bool = _of_program(False, _flag)
     """Whether a program's loader is timed alone, after the training."""
     framework: str = _setting("torch", _text)
-    strategy: str = _of_workload("ddp", _text)
+    strategy: str = _of_workload(default_strategy("torch"), _text)
     parallelism: Parallelism = field(default_factory=Parallelism, metadata={"only": "workload"})
     pipeline_schedule: PipelineSchedule = _of_workload("1f1b", _one_of(PipelineSchedule))
     """The order of forward and backward passes of stages; interleaved, a device has two stages."""
@@ -200,7 +189,7 @@ class RunSpec:
     as a CUDA graph, which spares the host's kernel launches."""
     recompute: Recompute = _of_workload("none", _one_of(Recompute))
     """Activation checkpointing of blocks: none, full, or selective (all but costly operations)."""
-    ema: float | None = _of_workload(None, _ema_decay)
+    ema: float | None = _of_workload(None, _above_zero(0.999))
     """Decay of a moving average of the weights, which is validated and saved; None means none."""
     sync_batchnorm: bool = _of_workload(False, _flag)
     """Whether batch normalization uses the batches of all replicas together."""
@@ -252,7 +241,7 @@ class RunSpec:
         object.__setattr__(self, "lr", float(self.lr))
         if self.backend == "auto":
             object.__setattr__(self, "backend", None)
-        if self.start == self._usual_start and not self.program:
+        if self.start == self.traits.starts[0] and not self.program:
             object.__setattr__(self, "start", None)
         self.degrees.replicas(self.topology.world)
 
@@ -273,7 +262,9 @@ class RunSpec:
             raise SpecError('start = "command" is for a program, and this run names none')
 
     def _check_learning(self) -> None:
-        """Refuse a rule without its base, and two lengths of one warm-up."""
+        """Refuse a rule without its base, two lengths of one warm-up, and an EMA that stays."""
+        if self.ema is not None and self.ema >= 1:
+            raise SpecError(f"ema must be below 1, got {self.ema}", hint="for example 0.999")
         if (self.lr_rule == "none") != (self.base_batch is None):
             raise SpecError(
                 f"lr_rule = {self.lr_rule!r} with base_batch = {self.base_batch!r}",
@@ -311,9 +302,14 @@ class RunSpec:
         return next((i.name for i in owned if getattr(self, i.name) != _default(i)), "")
 
     @property
+    def traits(self) -> StrategyTraits:
+        """What the run's strategy declares about itself."""
+        return traits_of(self.framework, self.strategy)
+
+    @property
     def degrees(self) -> Parallelism:
         """How one model is split: degrees that the run leaves open are the strategy's."""
-        return self.parallelism.filled(self.strategy, self.topology)
+        return self.parallelism.filled(self.traits, self.topology)
 
     @property
     def rounds(self) -> int:
@@ -387,12 +383,7 @@ class RunSpec:
     @property
     def started_by(self) -> Start:
         """What makes the processes of this run."""
-        return self.start or self._usual_start
-
-    @property
-    def _usual_start(self) -> Start:
-        own = _STARTS.get(f"{self.framework}.{self.strategy}")
-        return own or _STARTS.get(self.framework, "direct")
+        return self.start or self.traits.starts[0]
 
     @property
     def ranks(self) -> int:
@@ -431,13 +422,18 @@ class RunSpec:
             raise SpecError("a run needs a topology", hint='for example topology = "1x2"')
         values["topology"] = Topology.parse(values["topology"])
         _name_framework(values)
-        if values.get("framework") in _STRATEGIES and not values.get("program"):
-            values.setdefault("strategy", _STRATEGIES[values["framework"]])
+        if not values.get("program"):
+            values.setdefault("strategy", default_strategy(values.get("framework", "torch")))
         values["parallelism"] = Parallelism.parse(values.get("parallelism", {}))
         if isinstance(args := values.get("program"), list):
             values["program"] = tuple(args)
-        if args is None or "global_batch" in values:
-            _share_batch(values)
+        if args is None and ("batch" in values) == ("global_batch" in values):
+            raise SpecError(
+                "a run needs exactly one of batch and global_batch",
+                hint="batch is per replica, global_batch is over all of them",
+            )
+        if "global_batch" in values:
+            values["batch"] = _share_batch(values)
         return cls(**values)
 
 
@@ -454,25 +450,16 @@ def _name_framework(values: dict[str, Any]) -> None:
     values["strategy"] = strategy
 
 
-def _share_batch(values: dict[str, Any]) -> None:
-    """Settle on one of ``batch`` and ``global_batch``: a run keeps the former."""
-    if ("batch" in values) == ("global_batch" in values):
-        raise SpecError(
-            "a run needs exactly one of batch and global_batch",
-            hint="batch is per replica, global_batch is over all of them",
-        )
-    if "global_batch" in values:
-        values["batch"] = _share(values)
-
-
-def _share(values: dict[str, Any]) -> int:
+def _share_batch(values: dict[str, Any]) -> int:
     """Take ``global_batch`` out of ``values`` and return the batch of one replica."""
     together: int = values.pop("global_batch")
     check_integer("global_batch", together, minimum=1)
     accumulate = values.get("accumulate", 1)
     check_integer("accumulate", accumulate, minimum=1)
-    split = values["parallelism"].filled(values.get("strategy", "ddp"), values["topology"])
-    replicas = split.replicas(values["topology"].world)
+    framework = values.get("framework", "torch")
+    traits = traits_of(framework, values.get("strategy", default_strategy(framework)))
+    degrees = values["parallelism"].filled(traits, values["topology"])
+    replicas = degrees.replicas(values["topology"].world)
     batch, ragged = divmod(together, int(replicas * accumulate))
     if ragged or not batch:
         over = f"{replicas} replicas" + (f" x {accumulate} micro-steps" if accumulate > 1 else "")
@@ -486,23 +473,6 @@ def _share(values: dict[str, Any]) -> int:
 _IN_TITLE = ("framework", "strategy", "start", "device", "precision")
 """Fields that a run's title shows where they are not at their default."""
 RUN_KEYS = [item.name for item in fields(RunSpec)] + ["global_batch"]
-_STARTS: dict[str, Start] = {
-    "torch": "torchrun",
-    "deepspeed": "torchrun",
-    "horovod": "horovodrun",
-    "tensorflow": "node",
-    "tensorflow.multiworker": "plain",
-    "jax": "node",
-}
-"""How the processes of a framework, or of one of its strategies, are made unless the study says
-otherwise."""
-_STRATEGIES = {
-    "deepspeed": "zero1",
-    "horovod": "allreduce",
-    "tensorflow": "mirrored",
-    "jax": "sharded",
-}
-"""What a framework does unless the study says otherwise, where that is not ddp."""
 
 
 def _default(item: Any) -> Any:

@@ -40,9 +40,8 @@ class StudySpec:
         check_type("run", self.run, Mapping, "a table")
         check_type("vary", self.vary, Mapping, "a table of lists")
         check_type("launcher", self.launcher, Mapping, "a table")
-        check_type(
-            "engines", self.engines, Mapping, 'a table, such as {jax = "envs/jax/bin/python"}'
-        )
+        example = 'a table, such as {jax = "envs/jax/bin/python"}'
+        check_type("engines", self.engines, Mapping, example)
         for name, python in self.engines.items():
             check_type(f"[engines] {name}", python, str, "the path of a Python")
         keys = [*RUN_KEYS, "options.NAME", "env.NAME"]
@@ -58,14 +57,13 @@ class StudySpec:
             if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence) or not values:
                 raise SpecError(
                     f"an axis needs a list of values, got {axis} = {values!r}",
-                    hint=_as_axis(axis, values),
+                    hint=_axis_hint(axis, values),
                 )
         self._check_scaling()
         count = prod(len(values) for values in self.vary.values()) * self.repeats
         if count > MOST_RUNS:
-            raise SpecError(
-                f"a study of {count:,} runs", hint=f"ask for at most {MOST_RUNS:,} at a time"
-            )
+            hint = f"ask for at most {MOST_RUNS:,} at a time"
+            raise SpecError(f"a study of {count:,} runs", hint=hint)
         _refuse_twins(list(self.runs()))
 
     @property
@@ -80,13 +78,17 @@ class StudySpec:
                 "a program decides how its batch grows with devices",
                 hint="leave scaling out: it is observed",
             )
-        needed, other = ("batch", "global_batch")[:: 1 if self.scaling == "weak" else -1]
+        needed, other, other_scaling = (
+            ("batch", "global_batch", "strong")
+            if self.scaling == "weak"
+            else ("global_batch", "batch", "weak")
+        )
         keys = {*self.run, *self.vary}
         if other in keys or needed not in keys:
             gives = " and ".join(key for key in (needed, other) if key in keys) or "none"
             raise SpecError(
                 f"{self.scaling} scaling holds {needed} fixed, and this study gives {gives}",
-                hint=f'write {needed}, or scaling = "{_OTHER[self.scaling]}"',
+                hint=f'write {needed}, or scaling = "{other_scaling}"',
             )
 
     @property
@@ -114,9 +116,11 @@ class StudySpec:
 
     def where(self, run: RunSpec) -> dict[str, Any]:
         """Return what sets this run's curve apart from the study's other curves."""
-        mine = run.to_dict()
-        apart = [a for a in self.vary if a not in ("topology", "global_batch")]
-        values = {axis: _at(mine, axis) for axis in apart}
+        mine, values = run.to_dict(), {}
+        for axis in self.vary:
+            if axis not in ("topology", "global_batch"):
+                table, dot, key = axis.partition(".")
+                values[axis] = mine[table].get(key) if dot else mine[table]
         if "global_batch" in self.vary:
             values["global_batch"] = run.global_batch
         if "start" in self.vary:
@@ -145,7 +149,6 @@ class StudySpec:
 
 
 STUDY_KEYS = [item.name for item in fields(StudySpec)]
-_OTHER = {"weak": "strong", "strong": "weak"}
 
 
 def _flat(vary: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,11 +158,6 @@ def _flat(vary: Mapping[str, Any]) -> dict[str, Any]:
         del flat["options"]
         flat |= {f"options.{key}": values for key, values in options.items()}
     return flat
-
-
-def _at(values: Mapping[str, Any], dotted: str) -> Any:
-    table, dot, key = dotted.partition(".")
-    return values[table].get(key) if dot else values[table]
 
 
 def _refuse_twins(runs: Sequence[RunSpec]) -> None:
@@ -187,12 +185,9 @@ def _check_name(name: Any) -> None:
         )
 
 
-def _as_axis(name: str, values: Any) -> str:
+def _axis_hint(name: str, values: Any) -> str:
     """Return a hint how an axis is written; one of a table has a dot in its name."""
     if name in ("env", "options") and isinstance(values, Mapping) and values:
         return f'with quotes: "{name}.{next(iter(values))}" = [1, 2]'
-    return f"for example {name} = [{_example(values)}]"
-
-
-def _example(values: Any) -> str:
-    return json.dumps(values) if isinstance(values, (str, int, float)) and values else "1, 2"
+    is_plain = isinstance(values, (str, int, float)) and values
+    return f"for example {name} = [{json.dumps(values) if is_plain else '1, 2'}]"

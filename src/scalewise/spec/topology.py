@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from scalewise.errors import SpecError
+from scalewise.spec.strategy_traits import StrategyTraits
 from scalewise.validate import check_integer, refuse_unknown_keys
 
 
@@ -69,17 +70,17 @@ class Parallelism:
         refuse_unknown_keys("parallelism", value, [item.name for item in fields(cls)])
         return cls(**value)
 
-    def filled(self, strategy: str, topology: Topology) -> "Parallelism":
+    def filled(self, strategy: StrategyTraits, topology: Topology) -> "Parallelism":
         """Return these degrees with the one that the strategy is about filled in, if not said.
 
-        >>> Parallelism(tensor=2).filled("fsdp", Topology(2, 4))
+        >>> Parallelism(tensor=2).filled(StrategyTraits(degree="shard"), Topology(2, 4))
         Parallelism(shard=4, tensor=2, pipeline=1)
         """
-        kind = _ABOUT.get(strategy)
-        if kind is None or getattr(self, kind) > 1:
+        degree = strategy.degree
+        if degree is None or getattr(self, degree) > 1:
             return self
-        devices = topology.devices if strategy == "hsdp" else topology.world
-        return replace(self, **{kind: max(1, devices // self.degree)})
+        devices = topology.devices if strategy.within_node else topology.world
+        return replace(self, **{degree: max(1, devices // self.degree)})
 
     def __str__(self) -> str:
         """Return the table that a study would have.
@@ -108,7 +109,3 @@ class Parallelism:
                 hint="choose degrees whose product divides the number of devices",
             )
         return world // (self.tensor * self.pipeline)
-
-
-_ABOUT = {"fsdp": "shard", "hsdp": "shard", "tensor": "tensor", "pipeline": "pipeline"}
-"""The degree that a strategy takes all devices for, unless the study says how many."""

@@ -52,6 +52,7 @@ from scalewise.record.read import read_rank
 from scalewise.record.write import write_json
 from scalewise.report import explanation_sections, formats
 from scalewise.spec import StudySpec, Topology
+from scalewise.spec.strategy_traits import traits_of
 
 CLEAN = {"host": 0.0, "compute": 1e-3, "ring": 1e-3, "network": 1e-3, "latency": 0.0}
 NOISY = {"noise": 0.05, "drift": 0.03, "slow": 0.004, "wait": 0.003, "jitter": 0.02}
@@ -587,7 +588,7 @@ def test_the_bubble_of_a_pipeline_is_computed(run, share):
 
 
 def test_what_moves_depends_on_the_way_of_splitting():
-    told = describe_point(a_story(added={"transfer": 0.0041}, split="pipeline"))
+    told = describe_point(a_story(added={"transfer": 0.0041}, split=traits_of("torch", "pipeline")))
     assert "is waiting for other stages: the pipeline's bubble" in told.sentence
     assert "micro_batches" in told.action
 

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from scalewise.analysis.explain.chain import CAUSES
 from scalewise.analysis.measure import Point
 from scalewise.analysis.measure.mfu import flops_unit
 from scalewise.analysis.number_format import format_count, format_rounded, join_with_and
-from scalewise.spec import RunSpec
+from scalewise.spec import RunSpec, StrategyTraits
 
 MIN_CAUSE_SHARE = 0.02
 """The smallest share of a step that is worth a sentence."""
@@ -26,18 +26,6 @@ COLLECTIVE_VERBS = {
     "broadcast": "broadcast",
     "all-to-all": "exchanged by all with all",
     "point-to-point": "sent point to point",
-}
-TRANSFER_TEXT = {
-    "zero1": "moving gradients and updated weights",
-    "fsdp": "gathering parameters and reducing gradients",
-    "hsdp": "gathering parameters and reducing gradients",
-    "tensor": "exchanging what the parts of a layer compute",
-    "pipeline": "waiting for other stages: the pipeline's bubble, and what they hand over",
-}
-TRANSFER_ACTIONS = {
-    "tensor": "Keep a tensor group inside a node, or split the layers over fewer devices.",
-    "pipeline": "Try more micro_batches (of a larger batch, if each is one sample already), or, on "
-    'a deeper model, pipeline_schedule = "interleaved": both make the bubble smaller.',
 }
 
 
@@ -84,7 +72,7 @@ class PointFacts:
     transfer_known: bool
     batch: float
     batch_before: float
-    split: str = "ddp"
+    split: StrategyTraits = field(default_factory=StrategyTraits)
     """The strategy or split that decides what is exchanged."""
     balance: SlowestRank | None = None
     loaders: LoaderRates | None = None
@@ -131,7 +119,7 @@ def describe_point(point: PointFacts) -> PointText:
         )
     cause_text = CAUSE_TEXT[cause]
     if cause == "transfer":
-        cause_text = TRANSFER_TEXT.get(point.split, cause_text)
+        cause_text = point.split.transfer or cause_text
     elif _mixed_with_transfer(point, cause):
         cause_text = "computation and communication, which were not measured separately"
     sentence = f"{takes}{_share_of_added(point, added[cause])}{cause_text}"
@@ -189,7 +177,7 @@ def _action(point: PointFacts, cause: str) -> str:
     if cause == "balance":
         return _balance_action(point)
     if cause == "transfer":
-        return TRANSFER_ACTIONS.get(point.split) or (
+        return point.split.advice or (
             "Try a larger batch per device, several micro-steps per step (accumulate), "
             "or fewer nodes with more devices each."
         )
@@ -261,7 +249,7 @@ def communication_sentence(
     if not payload_bytes:
         return None
     splits = {"tensor": spec.degrees.tensor, "pipeline": spec.degrees.pipeline}
-    used = [f"{name} {n}" for name, n in splits.items() if n > 1 and name != spec.strategy]
+    used = [f"{name} {n}" for name, n in splits.items() if n > 1 and name != spec.traits.degree]
     moved = [f"{_size(count)} {COLLECTIVE_VERBS[kind]}" for kind, count in payload_bytes.items()]
     parts = [f"{' x '.join([spec.strategy, *used])}: {join_with_and(moved)} per step and device"]
     if exposed is not None:

@@ -8,7 +8,8 @@ from scalewise.analysis.measure import Point, ScalingCurve
 from scalewise.analysis.measure.ledger import Ledger, build_ledger
 from scalewise.analysis.measure.window import Window, steady_window
 from scalewise.record.read import RunRecord
-from scalewise.spec import RunSpec
+from scalewise.spec import RunSpec, StrategyTraits
+from scalewise.spec.strategy_traits import traits_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,8 @@ def collective_bytes(record: RunRecord) -> Mapping[str, int] | None:
     return {kind: int(collective["bytes"]) for kind, collective in busiest.items()}
 
 
-def dominant_split(spec: RunSpec) -> str:
+def dominant_split(spec: RunSpec) -> StrategyTraits:
     """Return the split that makes a step wait: pipeline, then tensor, else the strategy."""
     if spec.degrees.pipeline > 1:
-        return "pipeline"
-    return "tensor" if spec.degrees.tensor > 1 else spec.strategy
+        return traits_of(spec.framework, "pipeline")
+    return traits_of(spec.framework, "tensor") if spec.degrees.tensor > 1 else spec.traits

@@ -177,11 +177,11 @@ def _smallest_run(records: Sequence[RunRecord]) -> RunRecord:
 def _strategy(record: RunRecord) -> Strategy:
     """Return how the run spreads its model; refuse one whose ranks hold only a part of it."""
     spec = record.spec
-    if spec.strategy == "pipeline" or spec.degrees.degree > 1:
+    if spec.traits.degree == "pipeline" or spec.degrees.degree > 1:
         raise SpecError(
             f"no device of the smallest run ({spec.topology}, {spec.strategy}) computes a whole "
             "model",
-            hint="simulate from a run with ddp or fsdp on one device",
+            hint="simulate from a run on one device, for example with ddp",
         )
     return Fsdp() if record.ranks[0].notes.facts.sharded else strategy_from_spec(spec)
 

@@ -1,8 +1,7 @@
-"""Parallel strategies as the two queues of one device: one class declares one strategy.
+"""Parallel strategies as the two queues of one device.
 
 Devices are alike, so one is simulated for all; each collective takes the seconds that
-all its ranks need together. To add a strategy, write its class and list it in
-``STRATEGIES``.
+all its ranks need together. A strategy's traits say which of the classes simulates it.
 """
 
 from dataclasses import dataclass, replace
@@ -63,7 +62,7 @@ class Ddp:
     @classmethod
     def from_spec(cls, spec: RunSpec) -> "Ddp | None":
         whole_model = spec.degrees.tensor == spec.degrees.pipeline == 1
-        return cls() if spec.strategy in ("ddp", "pipeline") and whole_model else None
+        return cls() if spec.traits.simulated == "all-reduce" and whole_model else None
 
     def replicas(self, topology: Topology) -> int:
         return topology.world
@@ -89,7 +88,7 @@ class Fsdp:
     @classmethod
     def from_spec(cls, spec: RunSpec) -> "Fsdp | None":
         sharded_only = spec.degrees.tensor == spec.degrees.pipeline == 1
-        return cls() if spec.strategy == "fsdp" and sharded_only else None
+        return cls() if spec.traits.simulated == "all-gather" and sharded_only else None
 
     def replicas(self, topology: Topology) -> int:
         return topology.world
@@ -151,7 +150,7 @@ class Pipeline:
     def from_spec(cls, spec: RunSpec) -> "Pipeline | None":
         degrees = spec.degrees
         replicated = degrees.tensor == degrees.shard == 1
-        if spec.strategy not in ("ddp", "fsdp", "pipeline") or not replicated:
+        if spec.traits.simulated is None or not replicated:
             return None
         if degrees.pipeline == 1:
             return None

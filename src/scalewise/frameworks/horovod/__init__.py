@@ -21,8 +21,6 @@ from scalewise.spec import RunSpec
 
 OLDEST = (0, 28)
 """Oldest supported version of Horovod."""
-STARTS = ("horovodrun", "srun", "mpirun", "torchrun", "plain")
-"""How processes may be started; with all but horovodrun, the ranks do Horovod's rendezvous."""
 EXTENSION = "mpi_lib*.so"
 """Horovod's compiled extension for PyTorch."""
 
@@ -37,7 +35,7 @@ class Horovod(OverTorch):
         hint = "make horovod, in a checkout of scalewise, builds one"
         refuse_older("Horovod", installed("horovod", extra="horovod"), OLDEST, hint=hint)
         _refuse_unbuilt()
-        refuse_torch(spec, STARTS)
+        refuse_torch(spec)
         _refuse_no_horovodrun(spec)
         _refuse_fields(spec)
         refuse_unfit(spec)

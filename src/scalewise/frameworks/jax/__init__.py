@@ -17,8 +17,6 @@ from scalewise.spec import Parallelism, RunSpec
 
 OLDEST = (0, 6)
 """Oldest supported version of JAX."""
-STARTS = ("node", "plain", "srun", "mpirun")
-"""How processes may be started: one per node with all its devices, or one per device."""
 DEVICE_COUNT_FLAG = "--xla_force_host_platform_device_count"
 SUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "parallelism": (Parallelism(),),
@@ -58,7 +56,7 @@ class Jax:
         for field, allowed in SUPPORTED.items():
             if getattr(spec, field) not in allowed:
                 raise _unsupported(spec, field)
-        refuse_start("a jax run", spec, STARTS)
+        refuse_start("a jax run", spec)
         source = Source.of_run(spec)
         if source.count and source.count < spec.replicas:
             raise too_few(source.count, spec.replicas)

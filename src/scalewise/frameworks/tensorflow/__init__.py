@@ -22,8 +22,6 @@ OLDEST = (2, 16)
 """Oldest supported version of TensorFlow: the first with Keras 3."""
 PACKAGES = ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tf-nightly")
 """Names of the packages that contain TensorFlow."""
-STARTS = {"mirrored": ("node",), "multiworker": ("plain", "srun", "mpirun")}
-"""How a strategy's processes may be started: one with all devices, or one per device."""
 SUPPORTED_DATA = ("digits", "synthetic", "idx", "cifar")
 """Kinds of data that fit into memory."""
 MIN_EDGE = {"mnist-cnn": 6, "resnet50v2": 32, "resnet152v2": 32}
@@ -114,10 +112,10 @@ def _version() -> str:
 
 def _refuse_start(spec: RunSpec) -> None:
     plugins.find("strategies", spec.strategy, framework="tensorflow")
-    refuse_start(spec.strategy, spec, STARTS.get(spec.strategy, (spec.started_by,)))
-    if spec.strategy == "mirrored" and spec.topology.nodes > 1:
+    refuse_start(spec.strategy, spec)
+    if spec.traits.single_node and spec.topology.nodes > 1:
         raise SpecError(
-            f"mirrored stays within a node, and this run has {spec.topology.nodes} of them",
+            f"{spec.strategy} stays within a node, and this run has {spec.topology.nodes} of them",
             hint='write strategy = "multiworker"',
         )
 

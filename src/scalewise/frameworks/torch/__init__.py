@@ -32,8 +32,6 @@ MIN_EDGE = {"mlp": 1, "mnist-cnn": 6}
 checked without importing PyTorch."""
 PUBLISHED_VIT = re.compile(r"vit-[a-z]+(?P<patch>\d+)")
 """Published ViTs: the patch size in the name determines which images they accept."""
-STARTS = ("torchrun", "srun", "mpirun")
-"""Starters of one process per device; the first is the default."""
 
 
 class Torch:
@@ -42,14 +40,14 @@ class Torch:
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""
         refuse_torch(spec)
-        if spec.parallelism.shard > 1 and spec.strategy not in ("fsdp", "hsdp"):
+        if spec.parallelism.shard > 1 and spec.traits.degree != "shard":
             raise SpecError(
                 f"{spec.strategy} shards nothing, and this run says shard {spec.parallelism.shard}",
                 hint='write strategy = "fsdp", or leave shard out',
             )
-        if spec.noise_every and (spec.strategy not in ("ddp", "zero1") or spec.degrees.degree > 1):
+        if spec.noise_every and not (spec.traits.whole_gradients and spec.degrees.degree == 1):
             raise SpecError(
-                "noise_every compares the gradients of whole replicas, which ddp and zero1 have",
+                "noise_every compares the gradients of whole replicas, which this run has not",
                 hint="leave noise_every out, or strategy and parallelism",
             )
         refuse_unfit(spec)
@@ -87,10 +85,10 @@ class OverTorch(Torch):
         return {**facts, "name": self.package, "version": version, "torch": facts["version"]}
 
 
-def refuse_torch(spec: RunSpec, starts: Sequence[str] = STARTS) -> None:
+def refuse_torch(spec: RunSpec) -> None:
     """Refuse a missing or old PyTorch, and starters without one process per device."""
     _refuse_older(spec, installed("torch", extra="torch"))
-    refuse_start(f"a {spec.framework} run", spec, starts)
+    refuse_start(f"a {spec.framework} run", spec)
 
 
 def refuse_unfit(spec: RunSpec) -> None:
@@ -128,7 +126,7 @@ def _refuse_unrecordable(spec: RunSpec) -> None:
     setting = ""
     if spec.accumulate > 1:
         setting = f"accumulate = {spec.accumulate}"
-    elif spec.strategy != "ddp":
+    elif not spec.traits.only_ddp:
         setting = f'strategy = "{spec.strategy}"'
     elif spec.degrees.tensor > 1:
         setting = f"tensor = {spec.degrees.tensor}"
@@ -176,9 +174,7 @@ def _refuse_older(spec: RunSpec, installed: str) -> None:
     required = {
         'recompute = "selective"': (2, 5) if spec.recompute == "selective" else MIN_VERSION,
         "clip": (2, 6) if spec.clip else MIN_VERSION,
-        f"strategy = {spec.strategy!r}": (2, 7)
-        if spec.strategy in ("fsdp", "hsdp")
-        else MIN_VERSION,
+        f"strategy = {spec.strategy!r}": spec.traits.min_version or MIN_VERSION,
     }
     version = release(installed)
     for option, minimum in required.items():

@@ -120,7 +120,7 @@ class SyncTimer:
         """The accelerator's compute stream; other streams only communicate."""
         # DDP waits inside C++, and ``DdpSyncTimer`` times it. Compiled tensor-parallel layers wait
         # unseen too: timing only part of the waits would be misleading.
-        plain_ddp = spec.strategy == "ddp" and spec.degrees.degree == 1
+        plain_ddp = spec.traits.only_ddp and spec.degrees.degree == 1
         compiled = bool(spec.compile) and spec.degrees.tensor > 1
         self._enabled = spec.topology.world > 1 and not plain_ddp and not compiled
         if self._enabled:

@@ -39,15 +39,15 @@ def _is_split(spec: RunSpec) -> bool:
 
 def _refuse_strategy(spec: RunSpec) -> None:
     degrees = spec.degrees
-    if spec.strategy == "hsdp" and spec.topology.devices % (degrees.shard * degrees.tensor):
+    if spec.traits.within_node and spec.topology.devices % (degrees.shard * degrees.tensor):
         raise SpecError(
-            f"hsdp shards inside a node, and {degrees.shard} x tensor {degrees.tensor} does not "
-            f"divide its {spec.topology.devices} devices",
+            f"{spec.strategy} shards inside a node, and {degrees.shard} x tensor {degrees.tensor} "
+            f"does not divide its {spec.topology.devices} devices",
             hint="leave shard out",
         )
-    if spec.strategy == "zero1" and _is_split(spec):
+    if not spec.traits.can_mix and _is_split(spec):
         raise SpecError(
-            "zero1 does not go together with tensor or pipeline",
+            f"{spec.strategy} does not go together with tensor or pipeline",
             hint='write strategy = "fsdp", which shards more and goes with both',
         )
 
