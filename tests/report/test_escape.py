@@ -19,7 +19,7 @@ from scalewise.analysis.measure.curve import compare
 from scalewise.cli import main
 from scalewise.cli.progress import progress
 from scalewise.errors import RunFailed
-from scalewise.report import formats, page, plot, write_report
+from scalewise.report import curve_table, formats, page, plot, write_report
 from scalewise.report.escape import escape_csv, printable
 
 HOSTILE = [
@@ -229,7 +229,7 @@ def test_a_terminal_gets_no_control_characters_from_a_name(name):
     assert controls(formats.text(curves(name))) == {"\n"}
     out = io.StringIO()
     console = Console(file=out, width=100, force_terminal=True, color_system="standard")
-    console.print(formats.terminal(curves(name), 100))
+    console.print(formats.on_screen(curve_table.sections(curves(name)), 100))
     colours = re.compile(r"\x1b\[\d+(;\d+)*m")
     assert controls(colours.sub("", out.getvalue())) == {"\n"}
 
