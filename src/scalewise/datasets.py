@@ -9,7 +9,7 @@ import numpy as np
 
 from scalewise.analysis.measure.estimate import Estimate, estimate_from_steps
 from scalewise.analysis.number_format import format_count, format_estimate, format_number
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, parameter
 from scalewise.launch.processes import stream_worker
 from scalewise.record.schema import SkippedFiles
 from scalewise.record.skipped_files import sentence
@@ -39,16 +39,17 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if self.like is not None:
-            check_choice("--like", self.like, PRESETS)
+            check_choice(parameter("like"), self.like, PRESETS)
         for name in ("images", "classes"):
             if (value := getattr(self, name)) is not None:
-                check_integer(f"--{name}", value, minimum=1)
-        check_integer("--edge", self.edge, minimum=1, maximum=MAX_EDGE_PIXELS, example=224)
-        check_integer("--seed", self.seed, minimum=0)
+                check_integer(parameter(name), value, minimum=1)
+        check_integer(parameter("edge"), self.edge, minimum=1, maximum=MAX_EDGE_PIXELS, example=224)
+        check_integer(parameter("seed"), self.seed, minimum=0)
         if self.images and self.classes and self.images < self.classes:
             raise SpecError(
                 f"{self.images} images are too few for {self.classes} classes",
-                hint=f"give --images {self.classes} or more, or fewer --classes",
+                hint=f"give {parameter('images', self.classes)} or more, or fewer "
+                f"{parameter('classes')}",
             )
         if not self.to.name:
             raise SpecError("the folder to make needs a name", hint="for example datasets/mine")

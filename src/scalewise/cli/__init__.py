@@ -61,7 +61,12 @@ def main() -> None:
     except ScalewiseError as problem:
         if debug:
             raise
-        sys.exit(_print_error(problem))
+        if isinstance(problem, RunFailed) and problem.details:
+            say(problem.details, err=True)
+        say(f"error: {problem}", err=True)
+        if problem.hint:
+            say(f" hint: {problem.hint}", err=True)
+        sys.exit(3 if isinstance(problem, RunFailed) else 1)
 
 
 def _remove_debug_flag() -> bool:
@@ -73,13 +78,3 @@ def _remove_debug_flag() -> bool:
     own = [arg for arg in sys.argv[:end] if arg != "--debug"]
     sys.argv = own + sys.argv[end:]
     return len(own) < end
-
-
-def _print_error(problem: ScalewiseError) -> int:
-    """Print an error and its hint to stderr, and return the exit code."""
-    if isinstance(problem, RunFailed) and problem.details:
-        say(problem.details, err=True)
-    say(f"error: {problem}", err=True)
-    if problem.hint:
-        say(f" hint: {problem.hint}", err=True)
-    return 3 if isinstance(problem, RunFailed) else 1

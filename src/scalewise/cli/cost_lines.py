@@ -1,16 +1,17 @@
-"""Print what a study costs: an estimate before it starts, a receipt when it ends."""
+"""Limit what a study costs, and print its receipt when it ends."""
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalewise.cli.output import say
+from scalewise.errors import ScalewiseError
 
 if TYPE_CHECKING:
     from scalewise.analysis.cost.rates import Rate
-    from scalewise.spec import RunSpec, StudySpec
+    from scalewise.spec import StudySpec
 
 
 @contextmanager
@@ -29,19 +30,15 @@ def receipt_at_end(folder: Path, rate: "Rate | None") -> Iterator[None]:
     finally:
         with suppress(Exception):
             hours = bought(folder)
-            for line in _receipt_lines(folder, hours, rate) if hours > hours_before else ():
-                say(line, err=True)
+            if hours > hours_before:
+                from scalewise import results
+                from scalewise.report.text import spending
 
-
-def _receipt_lines(folder: Path, hours: float, rate: "Rate | None") -> list[str]:
-    from scalewise import results
-    from scalewise.errors import ScalewiseError
-    from scalewise.report.text import spending
-
-    try:
-        return spending.receipt_lines(results.receipt(folder, price=rate))
-    except ScalewiseError as problem:
-        return [spending.unreadable_receipt(hours, rate, problem)]
+                try:
+                    lines = spending.receipt_lines(results.receipt(folder, price=rate))
+                except ScalewiseError as problem:
+                    lines = [spending.unreadable_receipt(hours, rate, problem)]
+                say("\n".join(lines), err=True)
 
 
 def parse_price(price: str | None) -> "Rate | None":
@@ -49,17 +46,6 @@ def parse_price(price: str | None) -> "Rate | None":
     from scalewise.analysis.cost.rates import price_of
 
     return None if price is None else price_of(price)
-
-
-def print_cost_estimate(
-    spec: "StudySpec", folder: Path, absent: "Collection[RunSpec]", rate: "Rate | None"
-) -> None:
-    """Print what the missing runs of a study are expected to cost; ``absent`` runs are skipped."""
-    from scalewise.report.text.spending import estimate_lines
-    from scalewise.study.study_bill import load_bill
-
-    for line in estimate_lines(load_bill(spec, folder, absent), rate):
-        say(line)
 
 
 def stopping_rules(

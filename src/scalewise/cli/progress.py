@@ -44,32 +44,26 @@ class Lines:
         """When the last line about each active run was printed."""
 
     def begin(self, todo: int, finished: int, request: str) -> None:
-        """Print how many runs there are to start."""
         self._todo = todo
         _print(_opening(todo, finished, request))
 
     def started(self, number: int, run: RunSpec) -> None:
-        """Print the name of the run."""
         _print(f"[{number}/{self._todo}] {run.title}")
         self._printed_at[run] = time.monotonic()
 
     def progressed(self, run: RunSpec, share: float) -> None:
-        """Print the share of steps done, every ``LINE_SECONDS``."""
         if time.monotonic() - self._printed_at[run] > LINE_SECONDS:
             _print(f"  {self._name(run)}{f'{share:.0%} of its steps' if share else 'running'}")
             self._printed_at[run] = time.monotonic()
 
     def ended(self, run: RunSpec, cause: str, seconds: float) -> None:
-        """Print whether the run failed, and its time."""
         _print(f"  {self._name(run)}{'failed' if cause else 'finished'} after {seconds:.1f} s")
         del self._printed_at[run]
 
     def note(self, sentence: str) -> None:
-        """Print a note about how the study is run."""
         _print(sentence)
 
     def warn(self, problem: ScalewiseError) -> None:
-        """Print a warning and its hint."""
         _print(f"warning: {problem}")
         _print(f"   hint: {problem.hint}")
 
@@ -92,31 +86,25 @@ class Bar:
         self._runs: dict[RunSpec, TaskID] = {}
 
     def begin(self, todo: int, finished: int, request: str) -> None:
-        """Print how many runs there are to start, and set the length of the bar."""
         self._print(_opening(todo, finished, request))
         self._bar.update(self._study, total=todo or 1, completed=0 if todo else 1)
 
     def started(self, number: int, run: RunSpec) -> None:
-        """Add a bar for the run."""
         self._runs[run] = self._bar.add_task(printable(run.title), total=1.0)
 
     def progressed(self, run: RunSpec, share: float) -> None:
-        """Update the run's bar."""
         self._bar.update(self._runs[run], completed=share)
 
     def ended(self, run: RunSpec, cause: str, seconds: float) -> None:
-        """Replace the run's bar by a line."""
         result = "failed" if cause else "finished"
         self._print(f"{run.title} {result} after {seconds:.1f} s")
         self._bar.remove_task(self._runs.pop(run))
         self._bar.advance(self._study)
 
     def note(self, sentence: str) -> None:
-        """Print a note about how the study is run."""
         self._print(sentence)
 
     def warn(self, problem: ScalewiseError) -> None:
-        """Print a warning and its hint."""
         self._print(f"warning: {problem}", style="yellow")
         self._print(f"   hint: {problem.hint}")
 
@@ -125,6 +113,5 @@ class Bar:
 
 
 def _opening(todo: int, finished: int, request: str) -> str:
-    return f"{todo} to run, {finished} finished already" + (
-        f"; {request}" if request and todo else ""
-    )
+    text = f"{todo} to run, {finished} finished already"
+    return f"{text}; {request}" if request and todo else text

@@ -107,8 +107,10 @@ def plan(
     """
     from scalewise import study
     from scalewise.analysis.number_format import format_count
-    from scalewise.cli.cost_lines import parse_price, print_cost_estimate
+    from scalewise.cli.cost_lines import parse_price
     from scalewise.record.study_files import finished
+    from scalewise.report.text.spending import estimate_lines
+    from scalewise.study.study_bill import load_bill
 
     spec = study.with_launcher(study.load(study_file, variant), launcher)
     folder = (output or _default_folder(spec.name)).absolute()
@@ -130,7 +132,8 @@ def plan(
     scaling = f"{spec.scaling} scaling" if spec.scaling else "scaling observed"
     request = study.request_summary(spec, runs) or "one after another"
     say(f"{format_count(len(runs), 'run')}, {scaling}, {request}, in {folder}")
-    print_cost_estimate(spec, folder, absent, parse_price(price))
+    for line in estimate_lines(load_bill(spec, folder, absent), parse_price(price)):
+        say(line)
     if write:
         for path in study.write_plan(plans, spec, write):
             typer.echo(path)

@@ -7,9 +7,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from scalewise.analysis.measure import Estimate
+from scalewise.analysis.explain import Breakdown
+from scalewise.analysis.measure import Estimate, Point
 from scalewise.analysis.number_format import format_count
 
 NONE = "–"
@@ -35,17 +36,9 @@ class Section:
     warnings: tuple[str, ...] = ()
 
 
-class DevicesRow(Protocol):
-    """A table row: a number of devices, and warnings about its values."""
-
-    @property
-    def devices(self) -> int: ...
-    @property
-    def warnings(self) -> tuple[str, ...]: ...
-
-
 Row = TypeVar("Row")
-CountedRow = TypeVar("CountedRow", bound=DevicesRow)
+DevicesRow = TypeVar("DevicesRow", bound=Point | Breakdown)
+"""A row for a number of devices, with warnings about its values."""
 
 
 def make_table(
@@ -72,9 +65,9 @@ def columns_by_key(
 
 
 def table_by_devices(
-    rows: Iterable[CountedRow],
+    rows: Iterable[DevicesRow],
     title: str,
-    columns: Iterable[tuple[str, Callable[[CountedRow], str]]],
+    columns: Iterable[tuple[str, Callable[[DevicesRow], str]]],
 ) -> Table:
     """Return a table by number of devices; ``!`` marks rows with warnings."""
     devices = ("devices", lambda row: f"{row.devices}{' !' if row.warnings else ''}")

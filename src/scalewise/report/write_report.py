@@ -5,7 +5,7 @@ from pathlib import Path
 
 from scalewise.analysis.explain import Explanation
 from scalewise.analysis.measure import ScalingCurve
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, parameter
 from scalewise.record.write import write_text
 from scalewise.report import formats
 
@@ -29,7 +29,10 @@ def write(
     """Write the report and return its path; a page also shows the explanations."""
     suffix = path.suffix.lower()
     if plot is not None and suffix not in IMAGE_SUFFIXES:
-        raise SpecError(f"{path} holds no single plot", hint="--plot goes with -o FILE.png or .svg")
+        suffixes = " and ".join(IMAGE_SUFFIXES)
+        raise SpecError(
+            f"{path} holds no single plot", hint=f"{parameter('plot')} is for {suffixes} files"
+        )
     if suffix in TEXT_FORMATS:
         write_text(path, TEXT_FORMATS[suffix](curves))
     elif suffix in IMAGE_SUFFIXES:
