@@ -47,9 +47,7 @@ Metric = Callable[[Point], Estimate | None]
 
 def lines_from_zero(axes: Axes, curves: Curves, plot: "Plot") -> None:
     """A metric against devices, on an axis from 0."""
-    for index, curve in enumerate(curves):
-        _line(axes, curve, index, plot.metric)
-    devices_axis(axes, _device_counts(curves))
+    _lines(axes, curves, plot.metric)
     axes.set_ylim(bottom=0)
     axes.set_ylabel(plot.label)
 
@@ -78,20 +76,18 @@ def efficiency(axes: Axes, curves: Curves, plot: Plot) -> None:
 
 def throughput(axes: Axes, curves: Curves, plot: Plot) -> None:
     """Samples per second against devices, with ideal scaling."""
-    for index, curve in enumerate(curves):
-        _line(axes, curve, index, plot.metric)
-        _ideal(axes, [(p.devices, p.ideal.value) for p in curve.points if p.ideal])
-    devices_axis(axes, _device_counts(curves))
+    _lines(axes, curves, plot.metric, ideal=lambda curve: [
+        (p.devices, p.ideal.value) for p in curve.points if p.ideal
+    ])  # fmt: skip
     log_axis(axes, "{x:,.5g}")
     axes.set_ylabel(f"{escape_plot(curves[0].unit)} per second")
 
 
 def speedup(axes: Axes, curves: Curves, plot: Plot) -> None:
     """How many times faster than the baseline, against the growth in devices."""
-    for index, curve in enumerate(curves):
-        _line(axes, curve, index, plot.metric)
-        _ideal(axes, [(p.devices, p.devices / curve.baseline.devices) for p in curve.points])
-    devices_axis(axes, _device_counts(curves))
+    _lines(axes, curves, plot.metric, ideal=lambda curve: [
+        (p.devices, p.devices / curve.baseline.devices) for p in curve.points
+    ])  # fmt: skip
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.set_ylabel("speedup")
@@ -99,13 +95,12 @@ def speedup(axes: Axes, curves: Curves, plot: Plot) -> None:
 
 def throughput_and_efficiency(axes: Axes, curves: Curves, plot: Plot) -> None:
     """Throughput and efficiency on one graph."""
+    _lines(axes, curves, lambda p: p.throughput)
     right = axes.twinx()
     for index, curve in enumerate(curves):
-        _line(axes, curve, index, lambda p: p.throughput)
         points = [(p.devices, p.efficiency.value) for p in curve.points if p.efficiency]
-        right.plot(*zip(*points), color=_color(index), linestyle=":", marker=_marker(index),
-                   fillstyle="none", label=f"{escape_plot(curve.name)}: efficiency")  # fmt: skip
-    devices_axis(axes, _device_counts(curves))
+        right.plot(*zip(*points), linestyle=":", fillstyle="none", **_style(index),
+                   label=f"{escape_plot(curve.name)}: efficiency")  # fmt: skip
     axes.set_ylim(bottom=0)
     axes.set_ylabel(f"{escape_plot(curves[0].unit)} per second (solid)")
     right.set_ylim(0, max(1.05, right.get_ylim()[1]))
@@ -234,25 +229,23 @@ def write_figure(canvas: Figure, path: Path) -> None:
     write_bytes(path, out.getvalue())
 
 
-def _line(axes: Axes, curve: ScalingCurve, index: int, metric: Metric) -> None:
-    """Draw a curve with its intervals."""
-    devices = [point.devices for point in curve.points if metric(point)]
-    estimates = [estimate for point in curve.points if (estimate := metric(point))]
-    values = [e.value for e in estimates]
-    down = [e.value - (e.value if e.low is None else e.low) for e in estimates]
-    up = [(e.value if e.high is None else e.high) - e.value for e in estimates]
-    axes.errorbar(devices, values, yerr=[down, up], capsize=3,
-                  color=_color(index), marker=_marker(index),
-                  label=escape_plot(curve.name))  # fmt: skip
-
-
-def _ideal(axes: Axes, line: Sequence[tuple[int, float]]) -> None:
-    if line:
-        axes.plot(*zip(*line), color="0.6", linestyle="--", linewidth=1, label="ideal")
-
-
-def _device_counts(curves: Curves) -> list[int]:
-    return [point.devices for curve in curves for point in curve.points]
+def _lines(
+    axes: Axes,
+    curves: Curves,
+    metric: Metric,
+    ideal: Callable[[ScalingCurve], list[tuple[int, float]]] = lambda curve: [],
+) -> None:
+    """Draw a metric of each curve against devices with its intervals, and an ideal line."""
+    for index, curve in enumerate(curves):
+        points = [(p.devices, e) for p in curve.points if (e := metric(p))]
+        down = [e.value - (e.value if e.low is None else e.low) for _, e in points]
+        up = [(e.value if e.high is None else e.high) - e.value for _, e in points]
+        axes.errorbar([devices for devices, _ in points], [e.value for _, e in points],
+                      yerr=[down, up], capsize=3, label=escape_plot(curve.name),
+                      **_style(index))  # fmt: skip
+        if line := ideal(curve):
+            axes.plot(*zip(*line), color="0.6", linestyle="--", linewidth=1, label="ideal")
+    devices_axis(axes, [point.devices for curve in curves for point in curve.points])
 
 
 def devices_axis(axes: Axes, counts: Iterable[int]) -> None:
@@ -284,9 +277,5 @@ def _short_names(curves: Curves) -> list[str]:
     ]
 
 
-def _color(index: int) -> str:
-    return COLORS[index % len(COLORS)]
-
-
-def _marker(index: int) -> str:
-    return MARKERS[index % len(MARKERS)]
+def _style(index: int) -> dict[str, Any]:
+    return {"color": COLORS[index % len(COLORS)], "marker": MARKERS[index % len(MARKERS)]}

@@ -29,10 +29,8 @@ def write(
     """Write the report and return its path; a page also shows the explanations."""
     suffix = path.suffix.lower()
     if plot is not None and suffix not in IMAGE_SUFFIXES:
-        suffixes = " and ".join(IMAGE_SUFFIXES)
-        raise SpecError(
-            f"{path} holds no single plot", hint=f"{parameter('plot')} is for {suffixes} files"
-        )
+        hint = f"{parameter('plot')} is for {' and '.join(IMAGE_SUFFIXES)} files"
+        raise SpecError(f"{path} holds no single plot", hint=hint)
     if suffix in TEXT_FORMATS:
         write_text(path, TEXT_FORMATS[suffix](curves))
     elif suffix in IMAGE_SUFFIXES:
