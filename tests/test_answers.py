@@ -1,23 +1,33 @@
-"""Today's answers stay the same: stored ones are compared with those of the code as it is.
+"""Answers stay the same: stored ones are compared with those of the code as it is.
 
-``python tests/test_answers.py`` writes them anew, for a change that means to change them. The
-folders in ``tests/folders`` were written by version 0.1.0 and must stay readable.
+Values are compared in the JSON of each verb (``tests/answers``), sentences in its text
+(``tests/golden/text``). ``python tests/test_answers.py`` writes both anew, for a change that
+means to change them. The folders in ``tests/folders`` were written by version 0.1.0 and must
+stay readable.
 """
 
+import contextlib
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomllib
 from typer.testing import CliRunner
 
 from scalewise.cli import app
+from scalewise.study.load_study import load
 
 TESTS = Path(__file__).parent
 STORED = TESTS / "answers"
+TEXTS = TESTS / "golden" / "text"
+RUN_IDS = json.loads((TESTS / "golden" / "run_ids.json").read_text())
+"""Ids of the runs of each study file, and of each of its variants, as version 0.1.0 made them."""
 FOLDERS = sorted(path for path in (TESTS / "folders").iterdir())
-TABLES = sorted((TESTS.parent / "studies" / "published").glob("*.csv"))
+STUDIES = TESTS.parent / "studies"
+TABLES = sorted((STUDIES / "published").glob("*.csv"))
 VERBS = {
     "measure": [],
     "explain": [],
@@ -28,12 +38,33 @@ QUESTIONS = [(source, verb) for source in FOLDERS for verb in VERBS] + [
     (source, verb) for source in TABLES for verb in VERBS if verb != "explain"
 ]
 
+SHOWN = [(source, verb) for source, verb in QUESTIONS if source in (*FOLDERS, TABLES[0])]
+"""The questions whose text is stored too."""
+
+
+def ask(source: Path, verb: str, *options: str) -> str:
+    """Return what a verb prints about a folder or a table, 100 columns wide."""
+    argv = [verb, source.name, *VERBS[verb], *options]
+    with contextlib.chdir(source.parent):
+        done = CliRunner(env={"COLUMNS": "100"}).invoke(app, argv)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
 
 def answer(source: Path, verb: str) -> Any:
-    """Return what a verb answers about a folder or a table."""
-    done = CliRunner().invoke(app, [verb, str(source), *VERBS[verb], "--json"])
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
+    """Return the values that a verb answers about a folder or a table."""
+    return json.loads(ask(source, verb, "--json"))
+
+
+def text(source: Path, verb: str) -> Path:
+    """Return where the text of an answer is stored."""
+    return TEXTS / f"{source.stem}.{verb}.txt"
+
+
+def words(text: str) -> list[str]:
+    """Return the lines of a text, ``#`` for each number: values are compared in the JSON."""
+    plain = re.sub(r"[-−+]?\d[\d,.]*(e-?\d+)?", "#", text)
+    return [" ".join(line.split()) for line in plain.replace("─", "").splitlines()]
 
 
 def stored(source: Path, verb: str) -> Path:
@@ -49,7 +80,7 @@ def differences(old: Any, new: Any, where: str = "") -> list[str]:
             differences(old[key], new[key], f"{where}.{key}") for key in old.keys() & new.keys()
         )
         return missing + [line for lines in both for line in lines]
-    if isinstance(old, list) and isinstance(new, list) and not _told(old):
+    if isinstance(old, list) and isinstance(new, list) and not _is_sentence(old):
         if len(old) != len(new):
             return [f"{where} has {len(new)} entries, not {len(old)}"]
         both = (differences(*pair, f"{where}[{k}]") for k, pair in enumerate(zip(old, new)))
@@ -57,12 +88,12 @@ def differences(old: Any, new: Any, where: str = "") -> list[str]:
     if isinstance(old, float) and isinstance(new, (int, float)):
         close = math.isclose(old, new, rel_tol=1e-4, abs_tol=1e-9)
         return [] if close else [f"{where} is {new}, not {old}"]
-    if old == new or (_told(old) and type(old) is type(new)):
+    if old == new or (_is_sentence(old) and type(old) is type(new)):
         return []
     return [f"{where} is {new!r}, not {old!r}"]
 
 
-def _told(value: Any) -> bool:
+def _is_sentence(value: Any) -> bool:
     """Say whether a value is a sentence, or a list of sentences: these may be worded anew."""
     if isinstance(value, list):
         return bool(value) and all(isinstance(each, str) and " " in each for each in value)
@@ -79,6 +110,27 @@ def test_an_answer_is_what_it_was(source, verb):
 
 def test_every_stored_answer_is_asked_for():
     assert {path.name for path in STORED.iterdir()} == {stored(*each).name for each in QUESTIONS}
+    assert {path.name for path in TEXTS.iterdir()} == {text(*each).name for each in SHOWN}
+
+
+@pytest.mark.parametrize(("source", "verb"), SHOWN, ids=lambda each: getattr(each, "stem", each))
+def test_a_text_is_what_it_was(source, verb):
+    assert words(ask(source, verb)) == words(text(source, verb).read_text())
+
+
+@pytest.mark.parametrize("name", RUN_IDS)
+def test_a_run_has_the_id_it_had(name):
+    file, _, variant = name.partition(":")
+    study = load(STUDIES / file, variant or None)
+    assert [run.id for run in study.runs()] == RUN_IDS[name]
+
+
+def test_every_study_file_has_its_ids_stored():
+    names = set()
+    for path in STUDIES.glob("*.toml"):
+        variants = tomllib.loads(path.read_text()).get("variant", ())
+        names |= {path.name, *(f"{path.name}:{variant}" for variant in variants)}
+    assert names == set(RUN_IDS)
 
 
 def test_a_difference_is_seen():
@@ -104,3 +156,6 @@ if __name__ == "__main__":
     STORED.mkdir(exist_ok=True)
     for source, verb in QUESTIONS:
         stored(source, verb).write_text(json.dumps(answer(source, verb), indent=1) + "\n")
+    TEXTS.mkdir(exist_ok=True)
+    for source, verb in SHOWN:
+        text(source, verb).write_text(ask(source, verb))
