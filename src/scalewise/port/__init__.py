@@ -4,14 +4,19 @@ The script is parsed, never executed: the steps that are missing become a patch 
 every other character unchanged.
 """
 
+import ast
+import tokenize
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 from scalewise.errors import SpecError
+from scalewise.launch.program import PARALLEL_LIBRARIES
 from scalewise.port.header import header_edits
-from scalewise.port.load_script import load_script
-from scalewise.port.patch import Step, apply_edits, unified_diff
+from scalewise.port.name_tracking import Names
+from scalewise.port.patch import Source, Step, apply_edits, unified_diff
 from scalewise.port.remarks import remarks
+from scalewise.port.serial_script import Script
 from scalewise.port.six_steps import steps, top_level_setup
 from scalewise.record.write import cannot_write
 
@@ -50,7 +55,7 @@ class Ported:
 
 def port(path: Path) -> Ported:
     """Return the state of a script's six steps, and the patch with the missing ones."""
-    script = load_script(path)
+    script = _load_script(path)
     port_steps = steps(script)
     group, _, sharding, _, wrapping, _ = port_steps
     if sharding.state == wrapping.state == "by hand":
@@ -76,3 +81,39 @@ def port(path: Path) -> Ported:
     name = str(full_path.relative_to(cwd)) if is_below else path.name
     patch = unified_diff(name, before, text, encoding)
     return Ported(tuple(port_steps), tuple(remarks(script)), patch, text, encoding)
+
+
+def _load_script(path: Path) -> Script:
+    """Return the parsed script; raise SpecError if it is no PyTorch training script."""
+    try:
+        encoded = path.read_bytes()
+        encoding, _ = tokenize.detect_encoding(BytesIO(encoded).readline)
+        text = encoded.decode(encoding)
+        tree = ast.parse(text)
+    except OSError as error:
+        raise SpecError(f"cannot read {path}: {error.strerror}", hint="give a script") from error
+    except (SyntaxError, ValueError, RecursionError) as error:
+        line, problem = "", "its text cannot be read"
+        if isinstance(error, SyntaxError):
+            line, problem = f", line {error.lineno}" if error.lineno else "", error.msg
+        hint = "give a script that runs with `python`, written in Python 3 and UTF-8,"
+        hint += " or with a line that names its coding"
+        raise SpecError(f"{path} is not Python{line}: {problem}", hint=hint) from error
+    script = Script(path, Source(text.encode()), Names(tree), encoding)
+    modules = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules.append(node.module or "")
+    imports = {module.partition(".")[0] for module in modules}
+    if frameworks := sorted(imports.intersection(PARALLEL_LIBRARIES)):
+        hint = "start it as its own documentation says"
+        raise SpecError(f"{path} uses {frameworks[0]}, which makes it parallel itself", hint=hint)
+    if "torch" not in imports:
+        hint = "scalewise port reads scripts that are written in PyTorch"
+        raise SpecError(f"{path} does not import torch", hint=hint)
+    if not script.backward_calls:
+        hint = "give the file with the training loop, where .backward() is called"
+        raise SpecError(f"{path} has no training loop", hint=hint)
+    return script

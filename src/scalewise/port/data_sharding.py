@@ -7,8 +7,8 @@ ranks, so that the global batch, and with it the loss, stays that of the serial 
 import ast
 
 from scalewise.port.loss_averages import fix_averages, loss_averages, name_in_scope
-from scalewise.port.name_tracking import argument_values, dotted_name, keyword_value
-from scalewise.port.patch import Edit
+from scalewise.port.name_tracking import argument_values, dotted_name, keyword_value, last_name
+from scalewise.port.patch import Edit, Step
 from scalewise.port.serial_script import Loader, Script
 
 BY_HAND = "give each rank its own share: "
@@ -25,35 +25,39 @@ LARGE_BATCH = 8
 MAX_INLINE_CHARACTERS = 20
 """A longer shuffle expression gets a variable of its own."""
 
-Answer = tuple[str, str, list[Edit]]
-"""A problem that is left to the user, the message of the step, and its edits."""
 
-
-def shard_data(script: Script, *, has_sampler: bool) -> Answer:
-    """Return the edits that shard the training loader, or the reason why the user has to."""
-    loader = script.train_loader
-    if has_sampler:
-        problem, epoch_edits = _set_epoch(script, loader)
-        return problem, "the sampler is there, but set_epoch is never called", epoch_edits
-    if not loader:
-        return _unknown_loader(script), "", []
-    line = f"line {loader.call.lineno}"
-    if problem := _sharding_problem(script, loader):
-        return f"{line}: {problem}", "", []
-    edits = [*_shard_loader(script, loader), *_seed_splits(script), *fix_averages(script, loader)]
-    if shuffles(script, loader) or not script.is_read_in_training(loader):
-        problem, epoch_edits = _set_epoch(script, loader)
-        edits += epoch_edits
-    return problem, f"{line}: every rank would read all of it", edits
+def data_share(script: Script) -> Step:
+    """Let each rank read its own share of the training data, reshuffled in each epoch."""
+    name, message = "share of the data", ""
+    samplers, loader = script.calls(*SAMPLERS), script.train_loader
+    is_guessed = loader is not None and not script.is_read_in_training(loader)
+    edits: list[Edit] = []
+    if samplers:
+        never_shuffles = all("shuffle=False" in script.source.text_of(call) for call in samplers)
+        has_epochs = script.calls("set_epoch") or not (script.epoch_loop or is_guessed)
+        if never_shuffles or has_epochs:
+            return Step(name, "there", f"line {samplers[0].lineno}: {last_name(samplers[0])}")
+        message = "the sampler is there, but set_epoch is never called"
+        problem, edits = _set_epoch(script, loader)
+    elif not loader:
+        problem = _unknown_loader(script)
+    elif problem := _sharding_problem(script, loader):
+        problem = f"line {loader.call.lineno}: {problem}"
+    else:
+        message = f"line {loader.call.lineno}: every rank would read all of it"
+        averages = fix_averages(script, loader)
+        edits = [*_shard_loader(script, loader), *_seed_splits(script), *averages]
+        if _shuffles(script, loader) or is_guessed:
+            problem, epoch_edits = _set_epoch(script, loader)
+            edits += epoch_edits
+    return Step(name, "by hand" if problem else "missing", problem or message, tuple(edits))
 
 
 def _unknown_loader(script: Script) -> str:
     if not script.loaders:
         return (
-            "the batches are not made by a DataLoader; "
-            + BY_HAND
-            + "data[RANK::WORLD_SIZE], or a seed of its own where batches are drawn at random; "
-            + "and divide the batch by WORLD_SIZE"
+            f"the batches are not made by a DataLoader; {BY_HAND}data[RANK::WORLD_SIZE], or a seed "
+            "of its own where batches are drawn at random; and divide the batch by WORLD_SIZE"
         )
     lines = ", ".join(str(loader.call.lineno) for loader in script.loaders)
     hint = "DataLoader(…, sampler=DistributedSampler(dataset)), batch size // WORLD_SIZE, "
@@ -72,9 +76,8 @@ def _sharding_problem(script: Script, loader: Loader) -> str:
     # A shuffle that the caller passes tells the training loader from the test loader.
     if loader.build_count > 1 and (shuffle is None or isinstance(shuffle, ast.Constant)):
         return (
-            "one function makes the loaders for training and testing; "
-            + BY_HAND
-            + "a DistributedSampler for the training loader alone, batch size // WORLD_SIZE"
+            f"one function makes the loaders for training and testing; {BY_HAND}a "
+            "DistributedSampler for the training loader alone, batch size // WORLD_SIZE"
         )
     containers = (ast.ListComp, ast.DictComp, ast.GeneratorExp, ast.Dict, ast.Lambda)
     if any(isinstance(node, containers) for node in script.names.ancestors(call)):
@@ -100,7 +103,7 @@ def _shard_loader(script: Script, loader: Loader) -> list[Edit]:
     """Return the edits of the loader call, and the lines before it that build the sampler."""
     source, call = script.source, loader.call
     batch, shuffle = loader.argument("batch_size", 1), loader.argument("shuffle", 2)
-    divides_batch = not (batch is None or _is_none(batch))
+    divides_batch = batch is not None and source.text_of(batch) != "None"
     options = _options_name(call)
     uses_options = options and (batch is None or (shuffle is None and _may_shuffle(script)))
     if shuffle is not None:
@@ -131,10 +134,6 @@ def _shard_loader(script: Script, loader: Loader) -> list[Edit]:
     if batch is not None and divides_batch:
         edits.append(_divide_batch(script, batch, world))
     return [source.insert_before(script.statement(call), lines), *edits]
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _named_dataset(script: Script, loader: Loader) -> tuple[str, list[str], list[Edit]]:
@@ -183,8 +182,7 @@ def _divide_batch(script: Script, batch: ast.expr, world: str) -> Edit:
     if not isinstance(batch, ast.Name | ast.Attribute | ast.Constant | ast.Call | ast.Subscript):
         text = f"({text})"
     variable = script.names.variable(batch)
-    values = [value for target, value in script.names.assignments()
-              if variable and script.names.variable(target) == variable]  # fmt: skip
+    values = script.names.assigned_values({variable}) if variable else []
     is_large = all(
         isinstance(value, ast.Constant)
         and isinstance(value.value, int)
@@ -202,7 +200,7 @@ def _options_name(call: ast.Call) -> str:
     )
 
 
-def shuffles(script: Script, loader: Loader) -> bool:
+def _shuffles(script: Script, loader: Loader) -> bool:
     """Return whether a loader may shuffle."""
     shuffle = loader.argument("shuffle", 2)
     if shuffle is None:

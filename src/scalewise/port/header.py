@@ -46,7 +46,7 @@ def header_edits(
     if not added:
         return []
     quiet = quiet and bool(script.calls("print"))
-    bound = script.names.bound_names(script.names.tree)
+    bound = script.names.bound_names[script.names.tree]
     defines_unwrap = "unwrapped(" in added and "unwrapped" not in bound
     used = added + "RANK" * quiet + "DistributedDataParallel" * defines_unwrap
     _refuse_name_clashes(script, used)
@@ -58,7 +58,10 @@ def header_edits(
     body += ["", *setup] if setup else []
     body += UNWRAP_FUNCTION * defines_unwrap
     last_import = _last_import(script, min(edit.start for edit in edits))
-    body += [""] * ((2 if defines_unwrap else 1) - _blank_lines_after(script, last_import))
+    end = last_import.end_lineno if last_import else 0
+    following = script.source.text.decode().split("\n")[end:]
+    blank_lines = list(takewhile(lambda line: not line.strip(), following))
+    body += [""] * ((2 if defines_unwrap else 1) - len(blank_lines))
     edit = _insert_after_import(script, last_import, body)
     if (rank_lines or "os." in added) and "os" not in bound:
         return [_import_os(script, last_import), edit]
@@ -134,7 +137,12 @@ def _last_import(script: Script, first_edit: int) -> ast.stmt | None:
 
 def _import_os(script: Script, last_import: ast.stmt | None) -> Edit:
     """Add ``import os`` in alphabetical order among the imports of the standard library."""
-    imports = list(takewhile(_is_import, dropwhile(_must_stay_first, script.names.tree.body)))
+    body = script.names.tree.body
+    # The docstring and imports from __future__ stay first.
+    movable = list(
+        dropwhile(lambda n: isinstance(n, ast.Expr) or _package(n) == "__future__", body)
+    )
+    imports = list(takewhile(lambda n: isinstance(n, ast.Import | ast.ImportFrom), movable))
     if not imports:
         return _insert_after_import(script, last_import, ["import os"])
     standard = list(takewhile(lambda node: _package(node) in sys.stdlib_module_names, imports))
@@ -148,23 +156,7 @@ def _import_os(script: Script, last_import: ast.stmt | None) -> Edit:
     return script.source.insert_before(standard[0], ["import os"])
 
 
-def _must_stay_first(node: ast.stmt) -> bool:
-    """Return whether a statement is the docstring or an import from ``__future__``."""
-    return isinstance(node, ast.Expr) or _package(node) == "__future__"
-
-
-def _is_import(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Import | ast.ImportFrom)
-
-
 def _package(node: ast.stmt) -> str:
     if isinstance(node, ast.ImportFrom):
         return (node.module or "").partition(".")[0]
     return node.names[0].name.partition(".")[0] if isinstance(node, ast.Import) else ""
-
-
-def _blank_lines_after(script: Script, node: ast.stmt | None) -> int:
-    """Return how many empty lines follow a statement."""
-    end = (node.end_lineno or 0) if node else 0
-    lines = script.source.text.decode().split("\n")[end:]
-    return len(list(takewhile(lambda line: not line.strip(), lines)))

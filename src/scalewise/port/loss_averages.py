@@ -35,7 +35,12 @@ def fix_averages(script: Script, loader: Loader) -> list[Edit]:
 def loss_averages(script: Script, loader: Loader) -> Iterator[tuple[int, Edit | None]]:
     """Yield the line of each average over all training data, and the edit that corrects it."""
     differences = RankDifferences(script)
-    for call, counted in _length_calls(script, loader):
+    variables = loader.aliases | _dataset_variables(script, loader)
+    lengths = [call for call in script.calls("len") if call.args]
+    for call in lengths:
+        counted = call.args[0]
+        if script.names.variable(counted) not in variables:
+            continue
         counts_batches = script.names.variable(counted) in loader.aliases
         for divisor in _uses_of(script, call):
             division, dividend = _division(script, divisor)
@@ -55,14 +60,6 @@ def loss_averages(script: Script, loader: Loader) -> Iterator[tuple[int, Edit | 
             yield divisor.lineno, edit
 
 
-def _length_calls(script: Script, loader: Loader) -> Iterator[tuple[ast.Call, ast.expr]]:
-    """Yield each ``len(…)`` of the loader or its dataset, with its argument."""
-    variables = loader.aliases | _dataset_variables(script, loader)
-    for call in script.calls("len"):
-        if call.args and script.names.variable(call.args[0]) in variables:
-            yield call, call.args[0]
-
-
 def _dataset_variables(script: Script, loader: Loader) -> set[Variable]:
     """Return the variables of a loader's dataset and of the tensors in its TensorDataset."""
     names = script.names
@@ -72,9 +69,7 @@ def _dataset_variables(script: Script, loader: Loader) -> set[Variable]:
         for source in names.sources(names.variable(dataset))
         for alias in names.aliases(source)
     }
-    assigned = [value for target, value in names.assignments()
-                if names.variable(target) in variables]  # fmt: skip
-    for value in [dataset, *assigned]:
+    for value in [dataset, *names.assigned_values(variables)]:
         if isinstance(value, ast.Call) and names.short_name(value) == "TensorDataset":
             variables |= {tensor for node in value.args if (tensor := names.variable(node))}
     return variables
@@ -83,11 +78,8 @@ def _dataset_variables(script: Script, loader: Loader) -> set[Variable]:
 def _uses_of(script: Script, call: ast.Call) -> Iterator[ast.expr]:
     """Yield a call, and every read of the variable that holds its result."""
     yield call
-    result = script.names.first_target(call)
-    for node in script.names.nodes if result else []:
-        is_name = isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load)
-        if is_name and isinstance(node, ast.expr) and script.names.variable(node) == result:
-            yield node
+    if result := script.names.first_target(call):
+        yield from (node for node in script.names.reads if script.names.variable(node) == result)
 
 
 def _division(script: Script, node: ast.AST) -> tuple[ast.AST | None, ast.AST | None]:
@@ -140,22 +132,15 @@ def _is_mean_loss(script: Script, value: ast.expr) -> bool:
     }
     if variable is None or variable not in losses:
         return False
-    return not any(
-        _is_sum(script, assigned)
-        for target, assigned in script.names.assignments()
-        if script.names.variable(target) == variable
-    )
+    return not any(_is_sum(script, loss) for loss in script.names.assigned_values({variable}))
 
 
 def _is_sum(script: Script, loss: ast.expr) -> bool:
     """Return whether a loss is a sum over its batch: ``.sum()``, or ``reduction="sum"``."""
     calls = [node for node in ast.walk(loss) if isinstance(node, ast.Call)]
     callees = {script.names.variable(call.func) for call in calls}
-    calls += [
-        value
-        for target, value in script.names.assignments()
-        if script.names.variable(target) in callees and isinstance(value, ast.Call)
-    ]
+    made = script.names.assigned_values(callees)
+    calls += [value for value in made if isinstance(value, ast.Call)]
     reductions = [keyword_value(call, "reduction") for call in calls]
     return any(last_name(call) == "sum" for call in calls) or any(
         isinstance(reduction, ast.Constant) and reduction.value == "sum" for reduction in reductions

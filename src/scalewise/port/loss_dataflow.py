@@ -76,13 +76,10 @@ class RankDifferences:
         for node in ast.walk(expression):
             if isinstance(node, ast.Call) and self._returns_differing(node):
                 return True
-            if isinstance(node, ast.Name | ast.Attribute):
-                variable = self.script.names.variable(node)
-                reaching = self._reaching_writes(variable, node) if variable else ()
-                if variable not in self._reduced and any(
-                    write in self._differing for write in reaching
-                ):
-                    return True
+            if self.script.names.variable(node) not in self._reduced and any(
+                write in self._differing for write in self._reaching_writes(node)
+            ):
+                return True
         return False
 
     def conditions(self, node: ast.AST) -> Iterator[ast.expr]:
@@ -121,8 +118,7 @@ class RankDifferences:
     def _backward_losses(self) -> Iterator[Write]:
         """Yield the writes of the loss on which ``.backward()`` is called."""
         for node in _walk_all(self.script.backward_calls):
-            variable = self.script.names.variable(node)
-            for write in self._reaching_writes(variable, node) if variable else ():
+            for write in self._reaching_writes(node):
                 if any(isinstance(part, ast.Call) for part in _walk_all(write.values)):
                     yield write
 
@@ -142,9 +138,12 @@ class RankDifferences:
                 return any(names.scope(call) is outer for call in self.script.backward_calls)
         return False
 
-    def _reaching_writes(self, variable: Variable, read: ast.AST) -> Iterator[Write]:
+    def _reaching_writes(self, read: ast.AST) -> Iterator[Write]:
         """Yield the writes whose value a read may see (reaching definitions)."""
         names = self.script.names
+        variable = names.variable(read)
+        if variable is None:
+            return
         scope, ancestors = names.scope(read), set(names.ancestors(read))
         writes = self._writes.get(variable, [])
         last: Write | None = None

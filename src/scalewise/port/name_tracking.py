@@ -6,7 +6,7 @@ values. Only code in this one file is followed.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 Variable = tuple[ast.AST, str]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -50,11 +50,6 @@ def keyword_value(call: ast.Call, name: str) -> ast.expr | None:
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
-def positional_parameters(function: Function) -> list[str]:
-    """Return the names of the parameters that can be passed by position, ``self`` included."""
-    return [parameter.arg for parameter in [*function.args.posonlyargs, *function.args.args]]
-
-
 class Names:
     """The scopes of a script, and how values flow between its variables."""
 
@@ -62,18 +57,23 @@ class Names:
         self.tree = tree
         self.nodes = list(ast.walk(tree))
         self.parent = {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
+        self.reads = [
+            node
+            for node in self.nodes
+            if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load)
+        ]
         self.functions = [node for node in self.nodes if isinstance(node, Function)]
         self.classes = {node.name: node for node in self.nodes if isinstance(node, ast.ClassDef)}
         scopes: list[ast.AST] = [*self.functions, tree]
-        self._bound_names = {scope: set(_bound_names(scope)) for scope in scopes}
-        self.imported = {
+        self.bound_names = {scope: set(_bound_names(scope)) for scope in scopes}
+        self.imported: dict[Variable | None, str] = {
             (self.scope(node), bound): name
             for node in self.nodes
             if isinstance(node, ast.Import | ast.ImportFrom)
             for bound, name in _imported_names(node)
         }
         """Imported variables, with the full name of what they mean."""
-        self._instances: dict[Variable, ast.ClassDef] = {}
+        self._instances: dict[Variable | None, ast.ClassDef] = {}
         for target, assigned in self.assignments():
             value = self.unwrap(assigned)
             kind = self.classes.get(last_name(value)) if isinstance(value, ast.Call) else None
@@ -99,9 +99,7 @@ class Names:
         if not written:
             return ""
         first = next(part for part in ast.walk(func) if isinstance(part, ast.Name))
-        variable = self.variable(first)
-        start = self.imported.get(variable, first.id) if variable else first.id
-        return start + written.removeprefix(first.id)
+        return self.imported.get(self.variable(first), first.id) + written.removeprefix(first.id)
 
     def short_name(self, node: ast.AST) -> str:
         """Return the last part of the full name of what is called."""
@@ -139,46 +137,33 @@ class Names:
         """Return the variable that a name or attribute refers to."""
         if isinstance(node, ast.Name):
             for scope in [self.scope(node), *self.ancestors(self.scope(node))]:
-                if node.id in self._bound_names.get(scope, ()):
+                if node.id in self.bound_names.get(scope, ()):
                     return scope, node.id
             return self.tree, node.id
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            owner = self.owner_class(self.scope(node)) if node.value.id == "self" else None
+            if owner := self.instance_class(node.value):
+                return owner, node.attr
             base = self.variable(node.value)
-            owner = owner or (self._instances.get(base) if base else None)
-            return (owner, node.attr) if owner else base and (base[0], f"{base[1]}.{node.attr}")
+            return base and (base[0], f"{base[1]}.{node.attr}")
         return None
 
     def instance_class(self, node: ast.AST) -> ast.ClassDef | None:
-        """Return the class of this file that a name holds an instance of."""
-        variable = self.variable(node)
-        return self._instances.get(variable) if variable else None
+        """Return the class of this file that a name, such as ``self``, is an instance of."""
+        is_self = isinstance(node, ast.Name) and node.id == "self"
+        owner = self.owner_class(self.scope(node)) if is_self else None
+        return owner or self._instances.get(self.variable(node))
 
     def instances(self, kind: ast.ClassDef) -> list[Variable]:
         """Return the variables that hold an instance of a class of this file."""
-        return [variable for variable, held_class in self._instances.items() if held_class is kind]
-
-    def bound_names(self, scope: ast.AST) -> set[str]:
-        """Return the names that a function, or the module, binds itself."""
-        return self._bound_names[scope]
+        return [name for name, owner in self._instances.items() if name and owner is kind]
 
     def aliases(self, start: Variable | None) -> set[Variable]:
         """Return a variable and all variables its value flows to."""
-        reached: set[Variable] = set()
-        new = {start} if start else set()
-        while new:
-            reached |= new
-            new = {target for source, target in self._flows if source in new} - reached
-        return reached
+        return _reachable(start, self._flows)
 
     def sources(self, end: Variable | None) -> set[Variable]:
         """Return a variable and all variables from which a value flows to it."""
-        reached: set[Variable] = set()
-        new = {end} if end else set()
-        while new:
-            reached |= new
-            new = {source for source, target in self._flows if target in new} - reached
-        return reached
+        return _reachable(end, [(target, source) for source, target in self._flows])
 
     def possible_values(self, node: ast.expr) -> list[ast.expr]:
         """Return the expressions whose values a name may hold; any other node is returned as is."""
@@ -192,11 +177,6 @@ class Names:
             if target in sources and not self.variable(value)
         ]
 
-    @property
-    def assigned_variables(self) -> set[Variable]:
-        """Every variable with an assignment."""
-        return {variable for target, _ in self.assignments() if (variable := self.variable(target))}
-
     def first_target(self, value: ast.expr) -> Variable | None:
         """Return the variable that an expression's value is bound to first."""
         return next((target for bound, target in self._bindings() if bound is value), None)
@@ -206,15 +186,11 @@ class Names:
         if isinstance(call.func, ast.Name) and call.func.id in self.classes:
             return _method(self.classes[call.func.id], "__init__")
         if isinstance(call.func, ast.Attribute):
-            base = self.variable(call.func.value)
-            if isinstance(call.func.value, ast.Name) and call.func.value.id == "self":
-                kind = self.owner_class(self.scope(call))
-            else:
-                kind = self._instances.get(base) if base else None
+            kind = self.instance_class(call.func.value)
             return _method(kind, call.func.attr) if kind else None
         name = last_name(call)
-        functions = (function for function in self.functions if not self.owner_class(function))
-        return next((function for function in functions if function.name == name), None)
+        named = (function for function in self.functions if function.name == name)
+        return next((function for function in named if not self.owner_class(function)), None)
 
     def calls_to(self, function: ast.AST) -> list[ast.Call]:
         """Return every call of a function of this file."""
@@ -234,6 +210,10 @@ class Names:
                 yield node.target, node.value
             elif isinstance(node, ast.withitem) and node.optional_vars:
                 yield node.optional_vars, node.context_expr
+
+    def assigned_values(self, variables: Collection[Variable | None]) -> list[ast.expr]:
+        """Return every value that is assigned to one of these variables."""
+        return [value for target, value in self.assignments() if self.variable(target) in variables]
 
     def _bindings(self) -> Iterator[tuple[ast.expr, Variable]]:
         """Yield every expression that is bound to a variable, with that variable."""
@@ -256,7 +236,9 @@ class Names:
         self, call: ast.Call, function: Function
     ) -> Iterator[tuple[str, ast.expr]]:
         """Yield the parameters of a function with the values that a call passes for them."""
-        parameters = positional_parameters(function)
+        args = function.args
+        parameters = [parameter.arg for parameter in [*args.posonlyargs, *args.args]]
+        # A method gets self without an argument.
         yield from zip(parameters[1:] if self.owner_class(function) else parameters, call.args)
         for keyword in call.keywords:
             if keyword.arg:
@@ -277,6 +259,15 @@ class Names:
                 for index, element in enumerate(node.targets[0].elts):
                     if variable := self.variable(element):
                         yield (callee, f"return {index}"), variable
+
+
+def _reachable(start: Variable | None, flows: list[tuple[Variable, Variable]]) -> set[Variable]:
+    reached: set[Variable] = set()
+    new = {start} if start else set()
+    while new:
+        reached |= new
+        new = {target for source, target in flows if source in new} - reached
+    return reached
 
 
 def _method(kind: ast.ClassDef, name: str) -> Function | None:

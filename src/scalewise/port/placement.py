@@ -82,16 +82,16 @@ def _device_values(script: Script, device: ast.expr) -> list[ast.expr]:
 def _device_moves(script: Script) -> list[tuple[ast.Call, ast.expr]]:
     """Return every ``.to`` call that may move something, with the device it gets."""
     moves = []
+    assigned = {script.names.variable(target) for target, _ in script.names.assignments()}
     for call in script.calls("to"):
         device = keyword_value(call, "device") or next(iter(call.args), None)
-        if device and isinstance(call.func, ast.Attribute) and _may_be_device(script, device):
+        if not device or not isinstance(call.func, ast.Attribute):
+            continue
+        is_device = not DTYPE_NAMES.search(last_name(device))
+        if isinstance(device, ast.Attribute) and device.attr == "device":
+            # The device of another tensor moves nothing; that of the script's options does.
+            is_option = OPTIONS_NAMES.search(script.source.text_of(device.value))
+            is_device = bool(is_option) or script.names.variable(device) in assigned
+        if is_device:
             moves.append((call, device))
     return moves
-
-
-def _may_be_device(script: Script, value: ast.expr) -> bool:
-    """Return whether ``.to`` gets a device: not a dtype, nor the device of another tensor."""
-    if isinstance(value, ast.Attribute) and value.attr == "device":
-        is_option = OPTIONS_NAMES.search(script.source.text_of(value.value))
-        return bool(is_option) or script.names.variable(value) in script.names.assigned_variables
-    return not DTYPE_NAMES.search(last_name(value))

@@ -1,43 +1,62 @@
 """Remarks on a ported script, beyond the six steps."""
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
 
 from scalewise.port.data_sharding import wrong_averages
-from scalewise.port.early_exit import early_exits
+from scalewise.port.loss_dataflow import RankDifferences
 from scalewise.port.name_tracking import dotted_name, keyword_value
 from scalewise.port.placement import placement
 from scalewise.port.serial_script import Script, is_true
 from scalewise.port.wrapping import MODULE_ATTRIBUTES
 
 TRACKERS = (".SummaryWriter", ".wandb.init", ".mlflow.start_run")
+EXITS = {"sys.exit", "exit", "quit", "os._exit", "SystemExit"}
 
 
-def remarks(script: Script) -> list[str]:
-    """Return a sentence for each thing that is no error, but behaves differently on many ranks."""
-    functions: list[Callable[[Script], Iterable[str]]] = [
-        _cpu_only, _batch_norm, _model_methods, _missing_seed, _downloads, _trackers,
-        _early_exits, _averages, _old_parallelism,
-    ]  # fmt: skip
-    return [remark for function in functions for remark in function(script)]
-
-
-def _cpu_only(script: Script) -> Iterable[str]:
+def remarks(script: Script) -> Iterator[str]:
+    """Yield a sentence for each thing that is no error, but behaves differently on many ranks."""
     if placement(script).on_cpu:
         yield "It trains on the CPU; for GPUs, first move model and batches with .to(device)."
+    calls, names = script.names.calls(), script.names
+    norms = [call.lineno for call in calls if names.short_name(call).startswith("BatchNorm")]
+    for line in norms[:1]:
+        yield (
+            f"Line {line}: BatchNorm sees only its rank's part of the batch; if that is small, "
+            "torch.nn.SyncBatchNorm.convert_sync_batchnorm(model) before the wrapping."
+        )
+    for call in _model_methods(script):
+        yield (
+            f"Line {call.lineno}: gradients are averaged only after model(…) is called; "
+            f"if {dotted_name(call.func)} computes the loss, let the model's forward do it."
+        )
+    if not script.calls("manual_seed", "seed_everything"):
+        yield "No seed is set: data that is made or split at random would differ between ranks."
+    downloads = [call.lineno for call in calls if is_true(keyword_value(call, "download"))]
+    for line in downloads[:1]:
+        yield f"Line {line}: every rank would download; run it once alone before."
+    for call in calls:
+        if f".{names.full_name(call)}".endswith(TRACKERS):
+            name = dotted_name(call.func)
+            yield f"Line {call.lineno}: {name} runs on every rank; let rank 0 alone keep track."
+    for line in _early_exits(script):
+        yield (
+            f"Line {line}: each rank has a training loss of its own; all must leave the loop "
+            "together, or those that stay wait for ever; agree first, with dist.all_reduce."
+        )
+    for line in wrong_averages(script):
+        yield (
+            f"Line {line}: a sum over the training data covers one rank's share of it; divide "
+            "it by len(loader.sampler), the number of samples that this rank reads."
+        )
+    for call in script.calls("DataParallel"):
+        yield f"Line {call.lineno}: DataParallel is one process for all devices; take it out."
+    for call in script.calls("spawn"):
+        yield f"Line {call.lineno}: torchrun starts the processes; take the spawning out."
 
 
-def _batch_norm(script: Script) -> Iterable[str]:
-    for call in script.names.calls():
-        if script.names.short_name(call).startswith("BatchNorm"):
-            yield (
-                f"Line {call.lineno}: BatchNorm sees only its rank's part of the batch; if that is "
-                "small, torch.nn.SyncBatchNorm.convert_sync_batchnorm(model) before the wrapping."
-            )
-            return
-
-
-def _model_methods(script: Script) -> Iterable[str]:
+def _model_methods(script: Script) -> Iterator[ast.Call]:
+    """Yield the calls of a model's own methods in training, other than ``model(…)``."""
     for call in script.names.calls():
         if not isinstance(call.func, ast.Attribute) or call.func.attr in MODULE_ATTRIBUTES:
             continue
@@ -46,49 +65,42 @@ def _model_methods(script: Script) -> Iterable[str]:
             node in script.training_loops for node in script.names.ancestors(call)
         )
         if is_of_model and in_training and "state_dict" not in call.func.attr:
-            yield (
-                f"Line {call.lineno}: gradients are averaged only after model(…) is called; "
-                f"if {dotted_name(call.func)} computes the loss, let the model's forward do it."
-            )
+            yield call
 
 
-def _missing_seed(script: Script) -> Iterable[str]:
-    if not script.calls("manual_seed", "seed_everything"):
-        yield "No seed is set: data that is made or split at random would differ between ranks."
+def _early_exits(script: Script) -> list[int]:
+    """Return the lines at which a rank would stop training, by its loss, while others continue."""
+    differences = RankDifferences(script)
+    exits = [
+        node.lineno
+        for node in script.names.nodes
+        if isinstance(node, ast.Break | ast.Return | ast.Raise | ast.Expr)
+        and any(map(differences.differs, differences.conditions(node)))
+        and _ends_training(script, node)
+    ]
+    loops = [
+        loop.lineno
+        for loop in script.training_loops
+        if isinstance(loop, ast.While) and differences.differs(loop.test)
+    ]
+    return sorted({*exits, *loops})
 
 
-def _downloads(script: Script) -> Iterable[str]:
-    for call in script.names.calls():
-        if is_true(keyword_value(call, "download")):
-            yield f"Line {call.lineno}: every rank would download; run it once alone before."
-            return
-
-
-def _trackers(script: Script) -> Iterable[str]:
-    for call in script.names.calls():
-        if f".{script.names.full_name(call)}".endswith(TRACKERS):
-            name = dotted_name(call.func)
-            yield f"Line {call.lineno}: {name} runs on every rank; let rank 0 alone keep track."
-
-
-def _early_exits(script: Script) -> Iterable[str]:
-    for line in early_exits(script):
-        yield (
-            f"Line {line}: each rank has a training loss of its own; all must leave the loop "
-            "together, or those that stay wait for ever; agree first, with dist.all_reduce."
-        )
-
-
-def _averages(script: Script) -> Iterable[str]:
-    for line in wrong_averages(script):
-        yield (
-            f"Line {line}: a sum over the training data covers one rank's share of it; divide "
-            "it by len(loader.sampler), the number of samples that this rank reads."
-        )
-
-
-def _old_parallelism(script: Script) -> Iterable[str]:
-    for call in script.calls("DataParallel"):
-        yield f"Line {call.lineno}: DataParallel is one process for all devices; take it out."
-    for call in script.calls("spawn"):
-        yield f"Line {call.lineno}: torchrun starts the processes; take the spawning out."
+def _ends_training(script: Script, node: ast.stmt) -> bool:
+    """Return whether a statement leaves a training loop, or a function before it has trained."""
+    ancestors = list(script.names.ancestors(node))
+    if isinstance(node, ast.Break):
+        loops = (outer for outer in ancestors if isinstance(outer, ast.For | ast.While))
+        return next(loops, None) in script.training_loops
+    exit_call = node.exc if isinstance(node, ast.Raise) else getattr(node, "value", None)
+    is_exit = exit_call and script.names.full_name(exit_call) in EXITS
+    if not isinstance(node, ast.Return) and not is_exit:
+        return False
+    if any(outer in script.training_loops for outer in ancestors):
+        return True
+    scope = script.names.scope(node)
+    return any(
+        call in script.backward_calls or script.names.callee(call) in script.training_functions
+        for call in script.names.calls()
+        if call.lineno > node.lineno and script.names.scope(call) is scope
+    )

@@ -4,41 +4,54 @@ import ast
 import re
 from collections.abc import Sequence
 
-from scalewise.port.file_writes import file_mode, guardable_statement, write_calls
-from scalewise.port.name_tracking import last_name
+from scalewise.port.name_tracking import keyword_value, last_name
 from scalewise.port.patch import Edit, Step
 from scalewise.port.serial_script import Script
 from scalewise.port.wrapping import MODULE_ATTRIBUTES, PARALLEL_WRAPPERS, wrapped_models
 
 RANK_NAMES = re.compile(r"(^|_)rank|main_process|is_main|master", re.IGNORECASE)
+SAVE_FUNCTIONS = {
+    "torch.save", "torch.jit.save", "numpy.save", "numpy.savez", "numpy.savez_compressed",
+    "numpy.savetxt", "np.save", "np.savez", "np.savetxt", "json.dump", "pickle.dump",
+    "joblib.dump", "plt.savefig", "torchvision.utils.save_image", "safetensors.torch.save_file",
+    "cv2.imwrite",
+}  # fmt: skip
+SAVE_METHODS = {
+    "to_csv", "to_parquet", "to_pickle", "savefig", "save_pretrained", "write_text", "write_bytes",
+    "tofile",
+}  # fmt: skip
+OPEN_FUNCTIONS = {"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"}
+"""Functions with the path first and the mode second; ``Path.open`` has the mode first."""
 
 
 def save_once(script: Script) -> Step:
     """Let only rank 0 save, and save the model without its wrapper."""
     name = "saving once"
-    unwrap_edits = unwrap_models(script)
-    statements = saving_statements(script)
+    guardable = {call: _guardable_statement(script, call) for call in _write_calls(script)}
+    statements = sorted({node for node in guardable.values() if node}, key=lambda n: n.lineno)
     # Writes that are no statement of their own, such as f = open(path, "w").
-    open_calls = [call for call in write_calls(script) if not guardable_statement(script, call)]
-    if not statements and not open_calls:
+    open_calls = [call for call, statement in guardable.items() if not statement]
+    unwrap_edits = _unwrap_models(script, saves=bool(statements))
+    if not guardable:
         return Step(name, "not needed", "nothing is saved", tuple(unwrap_edits))
     unguarded = [node for node in statements if not _is_rank_guarded(script, node)]
-    unguarded_calls = [call for call in open_calls if not _is_for_one_rank(script, call)]
+    unguarded_calls = [
+        call
+        for call in open_calls
+        if not any(map(_mentions_rank, call.args))
+        and not _is_rank_guarded(script, script.statement(call))
+    ]
     if not [*unguarded, *unwrap_edits, *unguarded_calls]:
         line = _lines([*statements, *open_calls]).partition(",")[0]
         return Step(name, "there", f"line {line}: one rank saves")
     edits = [*unwrap_edits, *_wait_before_load(script)]
     for statement in unguarded:
         edits += _guard_statement(script, statement)
-    left_by_hand = []
-    for call in unguarded_calls:
-        if edit := _write_to_devnull(script, call):
-            edits.append(edit)
-        else:
-            left_by_hand.append(call)
-    if left_by_hand:
+    redirected = {call: _write_to_devnull(script, call) for call in unguarded_calls}
+    edits += filter(None, redirected.values())
+    if by_hand := [call for call, edit in redirected.items() if not edit]:
         message = "every rank would write; let rank 0 alone do it, if RANK == 0"
-        return Step(name, "by hand", f"line {_lines(left_by_hand)}: {message}", tuple(edits))
+        return Step(name, "by hand", f"line {_lines(by_hand)}: {message}", tuple(edits))
     lines = _lines([*unguarded, *unguarded_calls])
     message = "every rank would save" if lines else "names would begin with module."
     return Step(name, "missing", f"line {lines or _lines(statements)}: {message}", tuple(edits))
@@ -46,6 +59,62 @@ def save_once(script: Script) -> Step:
 
 def _lines(nodes: Sequence[ast.stmt | ast.expr]) -> str:
     return ", ".join(str(line) for line in sorted(node.lineno for node in nodes))
+
+
+def _write_calls(script: Script) -> list[ast.Call]:
+    """Return the calls that write a file, or open one to write, append or create it."""
+    calls = []
+    for call in script.names.calls():
+        mode = _file_mode(script, call) if last_name(call) == "open" else ""
+        opens = re.fullmatch("[rwaxbt+]+", mode) and re.search("[wax+]", mode)
+        saves = script.names.full_name(call) in SAVE_FUNCTIONS or last_name(call) in SAVE_METHODS
+        if saves or opens:
+            calls.append(call)
+    return calls
+
+
+def _file_mode(script: Script, call: ast.Call) -> str:
+    """Return the mode in which a file is opened; empty if it is no literal."""
+    position = 1 if script.names.full_name(call) in OPEN_FUNCTIONS else 0
+    mode = keyword_value(call, "mode") or next(iter(call.args[position : position + 1]), None)
+    return str(mode.value) if isinstance(mode, ast.Constant) else ""
+
+
+def _guardable_statement(script: Script, call: ast.Call) -> ast.stmt | None:
+    """Return the statement around a write that can run on rank 0 only, if there is one."""
+    ancestors = list(script.names.ancestors(call))
+    statements = [node for node in ancestors if isinstance(node, ast.stmt)]
+    for node in reversed(statements):
+        opens = isinstance(node, ast.With) and any(
+            isinstance(item.context_expr, ast.Call) and last_name(item.context_expr) == "open"
+            for item in node.items
+        )
+        if opens and _can_be_skipped(script, node):
+            return node
+    in_lambda = any(isinstance(node, ast.Lambda) for node in ancestors)
+    return statements[0] if isinstance(statements[0], ast.Expr) and not in_lambda else None
+
+
+def _can_be_skipped(script: Script, block: ast.stmt) -> bool:
+    """Return whether other ranks can skip a block: it neither trains nor sets a value read later.
+
+    Calling the model counts as training: its collectives need all ranks.
+    """
+    variable, nodes = script.names.variable, set(ast.walk(block))
+    if script.trains(block) or any(
+        isinstance(node, ast.Return | ast.Yield | ast.Break | ast.Continue)
+        or (isinstance(node, ast.Call) and variable(node.func) in script.model_variables)
+        for node in nodes
+    ):
+        return False
+    files = {variable(node.optional_vars) for node in nodes if isinstance(node, ast.withitem)}
+    assigned = {
+        variable(node)
+        for node in nodes
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
+    } - files
+    reads = (node for node in script.names.reads if node not in nodes)
+    return not any(variable(node) in assigned for node in reads)
 
 
 def _wait_before_load(script: Script) -> list[Edit]:
@@ -71,12 +140,8 @@ def _guard_statement(script: Script, statement: ast.stmt) -> list[Edit]:
         start = source.span(statement)[0]
         return [Edit(start, start, "RANK == 0 and ")]
     parent = script.names.parent[statement]
-    if (
-        isinstance(parent, ast.If)
-        and parent.body == [statement]
-        and not parent.orelse
-        and source.begins_line(parent)
-    ):
+    is_alone = isinstance(parent, ast.If) and parent.body == [statement] and not parent.orelse
+    if isinstance(parent, ast.If) and is_alone and source.begins_line(parent):
         test = source.text_of(parent.test)
         is_or = isinstance(parent.test, ast.BoolOp) and isinstance(parent.test.op, ast.Or)
         if is_or or isinstance(parent.test, ast.IfExp | ast.Lambda | ast.NamedExpr):
@@ -86,16 +151,10 @@ def _guard_statement(script: Script, statement: ast.stmt) -> list[Edit]:
     return [guard, *source.indent_statement(statement)]
 
 
-def saving_statements(script: Script) -> list[ast.stmt]:
-    """Return the statements that write a file and can be left to rank 0, by line."""
-    statements = {guardable_statement(script, call) for call in write_calls(script)}
-    return sorted((node for node in statements if node), key=lambda node: node.lineno)
-
-
 def _write_to_devnull(script: Script, call: ast.Call) -> Edit | None:
     """Let the other ranks open ``os.devnull`` if the file stays open beyond one statement."""
     path = call.args[0] if call.args else None
-    mode = file_mode(script, call)
+    mode = _file_mode(script, call)
     if not path or script.names.full_name(call) != "open" or not re.fullmatch("[wabt]+", mode):
         return None
     text = script.source.text_of(path)
@@ -110,53 +169,6 @@ def _is_rank_guarded(script: Script, node: ast.stmt) -> bool:
     return any(map(_mentions_rank, tests))
 
 
-def unwrap_models(script: Script) -> list[Edit]:
-    """Replace ``model`` by ``unwrapped(model)`` where it is saved or its own attributes are used.
-
-    If the script wraps the model itself, only saving is changed, and only for
-    DistributedDataParallel: other wrappers have their own ways to save.
-    """
-    wrappers = {last_name(call) for call in script.calls(*PARALLEL_WRAPPERS)}
-    is_other = wrappers - {"DistributedDataParallel", "DDP"}
-    if is_other or (wrappers and not saving_statements(script)):
-        return []
-    edits = []
-    for model, statement in wrapped_models(script):
-        for node in _reads_after(script, statement):
-            parent = script.names.parent[node]
-            if wrappers and getattr(parent, "attr", "") != "state_dict":
-                continue
-            if script.names.variable(node) in model.aliases and _needs_unwrapping(script, parent):
-                text = f"unwrapped({script.source.text_of(node)})"
-                edits.append(script.source.replace(node, text))
-    return list(dict.fromkeys(edits))  # Two models may be passed to the same function.
-
-
-def _reads_after(script: Script, statement: ast.stmt) -> list[ast.Name | ast.Attribute]:
-    """Return the names that are read in another function, or after a statement in its own."""
-    scope, end = script.names.scope(statement), statement.end_lineno or 0
-    return [
-        node
-        for node in script.names.nodes
-        if isinstance(node, ast.Name | ast.Attribute)
-        and isinstance(node.ctx, ast.Load)
-        and (node.lineno > end or script.names.scope(node) is not scope)
-    ]
-
-
-def _needs_unwrapping(script: Script, parent: ast.AST) -> bool:
-    """Return whether the parent of a model's name uses what the wrapper does not offer."""
-    if isinstance(parent, ast.Attribute):
-        return parent.attr not in MODULE_ATTRIBUTES
-    savers = ("torch.save", "torch.jit.save")
-    return isinstance(parent, ast.Call) and script.names.full_name(parent) in savers
-
-
-def _is_for_one_rank(script: Script, call: ast.Call) -> bool:
-    """Return whether the arguments of a write, or a condition around it, mention the rank."""
-    return any(map(_mentions_rank, call.args)) or _is_rank_guarded(script, script.statement(call))
-
-
 def _mentions_rank(expression: ast.AST) -> bool:
     names = (
         node.id if isinstance(node, ast.Name) else node.attr
@@ -164,3 +176,33 @@ def _mentions_rank(expression: ast.AST) -> bool:
         if isinstance(node, ast.Name | ast.Attribute)
     )
     return any(map(RANK_NAMES.search, names))
+
+
+def _unwrap_models(script: Script, *, saves: bool) -> list[Edit]:
+    """Replace ``model`` by ``unwrapped(model)`` where it is saved or its own attributes are used.
+
+    If the script wraps the model itself, only saving is changed, and only for
+    DistributedDataParallel: other wrappers have their own ways to save.
+    """
+    wrappers = {last_name(call) for call in script.calls(*PARALLEL_WRAPPERS)}
+    is_other = wrappers - {"DistributedDataParallel", "DDP"}
+    if is_other or (wrappers and not saves):
+        return []
+    edits = []
+    for model, statement in wrapped_models(script):
+        scope, end = script.names.scope(statement), statement.end_lineno or 0
+        for node in script.names.reads:
+            if node.lineno <= end and script.names.scope(node) is scope:
+                continue
+            parent = script.names.parent[node]
+            if wrappers and getattr(parent, "attr", "") != "state_dict":
+                continue
+            if isinstance(parent, ast.Attribute):
+                needs_unwrapping = parent.attr not in MODULE_ATTRIBUTES
+            else:
+                saver = script.names.full_name(parent) if isinstance(parent, ast.Call) else ""
+                needs_unwrapping = saver in ("torch.save", "torch.jit.save")
+            if needs_unwrapping and script.names.variable(node) in model.aliases:
+                text = f"unwrapped({script.source.text_of(node)})"
+                edits.append(script.source.replace(node, text))
+    return list(dict.fromkeys(edits))  # Two models may be passed to the same function.

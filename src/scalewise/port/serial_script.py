@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 
 from scalewise.port.name_tracking import (
@@ -22,6 +23,7 @@ from scalewise.port.name_tracking import (
 )
 from scalewise.port.patch import Source
 
+OPTIMIZERS = re.compile(r"optim|SGD|Adam|RMSprop")
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 Loop = ast.For | ast.While | Comprehension
 
@@ -67,31 +69,28 @@ class Script:
     @cached_property
     def training_loops(self) -> list[Loop]:
         """The training loops, innermost first, across functions."""
-        loops: list[Loop] = []
-        pending: list[ast.AST] = [*self.backward_calls]
-        visited: set[ast.AST] = set()
-        while pending:
-            for node in self.names.ancestors(pending.pop(0)):
-                if isinstance(node, Loop) and node not in loops:
-                    loops.append(node)
-                if isinstance(node, Function):
-                    if node not in visited:
-                        visited.add(node)
-                        pending += self.names.calls_to(node)
-                    break
-        return loops
+        calls = [*self.backward_calls]
+        for function in self.training_functions:
+            calls += self.names.calls_to(function)
+        loops: dict[Loop, None] = {}  # An ordered set.
+        for call in calls:
+            in_function = takewhile(
+                lambda node: not isinstance(node, Function), self.names.ancestors(call)
+            )
+            loops |= dict.fromkeys(node for node in in_function if isinstance(node, Loop))
+        return list(loops)
 
     @cached_property
-    def training_functions(self) -> set[ast.AST]:
-        """The functions that train, themselves or in a function they call."""
-        scopes: set[ast.AST] = set()
-        pending: list[ast.AST] = [*self.backward_calls]
+    def training_functions(self) -> list[ast.AST]:
+        """The functions that train, themselves or in a function they call; callers come later."""
+        functions: list[ast.AST] = []
+        pending = [*self.backward_calls]
         while pending:
-            scope = self.names.scope(pending.pop())
-            if scope not in scopes:
-                scopes.add(scope)
+            scope = self.names.scope(pending.pop(0))
+            if scope is not self.names.tree and scope not in functions:
+                functions.append(scope)
                 pending += self.names.calls_to(scope)
-        return scopes - {self.names.tree}
+        return functions
 
     @cached_property
     def loaders(self) -> list[Loader]:
@@ -157,8 +156,10 @@ class Script:
         models: list[Model] = []
         for statement, target, value in self._single_assignments():
             aliases = self.names.aliases(self.names.variable(target))
-            is_new = not isinstance(value, ast.Name | ast.Attribute)
-            if not is_new or not aliases & trained or self._returns_any(statement, aliases):
+            if isinstance(value, ast.Name | ast.Attribute) or not aliases & trained:
+                continue
+            function = self.names.scope(statement)
+            if any(scope is function and name.startswith("return") for scope, name in aliases):
                 continue
             if any(aliases & model.aliases for model in models):
                 models = [self._merged(model, statement, aliases) for model in models]
@@ -175,8 +176,14 @@ class Script:
     def _trained_variables(self) -> set[Variable]:
         """Return the variables whose ``.parameters()`` an optimizer gets, or any, if none does."""
         calls = [call for call in self.calls("parameters") if isinstance(call.func, ast.Attribute)]
-        optimized = [call for call in calls if self._is_in_optimizer(call)] or calls
-        return {variable for call in optimized for variable in self._parameter_owners(call)}
+        optimized = [
+            call
+            for call in calls
+            for node in self.names.ancestors(call)
+            if isinstance(node, ast.Call) and OPTIMIZERS.search(self.names.full_name(node))
+        ]
+        owners = map(self._parameter_owners, optimized or calls)
+        return {variable for variables in owners for variable in variables}
 
     def _merged(self, model: Model, statement: ast.stmt, aliases: set[Variable]) -> Model:
         """Return a model that is assigned again, wrapped after the later assignment."""
@@ -228,13 +235,9 @@ class Script:
                 continue
             if scope is not self.names.scope(model.statement) and scope is not self.names.tree:
                 statement = self.statement(call)
-                named = moved
-                if (
-                    isinstance(statement, ast.Assign)
-                    and self.names.variable(statement.targets[0]) in model.aliases
-                ):
-                    named = statement.targets[0]
-                return Model(self.source.text_of(named), statement, model.aliases)
+                target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+                named = target if self.names.variable(target) in model.aliases else None
+                return Model(self.source.text_of(named or moved), statement, model.aliases)
         return model
 
     def _single_assignments(self) -> Iterator[tuple[ast.stmt, ast.expr, ast.expr]]:
@@ -246,18 +249,6 @@ class Script:
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             if node.value and isinstance(target, ast.Name | ast.Attribute):
                 yield node, target, self.names.unwrap(node.value)
-
-    def _returns_any(self, statement: ast.stmt, variables: set[Variable]) -> bool:
-        """Return whether the function around a statement returns one of the variables."""
-        function = self.names.scope(statement)
-        return any(scope is function and name.startswith("return") for scope, name in variables)
-
-    def _is_in_optimizer(self, call: ast.Call) -> bool:
-        return any(
-            isinstance(node, ast.Call)
-            and re.search(r"optim|SGD|Adam|RMSprop", self.names.full_name(node))
-            for node in self.names.ancestors(call)
-        )
 
     def _parameter_owners(self, call: ast.Call) -> Iterator[Variable]:
         """Yield the model of ``model.parameters()`` or ``self.model.fc.parameters()``.
@@ -272,7 +263,7 @@ class Script:
         in_class = attribute is not None and isinstance(attribute[0], ast.ClassDef)
         kind = self.names.owner_class(self.names.scope(call))
         if kind and len(chain) == 2 and dotted_name(chain[-1]) == "self":
-            if not self.training_functions & set(kind.body):
+            if not any(function in kind.body for function in self.training_functions):
                 yield from self.names.instances(kind)
         elif variable := attribute if in_class else self.names.variable(chain[-1]):
             yield variable

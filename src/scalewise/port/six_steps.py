@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Callable
 
-from scalewise.port.data_sharding import SAMPLERS, shard_data
+from scalewise.port.data_sharding import data_share
 from scalewise.port.name_tracking import dotted_name, keyword_value, last_name
 from scalewise.port.patch import Edit, Step
 from scalewise.port.placement import GPU_NAMES, is_int, placement
@@ -113,22 +113,6 @@ def rank_device(script: Script) -> Step:
         edits.append(source.insert_before(script.statement(group_calls[0]), lines))
     message = f"line {devices.line} chooses a device; each rank takes that of LOCAL_RANK"
     return Step(name, "missing", message, tuple(dict.fromkeys(edits)))
-
-
-def data_share(script: Script) -> Step:
-    """Let each rank read its own share of the training data, reshuffled in each epoch."""
-    name = "share of the data"
-    samplers = script.calls(*SAMPLERS)
-    loader = script.train_loader
-    is_guessed = loader is not None and not script.is_read_in_training(loader)
-    never_shuffles = all("shuffle=False" in script.source.text_of(call) for call in samplers)
-    has_epochs = script.calls("set_epoch") or not (script.epoch_loop or is_guessed)
-    if samplers and (never_shuffles or has_epochs):
-        return Step(name, "there", f"line {samplers[0].lineno}: {last_name(samplers[0])}")
-    problem, message, edits = shard_data(script, has_sampler=bool(samplers))
-    if problem:
-        return Step(name, "by hand", problem, tuple(edits))
-    return Step(name, "missing", message, tuple(edits))
 
 
 def batch_moves(script: Script) -> Step:

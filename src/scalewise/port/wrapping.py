@@ -56,36 +56,30 @@ def last_preparation(script: Script, model: Model) -> ast.stmt:
 
 def _uses_model(script: Script, statement: ast.stmt, model: Model) -> bool:
     """Return whether a statement trains, calls the model, or passes it to a local function."""
-    if script.trains(statement):
-        return True
+    names = script.names
     for node in ast.walk(statement):
         if isinstance(node, ast.Return):
             return True
         if isinstance(node, ast.Call):
-            passes_model = any(
-                script.names.variable(script.names.unwrap(value)) in model.aliases
-                for value in argument_values(node)
-            )
-            if script.names.callee(node) and passes_model:
+            passed = argument_values(node) if names.callee(node) else []
+            used = [node.func, *map(names.unwrap, passed)]
+            if model.aliases.intersection(map(names.variable, used)):
                 return True
-            if script.names.variable(node.func) in model.aliases:
-                return True
-    return False
+    return script.trains(statement)
 
 
 def _prepares_model(script: Script, statement: ast.stmt, model: Model) -> bool:
     """Return whether a statement assigns the model or uses an attribute that may change it."""
+    harmless = MODULE_ATTRIBUTES - CHANGING_METHODS
     for node in ast.walk(statement):
-        if not isinstance(node, ast.Name | ast.Attribute):
-            continue
-        if script.names.variable(node) not in model.aliases:
-            continue
-        if isinstance(node.ctx, ast.Store):
-            return True
-        parent = script.names.parent[node]
-        harmless = MODULE_ATTRIBUTES - CHANGING_METHODS
-        if isinstance(parent, ast.Attribute) and parent.attr not in harmless:
-            return True
+        if (
+            isinstance(node, ast.Name | ast.Attribute)
+            and script.names.variable(node) in model.aliases
+        ):
+            parent = script.names.parent[node]
+            is_changed = isinstance(parent, ast.Attribute) and parent.attr not in harmless
+            if is_changed or isinstance(node.ctx, ast.Store):
+                return True
     return False
 
 
@@ -97,14 +91,10 @@ def wrapped_models(script: Script) -> list[tuple[Model, ast.stmt]]:
     models: list[tuple[Model, ast.stmt]] = []
     for call in present:
         statement = script.statement(call)
-        if isinstance(statement, ast.Assign) and (
-            variable := script.names.variable(statement.targets[0])
-        ):
-            name, aliases = (
-                script.source.text_of(statement.targets[0]),
-                script.names.aliases(variable),
-            )
-            models.append((Model(name, statement, frozenset(aliases)), statement))
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        if target and (variable := script.names.variable(target)):
+            aliases = frozenset(script.names.aliases(variable))
+            models.append((Model(script.source.text_of(target), statement, aliases), statement))
     return models
 
 
