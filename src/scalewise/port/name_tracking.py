@@ -7,6 +7,7 @@ values. Only code in this one file is followed.
 
 import ast
 from collections.abc import Collection, Iterator
+from functools import cached_property
 
 Variable = tuple[ast.AST, str]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -57,11 +58,6 @@ class Names:
         self.tree = tree
         self.nodes = list(ast.walk(tree))
         self.parent = {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
-        self.reads = [
-            node
-            for node in self.nodes
-            if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load)
-        ]
         self.functions = [node for node in self.nodes if isinstance(node, Function)]
         self.classes = {node.name: node for node in self.nodes if isinstance(node, ast.ClassDef)}
         scopes: list[ast.AST] = [*self.functions, tree]
@@ -86,6 +82,12 @@ class Names:
             if isinstance(value, ast.Call) and self.short_name(value) in ITERATORS
         }
         """Variables that hold an iterator over a loader, for example a progress bar."""
+
+    @cached_property
+    def reads(self) -> list[ast.Name | ast.Attribute]:
+        """Every name and attribute that is read."""
+        names = (node for node in self.nodes if isinstance(node, ast.Name | ast.Attribute))
+        return [node for node in names if isinstance(node.ctx, ast.Load)]
 
     def full_name(self, node: ast.AST) -> str:
         """Return a dotted name with imports resolved: ``torch.optim.SGD`` of ``O.SGD``.

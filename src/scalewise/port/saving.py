@@ -200,8 +200,10 @@ def _unwrap_models(script: Script, *, saves: bool) -> list[Edit]:
             if isinstance(parent, ast.Attribute):
                 needs_unwrapping = parent.attr not in MODULE_ATTRIBUTES
             else:
-                saver = script.names.full_name(parent) if isinstance(parent, ast.Call) else ""
-                needs_unwrapping = saver in ("torch.save", "torch.jit.save")
+                needs_unwrapping = script.names.full_name(parent) in (
+                    "torch.save",
+                    "torch.jit.save",
+                )
             if needs_unwrapping and script.names.variable(node) in model.aliases:
                 text = f"unwrapped({script.source.text_of(node)})"
                 edits.append(script.source.replace(node, text))
