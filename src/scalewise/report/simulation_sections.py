@@ -1,10 +1,6 @@
 """A simulated step on many devices: as a section, and as JSON."""
 
-from scalewise.analysis.simulate import (
-    PHASES,
-    Simulation,
-    simulation_sentences,
-)
+from scalewise.analysis.simulate import PHASES, Simulation
 from scalewise.report.formats import dump_json, pick
 from scalewise.report.tables import (
     NONE,
@@ -16,6 +12,7 @@ from scalewise.report.tables import (
     number,
     percent,
 )
+from scalewise.report.text.simulation import describe_note, describe_reach, simulation_sentences
 
 PHASE_HEADINGS = {"exchange": "exposed exchange", "balance": "slowest rank"}
 
@@ -52,7 +49,7 @@ def sections(simulation: Simulation) -> list[Section]:
         ]),
     )  # fmt: skip
     shown = tuple(table for table in tables if table.rows)
-    warnings = (*simulation.notes, *simulation.curve.warnings)
+    warnings = (*map(describe_note, simulation.notes), *simulation.curve.warnings)
     title = f"{simulation.curve.name}, simulated"
     return [Section(title, simulation_sentences(simulation), shown, warnings)]
 
@@ -77,7 +74,8 @@ def as_json(simulation: Simulation) -> str:
                 **pick(point, "step", "throughput"),
                 "anchored": simulation.corrected_throughput(point),
                 "efficiency": simulation.efficiency(point),
-                **pick(point, "phases", "communication", "exposed", "reach"),
+                **pick(point, "phases", "communication", "exposed"),
+                "reach": describe_reach(point),
             }
             for point in simulation.points
         ],
@@ -91,7 +89,7 @@ def as_json(simulation: Simulation) -> str:
         ],
         "interval": None,
         "sentences": simulation_sentences(simulation),
-        "notes": simulation.notes,
+        "notes": [describe_note(note) for note in simulation.notes],
         **pick(curve, "warnings", "not_correct"),
     }
     return dump_json(document)

@@ -41,6 +41,7 @@ from scalewise.analysis.simulate.schedule import Task, run_queues
 from scalewise.analysis.simulate.spread import independent_spread, synchronized_spread
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.frameworks.fake import Law
+from scalewise.report.text.simulation import describe_note, describe_reach
 from scalewise.spec import Topology
 
 MB = 2**20
@@ -362,14 +363,14 @@ def test_a_simulation_says_what_it_rests_on():
     sweeps = [parse_sweep(stored(Network(NEAR, FAR), place)) for place in (PAIR, Topology(2, 2))]
     machine = Machine(exchange=fit_exchange(sweeps), sharing={2: 1.1})
     places = [Topology(1, 1), PAIR, Topology(2, 4)]
-    told = [each.reach for each in simulate(work((100, 1.0)), places, machine)]
+    told = [describe_reach(each) for each in simulate(work((100, 1.0)), places, machine)]
     assert told == [
         "one device does not communicate",
         "communication was timed on 1x2",
         "communication was timed on 1x2, 2x2, and is extrapolated with fitted links; "
         "the slow-down between devices of one node was measured up to 2",
     ]
-    assert one(work()).reach == (
+    assert describe_reach(one(work())) == (
         "links as given; the slow-down between devices of one node is unknown"
     )
 
@@ -458,14 +459,15 @@ def test_copies_tell_how_long_a_step_takes_beside_others(tmp_path):
 
 def test_a_record_of_several_ranks_says_that_they_disturbed_each_other(tmp_path):
     (note,) = load_inputs(recorded(tmp_path, arrivals=[[1, 1.0]], topology="1x2")).notes
-    assert note.startswith("computation was measured on 2 ranks")
+    assert describe_note(note).startswith("computation was measured on 2 ranks")
 
 
 def test_what_was_not_recorded_is_assumed_and_said(tmp_path):
     even = load_inputs(recorded(tmp_path, held={"gradients": 51 * MB}))
-    assert len(even.work.buckets) == 3 and "an even pace is assumed" in even.notes[0]
+    assert len(even.work.buckets) == 3 and "an even pace is assumed" in describe_note(even.notes[0])
     nothing = load_inputs(recorded(tmp_path / "more"))
-    assert nothing.work.buckets == () and nothing.notes[0].endswith("no exchange is simulated")
+    assert nothing.work.buckets == ()
+    assert describe_note(nothing.notes[0]).endswith("no exchange is simulated")
 
 
 @pytest.mark.parametrize(

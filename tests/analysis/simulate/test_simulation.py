@@ -16,21 +16,24 @@ from scalewise.analysis.simulate import (
     Contention,
     Cores,
     Link,
+    Machine,
     Network,
     Simulation,
     Spread,
+    Work,
     make_exchange,
     parse_link,
     parse_size,
     parse_sweep,
+    simulate,
     simulate_curve,
-    simulation_sentences,
 )
 from scalewise.analysis.simulate.simulation import _machine, _smallest_run
 from scalewise.analysis.simulate.units import BYTES_PER_SECOND, BYTES_PER_UNIT, UNITS_PER_SECOND
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.frameworks.fake import Law
 from scalewise.report import simulation_sections as report
+from scalewise.report.text.simulation import describe_note, describe_reach, simulation_sentences
 from scalewise.spec import Topology
 
 MB = 1e6
@@ -161,7 +164,7 @@ def test_what_cannot_be_held_against_it_is_said(tmp_path):
     near = Network(Link(5e-6, 200e9), None)
     found = simulated(tmp_path, [2], exchange=near, topologies=["1x1", "2x2"])
     assert not found.checks and found.factor is None
-    assert "2x2 was measured, but cannot be simulated" in found.notes[-1]
+    assert "2x2 was measured, but cannot be simulated" in describe_note(found.notes[-1])
 
 
 def test_without_a_larger_run_there_is_no_interval_and_it_says_so(tmp_path):
@@ -197,6 +200,7 @@ def test_where_much_hangs_on_the_slowest_rank_it_says_what_that_is_from(tmp_path
         if "vary as much" in line
     ]
     assert re.search(r"vary as much as the \d+ recorded steps", line)
+    assert line.endswith("a busy machine makes the slowest of many too slow, a short run too fast.")
 
 
 def test_of_repeats_the_middle_one_counts(tmp_path):
@@ -228,7 +232,9 @@ def test_a_given_link_stands_beside_a_sweep():
     found = make_exchange([parse_sweep(a_sweep())], between=far)
     assert found.network.between == far
     assert found.network.inside.bandwidth == pytest.approx(1e9)
-    assert found.reach(Topology(2, 2)) == (
+    work = Work(forward=1.0, backward=2.0)
+    (step,) = simulate(work, [Topology(2, 2)], Machine(exchange=found, sharing={2: 1.0}))
+    assert describe_reach(step) == (
         "communication was timed on 1x2, and the link between nodes was given"
     )
     assert make_exchange([parse_sweep(a_sweep())], inside=far).network.inside == far

@@ -8,30 +8,18 @@ schedule            computation and communication that run concurrently
 strategy_schedules  ddp, fsdp and pipelines, as the two queues of one device
 simulated_step      the step on any topology
 inputs              work and spread from the record of a small run
-units               links and sizes as text
+units               parse links and sizes
 simulation          all of it as one value, compared with measurements
-simulation_text     the sentences of a simulation
 """
 
-from scalewise.analysis.simulate.inputs import SimulationInputs, concurrent_steps, load_inputs
+from scalewise.analysis.simulate.inputs import Note, SimulationInputs, concurrent_steps, load_inputs
 from scalewise.analysis.simulate.network import Link, Network
 from scalewise.analysis.simulate.rank_work import Bucket, Work, even_buckets, make_buckets
 from scalewise.analysis.simulate.schedule import Contention, Cores
 from scalewise.analysis.simulate.simulated_step import PHASES, Machine, SimulatedStep, simulate
-from scalewise.analysis.simulate.simulation import (
-    Check,
-    Simulation,
-    make_exchange,
-    simulate_curve,
-)
-from scalewise.analysis.simulate.simulation_text import simulation_sentences
+from scalewise.analysis.simulate.simulation import Check, Simulation, make_exchange, simulate_curve
 from scalewise.analysis.simulate.spread import Spread
-from scalewise.analysis.simulate.strategy_schedules import (
-    Ddp,
-    Fsdp,
-    Pipeline,
-    strategy_from_spec,
-)
+from scalewise.analysis.simulate.strategy_schedules import Ddp, Fsdp, Pipeline, strategy_from_spec
 from scalewise.analysis.simulate.sweep import (
     MeasuredExchange,
     Sweep,
@@ -42,36 +30,9 @@ from scalewise.analysis.simulate.sweep import (
 from scalewise.analysis.simulate.units import parse_link, parse_size
 
 __all__ = [
-    "PHASES",
-    "Bucket",
-    "Check",
-    "Contention",
-    "Cores",
-    "Ddp",
-    "Fsdp",
-    "Link",
-    "Machine",
-    "MeasuredExchange",
-    "Network",
-    "Pipeline",
-    "SimulatedStep",
-    "Simulation",
-    "SimulationInputs",
-    "Spread",
-    "Sweep",
-    "Work",
-    "concurrent_steps",
-    "even_buckets",
-    "fit_exchange",
-    "fit_link",
-    "load_inputs",
-    "make_buckets",
-    "make_exchange",
-    "parse_link",
-    "parse_size",
-    "parse_sweep",
-    "simulate",
-    "simulate_curve",
-    "simulation_sentences",
-    "strategy_from_spec",
-]
+    "PHASES", "Bucket", "Check", "Contention", "Cores", "Ddp", "Fsdp", "Link", "Machine",
+    "MeasuredExchange", "Network", "Note", "Pipeline", "SimulatedStep", "Simulation",
+    "SimulationInputs", "Spread", "Sweep", "Work", "concurrent_steps", "even_buckets",
+    "fit_exchange", "fit_link", "load_inputs", "make_buckets", "make_exchange", "parse_link",
+    "parse_size", "parse_sweep", "simulate", "simulate_curve", "strategy_from_spec",
+]  # fmt: skip

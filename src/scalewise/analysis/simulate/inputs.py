@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -24,14 +25,27 @@ COMPRESSION_RATIOS = {"none": 1.0, "fp16": 0.5, "bf16": 0.5}
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
+NoteCode = Literal[
+    "exchanging ranks", "no gradient bytes", "even pace", "no compression ratio", "not simulated",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that was not recorded and is assumed, or could not be compared."""
+
+    code: NoteCode
+    values: tuple[str, ...] = ()
+    """What the sentence of ``report.text.simulation`` names."""
+
+
 @dataclass(frozen=True)
 class SimulationInputs:
     """What a simulation takes from a run."""
 
     work: Work
     spread: Spread
-    notes: tuple[str, ...] = ()
-    """What was not recorded, and is assumed."""
+    notes: tuple[Note, ...] = ()
 
 
 def load_inputs(record: RunRecord, gradients: float | None = None) -> SimulationInputs:
@@ -60,10 +74,7 @@ def load_inputs(record: RunRecord, gradients: float | None = None) -> Simulation
         samples=window.samples / (window.steps * len(record.ranks)),
     )
     if len(record.ranks) > 1:
-        notes += (
-            f"computation was measured on {len(record.ranks)} ranks that also exchanged "
-            "gradients: their mutual slow-down is included",
-        )
+        notes += (Note("exchanging ranks", (str(len(record.ranks)),)),)
     own = ledger.own
     spread = synchronized_spread(own) if len(own) > 1 else independent_spread([own[0]])
     return SimulationInputs(work, spread, notes)
@@ -94,7 +105,7 @@ def _mean_seconds(record: RunRecord, phase: str, first: int) -> float:
 
 def _gradient_buckets(
     record: RunRecord, gradients: float | None
-) -> tuple[tuple[Bucket, ...], tuple[str, ...]]:
+) -> tuple[tuple[Bucket, ...], tuple[Note, ...]]:
     """Return the buckets of a run's gradients, and notes on what was assumed for them."""
     options = record.spec.options
     bucket_mb = float(options.get("bucket_mb") or BUCKET_MB)
@@ -108,9 +119,9 @@ def _gradient_buckets(
     else:
         size = _gradient_bytes(record) if gradients is None else gradients
         if not size:
-            return (), (*notes, "gradient bytes were not recorded: no exchange is simulated")
+            return (), (*notes, Note("no gradient bytes"))
         buckets = even_buckets(size, (first_mb, bucket_mb))
-        notes += ("arrival times of gradients were not recorded: an even pace is assumed",)
+        notes += (Note("even pace"),)
     return tuple(Bucket(bucket.size * ratio, bucket.ready) for bucket in buckets), notes
 
 
@@ -129,13 +140,11 @@ def _gradient_bytes(record: RunRecord) -> float | None:
     return float(width * facts.parameters) or None
 
 
-def _compression_ratio(record: RunRecord) -> tuple[float, tuple[str, ...]]:
+def _compression_ratio(record: RunRecord) -> tuple[float, tuple[Note, ...]]:
     """Return the exchanged share of the gradients' bytes, and notes."""
     if recorded := record.ranks[0].notes.compression:
         return recorded.sent_bytes / recorded.gradient_bytes, ()
     method = record.spec.options.get("compression", "none")
     if method in COMPRESSION_RATIOS:
         return COMPRESSION_RATIOS[method], ()
-    return 1.0, (
-        f"the compression ratio of {method} was not recorded: uncompressed gradients are assumed",
-    )
+    return 1.0, (Note("no compression ratio", (method,)),)

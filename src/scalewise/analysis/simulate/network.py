@@ -28,12 +28,13 @@ ALGORITHMS = ("ring", "tree", "hierarchical", "quickest")
 class Exchange(Protocol):
     """How long ranks take to exchange data."""
 
-    def seconds(self, operation: Operation, size: float, topology: Topology) -> float:
-        """Return the seconds of a collective of ``size`` bytes, without concurrent work."""
+    @property
+    def timed(self) -> tuple[Topology, ...]:
+        """The topologies on which collectives were timed."""
         ...
 
-    def reach(self, topology: Topology) -> str:
-        """Return what the seconds on this topology are based on."""
+    def seconds(self, operation: Operation, size: float, topology: Topology) -> float:
+        """Return the seconds of a collective of ``size`` bytes, without concurrent work."""
         ...
 
 
@@ -82,8 +83,9 @@ class Network:
         names = ALL_REDUCE if algorithm == "quickest" else [algorithm]
         return share * min(ALL_REDUCE[name](self, size, topology) for name in names)
 
-    def reach(self, topology: Topology) -> str:
-        return "links as given"
+    @property
+    def timed(self) -> tuple[Topology, ...]:
+        return ()
 
     @property
     def busy_cores(self) -> float | None:

@@ -55,15 +55,15 @@ class Machine:
         counts, factors = zip(*sorted({1: 1.0, **self.sharing}.items()))
         return float(np.interp(devices, counts, factors))
 
-    def reach(self, topology: Topology) -> str:
-        """Return what the effect of other devices on this topology is based on."""
-        if topology.world == 1:
-            return "one device does not communicate"
-        basis, largest = self.exchange.reach(topology), max(self.sharing, default=1)
-        if topology.devices <= largest:
-            return basis
-        measured = f"was measured up to {largest}" if self.sharing else "is unknown"
-        return f"{basis}; the slow-down between devices of one node {measured}"
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What was measured of the effect of other devices."""
+
+    timed: tuple[Topology, ...]
+    """Topologies on which communication was timed; none where links were given."""
+    shared_devices: int
+    """Devices of a node up to which their slow-down was measured; 0 if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +79,7 @@ class SimulatedStep:
     """Seconds of each of ``PHASES``; they sum to the step."""
     communication: float
     """Seconds of communication, hidden or not."""
-    reach: str
-    """What the effect of other devices is based on."""
+    reach: Reach
 
     @property
     def exposed(self) -> float:
@@ -130,7 +129,7 @@ def _simulate_step(
             "exchange": mean.exposed,
         },
         communication=mean.exchange_seconds,
-        reach=machine.reach(topology),
+        reach=Reach(machine.exchange.timed, max(machine.sharing, default=0)),
     )
 
 

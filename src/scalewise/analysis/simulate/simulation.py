@@ -10,7 +10,7 @@ from typing import cast
 
 from scalewise.analysis.measure import ScalingCurve
 from scalewise.analysis.measure.window import steady_window
-from scalewise.analysis.simulate.inputs import load_inputs
+from scalewise.analysis.simulate.inputs import Note, load_inputs
 from scalewise.analysis.simulate.network import ALGORITHMS, Algorithm, Link, Network
 from scalewise.analysis.simulate.rank_work import Work
 from scalewise.analysis.simulate.schedule import Contention, Cores
@@ -62,8 +62,7 @@ class Simulation:
     points: tuple[SimulatedStep, ...]
     checks: tuple[Check, ...] = ()
     """Scales that were measured too, from few devices to many."""
-    notes: tuple[str, ...] = ()
-    """What was not recorded and is assumed, or could not be compared with a measurement."""
+    notes: tuple[Note, ...] = ()
 
     def efficiency(self, point: SimulatedStep) -> float:
         """Return the step of one device over this step; both have the same batch per device."""
@@ -224,7 +223,7 @@ def _check_measured(
     work: Work,
     machine: Machine,
     strategy: Strategy,
-) -> tuple[tuple[Check, ...], tuple[str, ...]]:
+) -> tuple[tuple[Check, ...], tuple[Note, ...]]:
     """Compare every measured scale of several devices with its simulation.
 
     The second value has a note for each scale that could not be simulated.
@@ -237,7 +236,7 @@ def _check_measured(
         try:
             (step,) = simulate(work, [topology], machine, strategy)
         except NotEnoughData as problem:
-            skipped.append(f"{topology} was measured, but cannot be simulated: {problem}")
+            skipped.append(Note("not simulated", (str(topology), str(problem))))
             continue
         if rate and step.throughput:
             checks.append(Check(topology, step.throughput, rate.value))

@@ -160,15 +160,9 @@ class MeasuredExchange:
                     return seconds
         return self.network.seconds(operation, size, topology)
 
-    def reach(self, topology: Topology) -> str:
-        """Return whether this topology was timed, or is extrapolated."""
-        timed = [sweep.topology for sweep in self.sweeps]
-        if topology in timed:
-            return f"communication was timed on {topology}"
-        basis = f"communication was timed on {', '.join(map(str, timed))}"
-        if topology.nodes > 1 and all(swept.nodes == 1 for swept in timed):
-            return f"{basis}, and the link between nodes was given"
-        return f"{basis}, and is extrapolated with fitted links"
+    @property
+    def timed(self) -> tuple[Topology, ...]:
+        return tuple(sweep.topology for sweep in self.sweeps)
 
     @property
     def busy_cores(self) -> float | None:

@@ -1,4 +1,4 @@
-"""Parse and format links and sizes: ``25GB/s,20us`` and ``100MB``.
+"""Parse links and sizes: ``25GB/s,20us`` and ``100MB``.
 
 A number without a unit is refused, and so is ``Gb/s``: it may mean bits or bytes,
 a factor of eight.
@@ -87,23 +87,3 @@ def _quantity(text: str, units: Mapping[str, float], hint: str) -> tuple[float, 
         problem = f"the unknown unit {unit!r}" if unit else "no unit"
         raise SpecError(f"{text.strip()!r} has {problem}", hint=hint)
     return float(number), unit
-
-
-def format_link(link: Link) -> str:
-    """Return a link as text.
-
-    >>> format_link(Link(2e-05, 25e9))
-    '25 GB/s and 20 µs'
-    """
-    return f"{format_bytes(link.bandwidth, digits=4)}/s and {link.latency * 1e6:.3g} µs"
-
-
-def format_bytes(size: float, digits: int = 3) -> str:
-    """Return bytes in decimal units.
-
-    >>> format_bytes(212008), format_bytes(1e9)
-    ('212 kB', '1 GB')
-    """
-    units = ("TB", "GB", "MB", "kB")
-    unit = next((unit for unit in units if size >= BYTES_PER_UNIT[unit]), "B")
-    return f"{size / BYTES_PER_UNIT[unit]:.{digits}g} {unit}"

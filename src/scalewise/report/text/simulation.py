@@ -1,19 +1,25 @@
 """The sentences of a simulation: what it is based on, its result, how far to trust it."""
 
 import math
-from collections.abc import Sequence
 
 from scalewise.analysis.number_format import format_count, format_number
-from scalewise.analysis.simulate.network import Network
-from scalewise.analysis.simulate.simulated_step import SimulatedStep
-from scalewise.analysis.simulate.simulation import Simulation
-from scalewise.analysis.simulate.units import format_bytes, format_link
+from scalewise.analysis.simulate import Link, Note, SimulatedStep, Simulation
+from scalewise.analysis.simulate.units import BYTES_PER_UNIT
 
-ALGORITHM_TEXTS = {
+ALGORITHMS = {
     "ring": "a ring",
     "tree": "a tree",
     "hierarchical": "a hierarchy that leaves a node once",
     "quickest": "the quickest of ring, tree and hierarchy",
+}
+NOTES = {
+    "exchanging ranks": "computation was measured on {} ranks that also exchanged gradients: their "
+    "mutual slow-down is included",
+    "no gradient bytes": "gradient bytes were not recorded: no exchange is simulated",
+    "even pace": "arrival times of gradients were not recorded: an even pace is assumed",
+    "no compression ratio": "the compression ratio of {} was not recorded: uncompressed gradients "
+    "are assumed",
+    "not simulated": "{} was measured, but cannot be simulated: {}",
 }
 BENCHMARK = "benchmarks/simulation.py"
 """Compares simulated steps with real ones, on the machine it is run on."""
@@ -25,27 +31,53 @@ MIN_BALANCE_SHARE = 0.1
 
 def simulation_sentences(simulation: Simulation) -> tuple[str, ...]:
     """Return all sentences of a simulation."""
-    lines = [_origin(simulation), _links(simulation.network)]
-    lines += [_largest_step(simulation, point) for point in simulation.points[-1:]]
-    return (*lines, *_balance(simulation), *_basis(simulation.points), _trust(simulation))
-
-
-def _origin(simulation: Simulation) -> str:
-    work = simulation.work
-    return (
+    work, network, points = simulation.work, simulation.network, simulation.points
+    between = f", {_link(network.between)} between nodes" if network.between else ""
+    lines = [
         f"Simulated from the run {simulation.run} on {simulation.origin}: a step of "
-        f"{_ms(work.seconds)}, {format_bytes(work.size)} of gradients in "
+        f"{_ms(work.seconds)}, {_bytes(work.size)} of gradients in "
         f"{format_count(len(work.buckets), 'bucket')}, strategy {simulation.strategy}; "
-        "the batch per device stays the same."
-    )
+        "the batch per device stays the same.",
+        f"Links: {_link(network.inside)} inside a node{between}; all-reduce by "
+        f"{ALGORITHMS[network.algorithm]}.",
+        *(_largest_step(simulation, point) for point in points[-1:]),
+    ]
+    if any(point.phases["balance"] >= MIN_BALANCE_SHARE * point.step for point in points):
+        lines.append(
+            f"Ranks are assumed to vary as much as the {len(simulation.spread.ratios)} recorded "
+            "steps: a busy machine makes the slowest of many too slow, a short run too fast."
+        )
+    counts: dict[str, list[str]] = {}
+    for point in points:
+        counts.setdefault(describe_reach(point), []).append(f"{point.topology.world:,}")
+    lines += [f"On {', '.join(worlds)}: {reach}." for reach, worlds in counts.items()]
+    return (*lines, _trust(simulation))
 
 
-def _links(network: Network) -> str:
-    between = f", {format_link(network.between)} between nodes" if network.between else ""
-    algorithm = ALGORITHM_TEXTS[network.algorithm]
-    return (
-        f"Links: {format_link(network.inside)} inside a node{between}; all-reduce by {algorithm}."
-    )
+def describe_reach(point: SimulatedStep) -> str:
+    """Return what the effect of other devices on a step is based on."""
+    topology, timed, shared = point.topology, point.reach.timed, point.reach.shared_devices
+    if topology.world == 1:
+        return "one device does not communicate"
+    if topology in timed:
+        text = f"communication was timed on {topology}"
+    elif timed:
+        text = f"communication was timed on {', '.join(map(str, timed))}, and "
+        is_given = topology.nodes > 1 and all(swept.nodes == 1 for swept in timed)
+        text += "the link between nodes was given" if is_given else (
+            "is extrapolated with fitted links"
+        )  # fmt: skip
+    else:
+        text = "links as given"
+    if topology.devices <= max(1, shared):
+        return text
+    measured = f"was measured up to {shared}" if shared else "is unknown"
+    return f"{text}; the slow-down between devices of one node {measured}"
+
+
+def describe_note(note: Note) -> str:
+    """Return what was not recorded and is assumed, or could not be compared."""
+    return NOTES[note.code].format(*note.values)
 
 
 def _largest_step(simulation: Simulation, point: SimulatedStep) -> str:
@@ -66,24 +98,6 @@ def _largest_step(simulation: Simulation, point: SimulatedStep) -> str:
         f"work{''.join(added)} = {_ms(point.step)}; one device alone takes "
         f"{_ms(simulation.alone.step)}: efficiency {100 * simulation.efficiency(point):.1f} %."
     )
-
-
-def _balance(simulation: Simulation) -> list[str]:
-    """Return where the spread of ranks comes from, if it matters."""
-    if all(point.phases["balance"] < MIN_BALANCE_SHARE * point.step for point in simulation.points):
-        return []
-    return [
-        f"Ranks are assumed to vary as much as the {len(simulation.spread.ratios)} recorded steps: "
-        "a busy machine or a short run makes the slowest of many too slow."
-    ]
-
-
-def _basis(points: Sequence[SimulatedStep]) -> list[str]:
-    """Return what the points are based on, once for all that share it."""
-    counts: dict[str, list[str]] = {}
-    for point in points:
-        counts.setdefault(point.reach, []).append(f"{point.topology.world:,}")
-    return [f"On {', '.join(worlds)}: {reach}." for reach, worlds in counts.items()]
 
 
 def _trust(simulation: Simulation) -> str:
@@ -113,6 +127,26 @@ def _trust(simulation: Simulation) -> str:
     if len({point.devices for point in simulation.curve.points}) > 1:
         return f"{text}. This is no interval: predict without --simulate gives one."
     return f"{text}. This is no interval: {BENCHMARK} compares more steps with real ones."
+
+
+def _link(link: Link) -> str:
+    """Return a link as text.
+
+    >>> _link(Link(2e-05, 25e9))
+    '25 GB/s and 20 µs'
+    """
+    return f"{_bytes(link.bandwidth, digits=4)}/s and {link.latency * 1e6:.3g} µs"
+
+
+def _bytes(size: float, digits: int = 3) -> str:
+    """Return bytes in decimal units.
+
+    >>> _bytes(212008), _bytes(1e9)
+    ('212 kB', '1 GB')
+    """
+    units = ("TB", "GB", "MB", "kB")
+    unit = next((unit for unit in units if size >= BYTES_PER_UNIT[unit]), "B")
+    return f"{size / BYTES_PER_UNIT[unit]:.{digits}g} {unit}"
 
 
 def _ms(seconds: float) -> str:
