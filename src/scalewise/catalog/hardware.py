@@ -98,17 +98,16 @@ EXAMPLE_VALUES = {
     "interruption": 0.05,
 }  # fmt: skip
 """A plausible value of each number, for hints."""
+EXAMPLE_ROWS = {
+    Device: 'name = "mine", memory = 80e9, power = 500',
+    Link: 'name = "mine", bandwidth = 25e9',
+    Price: 'provider = "us", instance = "node", device = "a100-80gb", devices = 4, '
+    'hour = 6.0, currency = "EUR"',
+}
+"""The smallest row of each type, for hints."""
 TEXT_FIELDS = (
-    "name",
-    "vendor",
-    "provider",
-    "instance",
-    "device",
-    "region",
-    "currency",
-    "source",
-    "date",
-)
+    "name", "vendor", "provider", "instance", "device", "region", "currency", "source", "date",
+)  # fmt: skip
 
 
 def devices() -> dict[str, Device]:
@@ -132,18 +131,13 @@ def search_catalog(kind: str, words: Sequence[str]) -> list[Row]:
     >>> [row.name for row in search_catalog("devices", ["H100", "sxm"])]
     ['h100-sxm']
     """
-    rows: dict[str, list[Row]] = {
-        "devices": [*devices().values()],
-        "links": [*links().values()],
-        "prices": [*prices().values()],
-    }
-    terms = [word.lower() for word in words]
-    return [row for row in rows[kind] if all(term in _search_text(row) for term in terms)]
-
-
-def _search_text(row: Row) -> str:
     names = ("name", "vendor", "device", "region", "currency")
-    return " ".join(str(getattr(row, name, "") or "") for name in names).lower()
+    rows = []
+    for row in _load_rows(kind, ROW_TYPES[kind]).values():
+        text = " ".join(str(getattr(row, name, "") or "") for name in names).lower()
+        if all(word.lower() in text for word in words):
+            rows.append(row)
+    return rows
 
 
 def device_by_reported_name(text: str) -> Device | None:
@@ -224,7 +218,7 @@ def _checked_row(where: str, row: Mapping[str, Any], row_type: type[RowType]) ->
     for name, column in columns.items():
         required = column.default is MISSING and column.default_factory is MISSING
         if required and name not in values:
-            raise SpecError(f"{where} has no {name}", hint=_example(row_type))
+            raise SpecError(f"{where} has no {name}", hint=f"at least {EXAMPLE_ROWS[row_type]}")
     for name, value in values.items():
         try:
             _check_value(name, value)
@@ -254,14 +248,3 @@ def _check_value(name: str, value: Any) -> None:
         check_positive(name, value, example=EXAMPLE_VALUES[name])
         if name == "interruption" and value > 1:
             raise SpecError(f"interruption must be a share from 0 to 1, got {value!r}")
-
-
-def _example(row_type: type[Row]) -> str:
-    """Return the smallest row of a type, for hints."""
-    examples = {
-        Device: 'name = "mine", memory = 80e9, power = 500',
-        Link: 'name = "mine", bandwidth = 25e9',
-        Price: 'provider = "us", instance = "node", device = "a100-80gb", devices = 4, '
-        'hour = 6.0, currency = "EUR"',
-    }
-    return f"at least {examples[row_type]}"

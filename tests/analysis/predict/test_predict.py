@@ -112,7 +112,6 @@ def test_the_law_of_communication_gives_the_fake_machine_back():
         {"compute": 64e-3 + machine.host, "ring": 3e-3, "network": 5e-3, "latency": 2e-4}
     )
     assert law.value(256) == pytest.approx(fake_throughput(machine, [256])[0])
-    assert law.reach(256) == 4
 
 
 def test_intervals_of_parameters_hold_the_fake_machine():

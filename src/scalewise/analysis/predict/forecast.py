@@ -8,7 +8,7 @@ points; it is wider where the two estimates disagree.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from scalewise.analysis.measure import Estimate
 from scalewise.analysis.number_format import format_number
 from scalewise.analysis.predict.empirical_prior import Trend, expected_trend
 from scalewise.analysis.predict.learned import Learned, load_learned
-from scalewise.analysis.predict.posterior import DRAWS, sample_posterior
+from scalewise.analysis.predict.posterior import DRAWS, posterior_quantiles
 from scalewise.analysis.predict.series import Floats, Series, require_points
 
 
@@ -44,11 +44,6 @@ class Forecast:
         if self.points.metric == "throughput":
             return f"X(N) = {value} N/{last} · {mean}, {trend}"
         return f"T(N) = {value} {last}/N / ({mean}), {trend}"
-
-    @property
-    def disagreement(self) -> Floats:
-        """Half of the difference between the two estimates."""
-        return np.asarray(np.abs(self.by_trend - self.by_machines) / 2)
 
     @property
     def width(self) -> Floats:
@@ -84,18 +79,19 @@ def forecast(
     require_points(points, 2, "a prediction")
     learned = learned or load_learned()[points.kind]
     trend = expected_trend(points, learned)
-    posterior = sample_posterior(points, at, learned, seed, draws)
-    low, middle, high = posterior.quantiles((0.05, 0.5, 0.95))
+    low, middle, high = posterior_quantiles(points, at, learned, (0.05, 0.5, 0.95), seed, draws)
     # The trend says only what follows the last point; up to it the machine models decide.
     by_trend = np.where(at > points.last, trend.log_cost(points, at), middle)
     mean = learned.trend_weight * by_trend + (1 - learned.trend_weight) * middle
-    centered = Forecast(
-        points=points, at=at, middle=mean, low=mean, high=mean, trend=trend,
-        by_trend=by_trend, by_machines=middle, trend_weight=learned.trend_weight,
-    )  # fmt: skip
-    factor = learned.interval_factor
-    return replace(
-        centered,
-        low=mean - np.hypot(factor * (middle - low), centered.disagreement),
-        high=mean + np.hypot(factor * (high - middle), centered.disagreement),
+    disagreement, factor = np.abs(by_trend - middle) / 2, learned.interval_factor
+    return Forecast(
+        points=points,
+        at=at,
+        middle=mean,
+        low=mean - np.hypot(factor * (middle - low), disagreement),
+        high=mean + np.hypot(factor * (high - middle), disagreement),
+        trend=trend,
+        by_trend=by_trend,
+        by_machines=middle,
+        trend_weight=learned.trend_weight,
     )

@@ -56,18 +56,12 @@ def best_next_measurement(
     if target <= points.last:
         return None
     current = forecast(points, np.array([target]), learned, draws=DRAWS)
-    candidates = [
-        _evaluate(points, count, target, current, learned)
-        for count in _candidate_counts(points, target)
-    ]
-    return min(candidates, key=lambda candidate: math.log(candidate.shrinks) / candidate.devices)
-
-
-def _candidate_counts(points: Series, target: float) -> list[float]:
-    if points.per_node and points.leaves_node(np.array([target]))[0]:
-        return [min(2.0 * points.per_node, target)]
     doublings = [points.last * 2.0**step for step in range(1, MAX_DOUBLINGS + 1)]
-    return [count for count in doublings if count < target] or [target]
+    counts = [count for count in doublings if count < target] or [target]
+    if points.per_node and points.leaves_node(np.array([target]))[0]:
+        counts = [min(2.0 * points.per_node, target)]
+    candidates = [_evaluate(points, count, target, current, learned) for count in counts]
+    return min(candidates, key=lambda candidate: math.log(candidate.shrinks) / candidate.devices)
 
 
 def _evaluate(

@@ -16,7 +16,6 @@ answers; a seed shifts all of them, to test whether an answer depends on them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -29,23 +28,6 @@ TERMS = ("ring", "host", "network", "flat", "latency", "growth", "power")
 DRAWS = 16384
 PRIOR_FREEDOM = 2.0
 """Degrees of freedom of the prior on the error's size."""
-
-
-@dataclass(frozen=True, eq=False)
-class Posterior:
-    """Weighted draws of the logarithm of cost, one column per count."""
-
-    weights: Floats
-    samples: Floats
-
-    def quantiles(self, shares: tuple[float, ...]) -> Floats:
-        """Return the weighted quantiles of every count, one row per share."""
-        columns = []
-        for samples in self.samples.T:
-            order = np.argsort(samples)
-            weights = self.weights[order]
-            columns.append(np.interp(shares, np.cumsum(weights) - weights / 2, samples[order]))
-        return np.stack(columns, axis=1)
 
 
 @cache
@@ -119,12 +101,22 @@ def weigh_machines(
     return weights / weights.sum(), middles, scales
 
 
-def sample_posterior(
-    points: Series, at: Floats, learned: Learned, seed: int = 0, count: int = DRAWS
-) -> Posterior:
-    """Return weighted samples of the log cost at other counts, given the measured points."""
+def posterior_quantiles(
+    points: Series,
+    at: Floats,
+    learned: Learned,
+    shares: tuple[float, ...],
+    seed: int = 0,
+    count: int = DRAWS,
+) -> Floats:
+    """Return quantiles of the log cost at other counts, given the points: one row per share."""
     machines = draw_machines(learned.priors, seed, count)
     weights, middles, scales = weigh_machines(points, at, machines, learned.noise, learned.drift)
     freedom = PRIOR_FREEDOM + len(points.devices) - 1
     error = stdtrit(freedom, quasi_random_points(seed, count)[:, -1:])
-    return Posterior(weights, middles + scales * error)
+    columns = []
+    for samples in (middles + scales * error).T:
+        order = np.argsort(samples)
+        ordered = weights[order]
+        columns.append(np.interp(shares, np.cumsum(ordered) - ordered / 2, samples[order]))
+    return np.stack(columns, axis=1)

@@ -67,7 +67,14 @@ def compare_published(
     """Return how comparable curves continued beyond the growth of the predicted curve."""
     points = prediction.main
     growth = float(points.last / points.devices[0])
-    comparable = [curve for curve in curves if _is_comparable(curve, points)]
+    # The same metric, and no other scaling as far as it is known.
+    comparable = [
+        curve
+        for curve in curves
+        if curve.metric == points.metric
+        and len({curve.scaling, points.scaling} - {None}) < 2
+        and not curve.suspect
+    ]
     continuations = filter(None, (_continuation(curve, growth) for curve in comparable))
     return PublishedComparison(
         growth=growth,
@@ -78,12 +85,6 @@ def compare_published(
         metric=points.metric,
         predicted=_predicted_retained(prediction),
     )
-
-
-def _is_comparable(curve: PublishedCurve, points: Series) -> bool:
-    """Return whether a curve has the same metric and no other scaling, as far as known."""
-    scalings = {curve.scaling, points.scaling} - {None}
-    return curve.metric == points.metric and len(scalings) < 2 and not curve.suspect
 
 
 def efficiency(curve: PublishedCurve) -> dict[int, float]:

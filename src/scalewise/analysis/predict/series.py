@@ -104,7 +104,14 @@ def curve_series(curve: ScalingCurve, metric: Metric) -> Series | None:
     Of two topologies with as many devices, the one with fewer nodes counts. Times
     of different amounts of work are not comparable: None.
     """
-    if metric == "time" and not _same_work([p.samples for p in curve.points if p.time]):
+    samples = [point.samples for point in curve.points if point.time]
+    counts = [count for count in samples if count is not None]
+    # Work that is unknown for all points is taken for the same.
+    same_work = not counts or (
+        len(counts) == len(samples)
+        and max(counts) - min(counts) <= SAME_WORK_TOLERANCE * max(counts)
+    )
+    if metric == "time" and not same_work:
         return None
     values: dict[int, float] = {}
     for point in curve.points:
@@ -116,14 +123,6 @@ def curve_series(curve: ScalingCurve, metric: Metric) -> Series | None:
     return make_series(
         list(values), list(values.values()), metric, curve.scaling, curve.devices_per_node
     )
-
-
-def _same_work(samples: Sequence[int | None]) -> bool:
-    """Return whether all points did the same work; assumed where it is unknown for all."""
-    counts = [count for count in samples if count is not None]
-    if len(counts) < len(samples):
-        return not counts
-    return not counts or max(counts) - min(counts) <= SAME_WORK_TOLERANCE * max(counts)
 
 
 def require_points(points: Series, count: int, purpose: str) -> None:

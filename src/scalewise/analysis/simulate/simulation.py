@@ -126,15 +126,18 @@ def simulate_curve(
 ) -> Simulation:
     """Simulate a step on each of these numbers of devices, from the smallest of the runs.
 
-    ``per_node`` is the number of devices of a node there. ``gradients`` are their bytes,
-    where the run has not recorded them.
+    Of its repeats the one with the median step counts. ``per_node`` is the number of devices
+    of a node there. ``gradients`` are their bytes, where the run has not recorded them.
     """
     if curve.scaling == "strong":
         raise SpecError(
             f"a simulation keeps the batch per device, but {curve.name} keeps the global batch",
             hint="predict without --simulate, or study the batch that a device has on many",
         )
-    record = _smallest_run(records)
+    fewest = min(record.spec.topology.world for record in records)
+    repeats = [record for record in records if record.spec.topology.world == fewest]
+    repeats.sort(key=lambda record: (window := steady_window(record)).seconds / window.steps)
+    record = repeats[(len(repeats) - 1) // 2]
     strategy = _strategy(record)
     inputs = load_inputs(record, gradients)
     sweeps = exchange.sweeps if isinstance(exchange, MeasuredExchange) else ()
@@ -163,14 +166,6 @@ def simulate_curve(
         checks=checks,
         notes=(*inputs.notes, *skipped),
     )
-
-
-def _smallest_run(records: Sequence[RunRecord]) -> RunRecord:
-    """Return the run on the fewest devices; of its repeats, the one with the median step."""
-    fewest = min(record.spec.topology.world for record in records)
-    repeats = [record for record in records if record.spec.topology.world == fewest]
-    repeats.sort(key=lambda record: (window := steady_window(record)).seconds / window.steps)
-    return repeats[(len(repeats) - 1) // 2]
 
 
 def _strategy(record: RunRecord) -> Strategy:

@@ -6,9 +6,8 @@ all its ranks need together. A strategy's traits say which of the classes simula
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
-from scalewise.analysis.number_format import join_with_and
 from scalewise.analysis.simulate.network import Exchange
 from scalewise.analysis.simulate.rank_work import Bucket, Work
 from scalewise.analysis.simulate.schedule import Task
@@ -27,50 +26,22 @@ class Queues:
     """Additional seconds in which a stage waits for other stages."""
 
 
-class Strategy(Protocol):
-    """How a model is spread over devices."""
-
-    name: ClassVar[str]
-    description: ClassVar[str]
-    """What can be simulated, as an error message lists it."""
-
-    @classmethod
-    def from_spec(cls, spec: RunSpec) -> "Strategy | None":
-        """Return the strategy of a run, or None where this is not the run's strategy."""
-        ...
-
-    def replicas(self, topology: Topology) -> int:
-        """Return the number of data-parallel replicas."""
-        ...
-
-    def part(self, work: Work, topology: Topology) -> Work:
-        """Return one device's part of the work of a whole model."""
-        ...
-
-    def queues(self, part: Work, exchange: Exchange, topology: Topology) -> Queues:
-        """Return the step of a device with this part."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Ddp:
     """Every device holds the model; gradient buckets are all-reduced during the backward."""
 
     name: ClassVar[str] = "ddp"
-    description: ClassVar[str] = "ddp"
-
-    @classmethod
-    def from_spec(cls, spec: RunSpec) -> "Ddp | None":
-        whole_model = spec.degrees.tensor == spec.degrees.pipeline == 1
-        return cls() if spec.traits.simulated == "all-reduce" and whole_model else None
 
     def replicas(self, topology: Topology) -> int:
+        """Return the number of data-parallel replicas."""
         return topology.world
 
     def part(self, work: Work, topology: Topology) -> Work:
+        """Return one device's part of the work of a whole model."""
         return work
 
     def queues(self, part: Work, exchange: Exchange, topology: Topology) -> Queues:
+        """Return the step of a device with this part."""
         return _all_reduce_queues(part, part.backward, exchange, topology)
 
 
@@ -83,12 +54,6 @@ class Fsdp:
     """
 
     name: ClassVar[str] = "fsdp"
-    description: ClassVar[str] = "fsdp"
-
-    @classmethod
-    def from_spec(cls, spec: RunSpec) -> "Fsdp | None":
-        sharded_only = spec.degrees.tensor == spec.degrees.pipeline == 1
-        return cls() if spec.traits.simulated == "all-gather" and sharded_only else None
 
     def replicas(self, topology: Topology) -> int:
         return topology.world
@@ -135,7 +100,6 @@ class Pipeline:
     """
 
     name: ClassVar[str] = "pipeline"
-    description: ClassVar[str] = "pipelines of replicas"
     stages: int
     pipeline_micro_batches: int = 1
     rounds: int = 1
@@ -145,16 +109,6 @@ class Pipeline:
     def __post_init__(self) -> None:
         for name in ("stages", "pipeline_micro_batches", "rounds"):
             check_integer(name, getattr(self, name), minimum=1)
-
-    @classmethod
-    def from_spec(cls, spec: RunSpec) -> "Pipeline | None":
-        degrees = spec.degrees
-        replicated = degrees.tensor == degrees.shard == 1
-        if spec.traits.simulated is None or not replicated:
-            return None
-        if degrees.pipeline == 1:
-            return None
-        return cls(degrees.pipeline, spec.pipeline_micro_batches, spec.rounds)
 
     def replicas(self, topology: Topology) -> int:
         if topology.world % self.stages:
@@ -194,18 +148,20 @@ class Pipeline:
         return seconds
 
 
-STRATEGIES: tuple[type[Strategy], ...] = (Ddp, Fsdp, Pipeline)
+Strategy = Ddp | Fsdp | Pipeline
 
 
 def strategy_from_spec(spec: RunSpec) -> Strategy:
     """Return how a run spreads its model; refuse what cannot be simulated."""
-    for kind in STRATEGIES:
-        strategy = kind.from_spec(spec)
-        if strategy is not None:
-            return strategy
+    simulated, degrees = spec.traits.simulated, spec.degrees
+    if simulated and degrees.tensor == 1:
+        if degrees.pipeline == 1:
+            return Fsdp() if simulated == "all-gather" else Ddp()
+        if degrees.shard == 1:
+            return Pipeline(degrees.pipeline, spec.pipeline_micro_batches, spec.rounds)
     raise SpecError(
-        f"{spec.strategy} with {spec.degrees} cannot be simulated",
-        hint=f"{join_with_and([kind.description for kind in STRATEGIES])} can",
+        f"{spec.strategy} with {degrees} cannot be simulated",
+        hint="ddp, fsdp and pipelines of replicas can",
     )
 
 

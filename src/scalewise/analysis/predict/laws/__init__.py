@@ -49,10 +49,6 @@ class Fit:
         ratio = self.cost(self.points.devices) / self.points.cost
         return float(np.abs(np.log(ratio)).mean())
 
-    def reach(self, devices: float) -> float:
-        """Return ``devices`` as a multiple of the largest measurement."""
-        return devices / self.points.last
-
 
 def fit_law(law: str, points: Series, solve: Solve, cost: Cost, formula: str) -> Fit:
     """Return the fitted law; ``formula`` has its parameters' names in braces.

@@ -12,15 +12,14 @@ from scalewise.analysis.predict.series import Floats, Series, require_points
 def fit(points: Series) -> Fit:
     """Return the line through the origin and the last point."""
     require_points(points, 1, "constant efficiency")
-    formula = "X(N) = {rate} N" if points.metric == "throughput" else "T(N) = {work} / N"
-    return fit_law("constant", points, _solve, _cost, formula)
+    by_rate = points.metric == "throughput"
+    formula = "X(N) = {rate} N" if by_rate else "T(N) = {work} / N"
 
+    def solve(sample: Series) -> dict[str, float]:
+        last = float(sample.cost[-1])
+        return {"rate": 1 / last} if by_rate else {"work": last}
 
-def _solve(points: Series) -> dict[str, float]:
-    last = float(points.cost[-1])
-    return {"rate": 1 / last} if points.metric == "throughput" else {"work": last}
+    def cost(parameters: Parameters, at: Floats) -> Floats:
+        return np.full_like(at, 1 / parameters["rate"] if by_rate else parameters["work"])
 
-
-def _cost(parameters: Parameters, at: Floats) -> Floats:
-    work = parameters["work"] if "work" in parameters else 1 / parameters["rate"]
-    return np.full_like(at, work)
+    return fit_law("constant", points, solve, cost, formula)

@@ -40,14 +40,11 @@ def fit(points: Series) -> Fit:
         # A falling term must not reach 0.
         return np.asarray(np.maximum(values, 1e-3 * points.cost.min()))
 
-    return fit_law("pmnf", points, solve, cost, f"{cost_symbol(points)} = {_formula(power, log)}")
-
-
-def _formula(power: float, log: int) -> str:
-    if not (power or log):
-        return "{fixed}"
-    parts = [f"N^{power:.3g}"] * bool(power) + [f"log2(N)^{log}".removesuffix("^1")] * bool(log)
-    return "{fixed} + {factor} " + " ".join(parts).replace("N^1 ", "N ").removesuffix("^1")
+    formula = "{fixed}"
+    if power or log:
+        parts = [f"N^{power:.3g}"] * bool(power) + [f"log2(N)^{log}".removesuffix("^1")] * bool(log)
+        formula += " + {factor} " + " ".join(parts).replace("N^1 ", "N ").removesuffix("^1")
+    return fit_law("pmnf", points, solve, cost, f"{cost_symbol(points)} = {formula}")
 
 
 def _best_exponents(points: Series) -> tuple[float, int]:
