@@ -86,19 +86,15 @@ class Price:
 
 
 Row = Device | Link | Price
-RowType = TypeVar("RowType", Device, Link, Price)
-ROW_TYPES: dict[str, type[Device] | type[Link] | type[Price]] = {
-    "devices": Device,
-    "links": Link,
-    "prices": Price,
-}
+RowType = TypeVar("RowType", bound=Row)
+ROW_TYPES: dict[str, type[Row]] = {"devices": Device, "links": Link, "prices": Price}
 """Row types by the name of their file; a user's table has the name without the s."""
 EXAMPLE_VALUES = {
     "memory": 80e9, "bandwidth": 25e9, "power": 500, "latency": 2e-6, "hour": 6.0, "spot": 2.5,
     "interruption": 0.05,
 }  # fmt: skip
 """A plausible value of each number, for hints."""
-EXAMPLE_ROWS = {
+EXAMPLE_ROWS: dict[type, str] = {
     Device: 'name = "mine", memory = 80e9, power = 500',
     Link: 'name = "mine", bandwidth = 25e9',
     Price: 'provider = "us", instance = "node", device = "a100-80gb", devices = 4, '

@@ -28,7 +28,7 @@ from scalewise.analysis.simulate import (
     simulate,
     simulate_curve,
 )
-from scalewise.analysis.simulate.simulation import _machine, _smallest_run
+from scalewise.analysis.simulate.simulation import _machine
 from scalewise.analysis.simulate.units import BYTES_PER_SECOND, BYTES_PER_UNIT, UNITS_PER_SECOND
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.frameworks.fake import Law
@@ -207,7 +207,10 @@ def test_of_repeats_the_middle_one_counts(tmp_path):
     study = a_study(topologies=["1x1", "1x2"], repeats=3, steps=40, options={"drift": 0.2})
     records = list(play_all(study, tmp_path))
     rates = {each.spec.id: each.ranks[0].steps.seconds.mean() for each in records[:3]}
-    assert rates[_smallest_run(records).spec.id] == sorted(rates.values())[1]
+    (curve,) = scaling_curves(study, records)
+    links = Network(Link(5e-6, 200e9))
+    found = simulate_curve(curve, records, [2], links, per_node=8, gradients=100 * MB)
+    assert rates[found.run] == sorted(rates.values())[1]
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf"), "soon", None])

@@ -8,19 +8,12 @@ import numpy as np
 
 from scalewise import plugins
 from scalewise.analysis.measure import Estimate, ScalingCurve
-from scalewise.analysis.predict import prediction_text
 from scalewise.analysis.predict.complete_time import CompleteTime, predict_complete_time
 from scalewise.analysis.predict.forecast import Forecast, forecast
 from scalewise.analysis.predict.laws import Fit
 from scalewise.analysis.predict.next_measurement import NextMeasurement, best_next_measurement
 from scalewise.analysis.predict.outliers import Outlier, find_outliers
-from scalewise.analysis.predict.series import (
-    Metric,
-    Series,
-    Unknown,
-    curve_series,
-    require_points,
-)
+from scalewise.analysis.predict.series import Metric, Series, Unknown, curve_series, require_points
 from scalewise.errors import NotEnoughData, SpecError
 
 MAX_DEVICES = 2**31 - 1
@@ -82,13 +75,6 @@ class Prediction:
     def law(self) -> str:
         """The formula behind the estimates, in one line."""
         return "; ".join(map(str, filter(None, [*self.forecasts, self.complete_time])))
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Warnings of the curve, and one per outlier."""
-        unit = self.curve.unit
-        texts = [prediction_text.outlier(outlier, unit) for outlier in self.outliers]
-        return (*self.curve.warnings, *texts)
 
     @property
     def not_correct(self) -> tuple[str, ...]:

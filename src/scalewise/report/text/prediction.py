@@ -5,8 +5,8 @@ import math
 from scalewise.analysis.number_format import format_count, format_number
 from scalewise.analysis.predict import PredictedPoint, Prediction
 from scalewise.analysis.predict.forecast import Forecast
-from scalewise.analysis.predict.prediction_text import next_measurement as next_measurement
-from scalewise.analysis.predict.prediction_text import outlier
+from scalewise.analysis.predict.next_measurement import NextMeasurement
+from scalewise.analysis.predict.outliers import Outlier
 
 UNKNOWNS = {
     "network": "data from one node cannot show the network between nodes, a two-node run can",
@@ -34,7 +34,7 @@ def prediction_sentences(prediction: Prediction) -> tuple[str, ...]:
 def prediction_warnings(prediction: Prediction) -> tuple[str, ...]:
     """Return the warnings of the curve, and one per outlier."""
     unit = prediction.curve.unit
-    return (*prediction.curve.warnings, *(outlier(row, unit) for row in prediction.outliers))
+    return (*prediction.curve.warnings, *(_outlier(row, unit) for row in prediction.outliers))
 
 
 def describe_reach(point: PredictedPoint) -> str:
@@ -43,6 +43,27 @@ def describe_reach(point: PredictedPoint) -> str:
         return "measured"
     text = f"{point.reach:.3g} × the largest measurement"
     return f"{text}; {UNKNOWNS[point.unknown]}" if point.unknown else text
+
+
+def next_measurement(following: NextMeasurement) -> str:
+    """Return which measurement to make next, and its expected effect."""
+    nodes = f" ({format_count(following.nodes, 'node')})" if following.nodes else ""
+    purpose = ", the first across nodes" if following.unseen else ""
+    return (
+        f"Measure {following.devices} devices{nodes} next{purpose}: the interval of the "
+        f"{following.metric} on {following.target} devices would shrink to about "
+        f"{100 * following.shrinks:.0f} % of its width."
+    )
+
+
+def _outlier(row: Outlier, unit: str) -> str:
+    """Return which row does not fit, and what the other rows predict there."""
+    per = "s" if row.metric == "time" else f"{unit}/s"
+    return (
+        f"{format_count(row.devices)}: {format_number(row.measured)} {per} is not explained by "
+        f"the other rows: {row.law or 'they'} predict{'s' if row.law else ''} "
+        f"{format_number(row.expected)} {per}"
+    )
 
 
 def _trend(made: Forecast) -> str:
