@@ -50,13 +50,13 @@ class Forecast:
         """Width of each interval, as a logarithm."""
         return self.high - self.low
 
-    def estimate(self, index: int) -> Estimate:
-        """Return the throughput or time at one of the counts, with its interval."""
-        at = self.at[index : index + 1]
-        log_costs = [self.low[index], self.middle[index], self.high[index]]
-        values = [float(self.points.to_metric(at, np.exp([log]))[0]) for log in log_costs]
-        low, value, high = sorted(values)
-        return Estimate(value, low, high, len(self.points.devices))
+    def estimates(self) -> tuple[Estimate, ...]:
+        """Return the throughput or time at each of the counts, with its interval."""
+        costs = np.exp([self.low, self.middle, self.high])
+        # A high cost is a low throughput.
+        low, value, high = np.sort(self.points.to_metric(self.at, costs), axis=0).tolist()
+        count = len(self.points.devices)
+        return tuple(Estimate(*numbers, count) for numbers in zip(value, low, high))
 
     def efficiencies(self, index: int) -> tuple[float, float, float]:
         """Return cost(last) / cost at one of the counts: of the mean, the trend, the models."""

@@ -1,7 +1,7 @@
 """A prediction: estimates at larger counts, the laws beside them, what to measure next."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +13,7 @@ from scalewise.analysis.predict.forecast import Forecast, forecast
 from scalewise.analysis.predict.laws import Fit
 from scalewise.analysis.predict.next_measurement import NextMeasurement, best_next_measurement
 from scalewise.analysis.predict.outliers import Outlier, find_outliers
-from scalewise.analysis.predict.series import Metric, Series, Unknown, curve_series, require_points
+from scalewise.analysis.predict.series import Series, Unknown, curve_series, require_points
 from scalewise.errors import NotEnoughData, SpecError
 
 MAX_DEVICES = 2**31 - 1
@@ -95,12 +95,27 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
     targets = np.array(counts, float)
     complete_time = predict_complete_time(curve, targets)
     forecasts = {points.metric: forecast(points, targets) for points in usable}
-    points = [
-        _predicted_point(curve, main, count, index, forecasts, complete_time)
-        for index, count in enumerate(counts)
-    ]
+    estimates = {metric: made.estimates() for metric, made in forecasts.items()}
     if complete_time:
+        estimates["time"] = complete_time.times
         forecasts.pop("time", None)
+    points = []
+    for index, count in enumerate(counts):
+        measured_point = next((point for point in curve.points if point.devices == count), None)
+        expected = {
+            metric: _keep_measured(values[index], getattr(measured_point, metric, None))
+            for metric, values in estimates.items()
+        }
+        point = PredictedPoint(
+            devices=count,
+            nodes=int(main.nodes(targets[index : index + 1])[0]) if main.per_node else None,
+            throughput=expected.get("throughput"),
+            time=expected.get("time"),
+            reach=count / main.last,
+            measured=count in main.devices,
+            unknown=main.unknown(count),
+        )
+        points.append(point)
     return Prediction(
         curve=curve,
         points=tuple(points),
@@ -140,38 +155,9 @@ def _main_series(curve: ScalingCurve, measured: Sequence[Series | None]) -> Seri
     return main
 
 
-def _predicted_point(
-    curve: ScalingCurve,
-    main: Series,
-    count: int,
-    index: int,
-    forecasts: Mapping[Metric, Forecast],
-    complete_time: CompleteTime | None,
-) -> PredictedPoint:
-    """Return one count; a measured one keeps its values."""
-    throughput = forecasts["throughput"].estimate(index) if "throughput" in forecasts else None
-    time = forecasts["time"].estimate(index) if "time" in forecasts else None
-    if complete_time:
-        time = complete_time.times[index]
-    for point in curve.points:
-        if point.devices == count:
-            throughput = _keep_measured(throughput, point.throughput)
-            time = _keep_measured(time, point.time)
-            break
-    return PredictedPoint(
-        devices=count,
-        nodes=int(main.nodes(np.array([float(count)]))[0]) if main.per_node else None,
-        throughput=throughput,
-        time=time,
-        reach=count / main.last,
-        measured=count in main.devices,
-        unknown=main.unknown(count),
-    )
-
-
-def _keep_measured(predicted: Estimate | None, measured: Estimate | None) -> Estimate | None:
+def _keep_measured(predicted: Estimate, measured: Estimate | None) -> Estimate:
     """Return the measured value, with an interval that contains measurement and prediction."""
-    if predicted is None or measured is None:
+    if measured is None:
         return predicted
     values = (predicted.low, predicted.high, measured.value, measured.low, measured.high)
     ends = [value for value in values if value]

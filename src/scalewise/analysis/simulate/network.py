@@ -14,7 +14,7 @@ for them, and they use the ring.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import ClassVar, Literal
 
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.spec import Topology
@@ -23,19 +23,6 @@ from scalewise.validate import check_choice, check_positive
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "point-to-point"]
 Algorithm = Literal["ring", "tree", "hierarchical", "quickest"]
 ALGORITHMS = ("ring", "tree", "hierarchical", "quickest")
-
-
-class Exchange(Protocol):
-    """How long ranks take to exchange data."""
-
-    @property
-    def timed(self) -> tuple[Topology, ...]:
-        """The topologies on which collectives were timed."""
-        ...
-
-    def seconds(self, operation: Operation, size: float, topology: Topology) -> float:
-        """Return the seconds of a collective of ``size`` bytes, without concurrent work."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +54,16 @@ class Network:
     between: Link | None = None
     """From a node to another, over all its adapters together; None if unknown."""
     algorithm: Algorithm = "ring"
+    sweeps: ClassVar[tuple[()]] = ()
+    """No collectives were timed: see ``MeasuredExchange``."""
+    busy_cores: ClassVar[None] = None
+    """Cores that one rank's exchange keeps busy: unknown for a link."""
 
     def __post_init__(self) -> None:
         check_choice("algorithm", self.algorithm, ALGORITHMS)
 
     def seconds(self, operation: Operation, size: float, topology: Topology) -> float:
-        """Return the seconds of a collective; 0 for one rank."""
+        """Return the seconds of a collective without concurrent work; 0 for one rank."""
         if topology.world == 1:
             return 0.0
         if operation == "point-to-point":
@@ -82,15 +73,6 @@ class Network:
             algorithm, share = "ring" if algorithm == "tree" else algorithm, 0.5
         names = ALL_REDUCE if algorithm == "quickest" else [algorithm]
         return share * min(ALL_REDUCE[name](self, size, topology) for name in names)
-
-    @property
-    def timed(self) -> tuple[Topology, ...]:
-        return ()
-
-    @property
-    def busy_cores(self) -> float | None:
-        """Cores that one rank's exchange keeps busy: unknown for a link."""
-        return None
 
     def _outer_link(self, topology: Topology) -> Link:
         """Return the link between nodes; on one node, the one inside."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scalewise.analysis.simulate.network import Exchange
 from scalewise.analysis.simulate.rank_work import Work
 from scalewise.analysis.simulate.schedule import Contention, Cores, Timeline, run_queues
 from scalewise.analysis.simulate.spread import Spread
 from scalewise.analysis.simulate.strategy_schedules import Ddp, Strategy
+from scalewise.analysis.simulate.sweep import Exchange
 from scalewise.errors import SpecError
 from scalewise.spec import Topology
 
@@ -129,7 +129,10 @@ def _simulate_step(
             "exchange": mean.exposed,
         },
         communication=mean.exchange_seconds,
-        reach=Reach(machine.exchange.timed, max(machine.sharing, default=0)),
+        reach=Reach(
+            tuple(sweep.topology for sweep in machine.exchange.sweeps),
+            max(machine.sharing, default=0),
+        ),
     )
 
 

@@ -17,7 +17,7 @@ from scalewise.analysis.simulate.schedule import Contention, Cores
 from scalewise.analysis.simulate.simulated_step import Machine, SimulatedStep, simulate
 from scalewise.analysis.simulate.spread import Spread
 from scalewise.analysis.simulate.strategy_schedules import Fsdp, Strategy, strategy_from_spec
-from scalewise.analysis.simulate.sweep import MeasuredExchange, Sweep, fit_exchange
+from scalewise.analysis.simulate.sweep import Exchange, MeasuredExchange, Sweep, fit_exchange
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.record.read import RunRecord
 from scalewise.spec import Topology
@@ -89,7 +89,7 @@ def make_exchange(
     between: Link | None = None,
     per_node: int | None = None,
     algorithm: str | None = None,
-) -> MeasuredExchange | Network:
+) -> Exchange:
     """Return how devices exchange data: from sweeps, from given links, or both.
 
     The default algorithm is a ring for gloo, and the quickest for NCCL and for links
@@ -119,7 +119,7 @@ def simulate_curve(
     curve: ScalingCurve,
     records: Sequence[RunRecord],
     at: Iterable[int],
-    exchange: MeasuredExchange | Network,
+    exchange: Exchange,
     *,
     per_node: int | None = None,
     gradients: float | None = None,
@@ -140,7 +140,7 @@ def simulate_curve(
     record = repeats[(len(repeats) - 1) // 2]
     strategy = _strategy(record)
     inputs = load_inputs(record, gradients)
-    sweeps = exchange.sweeps if isinstance(exchange, MeasuredExchange) else ()
+    sweeps = exchange.sweeps
     swept_nodes = [sweep.topology.devices for sweep in sweeps if sweep.topology.nodes > 1]
     per_node = per_node or curve.devices_per_node or next(iter(swept_nodes), None)
     topologies = [_topology(count, per_node, sweeps) for count in sorted(set(at))]
@@ -180,7 +180,7 @@ def _strategy(record: RunRecord) -> Strategy:
     return Fsdp() if record.ranks[0].notes.facts.sharded else strategy_from_spec(spec)
 
 
-def _machine(record: RunRecord, exchange: MeasuredExchange | Network, spread: Spread) -> Machine:
+def _machine(record: RunRecord, exchange: Exchange, spread: Spread) -> Machine:
     """Return what the ranks run on; on CPUs, an exchange takes cores from the computation."""
     engine = record.environment.get("engine") or {}
     cores, busy_cores = record.environment.get("cores"), exchange.busy_cores

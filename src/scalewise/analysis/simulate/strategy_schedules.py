@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
 
-from scalewise.analysis.simulate.network import Exchange
 from scalewise.analysis.simulate.rank_work import Bucket, Work
 from scalewise.analysis.simulate.schedule import Task
+from scalewise.analysis.simulate.sweep import Exchange
 from scalewise.errors import SpecError
 from scalewise.spec import RunSpec, Topology
 from scalewise.validate import check_integer

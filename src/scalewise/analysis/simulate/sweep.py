@@ -161,14 +161,13 @@ class MeasuredExchange:
         return self.network.seconds(operation, size, topology)
 
     @property
-    def timed(self) -> tuple[Topology, ...]:
-        return tuple(sweep.topology for sweep in self.sweeps)
-
-    @property
     def busy_cores(self) -> float | None:
         """Cores that one rank's exchange keeps busy: the median of the sweeps."""
         measured = [sweep.busy_cores for sweep in self.sweeps if sweep.busy_cores is not None]
         return median(measured) if measured else None
+
+
+Exchange = Network | MeasuredExchange
 
 
 def fit_exchange(
