@@ -69,7 +69,9 @@ def find_curves(query: str) -> tuple[PublishedCurve, ...]:
     curves = load_published_curves()
     for term in terms:
         if not any(_matches(term, curve) for curve in curves):
-            close = get_close_matches(term, _searchable_terms(), n=3)
+            texts = (text for curve in curves for text in (curve.family, *_searched_facts(curve)))
+            names = {_normalize(name): None for text in texts for name in (text, *text.split())}
+            close = get_close_matches(term, [name for name in names if len(name) > 2], n=3)
             families = dict.fromkeys(curve.family for curve in curves)
             raise SpecError(
                 f"no published curve matches {term!r}",
@@ -87,18 +89,12 @@ def find_curves(query: str) -> tuple[PublishedCurve, ...]:
 
 
 def _matches(term: str, curve: PublishedCurve) -> bool:
-    facts = (str(curve.facts[name]) for name in SEARCHED_FACTS)
-    return any(term in _normalize(text) for text in (curve.family, curve.slug, *facts))
+    texts = (curve.family, curve.slug, *_searched_facts(curve))
+    return any(term in _normalize(text) for text in texts)
 
 
-@cache
-def _searchable_terms() -> tuple[str, ...]:
-    """Return whole names and the words in them, for suggestions."""
-    terms: dict[str, None] = {}
-    for curve in load_published_curves():
-        for text in (curve.family, *(str(curve.facts[name]) for name in SEARCHED_FACTS)):
-            terms |= dict.fromkeys([_normalize(text), *map(_normalize, text.split())])
-    return tuple(term for term in terms if len(term) > 2)
+def _searched_facts(curve: PublishedCurve) -> list[str]:
+    return [str(curve.facts[name]) for name in SEARCHED_FACTS]
 
 
 def _normalize(text: str) -> str:

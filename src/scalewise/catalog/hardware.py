@@ -180,30 +180,22 @@ def device_for_power(text: str) -> Device:
 
 
 def _load_rows(kind: str, row_type: type[RowType]) -> dict[str, RowType]:
-    """Return the built-in rows of a kind, and the user's, by name."""
-    rows: list[RowType] = [row_type(**row) for row in _built_in_rows(kind)]
-    rows += _user_rows(kind, row_type)
+    """Return the built-in rows of a kind, and the user's, each checked, by name."""
+    path, key = user_config_path("catalog.toml"), kind.removesuffix("s")
+    table = load_user_config(path)
+    refuse_unknown_keys(str(path), table, [name.removesuffix("s") for name in ROW_TYPES])
+    user_rows = table.get(key, [])
+    if not isinstance(user_rows, list) or not all(isinstance(row, dict) for row in user_rows):
+        raise SpecError(f"{path}: {key} must be rows, got {user_rows!r}", hint=f"write [[{key}]]")
+    rows = [row_type(**row) for row in _built_in_rows(kind)]
+    for number, row in enumerate(user_rows, 1):
+        rows.append(_checked_row(f"{path}, [[{key}]] {number}", row, row_type))
     return {row.name: row for row in rows}
 
 
 @cache
 def _built_in_rows(kind: str) -> tuple[dict[str, Any], ...]:
     return tuple(json.loads((CATALOG_FOLDER / f"{kind}.json").read_text(encoding="utf-8")))
-
-
-def _user_rows(kind: str, row_type: type[RowType]) -> list[RowType]:
-    """Return the user's rows of one kind, each checked."""
-    path = user_config_path("catalog.toml")
-    table = load_user_config(path)
-    refuse_unknown_keys(str(path), table, [name.removesuffix("s") for name in ROW_TYPES])
-    key = kind.removesuffix("s")
-    rows = table.get(key, [])
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise SpecError(f"{path}: {key} must be rows, got {rows!r}", hint=f"write [[{key}]]")
-    return [
-        _checked_row(f"{path}, [[{key}]] {number}", row, row_type)
-        for number, row in enumerate(rows, 1)
-    ]
 
 
 def _checked_row(where: str, row: Mapping[str, Any], row_type: type[RowType]) -> RowType:

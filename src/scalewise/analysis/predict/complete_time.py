@@ -67,18 +67,30 @@ class CompleteTime:
 def predict_complete_time(curve: ScalingCurve, at: Floats) -> CompleteTime | None:
     """Return the complete time at these counts from recorded spans; None without them."""
     points = [point for point in curve.points if "train" in point.complete and point.time]
-    if len({point.devices for point in points}) < 2:
+    samples = samples_at(points, at)
+    if len({point.devices for point in points}) < 2 or samples is None:
         return None
-    training = _training_seconds(curve, points, at)
-    if training is None:
-        return None
+    # The cost of a sample is predicted, as for a throughput, and multiplied by the samples.
+    rates = {
+        point.devices: point.samples / point.complete["train"].value
+        for point in reversed(points)
+        if point.samples and point.complete["train"].value > 0
+    }
+    devices = sorted(rates)
+    throughputs = [rates[count] for count in devices]
+    measured = make_series(
+        devices, throughputs, scaling=curve.scaling, per_node=curve.devices_per_node
+    )
+    made = forecast(measured, at)
+    training = [samples * np.exp(log) / at for log in (made.middle, made.low, made.high)]
     counts = np.array([float(point.devices) for point in points])
     names = dict.fromkeys(name for point in points for name in point.complete if name != "train")
     spans = tuple(_fit_span(name, counts, points) for name in names)
     start = np.sum([span.seconds(at) for span in spans], axis=0) if spans else np.zeros_like(at)
     spread = math.hypot(MIN_START_SPREAD, _spread(spans, counts, points))
     times = []
-    for (value, low, high), seconds, count in zip(training, map(float, start), at):
+    columns = (column.tolist() for column in (*training, start, at))
+    for value, low, high, seconds, count in zip(*columns):
         doublings = max(0.0, math.log2(count / counts[-1]))
         half = spread * math.sqrt(1 + doublings)
         below = math.hypot(value - low, -seconds * math.expm1(-half))
@@ -86,34 +98,6 @@ def predict_complete_time(curve: ScalingCurve, at: Floats) -> CompleteTime | Non
         total = value + seconds
         times.append(Estimate(total, total - below, total + above, len(points)))
     return CompleteTime(tuple(times), spans)
-
-
-def _training_seconds(
-    curve: ScalingCurve, points: Sequence[Point], at: Floats
-) -> list[tuple[float, float, float]] | None:
-    """Return value, low and high of the seconds of training; None where the work is unknown.
-
-    The cost of a sample is predicted, as for a throughput, and multiplied by the samples.
-    """
-    samples = samples_at(points, at)
-    if samples is None:
-        return None
-    rates = {
-        point.devices: point.samples / point.complete["train"].value
-        for point in reversed(points)
-        if point.samples and point.complete["train"].value > 0
-    }
-    counts = sorted(rates)
-    measured = make_series(
-        counts,
-        [rates[count] for count in counts],
-        "throughput",
-        curve.scaling,
-        curve.devices_per_node,
-    )
-    made = forecast(measured, at)
-    seconds = [samples * np.exp(log) / at for log in (made.middle, made.low, made.high)]
-    return [(float(value), float(low), float(high)) for value, low, high in zip(*seconds)]
 
 
 def samples_at(points: Sequence[Point], at: Floats) -> Floats | None:

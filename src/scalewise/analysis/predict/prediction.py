@@ -87,7 +87,12 @@ class Prediction:
 
 def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
     """Predict throughput and time of a curve on these numbers of devices."""
-    _refuse_mixed_devices(curve)
+    kinds = list(dict.fromkeys(point.device_name for point in curve.points if point.device_name))
+    if len(kinds) > 1:  # No law of their number explains the difference.
+        raise NotEnoughData(
+            f"{curve.name} was measured on several kinds of device: {', '.join(kinds)}",
+            hint="measure every scale on one kind; `scalewise measure` shows the acceleration",
+        )
     counts = _checked_counts(curve, at)
     measured = [curve_series(curve, "throughput"), curve_series(curve, "time")]
     main = _main_series(curve, measured)
@@ -126,16 +131,6 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
         forecasts=tuple(forecasts.values()),
         complete_time=complete_time,
     )
-
-
-def _refuse_mixed_devices(curve: ScalingCurve) -> None:
-    """Refuse points on several device models: no law of their number explains the difference."""
-    kinds = list(dict.fromkeys(point.device_name for point in curve.points if point.device_name))
-    if len(kinds) > 1:
-        raise NotEnoughData(
-            f"{curve.name} was measured on several kinds of device: {', '.join(kinds)}",
-            hint="measure every scale on one kind; `scalewise measure` shows the acceleration",
-        )
 
 
 def _main_series(curve: ScalingCurve, measured: Sequence[Series | None]) -> Series:

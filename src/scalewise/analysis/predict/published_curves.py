@@ -76,6 +76,13 @@ def compare_published(
         and not curve.suspect
     ]
     continuations = filter(None, (_continuation(curve, growth) for curve in comparable))
+    target, predicted = prediction.points[-1], None
+    estimate = target.throughput if points.metric == "throughput" else target.time
+    if estimate is not None and target.devices > points.last:
+        doublings = math.log2(target.devices / points.last)
+        speedup = estimate.value / float(points.values[-1])
+        speedup = speedup if points.metric == "throughput" else 1 / speedup
+        predicted = float((speedup / 2**doublings) ** (1 / doublings))
     return PublishedComparison(
         growth=growth,
         curve_count=len(curves),
@@ -83,7 +90,7 @@ def compare_published(
         last=int(points.last),
         value=float(points.values[-1]),
         metric=points.metric,
-        predicted=_predicted_retained(prediction),
+        predicted=predicted,
     )
 
 
@@ -111,15 +118,3 @@ def _continuation(curve: PublishedCurve, growth: float) -> Continuation | None:
     doublings = math.log2(largest / first)
     retained = (shares[largest] / shares[first]) ** (1 / doublings)
     return Continuation(curve, first, largest, retained)
-
-
-def _predicted_retained(prediction: Prediction) -> float | None:
-    """Return the predicted efficiency of a doubling beyond the last measurement."""
-    points, target = prediction.main, prediction.points[-1]
-    estimate = target.throughput if points.metric == "throughput" else target.time
-    if estimate is None or target.devices <= points.last:
-        return None
-    doublings = math.log2(target.devices / points.last)
-    speedup = estimate.value / float(points.values[-1])
-    speedup = speedup if points.metric == "throughput" else 1 / speedup
-    return float((speedup / 2**doublings) ** (1 / doublings))

@@ -111,7 +111,14 @@ def _gradient_buckets(
     bucket_mb = float(options.get("bucket_mb") or BUCKET_MB)
     # DDP has a small first bucket only where the size of the others is not set.
     first_mb = float(options.get("first_bucket_mb") or options.get("bucket_mb") or FIRST_BUCKET_MB)
-    ratio, notes = _compression_ratio(record)
+    ratio, notes = 1.0, tuple[Note, ...]()
+    method = options.get("compression", "none")
+    if recorded := record.ranks[0].notes.compression:
+        ratio = recorded.sent_bytes / recorded.gradient_bytes
+    elif method in COMPRESSION_RATIOS:
+        ratio = COMPRESSION_RATIOS[method]
+    else:
+        notes = (Note("no compression ratio", (method,)),)
     arrivals = record.ranks[0].notes.gradient_arrivals
     if arrivals and gradients is None:
         arrived = (Bucket(size, share) for size, share in arrivals)
@@ -138,13 +145,3 @@ def _gradient_bytes(record: RunRecord) -> float | None:
     if width is None or facts.sharded or facts.split:
         return None
     return float(width * facts.parameters) or None
-
-
-def _compression_ratio(record: RunRecord) -> tuple[float, tuple[Note, ...]]:
-    """Return the exchanged share of the gradients' bytes, and notes."""
-    if recorded := record.ranks[0].notes.compression:
-        return recorded.sent_bytes / recorded.gradient_bytes, ()
-    method = record.spec.options.get("compression", "none")
-    if method in COMPRESSION_RATIOS:
-        return COMPRESSION_RATIOS[method], ()
-    return 1.0, (Note("no compression ratio", (method,)),)

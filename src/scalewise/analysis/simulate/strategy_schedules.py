@@ -135,17 +135,12 @@ class Pipeline:
         queues = _all_reduce_queues(part, last_backward, exchange, replica_topology)
         small_batch = (part.forward + part.backward) / self.pipeline_micro_batches
         bubble = (self.stages - 1) * small_batch / self.rounds
-        bubble += 2 * self._transfer_seconds(exchange, topology)
-        return replace(queues, bubble=bubble * part.accumulate)
-
-    def _transfer_seconds(self, exchange: Exchange, topology: Topology) -> float:
-        """Return the seconds to pass one small batch through all stages, neighbours first."""
-        nodes = -(-self.stages // topology.devices)
-        size = self.activation_bytes
-        seconds = (self.stages - nodes) * exchange.seconds("point-to-point", size, Topology(1, 2))
+        # One small batch passes through all stages, there and back; neighbours share a node.
+        nodes, size = -(-self.stages // topology.devices), self.activation_bytes
+        transfers = (self.stages - nodes) * exchange.seconds("point-to-point", size, Topology(1, 2))
         if nodes > 1:
-            seconds += (nodes - 1) * exchange.seconds("point-to-point", size, Topology(2, 1))
-        return seconds
+            transfers += (nodes - 1) * exchange.seconds("point-to-point", size, Topology(2, 1))
+        return replace(queues, bubble=(bubble + 2 * transfers) * part.accumulate)
 
 
 Strategy = Ddp | Fsdp | Pipeline

@@ -7,7 +7,7 @@ None of them makes the default prediction; they are shown beside it.
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,14 +58,16 @@ def fit_law(law: str, points: Series, solve: Solve, cost: Cost, formula: str) ->
     """
     solution = dict(solve(points))
     spare = len(points.devices) - len(solution)
-    jackknife: list[Parameters] = []
+    parameters = {name: Estimate(value) for name, value in solution.items()}
     if spare > 0:
         indices = np.arange(len(points.devices))
-        jackknife = [solve(points.select(indices != index)) for index in indices]
-    parameters = {
-        name: _with_interval(value, [replicate[name] for replicate in jackknife], spare)
-        for name, value in solution.items()
-    }
+        replicates = [solve(points.select(indices != index)) for index in indices]
+        count, quantile = len(replicates), student_t_quantile(spare)
+        for name, value in solution.items():
+            values = np.array([replicate[name] for replicate in replicates])
+            squares = np.square(values - values.mean()).sum()
+            half = quantile * math.sqrt((count - 1) / count * squares)
+            parameters[name] = Estimate(value, value - half, value + half, count)
     min_cost = 1e-3 * points.cost.min()  # A falling term must not reach 0.
     return Fit(
         law=law,
@@ -74,18 +76,6 @@ def fit_law(law: str, points: Series, solve: Solve, cost: Cost, formula: str) ->
         points=points,
         cost=lambda at: np.maximum(cost(solution, at), min_cost),
     )
-
-
-def _with_interval(value: float, replicates: Sequence[float], freedom: int) -> Estimate:
-    """Return a parameter with its jackknife interval."""
-    if not replicates:
-        return Estimate(value)
-    count = len(replicates)
-    deviations = np.array(replicates) - np.mean(replicates)
-    half = student_t_quantile(freedom) * math.sqrt(
-        (count - 1) / count * np.square(deviations).sum()
-    )
-    return Estimate(value, value - half, value + half, count)
 
 
 def cost_symbol(points: Series) -> str:
