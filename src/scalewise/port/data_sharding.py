@@ -6,7 +6,7 @@ ranks, so that the global batch, and with it the loss, stays that of the serial 
 
 import ast
 
-from scalewise.port.loss_averages import fix_averages, loss_averages, name_in_scope
+from scalewise.port.loss_averages import fix_averages, loss_averages, name_in_scope, visible_names
 from scalewise.port.name_tracking import argument_values, dotted_name, keyword_value, last_name
 from scalewise.port.patch import Edit, Step
 from scalewise.port.serial_script import Loader, Script
@@ -272,12 +272,8 @@ def _loader_name_in(script: Script, loader: Loader, loop: ast.AST) -> str:
     for node in nodes:
         if script.names.scope(node) is scope and script.names.variable(node) in aliases:
             return script.source.text_of(node)
-    owner = script.names.owner_class(scope)
-    for alias_scope, name in sorted(aliases, key=lambda alias: alias[1]):
-        if alias_scope is scope or alias_scope is script.names.tree:
-            return name
-        if owner and alias_scope is owner:
-            return f"self.{name}"
+    if visible := visible_names(script, loader, loop):
+        return visible[0]
     for attribute in (node for node in nodes if isinstance(node, ast.Attribute)):
         kind = script.names.instance_class(attribute.value)
         names = [name for alias_scope, name in aliases if alias_scope is kind]

@@ -83,18 +83,12 @@ def _missing_imports(script: Script, added: str) -> list[str]:
     """Return the imports that added code needs and the top level of the script lacks."""
     present = set()
     for node in script.names.tree.body:
-        if isinstance(node, ast.Import):
-            prefix = ""
-        elif isinstance(node, ast.ImportFrom):
-            module = node.module or ""
-            if module.startswith("torch.utils.data"):
-                module = "torch.utils.data"
-            prefix = f"from {module} "
-        else:
-            continue
-        for alias in node.names:
-            suffix = f" as {alias.asname}" if alias.asname else ""
-            present.add(f"{prefix}import {alias.name}{suffix}")
+        module = getattr(node, "module", None) or ""
+        if module.startswith("torch.utils.data"):
+            module = "torch.utils.data"
+        for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else []:
+            prefix = f"from {module} " if isinstance(node, ast.ImportFrom) else ""
+            present.add(f"{prefix}import {ast.unparse(alias)}")
     needed = dict.fromkeys(line for name, line in IMPORTS.items() if name in added)
     return [line for line in needed if line not in present]
 

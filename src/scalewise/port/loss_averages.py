@@ -36,28 +36,38 @@ def loss_averages(script: Script, loader: Loader) -> Iterator[tuple[int, Edit | 
     """Yield the line of each average over all training data, and the edit that corrects it."""
     differences = RankDifferences(script)
     variables = loader.aliases | _dataset_variables(script, loader)
-    lengths = [call for call in script.calls("len") if call.args]
-    for call in lengths:
-        counted = call.args[0]
-        if script.names.variable(counted) not in variables:
+    for call in script.calls("len"):
+        counted = call.args[0] if call.args else None
+        if not counted or script.names.variable(counted) not in variables:
             continue
-        counts_batches = script.names.variable(counted) in loader.aliases
-        for divisor in _uses_of(script, call):
-            division, dividend = _division(script, divisor)
-            if not dividend or _contains(dividend, divisor):
-                continue
-            if not differences.differs(dividend) or _sums_batch_means(script, dividend):
-                continue
-            if counts_batches:
+        for divisor, division in _divisions_by(script, call, differences):
+            if script.names.variable(counted) in loader.aliases:
                 # The number of batches does not change; times the batch size it is wrong.
                 factor = script.names.parent[divisor]
                 if factor is not division and isinstance(factor, ast.BinOp):
                     yield divisor.lineno, None
                 continue
-            name = _visible_name(script, loader, call)
+            names = visible_names(script, loader, call)
+            likely = [name for name in names if "train" in name.lower()]
+            name = next(iter(likely if loader.build_count > 1 else names), "")
             is_editable = name and divisor is call and _is_exact(script, counted)
             edit = script.source.replace(counted, f"{name}.sampler") if is_editable else None
             yield divisor.lineno, edit
+
+
+def _divisions_by(
+    script: Script, length: ast.Call, differences: RankDifferences
+) -> Iterator[tuple[ast.expr, ast.AST | None]]:
+    """Yield where a length, or its variable, divides a rank's own sum; and the division."""
+    names = script.names
+    result = names.first_target(length)
+    reads = [node for node in names.reads if result and names.variable(node) == result]
+    for divisor in [length, *reads]:
+        division, dividend = _division(script, divisor)
+        if not dividend or _contains(dividend, divisor):
+            continue
+        if differences.differs(dividend) and not _sums_batch_means(script, dividend):
+            yield divisor, division
 
 
 def _dataset_variables(script: Script, loader: Loader) -> set[Variable]:
@@ -73,13 +83,6 @@ def _dataset_variables(script: Script, loader: Loader) -> set[Variable]:
         if isinstance(value, ast.Call) and names.short_name(value) == "TensorDataset":
             variables |= {tensor for node in value.args if (tensor := names.variable(node))}
     return variables
-
-
-def _uses_of(script: Script, call: ast.Call) -> Iterator[ast.expr]:
-    """Yield a call, and every read of the variable that holds its result."""
-    yield call
-    if result := script.names.first_target(call):
-        yield from (node for node in script.names.reads if script.names.variable(node) == result)
 
 
 def _division(script: Script, node: ast.AST) -> tuple[ast.AST | None, ast.AST | None]:
@@ -156,17 +159,15 @@ def _contains(tree: ast.AST, part: ast.AST) -> bool:
     return any(node is part for node in ast.walk(tree))
 
 
-def _visible_name(script: Script, loader: Loader, node: ast.AST) -> str:
-    """Return a name of the training loader that is valid where a node is, or an empty string."""
+def visible_names(script: Script, loader: Loader, node: ast.AST) -> list[str]:
+    """Return the names of the training loader that are valid where a node is."""
     scope = script.names.scope(node)
     scopes = (scope, script.names.owner_class(scope), script.names.tree)
-    names = sorted(
+    return sorted(
         name_in_scope(alias)
         for alias in loader.aliases - script.names.iterator_variables
         if alias[0] in scopes and not alias[1].startswith("return")
     )
-    likely = [name for name in names if "train" in name.lower()]
-    return next(iter(likely if loader.build_count > 1 else names), "")
 
 
 def name_in_scope(variable: Variable) -> str:

@@ -53,8 +53,7 @@ class RankDifferences:
             self._writes.setdefault(write.variable, []).append(write)
         for call in self.script.calls(*COLLECTIVES):
             self._reduced.update(map(self.script.names.variable, ast.walk(call)))
-        self._differing.update(self._model_outputs(writes))
-        self._differing.update(self._backward_losses())
+        self._differing.update(self._first_differing(writes))
         returns = [node for node in self.script.names.nodes if isinstance(node, ast.Return)]
         sizes = (-1, -1)
         # Propagate until the two sets stop growing.
@@ -106,26 +105,22 @@ class RankDifferences:
         variables = map(self.script.names.variable, argument_values(call))
         return not any(variable in other_loaders for variable in variables)
 
-    def _model_outputs(self, writes: Iterable[Write]) -> Iterator[Write]:
-        """Yield the writes of what the model returns for a training batch."""
-        models = self.script.model_variables
+    def _first_differing(self, writes: list[Write]) -> Iterator[Write]:
+        """Yield the writes of what the model returns in training, and of the loss of backward()."""
+        models, variable = self.script.model_variables, self.script.names.variable
         for write in writes:
-            calls = [node for node in _walk_all(write.values) if isinstance(node, ast.Call)]
-            calls_model = any(self.script.names.variable(call.func) in models for call in calls)
-            if calls_model and self._in_training(write.node):
+            calls = (node for node in _walk_all(write.values) if isinstance(node, ast.Call))
+            if any(variable(call.func) in models for call in calls) and self._in_training(write):
                 yield write
-
-    def _backward_losses(self) -> Iterator[Write]:
-        """Yield the writes of the loss on which ``.backward()`` is called."""
         for node in _walk_all(self.script.backward_calls):
             for write in self._reaching_writes(node):
                 if any(isinstance(part, ast.Call) for part in _walk_all(write.values)):
                     yield write
 
-    def _in_training(self, node: ast.AST) -> bool:
-        """Return whether a node runs in training, not in validation."""
+    def _in_training(self, write: Write) -> bool:
+        """Return whether a write happens in training, not in validation."""
         names = self.script.names
-        for outer in names.ancestors(node):
+        for outer in names.ancestors(write.node):
             if isinstance(outer, ast.With) and any(
                 isinstance(item.context_expr, ast.Call)
                 and names.short_name(item.context_expr) in NO_TRAINING

@@ -206,8 +206,13 @@ class Names:
         """Yield every assignment target with its value; tuples element by element."""
         for node in self.nodes:
             if isinstance(node, ast.Assign):
+                value = node.value
                 for target in node.targets:
-                    yield from _element_pairs(target, node.value)
+                    elements = getattr(target, "elts", []), getattr(value, "elts", [])
+                    if elements[0] and len(elements[0]) == len(elements[1]):
+                        yield from zip(*elements)
+                    else:
+                        yield target, value
             elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value:
                 yield node.target, node.value
             elif isinstance(node, ast.withitem) and node.optional_vars:
@@ -287,17 +292,6 @@ def _imported_names(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, st
         else:
             package = alias.name.partition(".")[0]
             yield package, package
-
-
-def _element_pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    if (
-        isinstance(target, ast.Tuple | ast.List)
-        and isinstance(value, ast.Tuple | ast.List)
-        and len(target.elts) == len(value.elts)
-    ):
-        yield from zip(target.elts, value.elts)
-    else:
-        yield target, value
 
 
 def _bound_names(scope: ast.AST) -> Iterator[str]:

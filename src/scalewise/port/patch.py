@@ -114,10 +114,8 @@ class Source:
         edits = []
         for number in range(node.lineno, (node.end_lineno or node.lineno) + 1):
             start = self.line_start(number)
-            if (
-                number not in string_lines
-                and self.text[start : self.line_start(number + 1)].strip()
-            ):
+            has_text = self.text[start : self.line_start(number + 1)].strip()
+            if has_text and number not in string_lines:
                 edits.append(Edit(start, start, self.indent_unit))
         return edits
 

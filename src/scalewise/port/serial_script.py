@@ -154,19 +154,25 @@ class Script:
         """The models whose parameters an optimizer gets, and where they can be wrapped."""
         trained = self._trained_variables()
         models: list[Model] = []
+        stored: list[Model] = []
+        """Where a model that is passed as an argument is stored: ``self.model = model``."""
         for statement, target, value in self._single_assignments():
-            aliases = self.names.aliases(self.names.variable(target))
-            if isinstance(value, ast.Name | ast.Attribute) or not aliases & trained:
+            aliases = frozenset(self.names.aliases(self.names.variable(target)))
+            if not aliases & trained:
                 continue
+            assigned = Model(self.source.text_of(target), statement, aliases)
+            stored.append(assigned)
             function = self.names.scope(statement)
-            if any(scope is function and name.startswith("return") for scope, name in aliases):
+            is_returned = any(
+                scope is function and name.startswith("return") for scope, name in aliases
+            )
+            if isinstance(value, ast.Name | ast.Attribute) or is_returned:
                 continue
             if any(aliases & model.aliases for model in models):
-                models = [self._merged(model, statement, aliases) for model in models]
+                models = [self._merged(model, assigned) for model in models]
             else:
-                models.append(Model(self.source.text_of(target), statement, frozenset(aliases)))
-        models = models or self._model_from_argument(trained)
-        return [self._at_device_move(model) for model in models]
+                models.append(assigned)
+        return [self._at_device_move(model) for model in models or stored[:1]]
 
     @cached_property
     def model_variables(self) -> set[Variable]:
@@ -185,14 +191,14 @@ class Script:
         owners = map(self._parameter_owners, optimized or calls)
         return {variable for variables in owners for variable in variables}
 
-    def _merged(self, model: Model, statement: ast.stmt, aliases: set[Variable]) -> Model:
+    def _merged(self, model: Model, later: Model) -> Model:
         """Return a model that is assigned again, wrapped after the later assignment."""
-        if not aliases & model.aliases:
+        if not later.aliases & model.aliases:
             return model
         blocks = [self.siblings(outer) for outer in self._enclosing_statements(model.statement)]
         common = (
             outer
-            for outer in self._enclosing_statements(statement)
+            for outer in self._enclosing_statements(later.statement)
             if any(self.siblings(outer) is block for block in blocks)
         )
         last = next(common, None)
@@ -204,7 +210,7 @@ class Script:
         ]
         if any(self.trains(sibling) for sibling in between):
             return model  # A model assigned after training is not the trained one.
-        return Model(model.name, last, model.aliases | aliases)
+        return Model(model.name, last, model.aliases | later.aliases)
 
     def trains(self, statement: ast.stmt) -> bool:
         """Return whether a statement is a training loop, or calls a function that has one."""
@@ -217,14 +223,6 @@ class Script:
     def _enclosing_statements(self, statement: ast.stmt) -> list[ast.stmt]:
         nodes = [statement, *self.names.ancestors(statement)]
         return [node for node in nodes if isinstance(node, ast.stmt)]
-
-    def _model_from_argument(self, trained: set[Variable]) -> list[Model]:
-        """Return a model passed as an argument, where it is stored: ``self.model = model``."""
-        for statement, target, _ in self._single_assignments():
-            aliases = self.names.aliases(self.names.variable(target))
-            if aliases & trained:
-                return [Model(self.source.text_of(target), statement, frozenset(aliases))]
-        return []
 
     def _at_device_move(self, model: Model) -> Model:
         """Return a model at the statement that moves it to its device in another function."""
