@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scalewise.analysis.predict.forecast import Forecast, forecast
+from scalewise.analysis.predict.forecast import forecast
 from scalewise.analysis.predict.learned import Learned
 from scalewise.analysis.predict.series import Series
 
@@ -55,33 +55,29 @@ def best_next_measurement(
     """
     if target <= points.last:
         return None
-    current = forecast(points, np.array([target]), learned, draws=DRAWS)
+    at = np.array([target])
+    current = forecast(points, at, learned, draws=DRAWS)
     doublings = [points.last * 2.0**step for step in range(1, MAX_DOUBLINGS + 1)]
     counts = [count for count in doublings if count < target] or [target]
-    if points.per_node and points.leaves_node(np.array([target]))[0]:
+    if points.per_node and points.leaves_node(at)[0]:
         counts = [min(2.0 * points.per_node, target)]
-    candidates = [_evaluate(points, count, target, current, learned) for count in counts]
+    candidates = []
+    for count in counts:
+        expected = forecast(points, np.array([count]), learned, draws=DRAWS)
+        widths = []
+        for outcome in OUTCOMES:
+            above, below = expected.high - expected.middle, expected.middle - expected.low
+            log_cost = expected.middle + outcome * (above if outcome > 0 else below)
+            assumed = points.with_point(count, float(np.exp(log_cost)[0]))
+            widths.append(float(forecast(assumed, at, learned, draws=DRAWS).width[0]))
+        candidate = NextMeasurement(
+            devices=int(count),
+            nodes=int(points.nodes(np.array([count]))[0]) if points.per_node else None,
+            target=int(target),
+            metric=points.metric,
+            width=float(current.width[0]),
+            expected=float(np.mean(widths)),
+            unseen=bool(points.leaves_node(at)[0]),
+        )
+        candidates.append(candidate)
     return min(candidates, key=lambda candidate: math.log(candidate.shrinks) / candidate.devices)
-
-
-def _evaluate(
-    points: Series, count: float, target: float, current: Forecast, learned: Learned | None
-) -> NextMeasurement:
-    """Return one candidate with the mean width over its assumed outcomes."""
-    at = np.array([target])
-    candidate = forecast(points, np.array([count]), learned, draws=DRAWS)
-    widths = []
-    for outcome in OUTCOMES:
-        above, below = candidate.high - candidate.middle, candidate.middle - candidate.low
-        half = above if outcome > 0 else below
-        assumed = points.with_point(count, float(np.exp(candidate.middle + outcome * half)[0]))
-        widths.append(float(forecast(assumed, at, learned, draws=DRAWS).width[0]))
-    return NextMeasurement(
-        devices=int(count),
-        nodes=int(points.nodes(np.array([count]))[0]) if points.per_node else None,
-        target=int(target),
-        metric=points.metric,
-        width=float(current.width[0]),
-        expected=float(np.mean(widths)),
-        unseen=bool(points.leaves_node(at)[0]),
-    )

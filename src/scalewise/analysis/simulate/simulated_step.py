@@ -98,42 +98,39 @@ def simulate(
     The batch per device stays the same: weak scaling.
     """
     strategy = strategy or Ddp()
-    return tuple(_simulate_step(work, topology, machine, strategy) for topology in topologies)
-
-
-def _simulate_step(
-    work: Work, topology: Topology, machine: Machine, strategy: Strategy
-) -> SimulatedStep:
-    part = strategy.part(work, topology)
-    sharing = machine.sharing_factor(topology.devices)
-    slowest = machine.spread.slowest(topology.world)
-    mean, bubble = _run(part.scaled(sharing), topology, machine, strategy)
-    late, late_bubble = _run(part.scaled(sharing * slowest), topology, machine, strategy)
-    fixed = part.input + part.other
-    step = late.seconds + late_bubble + sharing * slowest * fixed
-    samples = work.samples and work.samples * strategy.replicas(topology)
-    return SimulatedStep(
-        topology=topology,
-        step=step,
-        throughput=samples / step if samples else None,
-        phases={
-            "input": part.input,
-            "forward": part.accumulate * part.forward,
-            "backward": part.accumulate * part.backward,
-            "optimizer": part.optimizer,
-            "other": part.other,
-            "sharing": (sharing - 1) * part.seconds,
-            "balance": step - (mean.seconds + bubble + sharing * fixed),
-            "contention": mean.compute_seconds - sharing * part.compute_seconds,
-            "bubble": bubble,
-            "exchange": mean.exposed,
-        },
-        communication=mean.exchange_seconds,
-        reach=Reach(
-            tuple(sweep.topology for sweep in machine.exchange.sweeps),
-            max(machine.sharing, default=0),
-        ),
-    )
+    timed = tuple(sweep.topology for sweep in machine.exchange.sweeps)
+    reach = Reach(timed, max(machine.sharing, default=0))
+    steps = []
+    for topology in topologies:
+        part = strategy.part(work, topology)
+        sharing = machine.sharing_factor(topology.devices)
+        slowest = machine.spread.slowest(topology.world)
+        mean, bubble = _run(part.scaled(sharing), topology, machine, strategy)
+        late, late_bubble = _run(part.scaled(sharing * slowest), topology, machine, strategy)
+        fixed = part.input + part.other
+        step = late.seconds + late_bubble + sharing * slowest * fixed
+        samples = work.samples and work.samples * strategy.replicas(topology)
+        simulated = SimulatedStep(
+            topology=topology,
+            step=step,
+            throughput=samples / step if samples else None,
+            phases={
+                "input": part.input,
+                "forward": part.accumulate * part.forward,
+                "backward": part.accumulate * part.backward,
+                "optimizer": part.optimizer,
+                "other": part.other,
+                "sharing": (sharing - 1) * part.seconds,
+                "balance": step - (mean.seconds + bubble + sharing * fixed),
+                "contention": mean.compute_seconds - sharing * part.compute_seconds,
+                "bubble": bubble,
+                "exchange": mean.exposed,
+            },
+            communication=mean.exchange_seconds,
+            reach=reach,
+        )
+        steps.append(simulated)
+    return tuple(steps)
 
 
 def _run(

@@ -40,7 +40,17 @@ def fit(points: Series) -> Fit:
         sizes = np.array([parameters.get(name, 0.0) for name in TERMS])
         return np.asarray(terms(points, at) @ sizes)
 
-    return fit_law("communication", points, solve, cost, _formula(points, chosen))
+    times = "N " if points.scaling == "strong" else ""
+    written = (
+        "{compute}", f"{{ring}} {times}2(m−1)/m", f"{{network}} {times}2(k−1)/k",
+        f"{{latency}} {times}log2 N",
+    )  # fmt: skip
+    formula = f"{cost_symbol(points)} = {' + '.join(written[term] for term in chosen)}"
+    if TERMS.index("ring") in chosen:
+        formula += f", m = min(N, {points.per_node})" if points.per_node else ", m = N"
+    if TERMS.index("network") in chosen:
+        formula += f", k = ⌈N/{points.per_node}⌉"
+    return fit_law("communication", points, solve, cost, formula)
 
 
 def terms(points: Series, at: Floats) -> Floats:
@@ -81,18 +91,3 @@ def _leave_one_out_error(columns: Floats, cost: Floats) -> float:
         for index in indices
     ]
     return float(np.square(np.array(predicted) / cost - 1).mean())
-
-
-def _formula(points: Series, chosen: tuple[int, ...]) -> str:
-    times = "N " if points.scaling == "strong" else ""
-    written = {
-        "compute": "{compute}", "ring": f"{{ring}} {times}2(m−1)/m",
-        "network": f"{{network}} {times}2(k−1)/k", "latency": f"{{latency}} {times}log2 N",
-    }  # fmt: skip
-    total = " + ".join(written[TERMS[term]] for term in chosen)
-    definitions = []
-    if TERMS.index("ring") in chosen:
-        definitions.append(f"m = min(N, {points.per_node})" if points.per_node else "m = N")
-    if TERMS.index("network") in chosen:
-        definitions.append(f"k = ⌈N/{points.per_node}⌉")
-    return ", ".join([f"{cost_symbol(points)} = {total}", *definitions])
