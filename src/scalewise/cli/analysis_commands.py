@@ -23,8 +23,9 @@ from scalewise.cli.options import (
     Where,
     flag,
     option,
+    output_file,
 )
-from scalewise.cli.output import print_curves, print_sections
+from scalewise.cli.output import print_sections
 from scalewise.errors import SpecError
 
 PANEL = "Analyze the results"
@@ -53,20 +54,17 @@ def measure(
     """
     from scalewise import results
     from scalewise.report import formats
+    from scalewise.report.curve_table import sections
 
     curves = results.curves(sources, scaling=scaling, devices_per_node=devices_per_node)
     if as_json:
         typer.echo(formats.as_json(curves))
     else:
-        print_curves(curves)
+        print_sections(sections(curves))
 
 
 @verb(PANEL)
-def explain(
-    folder: StudyFolder,
-    price: Price = None,
-    as_json: Json = False,
-) -> None:
+def explain(folder: StudyFolder, price: Price = None, as_json: Json = False) -> None:
     """Show where time, efficiency and money went, and what to try.
 
     Examples:
@@ -122,9 +120,7 @@ def predict(  # noqa: PLR0913 - one parameter per option
     gradients: Annotated[
         str | None, simulation_option("SIZE", "Bytes of gradients, if not recorded.")
     ] = None,
-    output: Annotated[
-        Path | None, option("FILE", "Also plot it: a png or svg file.", "-o", "--output")
-    ] = None,
+    output: Annotated[Path | None, output_file("Also plot it: a png or svg file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Predict performance on more devices, with intervals.
@@ -218,8 +214,7 @@ def advise(  # noqa: PLR0913 - one parameter per option
         target_option("N", "For a CSV: the batch, per device if weak, global if strong."),
     ] = None,
     wait: Annotated[
-        str | None,
-        queue_option("TIME", "Time in the queue: 10min, or 8=10min,32=6h by devices."),
+        str | None, queue_option("TIME", "Time in the queue: 10min, or 8=10min,32=6h by devices.")
     ] = None,
     interrupted_every: Annotated[
         str | None,
@@ -303,13 +298,7 @@ def _parse_where(pairs: list[str]) -> dict[str, str]:
 def report(
     sources: Sources,
     output: Annotated[
-        Path,
-        option(
-            "FILE",
-            "The file to write: .html, .md, .txt, .csv, .tex, .json, .png or .svg.",
-            "-o",
-            "--output",
-        ),
+        Path, output_file("The file to write: .html, .md, .txt, .csv, .tex, .json, .png or .svg.")
     ] = Path("report.html"),
     plot: Annotated[str | None, option("NAME", "For png and svg: draw only this plot.")] = None,
     scaling: Scaling = None,

@@ -18,6 +18,11 @@ def option(
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, min=minimum)
 
 
+def output_file(text: str, metavar: str = "FILE") -> Any:
+    """Return the option for where to write."""
+    return option(metavar, text, "-o", "--output")
+
+
 def flag(name: str, text: str, panel: str | None = None) -> Any:
     """Return an option without a value; the explicit name prevents a ``--no-`` twin."""
     return typer.Option(name, help=text, rich_help_panel=panel)
@@ -25,10 +30,7 @@ def flag(name: str, text: str, panel: str | None = None) -> Any:
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY.toml", help="The study file.")]
 StudyFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The study folder.")]
-Output = Annotated[
-    Path | None,
-    option("FOLDER", "The study folder [default: runs/NAME].", "-o", "--output"),
-]
+Output = Annotated[Path | None, output_file("The study folder [default: runs/NAME].", "FOLDER")]
 Launcher = Annotated[
     str | None, option("NAME", "local or slurm, instead of the study file's launcher.")
 ]
@@ -51,8 +53,7 @@ Scaling = Annotated[
 _per_node = partial(option, "N", panel=CURVE_PANEL, minimum=1)
 CsvDevicesPerNode = Annotated[int | None, _per_node("For a CSV: devices per node.")]
 DevicesPerNode = Annotated[
-    int | None,
-    _per_node("Devices per node: for a CSV, or for a study that used one node only."),
+    int | None, _per_node("Devices per node: for a CSV, or for a study that used one node only.")
 ]
 _SOURCE_ARGUMENT = typer.Argument(
     metavar="SOURCE",
@@ -79,8 +80,7 @@ MaxCost = Annotated[
     option("AMOUNT", "Maximum cost of the whole study; needs --price.", panel=SPENDING_PANEL),
 ]
 MaxDeviceHours = Annotated[
-    float | None,
-    option("HOURS", "Maximum device-hours of the whole study.", panel=SPENDING_PANEL),
+    float | None, option("HOURS", "Maximum device-hours of the whole study.", panel=SPENDING_PANEL)
 ]
 Where = Annotated[
     list[str] | None,

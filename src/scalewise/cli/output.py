@@ -18,13 +18,6 @@ def say(message: object, *, err: bool = False) -> None:
     typer.echo("\n".join(map(printable, str(message).split("\n"))), err=err)
 
 
-def print_curves(curves: Any) -> None:
-    """Print curves as tables."""
-    from scalewise.report.curve_table import sections
-
-    print_sections(sections(curves))
-
-
 def print_sections(sections: Any, alerts: Sequence[str] = ()) -> None:
     """Print sections: in colour on a terminal, plain and wide elsewhere.
 

@@ -28,7 +28,7 @@ from scalewise.cli.options import (
     flag,
     option,
 )
-from scalewise.cli.output import print_curves, say
+from scalewise.cli.output import print_sections, say
 from scalewise.errors import SpecError
 
 if TYPE_CHECKING:
@@ -50,12 +50,13 @@ def demo() -> None:
       scalewise demo
     """
     from scalewise import results, study
+    from scalewise.report.curve_table import sections
     from scalewise.report.write_report import write
 
     spec = study.load(_starter_file())
     folder = _run_study(spec, _default_folder(spec.name))
     curves = results.curves([folder])
-    print_curves(curves)
+    print_sections(sections(curves))
     typer.echo()
     explained = results.explanations(folder)
     typer.echo(write(curves, folder / "report.html", explained=explained))
@@ -153,8 +154,7 @@ def run(  # noqa: PLR0913 - one parameter per option
         program_option("DEVICES", "Run a program on these numbers of devices: 1,2,4 or 1x4,2x4."),
     ] = None,
     stop_after: Annotated[
-        int | None,
-        program_option("STEPS", "Stop the program after this many steps.", minimum=1),
+        int | None, program_option("STEPS", "Stop the program after this many steps.", minimum=1)
     ] = None,
     samples_per_step: Annotated[
         int | None,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from scalewise.cli.app import verb
-from scalewise.cli.options import Json, flag, option
+from scalewise.cli.options import Json, flag, option, output_file
 from scalewise.cli.output import announce_slow_checks, print_sections, say
 from scalewise.errors import SpecError
 
@@ -20,7 +20,7 @@ def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, runs/STUDY/RUN.")],
     output: Annotated[
         Path,
-        option("FILE", "The file to write: .safetensors or .pt.", "-o", "--output"),
+        output_file("The file to write: .safetensors or .pt."),
     ] = Path("weights.safetensors"),
     step: Annotated[
         int | None, option("N", "The checkpoint after step N, not the newest.", minimum=1)
@@ -39,9 +39,7 @@ def export(
 @verb(PANEL)
 def port(
     script: Annotated[Path, typer.Argument(metavar="TRAIN.py", help="A serial PyTorch script.")],
-    output: Annotated[
-        Path | None, option("FILE", "Write the patch here, not to stdout.", "-o", "--output")
-    ] = None,
+    output: Annotated[Path | None, output_file("Write the patch here, not to stdout.")] = None,
     write: Annotated[bool, flag("--write", "Change the script itself.")] = False,
 ) -> None:
     """Make a patch that adds data parallelism to a PyTorch script.
@@ -78,12 +76,7 @@ def doctor(
     ] = None,
     output: Annotated[
         Path | None,
-        option(
-            "FILE",
-            "With --collectives: the file to write [default: runs/collectives.json].",
-            "-o",
-            "--output",
-        ),
+        output_file("With --collectives: the file to write [default: runs/collectives.json]."),
     ] = None,
     as_json: Json = False,
 ) -> None:

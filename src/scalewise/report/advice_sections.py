@@ -6,16 +6,7 @@ from scalewise.analysis.advise import Advice, Scale
 from scalewise.analysis.advise.packing import Packing
 from scalewise.analysis.measure.energy import JOULES_PER_UNIT, energy_unit
 from scalewise.report.formats import dump_json, pick
-from scalewise.report.tables import (
-    NONE,
-    Section,
-    Table,
-    bound,
-    make_table,
-    number,
-    percent,
-    value,
-)
+from scalewise.report.tables import NONE, Section, Table, bound, make_table, number, percent, value
 from scalewise.report.text.advice import (
     advice_sentences,
     advice_warnings,

@@ -102,11 +102,7 @@ def as_json(prediction: Prediction, **extra: Any) -> str:
             for point in prediction.points
         ],
         "next": following
-        and {
-            **plain(following),
-            "shrinks": following.shrinks,
-            "says": next_measurement(following),
-        },
+        and {**plain(following), "shrinks": following.shrinks, "says": next_measurement(following)},
         "laws": [
             {
                 "law": fit.law,

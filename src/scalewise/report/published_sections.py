@@ -66,7 +66,7 @@ def comparison_section(
     lines = [
         f"{len(comparison.continuations)} of {searched} like {query!r} have the same metric and "
         f"scaling and continue beyond {comparison.growth:g} × their smallest count, which is as "
-        "far as this curve was measured",
+        "far as this curve was measured"
     ]
     if comparison.retained:
         low, middle, high = comparison.retained

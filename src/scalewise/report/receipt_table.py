@@ -3,14 +3,7 @@
 from collections.abc import Sequence
 
 from scalewise.analysis.explain import LOSSES, Explanation, Receipt
-from scalewise.report.tables import (
-    NONE,
-    Section,
-    columns_by_key,
-    make_table,
-    number,
-    percent,
-)
+from scalewise.report.tables import NONE, Section, columns_by_key, make_table, number, percent
 from scalewise.report.text.spending import receipt_lines
 
 MIN_SHOWN_SHARE = 0.0005
