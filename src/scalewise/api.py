@@ -123,7 +123,13 @@ def advise(  # noqa: PLR0913 - one parameter per condition
     ``worth`` asks what would make that many devices worthwhile, ``runs`` how to place that many
     equal runs.
     """
-    loaded, records = _load_curve(curve)
+    records: list[RunRecord] = []  # Only a study folder has some.
+    if isinstance(curve, ScalingCurve):
+        loaded = curve
+    elif Path(curve).is_dir():
+        loaded, records = results.curve_and_records(Path(curve))
+    else:
+        loaded = measure(curve)
     parsed = purpose if isinstance(purpose, Purpose) else Purpose.parse(purpose)
     advice = choose_devices(
         loaded,
@@ -152,15 +158,6 @@ def advise(  # noqa: PLR0913 - one parameter per condition
         sentences=advice_sentences(advice),
         warnings=advice_warnings(advice),
     )
-
-
-def _load_curve(source: ScalingCurve | str | Path) -> tuple[ScalingCurve, list[RunRecord]]:
-    """Return a curve and its run records; only a study folder has records."""
-    if isinstance(source, ScalingCurve):
-        return source, []
-    if Path(source).is_dir():
-        return results.curve_and_records(Path(source))
-    return measure(source), []
 
 
 def curve(

@@ -85,10 +85,6 @@ class CheckedDataset:
     problems: list[Mapping[str, str]]
     notes: list[str]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what other programs read."""
-        return {"schema": 1, **asdict(self)}
-
     def __str__(self) -> str:
         lines = [f"{self.folder}: {self.kind}"]
         lines += [f"  {name}: {_count_summary(classes)}" for name, classes in self.counts.items()]
@@ -149,10 +145,6 @@ class LoadingBenchmark:
     rates: tuple[LoadingRate, ...]
     left_out: tuple[str, ...] = ()
     """Files that cannot be read."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what other programs read."""
-        return {"schema": 1, **asdict(self)}
 
     def __str__(self) -> str:
         size = " × ".join(map(str, self.shape[::-1]))

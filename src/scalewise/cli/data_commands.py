@@ -1,6 +1,5 @@
 """Verbs about data sets: data make, data check, data bench."""
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -80,10 +79,11 @@ def check(
       scalewise data check datasets/tiny-224
     """
     from scalewise import datasets
+    from scalewise.report.formats import dump_json, plain
 
     with progress("checking") as report_progress:
         result = datasets.check(folder, report_progress)
-    say(json.dumps(result.to_dict(), indent=1) if as_json else result)
+    say(dump_json(plain(result)) if as_json else result)
     if result.problems:
         raise typer.Exit(1)
 
@@ -109,6 +109,7 @@ def bench(  # noqa: PLR0913 - one parameter per option
       scalewise data bench datasets/micro-224 --workers 2,4,8
     """
     from scalewise import datasets
+    from scalewise.report.formats import dump_json, plain
     from scalewise.spec.run import Augment
     from scalewise.validate import check_choice, check_integer, check_positive
 
@@ -131,7 +132,7 @@ def bench(  # noqa: PLR0913 - one parameter per option
     }
     with progress("loading") as report_progress:
         result = datasets.bench(source, settings, report_progress)
-    say(json.dumps(result.to_dict(), indent=1) if as_json else result)
+    say(dump_json(plain(result)) if as_json else result)
 
 
 @contextmanager

@@ -192,7 +192,7 @@ TIMED = {"workers": [0], "batch": 4, "edge": 8, "length": None, "augment": "none
 def test_timing_a_loader_tells_of_files_that_were_left_out(tmp_path):
     data = a_set(tmp_path / "some", train=("0-0",))
     found = datasets.bench(data, TIMED, lambda done, total: None)
-    assert found.to_dict()["left_out"] == (f"{data}/train/class 0/train 0-0.png",)
+    assert found.left_out == (f"{data}/train/class 0/train 0-0.png",)
     assert str(found).endswith("1 image that cannot be read, " + found.left_out[0])
 
 
