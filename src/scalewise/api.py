@@ -139,7 +139,7 @@ def advise(  # noqa: PLR0913 - one parameter per condition
         watts=watts,
         device=device,
         whole_nodes=whole_nodes,
-        conditions=Conditions.parse(
+        conditions=Conditions(
             target=target,
             critical_batch=critical_batch,
             batch=batch,

@@ -434,7 +434,7 @@ def test_a_bad_study_is_told_in_a_sentence(bad, scalewise, tmp_path):
         ("advise one.csv --for time", "advice needs 2 numbers of devices, got 1", "measure one"),
         ("advise nan.csv --for time", "throughput must be a number above 0, got 'nan'", "empty"),
         ("advise a.csv --for fastest", "not a purpose: 'fastest'", "deadline=2h"),
-        ("advise a.csv --for deadline=-1h", "a deadline must lie ahead", "deadline=2h"),
+        ("advise a.csv --for deadline=-1h", "deadline must be above 0", "deadline=2h"),
         ("advise a.csv --for cost=5", "cost=5 needs the price of one device", "--price 2.5"),
         ("advise a.csv --for cost=5 --price nan", "price must be a number above 0", "price = 2.5"),
         ("advise a.csv --for cost=5 --price aws:p5", "or a name of the price list", "aws:p5.4"),

@@ -258,7 +258,7 @@ def advise(  # noqa: PLR0913 - one parameter per option
     curve, records = results.curve_and_records(
         source, where=_parse_where(where or []), scaling=scaling, devices_per_node=devices_per_node
     )
-    conditions = Conditions.parse(
+    conditions = Conditions(
         target=target,
         critical_batch=critical_batch,
         batch=batch,

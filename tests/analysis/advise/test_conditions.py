@@ -260,14 +260,14 @@ def test_the_restart_is_the_start_that_was_measured_and_the_save_that_was_record
     (curve,) = scaling_curves(study, records)
     assert recorded_save([]) is None
     assert recorded_save(records) is None  # The simulated machine saves in no time.
-    asked_for = Conditions.parse(interrupted_every="2h", save="5s", records=records)
+    asked_for = Conditions(interrupted_every="2h", save="5s", records=records)
     found = advise(curve, Purpose.parse("time"), conditions=asked_for)
     restarts = found.conditions.interruptions.restarts
     assert all(20 < restarts[scale.devices] < 60 for scale in found.scales)
     assert "(the restart as measured)" in " ".join(advice_sentences(found))
     with pytest.raises(SpecError, match="needs the time that a save takes"):
         advise(curve, Purpose.parse("time"),
-               conditions=Conditions.parse(interrupted_every="2h", records=records))  # fmt: skip
+               conditions=Conditions(interrupted_every="2h", records=records))  # fmt: skip
 
 
 def test_a_save_lasts_until_the_last_rank_has_saved(tmp_path):

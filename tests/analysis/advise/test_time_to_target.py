@@ -13,7 +13,7 @@ from builders import a_study
 from fake_study import play_all
 from paths import STUDIES
 from scalewise.analysis.advise import Conditions, Purpose, advise, work_to_target
-from scalewise.analysis.advise.quality.reached import quality_trace, reached
+from scalewise.analysis.advise.quality.reached import quality_trace, work_to_reach
 from scalewise.analysis.advise.quality.target import Target
 from scalewise.analysis.measure import Estimate, curve_from_numbers, scaling_curves
 from scalewise.errors import NotEnoughData, ScalewiseError, SpecError
@@ -178,7 +178,7 @@ def learned(records, losses, accuracies=None):
 
 
 def with_records(curve, records, target, **more):
-    conditions = Conditions.parse(target=target, records=records, **more)
+    conditions = Conditions(target=target, records=records, **more)
     return advise(curve, Purpose.parse("time"), conditions=conditions)
 
 
@@ -232,9 +232,9 @@ def test_the_work_lies_between_the_two_looks_where_a_loss_was_passed(recorded):
     rank = replace(first.ranks[0], lines=(*records[0].ranks[0].lines, line))
     one = replace(first, ranks=(rank,))
     assert quality_trace(one, "loss") == [(32768.0, 4.0), (65536.0, 2.0)]
-    ((batch, samples, runs),) = reached([one], Target.parse("loss=2.5")).points
+    ((batch, samples, runs),) = work_to_reach(Target.parse("loss=2.5"), [one])[0]
     assert (batch, samples, runs) == (64, 32768 + 0.75 * 32768, 1)
-    ((_, at_once, _),) = reached([one], Target.parse("loss=5")).points
+    ((_, at_once, _),) = work_to_reach(Target.parse("loss=5"), [one])[0]
     assert at_once == 32768
 
 
@@ -272,7 +272,7 @@ def test_numbers_that_are_none_are_not_a_quality(recorded):
     _, records = recorded
     broken = learned(records, lambda _: [float("nan"), float("inf")])
     with pytest.raises(NotEnoughData, match="no run recorded its loss"):
-        reached(broken, Target.parse("loss=2"))
+        work_to_reach(Target.parse("loss=2"), broken)
 
 
 def noisy(curve, noise):

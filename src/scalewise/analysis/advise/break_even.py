@@ -29,23 +29,29 @@ MAX_FACTOR = 1e6
 """A larger factor is not a practical answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobParts:
-    """Seconds of start and training, on few devices (the baseline) and on many."""
+@dataclass(frozen=True, kw_only=True)
+class BreakEven:
+    """What makes a number of devices worthwhile; a factor is None where no size is large enough.
 
+    Start and training are in seconds, on ``few`` devices (the baseline) and on ``devices``.
+    """
+
+    devices: int
     few: int
-    many: int
+    floor: float
+    """The efficiency to reach."""
     start_few: float
     start: float
     train_few: float
     train: float
     overhead: float | None
-    """Share of the training on many that a larger batch would hide; None where unknown."""
+    """Share of the training that a larger batch would hide; None where unknown."""
     timed: bool
     """Whether start and training are in seconds; else only their ratio is known."""
 
     @property
     def efficiency(self) -> float:
+        """Efficiency of the job as it is, by its complete time."""
         return self._ratio(self.start_few + self.train_few, self.start + self.train)
 
     @property
@@ -60,73 +66,39 @@ class JobParts:
         return self._ratio(self.start_few + self.train_few, self.start + computation)
 
     def _ratio(self, few: float, many: float) -> float:
-        return self.few * few / (self.many * many)
-
-    def data_factor(self, floor: float) -> float | None:
-        """Return the factor on the data that reaches an efficiency of ``floor``."""
-        gain = self.few * self.train_few - floor * self.many * self.train
-        deficit = floor * self.many * self.start - self.few * self.start_few
-        return _factor(deficit, gain)
-
-    def batch_factor(self, floor: float, *, with_start: bool) -> float | None:
-        """Return the factor on the batch that reaches an efficiency of ``floor``."""
-        if self.overhead is None:
-            return None
-        few = self.train_few + (self.start_few if with_start else 0.0)
-        start = self.start if with_start else 0.0
-        room = self.few * few / (floor * self.many) - self.train * (1 - self.overhead) - start
-        return _factor(self.train * self.overhead, room)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BreakEven:
-    """What makes a number of devices worthwhile.
-
-    A factor is None where no size is large enough.
-    """
-
-    parts: JobParts
-    floor: float
-    """The efficiency to reach."""
-    data: float | None
-    """Factor on the data or the epochs; 1 if the devices are worthwhile as it is."""
-    batch: float | None
-    """Factor on the batch of each device, with the same data."""
-    batch_of_steps: float | None
-    """The same for the training alone, without the start."""
+        return self.few * few / (self.devices * many)
 
     @property
-    def devices(self) -> int:
-        return self.parts.many
-
-    @property
-    def efficiency(self) -> float:
-        """Efficiency of the job as it is, by its complete time."""
-        return self.parts.efficiency
+    def data(self) -> float | None:
+        """Factor on the data or the epochs; 1 if the devices are worthwhile as it is."""
+        gain = self.few * self.train_few - self.floor * self.devices * self.train
+        return _factor(self.floor * self.devices * self.start - self.few * self.start_few, gain)
 
     @property
     def model(self) -> float | None:
         """Factor on the model, if the start does not grow with it: as that on the data."""
         return self.data
 
+    @property
+    def batch(self) -> float | None:
+        """Factor on the batch of each device, with the same data."""
+        return self._batch_factor(self.start_few, self.start)
+
+    @property
+    def batch_of_steps(self) -> float | None:
+        """The same for the training alone, without the start."""
+        return self._batch_factor(0.0, 0.0)
+
+    def _batch_factor(self, start_few: float, start: float) -> float | None:
+        if self.overhead is None:
+            return None
+        allowed = self.few * (start_few + self.train_few) / (self.floor * self.devices)
+        computation = self.train * (1 - self.overhead)
+        return _factor(self.train * self.overhead, allowed - computation - start)
+
 
 def break_even(curve: ScalingCurve, devices: int, purpose: Purpose) -> BreakEven:
     """Return what makes this many devices worthwhile, by the purpose's efficiency or 80 %."""
-    floor = next(
-        (limit.bound for limit in purpose.limits if limit.name == "efficiency"),
-        DEFAULT_EFFICIENCY,
-    )
-    parts = _job_parts(curve, devices)
-    return BreakEven(
-        parts=parts,
-        floor=floor,
-        data=parts.data_factor(floor),
-        batch=parts.batch_factor(floor, with_start=True),
-        batch_of_steps=parts.batch_factor(floor, with_start=False),
-    )
-
-
-def _job_parts(curve: ScalingCurve, devices: int) -> JobParts:
     few = curve.baseline.devices
     is_whole = isinstance(devices, int) and not isinstance(devices, bool)
     if not is_whole or not few < devices <= INT32_MAX:
@@ -140,15 +112,16 @@ def _job_parts(curve: ScalingCurve, devices: int) -> JobParts:
             f"the throughput on {format_count(devices)} cannot be predicted",
             hint="complete the column throughput",
         )
-    work = job.work or 1.0
-    train_few, train = (work / job.rates[count].value for count in (few, devices))
+    train_few, train = ((job.work or 1.0) / job.rates[count].value for count in (few, devices))
     overhead = max(0.0, 1 - few * train_few / (devices * train))
     exposed = next((point.exposed for point in curve.points if point.devices == devices), None)
     if exposed:
         overhead = min(overhead, exposed.value)
-    return JobParts(
+    floors = [limit.bound for limit in purpose.limits if limit.name == "efficiency"]
+    return BreakEven(
+        devices=devices,
         few=few,
-        many=devices,
+        floor=floors[0] if floors else DEFAULT_EFFICIENCY,
         start_few=job.start(few) if job.work else 0.0,
         start=job.start(devices) if job.work else 0.0,
         train_few=train_few,

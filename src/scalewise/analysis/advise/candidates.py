@@ -26,32 +26,25 @@ def candidate_scales(
 
     Scales on which interruptions keep the job from finishing are left out.
     """
-    if whole_nodes and prediction.curve.devices_per_node is None:
-        raise SpecError(
-            "whole nodes cannot be charged: the devices per node are not known",
-            hint=f"give {parameter('devices_per_node', 4)}",
-        )
     # Times of unequal work cannot be compared.
     equal_work = curve_series(prediction.curve, "time") is not None
     by_time = equal_work and all(point.time for point in prediction.points)
     scales = []
-    for point in prediction.points:
-        if not by_time and not point.throughput:
-            continue
+    for point in (point for point in prediction.points if by_time or point.throughput):
         undisturbed = _scale_of(point, prediction, by_time=by_time, whole_nodes=whole_nodes)
-        to_target = conditions.target.applied(undisturbed) if conditions.target else undisturbed
-        interruptions = conditions.interruptions
-        running = interruptions.applied(to_target) if interruptions else to_target
+        running = conditions.while_running(undisturbed)
         if running is None:
             continue
-        hours = running.time * (running.charged / 3600) if running.time else None
-        priced = replace(
-            running,
-            device_hours=hours,
-            cost=hours * rate.per_device_hour if hours and rate else None,
-            currency=rate.currency if rate else None,
-            energy=_energy(undisturbed, running.time, power) if running.time and power else None,
-        )
+        priced = replace(running, energy=None)
+        if running.time:
+            hours = running.time * (running.charged / 3600)
+            priced = replace(
+                priced,
+                device_hours=hours,
+                cost=hours * rate.per_device_hour if rate else None,
+                currency=rate.currency if rate else None,
+                energy=_energy(undisturbed, running.time, power) if power else None,
+            )
         scales.append(conditions.wait.applied(priced) if conditions.wait else priced)
     if not scales and conditions.interruptions:
         raise SpecError(
@@ -70,11 +63,16 @@ def _scale_of(
     curve = prediction.curve
     measured = next((p for p in curve.points if p.devices == point.devices), None)
     nodes = measured.nodes if measured else point.nodes
-    per_node = curve.devices_per_node
+    per_node = curve.devices_per_node if whole_nodes else 1
+    if per_node is None:
+        raise SpecError(
+            "whole nodes cannot be charged: the devices per node are not known",
+            hint=f"give {parameter('devices_per_node', 4)}",
+        )
     return Scale(
         devices=point.devices,
         nodes=nodes,
-        charged=nodes * per_node if whole_nodes and nodes and per_node else point.devices,
+        charged=nodes * per_node if whole_nodes and nodes else point.devices,
         measured=measured is not None,
         throughput=point.throughput,
         time=point.time if by_time else None,

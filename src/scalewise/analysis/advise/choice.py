@@ -89,26 +89,23 @@ class Advice:
     @property
     def smaller(self) -> Scale | None:
         """The next candidate with fewer devices."""
-        below = [scale for scale in self.scales if scale.devices < self.closest.devices]
-        return below[-1] if below else None
+        return next((s for s in self.scales[::-1] if s.devices < self.closest.devices), None)
 
     @property
     def larger(self) -> Scale | None:
         """The next candidate with more devices."""
-        above = [scale for scale in self.scales if scale.devices > self.closest.devices]
-        return above[0] if above else None
+        return next((s for s in self.scales if s.devices > self.closest.devices), None)
 
     @property
     def pareto(self) -> tuple[Scale, ...]:
         """Scales that no other beats in both time and device-hours."""
+        costs = {scale.devices: (scale.slowness, scale.device_time) for scale in self.scales}
         return tuple(
             scale
             for scale in self.scales
             if not any(
-                other.slowness <= scale.slowness
-                and other.device_time <= scale.device_time
-                and (other.slowness, other.device_time) != (scale.slowness, scale.device_time)
-                for other in self.scales
+                time <= scale.slowness and hours <= scale.device_time
+                for time, hours in set(costs.values()) - {costs[scale.devices]}
             )
         )
 
@@ -130,15 +127,9 @@ def advise(  # noqa: PLR0913 - one parameter per question
     runs: int | None = None,
     exactly: Iterable[int] = (),
 ) -> Advice:
-    """Return how many devices serve a purpose best.
+    """Return how many devices serve a purpose best; ``api.advise`` explains the parameters.
 
-    Candidates are the measured numbers of devices, and doublings beyond them: up to
-    ``at``, or two; or else ``exactly`` these. ``price`` is that of one device-hour, or a
-    name of the price list. ``watts`` of a device, or ``device``, a name of the catalog,
-    give the energy where none was measured. ``whole_nodes`` charges all devices of a node
-    that is used in part. ``conditions`` add a target, interruptions and a queue. ``worth``
-    asks what would make that many devices worthwhile, ``runs`` how to place that many
-    equal runs.
+    ``exactly`` are the candidates, if given: then none is added.
     """
     rate = None if price is None else price_of(price)
     prediction = predict(curve, list(exactly) or _candidate_counts(curve, list(at)))
@@ -148,23 +139,19 @@ def advise(  # noqa: PLR0913 - one parameter per question
     for limit in purpose.limits:
         _require_quantity(limit, candidates, rate)
     scales = tuple(replace(scale, chance=_chance(scale, purpose)) for scale in candidates)
-    meeting = [
-        scale for scale in scales if all(_excess(scale, limit) <= 0 for limit in purpose.limits)
-    ]
-    chosen = None
+    meeting = [scale for scale in scales if _excess(scale, purpose) <= 0]
     if meeting:
         goal = GOALS[purpose.objective(scales)]
         best = min(map(goal, meeting))
         ties = [scale for scale in meeting if goal(scale) <= best * (1 + TIE_TOLERANCE)]
-        chosen = min(ties, key=lambda scale: scale.devices)
-    closest = chosen or min(
-        scales, key=lambda scale: max(_excess(scale, limit) for limit in purpose.limits)
-    )
+        closest = min(ties, key=lambda scale: scale.devices)
+    else:
+        closest = min(scales, key=lambda scale: _excess(scale, purpose))
     return Advice(
         purpose=purpose,
         prediction=prediction,
         scales=scales,
-        chosen=chosen,
+        chosen=closest if meeting else None,
         closest=closest,
         returns=find_diminishing_returns(prediction, scales, same_job=resolved.same_job),
         conditions=resolved,
@@ -178,11 +165,9 @@ def advise(  # noqa: PLR0913 - one parameter per question
 def stop_advice(
     curve: ScalingCurve, purpose: Purpose, ahead: Sequence[int], *, price: Rate | None = None
 ) -> Advice | None:
-    """Return the advice by which no scale ``ahead`` pays; None if one does.
+    """Return the advice by which no scale ``ahead``, larger than all measured ones, pays.
 
-    A larger scale pays if it would be chosen, by expected values, over all measured ones.
-    Where no scale meets the purpose, none pays. All of ``ahead`` are larger than the
-    measured scales, of which two are needed; with fewer, the study continues.
+    None if one would be chosen over the measured ones, or if fewer than two were measured.
     """
     measured = {point.devices for point in curve.points}
     if len(measured) < 2:
@@ -218,20 +203,20 @@ def _require_quantity(limit: Limit, scales: Sequence[Scale], rate: Rate | None) 
             hint=f"give {parameter('watts', 700)}, or {parameter('device', 'h100')}",
         )
     # Lower bounds are on throughput and efficiency, upper bounds on what the time determines.
-    if limit.kind.floor:
-        required, hint = "throughput", "add a column throughput"
-    else:
-        required = "time of equal work"
-        hint = "equal epochs give it, add a column time"
+    required, column = (
+        ("throughput", "add a column throughput")
+        if limit.kind.floor
+        else ("time of equal work", "equal epochs give it, add a column time")
+    )
     raise SpecError(
         f"{limit} cannot be checked: there is no {required} for every scale",
-        hint=f"{hint}, or choose another purpose",
+        hint=f"{column}, or choose another purpose",
     )
 
 
 def require_price(limit: Limit, rate: Rate | None) -> None:
     """Refuse a limit on money without a price, or with a price in another currency."""
-    if limit.kind.needs_price and rate is None:
+    if limit.kind.quantity == "cost" and rate is None:
         raise SpecError(
             f"{limit} needs the price of one device for one hour",
             hint=f"give {parameter('price', 2.5)} or {parameter('price', 'aws:p5.48xlarge')}",
@@ -240,17 +225,19 @@ def require_price(limit: Limit, rate: Rate | None) -> None:
     if limit.unit and rate and currency and not same_money(limit.unit, currency):
         raise SpecError(
             f"{limit} and the price of {rate.name}, which is in {currency}, are different money",
-            hint=f"there are no exchange rates: give the cost in {currency}, or the price as a "
-            "number",
+            hint=f"there are no exchange rates: give the cost in {currency}",
         )
 
 
-def _excess(scale: Scale, limit: Limit) -> float:
-    """Return by how much a scale misses a limit, in logarithms; at most 0 where it is met."""
-    value = limit.quantity(scale)
-    assert value is not None  # _require_quantity() refused unknown ones.
-    log_ratio = math.log(value.value / limit.bound)
-    return -log_ratio if limit.kind.floor else log_ratio
+def _excess(scale: Scale, purpose: Purpose) -> float:
+    """Return by how much a scale misses a limit, in logarithms; at most 0 if it meets all."""
+    excess = -math.inf
+    for limit in purpose.limits:
+        value = limit.quantity(scale)
+        assert value is not None  # _require_quantity() refused unknown ones.
+        log_ratio = math.log(value.value / limit.bound)
+        excess = max(excess, -log_ratio if limit.kind.floor else log_ratio)
+    return excess
 
 
 def _chance(scale: Scale, purpose: Purpose) -> float | None:

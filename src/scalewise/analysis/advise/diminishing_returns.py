@@ -73,27 +73,34 @@ def find_diminishing_returns(
     gains = []
     for few, many in pairwise(scales):
         log_speedup = math.log(few.slowness / many.slowness)
-        gain = math.expm1(log_speedup / math.log2(many.devices / few.devices))
-        gains.append((few, many, gain))
-    diminishing = next((step for step in gains if step[2] < MIN_GAIN), None)
-    paying = [many for _, many, gain in gains if gain >= 1 / (1 - MIN_SAVED_TIME) - 1]
-    enough = paying[-1] if paying else scales[0]
-    beyond = [scale for scale in scales if scale.devices > enough.devices]
-    law = next((fit for fit in prediction.laws if fit.law == "complete"), None)
-    if not same_job or not law or law.parameters["fixed"].value <= 0:
-        law = None
+        doublings = math.log2(many.devices / few.devices)
+        gains.append((few.devices, many.devices, math.expm1(log_speedup / doublings)))
+    diminishing = [step for step in gains if step[2] < MIN_GAIN]
+    before, diminish, gain = diminishing[0] if diminishing else (None, None, None)
+    paying = [many for _, many, added in gains if added >= 1 / (1 - MIN_SAVED_TIME) - 1]
+    enough = paying[-1] if paying else scales[0].devices
+    (time,) = (scale.slowness for scale in scales if scale.devices == enough)
+    saved = tuple(
+        (scale.devices, 1 - scale.slowness / time) for scale in scales if scale.devices > enough
+    )
     return DiminishingReturns(
-        diminish=diminishing[1].devices if diminishing else None,
-        before=diminishing[0].devices if diminishing else None,
-        gain=diminishing[2] if diminishing else None,
-        enough=enough.devices if beyond else None,
-        saved=tuple((scale.devices, 1 - scale.slowness / enough.slowness) for scale in beyond),
-        cause=_cause(prediction, law) if same_job and (diminishing or beyond) else None,
-        below_fixed=_below_fixed(law, scales) if law else None,
+        diminish=diminish,
+        before=before,
+        gain=gain,
+        enough=enough if saved else None,
+        saved=saved,
+        cause=_cause(prediction) if same_job and (diminishing or saved) else None,
+        below_fixed=_below_fixed(prediction, scales) if same_job else None,
     )
 
 
-def _cause(prediction: Prediction, law: Fit | None) -> Cause | None:
+def _fixed_cost_law(prediction: Prediction) -> Fit | None:
+    """Return the law of the complete time, if it has a fixed part."""
+    law = next((fit for fit in prediction.laws if fit.law == "complete"), None)
+    return law if law and law.parameters["fixed"].value > 0 else None
+
+
+def _cause(prediction: Prediction) -> Cause | None:
     """Return which part of the job does not shrink: by its spans, its law, or in its steps."""
     timed = [point for point in prediction.curve.points if point.time]
     if not timed or not prediction.points[-1].time:
@@ -108,6 +115,7 @@ def _cause(prediction: Prediction, law: Fit | None) -> Cause | None:
             total=last.time.value,
             spans=tuple(sorted(spans, key=lambda span: -span[1])),
         )
+    law = _fixed_cost_law(prediction)
     if law is None:
         return None
     fixed = law.parameters["fixed"].value
@@ -122,9 +130,10 @@ def _cause(prediction: Prediction, law: Fit | None) -> Cause | None:
     )
 
 
-def _below_fixed(law: Fit, scales: Sequence[Scale]) -> BelowFixed | None:
-    fixed = law.parameters["fixed"].value
-    below = [scale for scale in scales if not scale.measured and scale.slowness < fixed]
-    if not below:
+def _below_fixed(prediction: Prediction, scales: Sequence[Scale]) -> BelowFixed | None:
+    law = _fixed_cost_law(prediction)
+    if law is None:
         return None
-    return BelowFixed(devices=below[0].devices, fixed=fixed, formula=law.formula)
+    fixed = law.parameters["fixed"].value
+    below = [scale.devices for scale in scales if not scale.measured and scale.slowness < fixed]
+    return BelowFixed(devices=below[0], fixed=fixed, formula=law.formula) if below else None

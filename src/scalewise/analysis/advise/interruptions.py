@@ -49,9 +49,8 @@ class InterruptionInterval:
         text = argument if isinstance(argument, str) else ""
         duration, _, per = (part.strip() for part in text.partition(" per "))
         if per not in ("", "device", "node"):
-            raise SpecError(
-                f"interruptions are per device or per node, got {argument!r}", hint=EXAMPLE
-            )
+            problem = f"interruptions are per device or per node, got {argument!r}"
+            raise SpecError(problem, hint=EXAMPLE)
         seconds = parse_limited_duration(argument, EXAMPLE, text=duration)
         return cls(seconds, per or "device", text.strip())
 
@@ -81,11 +80,7 @@ class Interruptions:
 
     def applied(self, scale: Scale) -> Scale | None:
         """Return the scale with its expected time; None where the job would never finish."""
-        if scale.time is None:
-            raise SpecError(
-                "interruptions lengthen a time, and there are only throughputs",
-                hint=f"add a column time, or give {parameter('target')}",
-            )
+        time = scale.require_time("interruptions lengthen a time")
         mean, restart = self.every.of_job(scale), self.restarts[scale.devices]
         interval = daly_interval(self.save, mean)
 
@@ -95,21 +90,17 @@ class Interruptions:
         def lengthened(seconds: float) -> float:
             return min(with_saves(seconds, interval), with_saves(seconds, math.inf))
 
-        undisturbed = scale.time.value
-        if lengthened(scale.time.high or undisturbed) > MAX_SLOWDOWN * undisturbed:
+        if lengthened(time.high or time.value) > MAX_SLOWDOWN * time.value:
             return None
-        time = scale.time.through(lengthened)
-        saves_pay = with_saves(undisturbed, interval) < with_saves(undisturbed, math.inf)
-        return replace(
-            scale,
-            time=time,
-            interrupted=Interrupted(
-                mean=mean,
-                interval=interval if saves_pay else None,
-                count=time.value / mean,
-                lost=scale.time.through(lambda seconds: lengthened(seconds) - seconds),
-            ),
+        expected = time.through(lengthened)
+        saves_pay = with_saves(time.value, interval) < with_saves(time.value, math.inf)
+        interrupted = Interrupted(
+            mean=mean,
+            interval=interval if saves_pay else None,
+            count=expected.value / mean,
+            lost=time.through(lambda seconds: lengthened(seconds) - seconds),
         )
+        return replace(scale, time=expected, interrupted=interrupted)
 
 
 def young_interval(save: float, mean: float) -> float:
@@ -151,13 +142,13 @@ def expected_time(work: float, *, mean: float, save: float, restart: float, ever
 def recorded_save(records: Sequence[RunRecord]) -> float | None:
     """Return the mean seconds of a save in the runs on the most devices; None without saves."""
     largest = max((record.spec.topology.world for record in records), default=0)
-    seconds = []
+    seconds: list[float] = []
     for record in records:
         if record.spec.topology.world == largest:
             by_rank = [
-                [span for span in rank.spans if span.checkpoint_step is not None]
+                [span.end - span.start for span in rank.spans if span.checkpoint_step is not None]
                 for rank in record.ranks
             ]
             # A save lasts until the slowest rank has saved.
-            seconds += [max(span.end - span.start for span in save) for save in zip(*by_rank)]
+            seconds += map(max, zip(*by_rank))
     return (sum(seconds) / len(seconds) if seconds else 0.0) or None

@@ -67,10 +67,19 @@ def split_job(prediction: Prediction) -> Job:
     only_times = all(point.samples and point.time and not point.complete for point in curve.points)
     if not rates or only_times:
         return _job_from_times(prediction, counts)
-    law = _fit_start(curve)
-    if law is None:
+    rows = [
+        (float(point.devices), point.throughput.value, point.time.value)
+        for point in curve.points
+        if point.throughput and point.time
+    ]
+    if len(rows) < 2:
         return Job(starts=None, rates=rates, work=None)
-    fixed, work, growing = law
+    devices, throughputs, times = np.array(rows).T
+    terms = [np.ones_like(times), 1 / throughputs, np.log2(devices)]
+    if len(rows) < MIN_POINTS_GROWING_START:
+        terms.pop()
+    parameters = nonnegative_least_squares(np.stack(terms, axis=1), times)
+    fixed, work, growing = (*map(float, parameters), 0.0)[:3]
     return Job(starts=_growing_starts(fixed, growing, counts), rates=rates, work=work)
 
 
@@ -87,16 +96,15 @@ def _job_from_spans(
     spans: CompleteTime, curve: ScalingCurve, at: Floats, rates: Mapping[int, Estimate]
 ) -> Job:
     """Return the job by the spans of its records."""
+    starts, every_epoch = (_sum_spans(spans, names, at) for names in (START_SPANS, EPOCH_SPANS))
+    samples = samples_at(curve.points, at)
+    between = np.zeros_like(at) if samples is None else every_epoch / samples
 
     def slowed(rate: Estimate, between: float) -> Estimate:
         return rate.through(lambda samples: 1 / (1 / samples + between))
 
-    starts = _sum_spans(spans, START_SPANS, at)
-    samples = samples_at(curve.points, at)
-    recurring_seconds = _sum_spans(spans, EPOCH_SPANS, at)
-    between = np.zeros_like(at) if samples is None else recurring_seconds / samples
     return Job(
-        starts={int(count): float(start) for count, start in zip(at, starts)},
+        starts=dict(zip(map(int, at), map(float, starts))),
         rates={
             count: slowed(rate, float(extra))
             for (count, rate), extra in zip(rates.items(), between)
@@ -139,21 +147,3 @@ def _job_from_times(prediction: Prediction, counts: list[int]) -> Job:
         in_samples=samples is not None,
         assumed=law.formula,
     )
-
-
-def _fit_start(curve: ScalingCurve) -> tuple[float, float, float] | None:
-    """Fit the fixed start, the samples, and what each doubling of devices adds to the start."""
-    rows = [
-        (float(point.devices), point.throughput.value, point.time.value)
-        for point in curve.points
-        if point.throughput and point.time
-    ]
-    if len(rows) < 2:
-        return None
-    devices, rates, times = np.array(rows).T
-    terms = [np.ones_like(times), 1 / rates, np.log2(devices)]
-    if len(rows) < MIN_POINTS_GROWING_START:
-        terms.pop()
-    parameters = nonnegative_least_squares(np.stack(terms, axis=1), times)
-    fixed, work, growing = (*map(float, parameters), 0.0)[:3]
-    return fixed, work, growing

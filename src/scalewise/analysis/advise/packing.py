@@ -64,33 +64,22 @@ def pack_runs(count: int, scales: Sequence[Scale]) -> Packing:
             f"runs must be at most {MAX_RUNS:,}, got {count:,}",
             hint=f"for example {parameter('runs', 8)}",
         )
-    return Packing(
-        count,
-        tuple(
-            _place(count, all_devices, run_scale)
-            for all_devices in scales
-            for run_scale in scales
-            if run_scale.devices <= all_devices.devices
-        ),
-    )
+    pairs = [(total, run) for total in scales for run in scales if run.devices <= total.devices]
+    return Packing(count, tuple(_place(count, total, run) for total, run in pairs))
 
 
-def _place(count: int, all_devices: Scale, run_scale: Scale) -> Placement:
-    if run_scale.device_hours is None:
-        raise SpecError(
-            "runs are placed by their time, and there are only throughputs",
-            hint=f"add a column time, or give {parameter('target')}",
-        )
-    at_once = min(count, all_devices.devices // run_scale.devices)
+def _place(count: int, total: Scale, run: Scale) -> Placement:
+    run_time = run.require_time("runs are placed by their time")
+    if run.device_hours:
+        # Without the wait in the queue, which happens once.
+        run_time = run.device_hours * (3600 / run.charged)
+    at_once = min(count, total.devices // run.devices)
     rounds = math.ceil(count / at_once)
-    wait = all_devices.wait or 0.0
-    # Not run_scale.time: that includes the wait in the queue, which happens once.
-    run_time = run_scale.device_hours * (3600 / run_scale.charged)
     return Placement(
-        devices=all_devices.devices,
-        each=run_scale.devices,
+        devices=total.devices,
+        each=run.devices,
         at_once=at_once,
         rounds=rounds,
-        time=run_time.through(lambda seconds: wait + rounds * seconds),
-        device_hours=run_time * (count * run_scale.devices / 3600),
+        time=run_time.through(lambda seconds: (total.wait or 0.0) + rounds * seconds),
+        device_hours=run_time * (count * run.devices / 3600),
     )

@@ -28,7 +28,7 @@ GOALS: Mapping[str, Callable[[Scale], float]] = {
 """What is minimized among the scales that meet all limits."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PurposeKind:
     """Everything that is known about one purpose."""
 
@@ -38,55 +38,25 @@ class PurposeKind:
     """What is best if only this purpose is given; a name of ``GOALS``."""
     quantity: str | None = None
     """What it limits, a field of ``Scale``; None for a goal without a limit."""
+    units: Mapping[str, float] | None = None
+    """Units that may follow the number, as factors; None: those of time, or any currency."""
     floor: bool = False
     """Whether the limit is a lower bound."""
-    units: Mapping[str, float] | None = None
-    """Units that may follow the number, as factors; None: durations, or any currency."""
-    is_duration: bool = False
-    needs_price: bool = False
-    positive_rule: str = ""
-    """The problem of a bound that is not above 0, if it has its own sentence."""
-    max_bound: float = inf
-    max_rule: str = ""
-    """The problem of a bound above the maximum."""
 
 
 PURPOSES = {
-    "deadline": PurposeKind(
-        example="deadline=2h",
-        goal="device-hours",
-        quantity="time",
-        is_duration=True,
-        positive_rule="a deadline must lie ahead",
-    ),
+    "deadline": PurposeKind("deadline=2h", "device-hours", "time"),
     "efficiency": PurposeKind(
-        example="efficiency=0.8",
-        goal="time",
-        quantity="efficiency",
-        floor=True,
-        units={"": 1, "%": 0.01},
-        max_bound=1,
-        max_rule="an efficiency is a share from 0 to 1",
+        "efficiency=0.8", "time", "efficiency", {"": 1, "%": 0.01}, floor=True
     ),
-    "budget": PurposeKind(
-        example="budget=200",
-        goal="time",
-        quantity="device_hours",
-        units={"": 1, "h": 1, "device-hours": 1},
-    ),
-    "cost": PurposeKind(example="cost=500", goal="time", quantity="cost", needs_price=True),
-    "energy": PurposeKind(
-        example="energy=40kWh", goal="time", quantity="energy", units=JOULES_PER_UNIT
-    ),
+    "budget": PurposeKind("budget=200", "time", "device_hours", {"": 1, "h": 1, "device-hours": 1}),
+    "cost": PurposeKind("cost=500", "time", "cost"),
+    "energy": PurposeKind("energy=40kWh", "time", "energy", JOULES_PER_UNIT),
     "throughput": PurposeKind(
-        example="throughput=5000",
-        goal="device-hours",
-        quantity="throughput",
-        floor=True,
-        units={"": 1, "/s": 1},
+        "throughput=5000", "device-hours", "throughput", {"": 1, "/s": 1}, floor=True
     ),
-    "time": PurposeKind(example="time", goal="time"),
-    "balanced": PurposeKind(example="balanced", goal="balanced"),
+    "time": PurposeKind("time", "time"),
+    "balanced": PurposeKind("balanced", "balanced"),
 }
 """Every purpose by name. A limit on speed implies the cheapest scale, any other the fastest."""
 EXAMPLES = f"one of {', '.join(kind.example for kind in PURPOSES.values())}"
@@ -178,28 +148,35 @@ def _implied_goal(limits: Iterable[Limit]) -> str:
 
 
 def _parse_limit(text: str) -> Limit:
-    name, equals, value = (part.strip() for part in text.partition("="))
+    name, _, value = (part.strip() for part in text.partition("="))
     if name not in PURPOSES:
         raise SpecError(f"not a purpose: {text!r}", hint=suggest_name(name, PURPOSES) or EXAMPLES)
     kind = PURPOSES[name]
+    example = f"for example {kind.example}"
     if kind.quantity is None:
         raise SpecError(f"{name} takes no number, got {text!r}", hint=f"write {name} alone")
-    example = f"for example {kind.example}"
-    if not equals or not value:
+    if not value:
         raise SpecError(f"{name} needs a number", hint=example)
-    if kind.is_duration:
+    if kind.quantity == "time":
         bound, unit = parse_duration(value, text, f"{name}=90min"), ""
     else:
-        match = re.fullmatch(rf"{NUMBER}\s*(.*)", value)
-        units = kind.units
-        if not match or (units is not None and match[2] not in units):
-            required = f" with {', '.join(units)}" if units and "" not in units else ""
-            raise SpecError(f"{name} must be a number{required}, got {text!r}", hint=example)
-        bound, unit = float(match[1]) * (units[match[2]] if units else 1), match[2].strip()
+        bound, unit = _parse_amount(kind, name, value, text)
     if bound <= 0 or not isfinite(bound):
-        rule = kind.positive_rule or f"{name} must be above 0"
-        raise SpecError(f"{rule}, got {text!r}", hint=example)
-    if bound > kind.max_bound:
+        raise SpecError(f"{name} must be above 0, got {text!r}", hint=example)
+    if kind.quantity == "efficiency" and bound > 1:
         percent = f" or {name}={value}%" if 2 <= bound <= 100 else ""
-        raise SpecError(f"{kind.max_rule}, got {text!r}", hint=f"{example}{percent}")
-    return Limit(name, bound, f"{name}={value}", unit if kind.needs_price else "")
+        problem = f"an efficiency is a share from 0 to 1, got {text!r}"
+        raise SpecError(problem, hint=f"{example}{percent}")
+    return Limit(name, bound, f"{name}={value}", unit if kind.quantity == "cost" else "")
+
+
+def _parse_amount(kind: PurposeKind, name: str, value: str, text: str) -> tuple[float, str]:
+    """Return a number in the unit of the quantity, and the unit as written."""
+    match = re.fullmatch(rf"{NUMBER}\s*(.*)", value)
+    units = kind.units
+    if not match or (units is not None and match[2] not in units):
+        required = f" with {', '.join(units)}" if units and "" not in units else ""
+        raise SpecError(
+            f"{name} must be a number{required}, got {text!r}", hint=f"for example {kind.example}"
+        )
+    return float(match[1]) * (units[match[2]] if units else 1), match[2].strip()

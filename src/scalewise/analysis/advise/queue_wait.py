@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from scalewise.analysis.advise.durations import MAX_SECONDS, parse_limited_duration
 from scalewise.analysis.advise.scale import Scale
-from scalewise.errors import SpecError, parameter
+from scalewise.errors import SpecError
 from scalewise.validate import INT32_MAX
 
 EXAMPLE = "write 10min, or by number of devices 8=10min,32=6h"
@@ -58,13 +58,10 @@ class QueueWait:
         1200
         """
         counts = list(self.by_devices)
-        if len(counts) == 1:
-            return self.by_devices[counts[0]]
-        if devices in self.by_devices:
-            return self.by_devices[devices]
-        few, many = next(
-            ((few, many) for few, many in pairwise(counts) if devices < many), (counts[-2:])
-        )
+        if devices in self.by_devices or len(counts) == 1:
+            return self.by_devices.get(devices, self.by_devices[counts[0]])
+        # Beyond the largest count, the line through the last two.
+        few, many = next((pair for pair in pairwise(counts) if devices < pair[1]), counts[-2:])
         share = math.log(devices / few) / math.log(many / few)
         first, last = self.by_devices[few], self.by_devices[many]
         if first and last:
@@ -82,10 +79,5 @@ class QueueWait:
 
     def applied(self, scale: Scale) -> Scale:
         """Return the scale with its time counted from when the job is submitted."""
-        if scale.time is None:
-            raise SpecError(
-                "a wait is added to a time, and there are only throughputs",
-                hint=f"add a column time, or give {parameter('target')}",
-            )
-        wait = self.seconds(scale.devices)
-        return replace(scale, time=scale.time.through(lambda seconds: seconds + wait), wait=wait)
+        time, wait = scale.require_time("a wait is added to a time"), self.seconds(scale.devices)
+        return replace(scale, time=time.through(lambda seconds: seconds + wait), wait=wait)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from scalewise.analysis.measure import Estimate
+from scalewise.errors import SpecError, parameter
 from scalewise.spec import Topology
 
 
@@ -71,6 +72,15 @@ class Scale:
         if self.nodes is None or self.devices % self.nodes:
             return None
         return Topology(self.nodes, self.devices // self.nodes)
+
+    def require_time(self, problem: str) -> Estimate:
+        """Return the time; refuse a scale of which only the throughput is known."""
+        if self.time is None:
+            raise SpecError(
+                f"{problem}, and there are only throughputs",
+                hint=f"add a column time, or give {parameter('target')}",
+            )
+        return self.time
 
     @property
     def slowness(self) -> float:

@@ -1,5 +1,6 @@
 """The price of one device for one hour: a number, or a name of the price list."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from scalewise.catalog.hardware import Price, prices
@@ -42,7 +43,12 @@ def price_of(price: "str | float | Rate") -> Rate:
     """
     if isinstance(price, Rate):
         return price
-    number = _parse_number(price) if isinstance(price, str) else price
+    number: float | None = None
+    if not isinstance(price, str):
+        number = price
+    elif price.isascii() and "_" not in price:  # float() reads more than users mean.
+        with suppress(ValueError):
+            number = float(price)
     if number is not None:
         check_positive("price", number, example=2.5)
         if number > MAX_PRICE:
@@ -51,7 +57,7 @@ def price_of(price: "str | float | Rate") -> Rate:
                 hint=f"for example {parameter('price', 2.5)}",
             )
         return Rate(float(number))
-    assert isinstance(price, str)  # Other types were numbers, or refused by positive().
+    assert isinstance(price, str)  # Other types were numbers, or refused by check_positive().
     text = price.strip()
     spot = text.lower().endswith(SPOT_SUFFIX)
     listed = _find_price(text[: -len(SPOT_SUFFIX)] if spot else text)
@@ -70,14 +76,6 @@ def price_of(price: "str | float | Rate") -> Rate:
         date=listed.date,
         devices=listed.devices,
     )
-
-
-def _parse_number(text: str) -> float | None:
-    # float() also reads "1_000" and non-ASCII digits, which are typing errors here.
-    try:
-        return float(text if text.isascii() and "_" not in text else "none")
-    except ValueError:
-        return None
 
 
 def _find_price(text: str) -> Price:

@@ -6,6 +6,7 @@ measured ones. Otherwise the launcher's time limit is the bound, or the cost is 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -84,33 +85,27 @@ def bill_items(
 ) -> list[Item]:
     """Return the item of each run; ``bought`` has the device-hours of finished runs, by id.
 
-    For a missing run ``max_hours`` returns its upper bound in device-hours, if it has a
-    limit, and ``billed_devices`` the number of devices that are charged.
+    ``max_hours`` returns the upper bound of a missing run in device-hours, None without a limit.
     """
     missing = [run for run in runs if run.id not in bought]
-    expected_seconds = {
-        run_id: expected
-        for curve in curves
-        for run_id, expected in _expected_seconds(study, curve, missing).items()
-    }
+    expected_seconds: dict[str, tuple[Basis, Estimate]] = {}
+    for curve in curves:
+        expected_seconds |= _expected_seconds(study, curve, missing)
     items = []
     for run in runs:
         if run.id in bought:
-            hours = Estimate(bought[run.id])
-            items.append(Item(run=run, devices=run.topology.world, basis="bought", hours=hours))
+            paid = Estimate(bought[run.id])
+            items.append(Item(run=run, devices=run.topology.world, basis="bought", hours=paid))
             continue
-        limit, devices = max_hours(run), billed_devices(run)
+        limit, devices, hours = max_hours(run), billed_devices(run), None
         if expected := expected_seconds.get(run.id):
             basis, seconds = expected
             hours = seconds * (devices / 3600)
             high = hours.high or hours.value
-            highest = high if limit is None else min(high, limit)
-            items.append(
-                Item(run=run, devices=devices, basis=basis, hours=hours, max_hours=highest)
-            )
+            limit = high if limit is None else min(high, limit)
         else:
             basis = "unknown" if limit is None else "limited"
-            items.append(Item(run=run, devices=devices, basis=basis, max_hours=limit))
+        items.append(Item(run=run, devices=devices, basis=basis, hours=hours, max_hours=limit))
     return items
 
 
@@ -121,14 +116,12 @@ def _expected_seconds(
     on_curve = [run for run in missing if repr(study.where(run)) == repr(curve.where)]
     measured = {(point.devices, point.nodes): point.time for point in curve.points if point.time}
     largest = max(point.devices for point in curve.points)
-    beyond = sorted({run.topology.world for run in on_curve if run.topology.world > largest})
+    beyond = {run.topology.world for run in on_curve if run.topology.world > largest}
     predicted: dict[int, Estimate] = {}
-    if beyond and len({point.devices for point in curve.points}) > 1:
-        try:
+    if beyond:
+        with suppress(NotEnoughData, SpecError):
             points = predict(curve, beyond).points
-        except (NotEnoughData, SpecError):
-            points = ()
-        predicted = {point.devices: point.time for point in points if point.time}
+            predicted = {point.devices: point.time for point in points if point.time}
     expected: dict[str, tuple[Basis, Estimate]] = {}
     for run in on_curve:
         world = run.topology.world

@@ -27,47 +27,47 @@ def break_even_sentences(worth: BreakEven) -> tuple[str, ...]:
 
 
 def _efficiency_sentence(worth: BreakEven, verdict: str) -> str:
-    parts, efficiency = worth.parts, format_percent(worth.efficiency)
-    if not parts.timed:
+    efficiency = format_percent(worth.efficiency)
+    if not worth.timed:
         return (
-            f"On {format_count(parts.many)} this job has an efficiency of {efficiency} by its "
+            f"On {format_count(worth.devices)} this job has an efficiency of {efficiency} by its "
             f"throughput, {verdict}; its start is not known."
         )
     return (
-        f"On {format_count(parts.many)} this job has, by the law of its complete time, an "
-        f"efficiency of {efficiency}, {verdict}: {parts.few} × "
-        f"({_sum_of_parts(parts.start_few, parts.train_few)}) / "
-        f"({parts.many} × ({_sum_of_parts(parts.start, parts.train)})), start + training in "
+        f"On {format_count(worth.devices)} this job has, by the law of its complete time, an "
+        f"efficiency of {efficiency}, {verdict}: {worth.few} × "
+        f"({_sum_of_parts(worth.start_few, worth.train_few)}) / "
+        f"({worth.devices} × ({_sum_of_parts(worth.start, worth.train)})), start + training in "
         "seconds."
     )
 
 
 def _more_data_sentence(worth: BreakEven) -> str:
-    parts, data = worth.parts, worth.data
+    data = worth.data
     if data is None:
         return (
             "No amount of data is enough: the training itself has an efficiency of "
-            f"{format_percent(parts.training_efficiency)} on them, the limit for more data."
+            f"{format_percent(worth.training_efficiency)} on them, the limit for more data."
         )
     return (
         f"With {format_rounded(data)} times the data or the epochs it would be "
-        f"{format_percent(worth.floor, 0)}: {_sum_of_parts(parts.start, data * parts.train)} s on "
-        f"{parts.many:,} against {_sum_of_parts(parts.start_few, data * parts.train_few)} s on "
-        f"{parts.few:,}{START_ASSUMED if parts.overhead is None else ''}."
+        f"{format_percent(worth.floor, 0)}: {_sum_of_parts(worth.start, data * worth.train)} s on "
+        f"{worth.devices:,} against {_sum_of_parts(worth.start_few, data * worth.train_few)} s on "
+        f"{worth.few:,}{START_ASSUMED if worth.overhead is None else ''}."
     )
 
 
 def _larger_batch_sentence(worth: BreakEven) -> str:
-    parts, floor = worth.parts, format_percent(worth.floor, 0)
-    if parts.overhead is None:
+    floor = format_percent(worth.floor, 0)
+    if worth.overhead is None:
         return (
             "What a larger batch would do is not known: times alone do not show the overhead of "
             "steps."
         )
-    if parts.overhead <= 0:
+    if worth.overhead <= 0:
         return "A larger batch does not help: the steps have no overhead that it would hide."
     condition = (
-        f"if the {format_percent(parts.overhead)} of the training that is overhead of each step "
+        f"if the {format_percent(worth.overhead)} of the training that is overhead of each step "
         "stays as it is, memory holds the batch and the critical batch is not exceeded"
     )
     if worth.batch is not None:
@@ -75,11 +75,11 @@ def _larger_batch_sentence(worth: BreakEven) -> str:
             f"With {format_rounded(worth.batch)} times the batch on each device it would be "
             f"{floor}, {condition}."
         )
-    best = format_percent(parts.best_batch_efficiency)
+    best = format_percent(worth.best_batch_efficiency)
     too_low = f"No batch is large enough alone: it would stay below {best}, because the "
     if worth.batch_of_steps is None:
         return f"{too_low}computation itself is slower there."
-    if parts.training_efficiency >= worth.floor:
+    if worth.training_efficiency >= worth.floor:
         return f"{too_low}start takes too long."
     return (
         f"{too_low}start takes too long; the training alone would reach {floor} with "
@@ -90,8 +90,8 @@ def _larger_batch_sentence(worth: BreakEven) -> str:
 def _larger_model_sentence(worth: BreakEven) -> str:
     efficiency = (
         "stays as it is"
-        if worth.parts.overhead is None
-        else f"stays at {format_percent(worth.parts.training_efficiency)}"
+        if worth.overhead is None
+        else f"stays at {format_percent(worth.training_efficiency)}"
     )
     sentence = (
         "A larger model has more computation and more to exchange, both in proportion: the "

@@ -2,8 +2,7 @@
 
 target            the target as users write it: an amount of work, a loss or an accuracy
 reached           when recorded runs reached a target
-work_points       measured work to target, validated
-target_posterior  laws of work to target, weighted by how well they explain the points
+target_posterior  laws of work to target, weighted by how well they explain the measured points
 work_to_target    work, steps and time to target at any batch; where more devices stop paying
 batches           the global batch on each number of devices, and the critical batch
 time_to_target    the time to target on each number of devices

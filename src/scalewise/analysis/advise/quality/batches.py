@@ -1,6 +1,6 @@
 """The global batch on each number of devices, and the critical batch."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from scalewise.analysis.advise.quality.work_to_target import critical_from_noise, published_work
@@ -26,7 +26,7 @@ class Critical:
 
 
 def global_batches(
-    curve: ScalingCurve, counts: Iterable[int], batch: float | None
+    curve: ScalingCurve, counts: Sequence[int], batch: float | None
 ) -> Mapping[int, float]:
     """Return the global batch on each number of devices: recorded, or by the scaling rule.
 
@@ -42,16 +42,8 @@ def global_batches(
             f"the records of {curve.study} know their batch",
             hint=f"{parameter('batch')} is for CSV files",
         )
-    counts = list(counts)
-    if set(counts) <= recorded.keys():
-        return {count: recorded[count] for count in counts}
-    unit_batch = _unit_batch(curve, recorded, batch)
-    weak = curve.scaling == "weak"
-    return {count: recorded.get(count) or unit_batch * (count if weak else 1) for count in counts}
-
-
-def _unit_batch(curve: ScalingCurve, recorded: Mapping[int, float], batch: float | None) -> float:
-    """Return the batch of one device under weak scaling, the global one under strong."""
+    if recorded.keys() >= set(counts):
+        return recorded
     if curve.scaling not in ("weak", "strong"):
         raise SpecError(
             "time to target depends on how the batch grows with devices, which is unknown",
@@ -63,11 +55,11 @@ def _unit_batch(curve: ScalingCurve, recorded: Mapping[int, float], batch: float
     weak = curve.scaling == "weak"
     if recorded:
         devices, global_batch = next(iter(recorded.items()))
-        return global_batch / devices if weak else global_batch
-    if batch is not None:
-        return batch
-    whose = "of one device" if weak else "of all devices together"
-    raise SpecError(f"the batch {whose} is not known", hint=f"give {parameter('batch', 256)}")
+        batch = global_batch / devices if weak else global_batch
+    if batch is None:
+        whose = "of one device" if weak else "of all devices together"
+        raise SpecError(f"the batch {whose} is not known", hint=f"give {parameter('batch', 256)}")
+    return {count: batch * (count if weak else 1) for count in counts} | recorded
 
 
 def critical_batch(

@@ -21,6 +21,8 @@ from scalewise.record.read import RunRecord
 MAX_BLOCKS_PER_EPOCH = 10
 MIN_STEPS_PER_BLOCK = 10
 """The loss of a single step is mostly noise."""
+WorkAtBatches = tuple[tuple[float, float, int], ...]
+"""Global batch, mean samples to target, runs; the smallest batch first."""
 Trace = list[tuple[float, float]]
 """Samples processed so far, and the quality at that moment."""
 
@@ -37,17 +39,10 @@ class MissedBatch:
     """Numbers of devices of the runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """Samples to target at each global batch whose runs all reached it."""
-
-    points: tuple[tuple[int, float, int], ...]
-    """Global batch, mean samples, runs; the smallest batch first."""
-    missed: tuple[MissedBatch, ...]
-
-
-def reached(records: Iterable[RunRecord], target: Target) -> Reached:
-    """Return when the runs reached a target; a batch counts only if all of its runs did."""
+def work_to_reach(
+    target: Target, records: Iterable[RunRecord]
+) -> tuple[WorkAtBatches, tuple[MissedBatch, ...]]:
+    """Return the work at each batch whose runs all reached a target, and the other batches."""
     by_batch: dict[int, list[RunRecord]] = {}
     for record in sorted(records, key=lambda record: record.spec.topology.world):
         if not record.spec.program:  # The loss of a user's program is not recorded.
@@ -68,7 +63,7 @@ def reached(records: Iterable[RunRecord], target: Target) -> Reached:
             _best_quality(target, qualities),
             hint=f"train longer, or state the work: {parameter('target', 'epochs=90 at 256')}",
         )
-    return Reached(tuple(points), tuple(missed))
+    return tuple(points), tuple(missed)
 
 
 def quality_trace(record: RunRecord, name: str) -> Trace:
@@ -77,7 +72,11 @@ def quality_trace(record: RunRecord, name: str) -> Trace:
     per_epoch = sum(rank.outline.seen for rank in record.ranks)
     trace = []
     for line in sorted(lines, key=lambda line: line["epoch"]):
-        parts = _losses(line) if name == "loss" else _accuracy(line)
+        if name == "loss":
+            parts = _losses(line)
+        else:
+            accuracy = (line.get("validation") or {}).get("accuracy")
+            parts = [] if accuracy is None else [(1.0, float(accuracy))]
         trace += [((line["epoch"] + share) * per_epoch, value) for share, value in parts]
     return [(samples, value) for samples, value in trace if math.isfinite(value)]
 
@@ -91,11 +90,6 @@ def _losses(line: Mapping[str, Any]) -> Trace:
     blocks = max(1, min(MAX_BLOCKS_PER_EPOCH, steps // MIN_STEPS_PER_BLOCK))
     ends = np.linspace(0, steps, blocks + 1).astype(int)
     return [(last / steps, float(losses[first:last].mean())) for first, last in pairwise(ends)]
-
-
-def _accuracy(line: Mapping[str, Any]) -> Trace:
-    accuracy = (line.get("validation") or {}).get("accuracy")
-    return [] if accuracy is None else [(1.0, float(accuracy))]
 
 
 def _first_reached(trace: Trace, target: Target) -> float | None:

@@ -17,7 +17,7 @@ from scalewise.analysis.advise.quality.batches import (
     critical_batch,
     global_batches,
 )
-from scalewise.analysis.advise.quality.reached import MissedBatch, reached
+from scalewise.analysis.advise.quality.reached import MissedBatch, WorkAtBatches, work_to_reach
 from scalewise.analysis.advise.quality.target import Target
 from scalewise.analysis.advise.quality.work_to_target import WorkToTarget, work_to_target
 from scalewise.analysis.advise.scale import AtTarget, Scale
@@ -28,9 +28,6 @@ from scalewise.analysis.predict.complete_time import MIN_START_SPREAD
 from scalewise.errors import NotEnoughData, SpecError, parameter
 from scalewise.record.read import RunRecord
 
-Work = tuple[tuple[float, float, int], ...]
-"""Points of global batch, samples to target and runs."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class TimeToTarget:
@@ -40,7 +37,7 @@ class TimeToTarget:
     job: Job
     batches: Mapping[int, float]
     """The global batch on each number of devices."""
-    points: Work
+    points: WorkAtBatches
     law: WorkToTarget | None
     """Work at any batch; None where all scales have the only batch of known work."""
     critical: Critical | None
@@ -61,7 +58,9 @@ class TimeToTarget:
                 f"the throughput on {scale.devices} devices is not known",
                 hint="complete the column throughput",
             )
-        work = self.work(batch)
+        _, samples, runs = self.points[0]
+        same = Estimate(samples, samples, samples, runs)
+        work = self.law.work(batch) if self.law else same
         statistical = self.statistical(batch)
         hardware = (
             Estimate(1.0, 1.0, 1.0, rate.count)
@@ -81,13 +80,6 @@ class TimeToTarget:
                 statistical=statistical,
             ),
         )
-
-    def work(self, batch: float) -> Estimate:
-        """Return the samples to target."""
-        if self.law:
-            return self.law.work(batch)
-        (_, samples, runs), *_ = self.points
-        return Estimate(samples, samples, samples, runs)
 
     def statistical(self, batch: float) -> Estimate:
         """Return the efficiency of a batch: work at the baseline's batch over work at this one."""
@@ -153,27 +145,22 @@ def _add_start(training: Estimate, start: float) -> Estimate:
 
 def _work_points(
     target: Target, records: Sequence[RunRecord], base_batch: float
-) -> tuple[Work, tuple[MissedBatch, ...]]:
+) -> tuple[WorkAtBatches, tuple[MissedBatch, ...]]:
     """Return the known work to target, and the batches that did not reach it."""
     if target.is_work:
         samples = target.bound
         if target.name == "epochs":
-            samples *= _samples_per_epoch(target, records)
+            record = next((record for record in records if record.spec.epochs), None)
+            if record is None:
+                raise SpecError(
+                    f"{target} needs the number of samples of an epoch, which is not known",
+                    hint=f"give the product: {parameter('target', 'samples=115e6 at 256')}",
+                )
+            samples *= sum(rank.outline.seen for rank in record.ranks)
         return ((target.batch or base_batch, samples, 1),), ()
     if not records:
         raise SpecError(
             f"{target} is read from the records of a study, and there are none",
             hint=f"give a study's folder, or {parameter('target', 'samples=115e6 at 256')}",
         )
-    runs = reached(records, target)
-    return runs.points, runs.missed
-
-
-def _samples_per_epoch(target: Target, records: Sequence[RunRecord]) -> float:
-    record = next((record for record in records if record.spec.epochs), None)
-    if record is None:
-        raise SpecError(
-            f"{target} needs the number of samples of an epoch, which is not known",
-            hint=f"give the product: {parameter('target', 'samples=115e6 at 256')}",
-        )
-    return float(sum(rank.outline.seen for rank in record.ranks))
+    return work_to_reach(target, records)

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from scalewise.analysis.advise.quality.target_posterior import (
+    Floats,
     Laws,
     Learned,
     learned_prior,
     stated_prior,
+    validate_points,
     weigh,
 )
-from scalewise.analysis.advise.quality.work_points import Floats, validate_points
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.number_format import format_estimate, format_number, format_rounded
 from scalewise.catalog.convergence import find_table
@@ -166,17 +167,18 @@ def work_to_target(
     1800.0
     """
     measured = validate_points(points)
+    count, largest = len(measured.batches), float(measured.batches[-1])
     if samples is not None:
         check_positive("samples", samples, example=1_281_167)
     elif unit == "samples":
         samples = 1.0
     stated = None if critical is None else _range(critical)
-    if stated is None and len(measured) < 2:
+    if stated is None and count < 2:
         raise NotEnoughData(
-            f"one batch ({format_number(measured.largest)}) does not show how work grows with it",
+            f"one batch ({format_number(largest)}) does not show how work grows with it",
             hint="measure one at least twice as large, or give critical=, such as a noise scale",
         )
-    if stated and len(measured) > 1:
+    if stated and count > 1:
         by_points = _range(work_to_target(points, learned=learned).critical)
         if stated[2] < by_points[1] or stated[1] > by_points[2]:
             raise SpecError(
@@ -187,7 +189,7 @@ def work_to_target(
             )
     prior = stated_prior(*stated) if stated else learned_prior(measured, learned)
     laws = weigh(measured, prior, learned.scatter)
-    return WorkToTarget(laws, measured.largest, len(measured), unit, samples, learned.widen)
+    return WorkToTarget(laws, largest, count, unit, samples, learned.widen)
 
 
 @cache
