@@ -13,8 +13,7 @@ from builders import a_study
 from fake_study import play_all
 from paths import STUDIES
 from scalewise.analysis.advise import Conditions, Purpose, advise, work_to_target
-from scalewise.analysis.advise.quality.reached import quality_trace, work_to_reach
-from scalewise.analysis.advise.quality.target import Target
+from scalewise.analysis.advise.quality.target import Target, quality_trace, work_to_reach
 from scalewise.analysis.measure import Estimate, curve_from_numbers, scaling_curves
 from scalewise.errors import NotEnoughData, ScalewiseError, SpecError
 from scalewise.frameworks.fake import Law

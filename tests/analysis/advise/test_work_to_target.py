@@ -140,7 +140,7 @@ def test_a_given_critical_batch_and_one_point_are_enough():
     vague = work_to_target([(1000, 3e6, 10)], critical=1000)
     assert vague.critical.high / vague.critical.low > found.critical.high / found.critical.low
     assert vague.work(8000).low < found.work(8000).low < found.work(8000).value
-    assert stated_prior(1000.0, 800.0, 1250.0).spread * T_HALF_WIDTH == pytest.approx(log(1.25))
+    assert stated_prior(1000.0, 800.0, 1250.0)[1] * T_HALF_WIDTH == pytest.approx(log(1.25))
 
 
 def test_a_noise_scale_is_trusted_less_than_its_own_interval_says():

@@ -23,7 +23,13 @@ from scalewise.analysis.predict import Prediction
 from scalewise.errors import SpecError, parameter
 from scalewise.record.read import RunRecord
 
-EXAMPLES = {"target": "epochs=90 at 256", "interrupted_every": "12h"}
+REQUIRED = {
+    "critical_batch": ("target", "epochs=90 at 256"),
+    "batch": ("target", "epochs=90 at 256"),
+    "save": ("interrupted_every", "12h"),
+    "restart": ("interrupted_every", "12h"),
+}
+"""Conditions that have no meaning without another one, and an example of that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +50,14 @@ class Conditions:
 
     def resolve(self, prediction: Prediction) -> "ResolvedConditions":
         """Return these conditions with everything that depends on the curve filled in."""
+        for name, (required, example) in REQUIRED.items():
+            if getattr(self, required) is None and getattr(self, name) is not None:
+                raise SpecError(
+                    f"{parameter(name)} needs {parameter(required)}, which was not given",
+                    hint=f"for example {parameter(required, example)}",
+                )
         target = None
-        if self.target is None:
-            self._refuse_without("target", "critical_batch", "batch")
-        else:
+        if self.target is not None:
             target = time_to_target(
                 Target.parse(self.target),
                 prediction,
@@ -62,19 +72,9 @@ class Conditions:
             wait=None if self.wait is None else QueueWait.parse(self.wait),
         )
 
-    def _refuse_without(self, condition: str, *details: str) -> None:
-        """Refuse details of a condition that was not given."""
-        for name in details:
-            if getattr(self, name) is not None:
-                raise SpecError(
-                    f"{parameter(name)} needs {parameter(condition)}, which was not given",
-                    hint=f"for example {parameter(condition, EXAMPLES[condition])}",
-                )
-
     def _interruptions(self, prediction: Prediction) -> Interruptions | None:
         """Return the interruptions, with recorded times of save and restart unless given."""
         if self.interrupted_every is None:
-            self._refuse_without("interrupted_every", "save", "restart")
             return None
         every = InterruptionInterval.parse(self.interrupted_every)
         if self.save is None:

@@ -35,12 +35,10 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BelowFixed:
-    """Predicted times that are shorter than the fixed part of the law of the complete time."""
+    """From ``devices`` on, predicted times are below the ``fixed`` seconds of the law."""
 
     devices: int
-    """From this many on."""
     fixed: float
-    """Seconds."""
     formula: str
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from scalewise.analysis.measure.estimate import CONFIDENCE_LEVEL
+from scalewise.analysis.measure.estimate import CONFIDENCE_LEVEL, Estimate
 from scalewise.errors import NotEnoughData, SpecError
 from scalewise.validate import check_integer, check_positive
 
@@ -36,16 +36,6 @@ MIN_SPREAD = 0.01
 """A critical batch is never known better than this, in logarithms."""
 
 
-@dataclass(frozen=True, eq=False)
-class WorkPoints:
-    """Measured work to target at global batches, each batch once, smallest first."""
-
-    batches: Floats
-    work: Floats
-    runs: Floats
-    """How many runs each point is the mean of; unknown counts as one."""
-
-
 @dataclass(frozen=True, slots=True)
 class Learned:
     """The prior of a workload, learned from published tables."""
@@ -60,14 +50,6 @@ class Learned:
     """Factor on intervals so that they cover nine of ten larger batches."""
 
 
-@dataclass(frozen=True, slots=True)
-class CriticalPrior:
-    """The prior of a critical batch: middle and spread of its logarithm."""
-
-    middle: float
-    spread: float
-
-
 @dataclass(frozen=True, eq=False)
 class Laws:
     """Laws by their logarithms of B_crit and E_min. The weights sum to 1."""
@@ -77,33 +59,36 @@ class Laws:
     weights: Floats
     scatter: float
     """Scatter of batches around their law, in logarithms: the mean of all laws."""
+    count: int
+    """The number of measured batches."""
+    widen: float
+    """Factor on intervals."""
 
     def log_work(self, batch: float) -> Floats:
         """Return the logarithm of the work that each law expects."""
         return self.min_work + np.log1p(batch * np.exp(-self.critical))
 
-    def interval(self, values: Floats, scatter: float = 0.0) -> tuple[float, float, float]:
-        """Return low, middle and high of a quantity of the laws, in logarithms.
+    def estimate(self, logs: Floats, scatter: float = 0.0) -> Estimate:
+        """Return a quantity from its logarithms by each law.
 
         The interval is weighted quantiles, widened by a ``scatter`` of the quantity itself.
         """
-        unique, inverse = np.unique(values, return_inverse=True)
+        unique, inverse = np.unique(logs, return_inverse=True)
         weights = np.bincount(inverse, self.weights)
         cumulative = np.cumsum(weights) - weights / 2
         levels = ((1 - CONFIDENCE_LEVEL) / 2, 0.5, (1 + CONFIDENCE_LEVEL) / 2)
         low, middle, high = (float(np.interp(level, cumulative, unique)) for level in levels)
         extra = T_HALF_WIDTH * scatter
-        return (
-            middle - math.hypot(middle - low, extra),
-            middle,
-            middle + math.hypot(high - middle, extra),
+        down, up = (self.widen * math.hypot(end - middle, extra) for end in (low, high))
+        return Estimate(
+            math.exp(middle), math.exp(middle - down), math.exp(middle + up), self.count
         )
 
 
-def validate_points(points: Sequence[Sequence[float]]) -> WorkPoints:
-    """Return points (global batch, work[, runs]) sorted by batch; refuse impossible ones.
+def validate_points(points: Sequence[Sequence[float]]) -> Floats:
+    """Return rows of batches, work and runs (1 if unknown), by batch; refuse impossible ones.
 
-    >>> validate_points([(512, 44.0), (256, 41.0)]).work
+    >>> validate_points([(512, 44.0), (256, 41.0)])[1]
     array([41., 44.])
     """
     if not points:
@@ -117,7 +102,8 @@ def validate_points(points: Sequence[Sequence[float]]) -> WorkPoints:
         if len(point) == 3:
             check_integer("runs", point[2], minimum=1)
     rows = [(*point, 1)[:3] for point in sorted(points, key=lambda point: point[0])]
-    batches, work, runs = np.array(rows, float).T
+    sorted_points = np.array(rows, float).T
+    batches, work, _ = sorted_points
     repeated = batches[1:][np.diff(batches) == 0]
     if len(repeated):
         raise SpecError(
@@ -134,22 +120,25 @@ def validate_points(points: Sequence[Sequence[float]]) -> WorkPoints:
                 hint="give work in samples or epochs, not in steps; tune the learning rate at "
                 "each batch",
             )
-    return WorkPoints(batches, work, runs)
+    return sorted_points
 
 
-def weigh(points: WorkPoints, prior: CriticalPrior, typical_scatter: float) -> Laws:
+def weigh(points: Floats, prior: tuple[float, float], learned: Learned) -> Laws:
     """Return the laws with their posterior weights; negligible ones are dropped.
 
-    Array axes are B_crit, scatter, E_min and, before the sum over them, points.
+    ``prior`` is the middle and the spread of log B_crit. Array axes are B_crit, scatter,
+    E_min and, before the sum over them, points.
     """
+    batches, work, runs = points
+    middle, spread = prior
     critical_steps = np.linspace(-6, 6, 401)
     scatter_steps, work_steps = np.linspace(-2, 2, 5), np.linspace(-8, 8, 25)
-    critical = prior.middle + prior.spread * critical_steps
-    scatter = typical_scatter * np.exp(SCATTER_SPREAD * scatter_steps)
-    scale = np.sqrt(scatter[:, None] ** 2 + RUN_SCATTER**2 / points.runs)
+    critical = middle + spread * critical_steps
+    scatter = learned.scatter * np.exp(SCATTER_SPREAD * scatter_steps)
+    scale = np.sqrt(scatter[:, None] ** 2 + RUN_SCATTER**2 / runs)
     precision = (scale**-2).sum(axis=1) ** -0.5
     # The log E_min that each point alone implies; the grid lies around their median.
-    implied = np.log(points.work) - np.log1p(points.batches * np.exp(-critical)[:, None])
+    implied = np.log(work) - np.log1p(batches * np.exp(-critical)[:, None])
     min_work = np.median(implied, axis=1)[:, None, None] + precision[:, None] * work_steps
     residuals = (implied[:, None, None] - min_work[..., None]) / scale[:, None]
     log_weights = (
@@ -166,6 +155,8 @@ def weigh(points: WorkPoints, prior: CriticalPrior, typical_scatter: float) -> L
         min_work=min_work[relevant],
         weights=weights[relevant] / weights[relevant].sum(),
         scatter=float(weights.sum(axis=(0, 2)) @ scatter),
+        count=len(batches),
+        widen=learned.widen,
     )
 
 
@@ -175,12 +166,6 @@ def _log_student(deviation: Floats) -> Floats:
     return np.asarray(exponent * np.log1p(deviation**2 / DEGREES_OF_FREEDOM))
 
 
-def learned_prior(points: WorkPoints, learned: Learned) -> CriticalPrior:
-    """Return the prior of a critical batch that the user did not give."""
-    return CriticalPrior(math.log(points.batches[-1]) + learned.usual, learned.spread)
-
-
-def stated_prior(value: float, low: float, high: float) -> CriticalPrior:
+def stated_prior(value: float, low: float, high: float) -> tuple[float, float]:
     """Return the prior of a critical batch that the user gave with its 90 % interval."""
-    spread = math.log(high / low) / 2 / T_HALF_WIDTH
-    return CriticalPrior(math.log(value), max(spread, MIN_SPREAD))
+    return math.log(value), max(math.log(high / low) / 2 / T_HALF_WIDTH, MIN_SPREAD)

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from scalewise.analysis.advise.job_time import Job, split_job
-from scalewise.analysis.advise.quality.batches import (
-    Critical,
-    critical_batch,
-    global_batches,
+from scalewise.analysis.advise.quality.batches import Critical, critical_batch, global_batches
+from scalewise.analysis.advise.quality.target import (
+    MissedBatch,
+    Target,
+    WorkAtBatches,
+    work_to_reach,
 )
-from scalewise.analysis.advise.quality.reached import MissedBatch, WorkAtBatches, work_to_reach
-from scalewise.analysis.advise.quality.target import Target
 from scalewise.analysis.advise.quality.work_to_target import WorkToTarget, work_to_target
 from scalewise.analysis.advise.scale import AtTarget, Scale
 from scalewise.analysis.measure import Estimate

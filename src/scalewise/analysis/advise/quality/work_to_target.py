@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 from scalewise.analysis.advise.quality.target_posterior import (
-    Floats,
     Laws,
     Learned,
-    learned_prior,
     stated_prior,
     validate_points,
     weigh,
@@ -48,31 +46,27 @@ class WorkToTarget:
     laws: Laws
     largest: float
     """The largest measured batch."""
-    count: int
-    """The number of measured batches."""
     unit: str
     """The unit of work, such as samples or epochs."""
     samples: float | None
     """Samples in one unit of work; None makes steps and times unknown."""
-    widen: float
-    """Factor on intervals."""
 
     @cached_property
     def critical(self) -> Estimate:
         """B_crit: the batch at which work and steps are both twice their minimum."""
-        return self._estimate(self.laws.critical)
+        return self.laws.estimate(self.laws.critical)
 
     @cached_property
     def least_work(self) -> Estimate:
         """E_min: the work that the smallest batches need."""
-        return self._estimate(self.laws.min_work)
+        return self.laws.estimate(self.laws.min_work)
 
     @cached_property
     def least_steps(self) -> Estimate | None:
         """S_min: the lower bound of steps for any batch and any number of devices."""
         if self.samples is None:
             return None
-        return self._estimate(self.laws.min_work - self.laws.critical) * self.samples
+        return self.laws.estimate(self.laws.min_work - self.laws.critical) * self.samples
 
     @cached_property
     def enough(self) -> Estimate:
@@ -82,7 +76,7 @@ class WorkToTarget:
     def work(self, batch: float) -> Estimate:
         """Return the mean work to target of runs that are tuned for this batch."""
         check_positive("batch", batch, example=256)
-        return self._estimate(self.laws.log_work(batch), self.laws.scatter)
+        return self.laws.estimate(self.laws.log_work(batch), self.laws.scatter)
 
     def steps(self, batch: float) -> Estimate | None:
         """Return the optimizer steps to target."""
@@ -138,15 +132,6 @@ class WorkToTarget:
         )
         return f"work(B) = {work} (1 + B / {critical}) {self.unit}"
 
-    def _estimate(self, logs: Floats, scatter: float = 0.0) -> Estimate:
-        low, middle, high = self.laws.interval(logs, scatter)
-        return Estimate(
-            math.exp(middle),
-            math.exp(middle - self.widen * (middle - low)),
-            math.exp(middle + self.widen * (high - middle)),
-            self.count,
-        )
-
 
 def work_to_target(
     points: Sequence[Sequence[float]],
@@ -167,7 +152,7 @@ def work_to_target(
     1800.0
     """
     measured = validate_points(points)
-    count, largest = len(measured.batches), float(measured.batches[-1])
+    count, largest = measured.shape[1], float(measured[0, -1])
     if samples is not None:
         check_positive("samples", samples, example=1_281_167)
     elif unit == "samples":
@@ -187,9 +172,9 @@ def work_to_target(
                 f"{format_estimate(Estimate(*stated), format_rounded)} was given",
                 hint="are both in samples, not tokens? leave critical out, or widen its range",
             )
-    prior = stated_prior(*stated) if stated else learned_prior(measured, learned)
-    laws = weigh(measured, prior, learned.scatter)
-    return WorkToTarget(laws, largest, count, unit, samples, learned.widen)
+    learned_prior = math.log(largest) + learned.usual, learned.spread
+    prior = stated_prior(*stated) if stated else learned_prior
+    return WorkToTarget(weigh(measured, prior, learned), largest, unit, samples)
 
 
 @cache
