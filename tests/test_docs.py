@@ -209,6 +209,7 @@ def test_the_python_of_the_start_page_runs_and_prints_what_it_says(tmp_path, mon
 def test_the_tree_names_what_is_there(page):
     text = (ROOT / page).read_text()
     tree = text[text.index("src/scalewise/\n") :].split("```")[0].splitlines()[1:]
+    tree = [line for line in tree if not line.startswith("tests/")]
     folders = [PACKAGE]
     for line in tree:
         depth = line.index("── ") // 4
@@ -229,7 +230,7 @@ def test_files_that_a_new_part_takes_are_there():
     paths = re.findall(rf"`((?:{rooms})/[\w/]*(?:\.\w+)?)`", table)
     assert len(paths) > 15
     for path in paths:
-        assert (PACKAGE / path).exists(), path
+        assert (PACKAGE / path).exists() or "NAME" in path, path
 
 
 def test_what_the_pages_import_is_there():
