@@ -11,8 +11,7 @@ from scalewise.analysis.measure.estimate import Estimate, estimate_from_steps
 from scalewise.analysis.number_format import format_count, format_estimate, format_number
 from scalewise.errors import SpecError, parameter
 from scalewise.launch.processes import stream_worker
-from scalewise.record.schema import SkippedFiles
-from scalewise.record.skipped_files import sentence
+from scalewise.record.schema import SkippedFiles, skipped_sentence
 from scalewise.validate import check_choice, check_integer
 
 PRESETS = ("micro-224", "tiny-224")
@@ -160,7 +159,7 @@ class LoadingBenchmark:
                 f"{row.workers:>7}  {format_estimate(row.rate):<23}  {format_number(share):>11}  "
                 f"{row.first:>9.2f} s"
             )
-        lines.append(sentence([SkippedFiles(len(self.left_out), self.left_out)]))
+        lines.append(skipped_sentence([SkippedFiles(len(self.left_out), self.left_out)]))
         return "\n".join(filter(None, lines))
 
 

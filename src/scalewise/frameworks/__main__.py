@@ -36,7 +36,7 @@ from scalewise.probe.rank_identity import rank_and_world, set_torchrun_variables
 from scalewise.record.close import close, closed
 from scalewise.record.log import OURS, ends_in, start_in, told_to_end
 from scalewise.record.rank_tail import first_launch, newest_attempt
-from scalewise.record.spans import EARLIER
+from scalewise.record.schema import EARLIER
 from scalewise.record.write import SCHEMA, RankFile, write_json
 from scalewise.spec import RunSpec
 

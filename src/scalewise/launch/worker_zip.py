@@ -19,7 +19,7 @@ MODULES = (
     "__init__.py", "errors.py", "validate.py", "plugins.py", "spec",
     "record/__init__.py", "record/write.py", "record/close.py", "record/log.py",
     "record/rank_tail.py", "record/failure_cause.py", "record/schema.py",
-    "record/checkpoints.py", "record/spans.py", "probe", "watch", "frameworks",
+    "record/checkpoints.py", "probe", "watch", "frameworks",
 )  # fmt: skip
 INJECTION = "watch/inject.py"
 FIXED_DATE = (1980, 1, 1, 0, 0, 0)

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
 
-from scalewise.record.spans import PAUSES
+from scalewise.record.schema import PAUSES
 from scalewise.record.write import RankFile
 
 LINE_STEPS = 100

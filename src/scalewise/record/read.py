@@ -17,17 +17,12 @@ from numpy.typing import NDArray
 
 from scalewise.errors import RecordError
 from scalewise.record import batch_sharing
-from scalewise.record.schema import Outline, RankNotes
+from scalewise.record.schema import COMMUNICATION, Outline, RankNotes
 from scalewise.record.study_files import REPEAT, newer, read_json
 from scalewise.record.write import SCHEMA, rank_file
 from scalewise.spec import RunSpec
 
 Numbers = NDArray[np.float64]
-COMMUNICATION = ("sync", "hidden")
-"""Phases that happen whether they are measured or not: where absent, they are unknown.
-
-Any other phase that is absent did not occur, and took no time.
-"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ Standard library only, and Python 3.10: the worker writes what the lab reads.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 Value = TypeVar("Value")
 
@@ -245,6 +245,24 @@ class SkippedFiles:
     paths: tuple[str, ...] = ()
 
 
+def skipped_sentence(by_rank: Iterable[SkippedFiles | None]) -> str:
+    """Say how many files the ranks of a run left out, each counted once; empty if none was.
+
+    >>> skipped_sentence([SkippedFiles(2, ("a", "b")), None, SkippedFiles(1, ("a",))])
+    'left out: 2 images that cannot be read, the first is a'
+    """
+    skipped = [files for files in by_rank if files]
+    paths = sorted({path for files in skipped for path in files.paths})
+    if not paths:
+        return ""
+    count = max(len(paths), *(files.count for files in skipped))
+    if count == 1:
+        return f"left out: 1 image that cannot be read, {paths[0]}"
+    all_named = all(files.count == len(files.paths) for files in skipped)
+    several = f"{count:,}" if all_named else f"at least {count:,}"
+    return f"left out: {several} images that cannot be read, the first is {paths[0]}"
+
+
 @dataclass(frozen=True, slots=True)
 class Stall:
     """A rank has made no progress for ``seconds``; where it is."""
@@ -361,3 +379,128 @@ class Failure:
     closed: float
     started: float | None
     ended: float | None
+
+
+Recurrence = Literal["once", "every epoch", "every step", "never"]
+
+
+@dataclass(frozen=True, slots=True)
+class SpanKind:
+    """One part of a job's life, from launch to end."""
+
+    name: str
+    meaning: str
+    color: str
+    """In plots of the complete time."""
+    recurs: Recurrence
+    """In a longer job of the same kind; ``never``: only this measurement has it."""
+    lost_to: str | None
+    """The cause that a receipt counts it under; none for training."""
+    precedence: int
+    """In a program, where ranks are in several spans at once: the lowest one counts."""
+    pauses_training: bool = False
+    """Whether it lies between steps, and is not time of a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseKind:
+    """One part of a step; all but ``hidden`` add up to it."""
+
+    name: str
+    meaning: str
+    computes: bool = False
+    communicates: bool = False
+    """Then it happens whether it is measured or not: where it is absent, it is unknown.
+
+    Any other phase that is absent did not occur, and took no time.
+    """
+    stands_for: tuple[str, ...] = ()
+    """Phases that are not told apart where it is written."""
+
+
+EARLIER, TRAIN, SHUTDOWN = "earlier", "train", "shutdown"
+UNEXPLAINED = "unexplained"
+"""What no span covers."""
+
+SPANS = (
+    SpanKind(
+        EARLIER, "earlier attempts of a requeued job, from its first launch to its last",
+        "#882255", "never", "repeated", 11,
+    ),
+    SpanKind("launch", "from the launcher's start to the rank's", "#999999", "once", "start-up", 8),
+    SpanKind("rendezvous", "the ranks find each other", "#CC79A7", "once", "start-up", 3),
+    SpanKind("data", "the data set is opened", "#E69F00", "once", "start-up", 5),
+    SpanKind("build", "model and optimizer are made", "#56B4E9", "once", "start-up", 7),
+    SpanKind("compile", "the step is compiled", "#F0E442", "once", "start-up", 6),
+    SpanKind(
+        "restore", "a checkpoint is looked for, checked and read", "#44AA99", "once", "start-up", 12
+    ),
+    SpanKind(TRAIN, "optimizer steps", "#0072B2", "every step", None, 4),
+    SpanKind(
+        "validate", "the model is validated", "#009E73", "every epoch", "validation", 2,
+        pauses_training=True,
+    ),
+    SpanKind(
+        "checkpoint", "a checkpoint is written", "#D55E00", "every epoch", "checkpoints", 1,
+        pauses_training=True,
+    ),
+    SpanKind(
+        "trace", "steps under a profiler", "#B3B300", "never", "looking", 0, pauses_training=True
+    ),
+    SpanKind("loaders", "data loaders are timed alone", "#8DA0CB", "never", "looking", 9),
+    SpanKind(SHUTDOWN, "from the last step to the end", "#7A5C3E", "once", "shutdown", 10),
+)  # fmt: skip
+"""Every span that scalewise writes, in the order of a job's life; tables and plots follow it."""
+PHASES = (
+    PhaseKind("input", "waiting for the next batch"),
+    PhaseKind("forward", "the model's output, and the loss", computes=True),
+    PhaseKind("backward", "the gradients", computes=True),
+    PhaseKind(
+        "pipeline", "forward and backward of a pipeline's stages", computes=True,
+        stands_for=("forward", "backward"),
+    ),
+    PhaseKind(
+        "step", "forward, backward and optimizer in one compiled program", computes=True,
+        stands_for=("forward", "backward", "optimizer"),
+    ),
+    PhaseKind("sync", "communication that computation did not hide", communicates=True),
+    PhaseKind("optimizer", "the update of the weights", computes=True),
+    PhaseKind("other", "everything else in the loop"),
+    PhaseKind(
+        "hidden", "communication beside computation: no part of the step's sum", communicates=True
+    ),
+)  # fmt: skip
+"""Every phase that scalewise writes, in the order of a step."""
+
+SPAN_COLORS = {**{span.name: span.color for span in SPANS}, UNEXPLAINED: "#000000"}
+PAUSES = tuple(span.name for span in SPANS if span.pauses_training)
+COMMUNICATION = tuple(phase.name for phase in PHASES if phase.communicates)
+NON_COMPUTE_PHASES = tuple(phase.name for phase in PHASES if not phase.computes)
+DEVICE_PHASES = tuple(p.name for p in PHASES if not p.communicates and not p.stands_for)
+"""What one device does in a step, told apart."""
+_PLACE = {span.name: place for place, span in enumerate(SPANS)}
+_PRECEDENCE = {span.name: span.precedence for span in SPANS}
+
+
+def in_order_of_life(names: Iterable[str]) -> list[str]:
+    """Return names of spans in the order of a job's life.
+
+    A span of a plugin, which is not declared here, comes after those that are.
+
+    >>> in_order_of_life(["unexplained", "warm-up", "train", "earlier"])
+    ['earlier', 'train', 'warm-up', 'unexplained']
+    """
+    return sorted(
+        dict.fromkeys(names),
+        key=lambda name: (name == UNEXPLAINED, _PLACE.get(name, len(SPANS))),
+    )
+
+
+def by_precedence(names: Iterable[str]) -> list[str]:
+    """Return names of spans, first the one that counts where several are at once."""
+    return sorted(dict.fromkeys(names), key=lambda name: _PRECEDENCE.get(name, len(SPANS)))
+
+
+def recurring(recurrence: Recurrence) -> tuple[str, ...]:
+    """Return the spans that come again so often in a longer job."""
+    return tuple(span.name for span in SPANS if span.recurs == recurrence)

@@ -7,7 +7,7 @@ from scalewise.analysis.measure import Estimate, Point, ScalingCurve, condition_
 from scalewise.analysis.measure.energy import JOULES_PER_UNIT, energy_unit
 from scalewise.analysis.measure.mfu import flops_unit
 from scalewise.analysis.measure.point import Column, TableName, columns_of
-from scalewise.record.spans import in_order_of_life
+from scalewise.record.schema import in_order_of_life
 from scalewise.report.tables import (
     NONE,
     Section,

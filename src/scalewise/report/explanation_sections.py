@@ -13,7 +13,7 @@ from scalewise.analysis.explain import (
 )
 from scalewise.analysis.explain.utilisation import HostUtilisation
 from scalewise.analysis.number_format import format_count
-from scalewise.record.spans import in_order_of_life
+from scalewise.record.schema import in_order_of_life
 from scalewise.report.formats import dump_json, plain
 from scalewise.report.tables import (
     NONE,

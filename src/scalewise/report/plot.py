@@ -20,8 +20,7 @@ from matplotlib.ticker import (
 
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
 from scalewise.errors import NotEnoughData, SpecError
-from scalewise.record.spans import COLORS as SPAN_COLORS
-from scalewise.record.spans import in_order_of_life
+from scalewise.record.schema import SPAN_COLORS, in_order_of_life
 from scalewise.record.write import write_bytes
 from scalewise.report.escape import escape_plot
 from scalewise.validate import suggest_name

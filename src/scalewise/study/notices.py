@@ -11,7 +11,7 @@ from scalewise.launch.program import parallel_library
 from scalewise.record import replicas
 from scalewise.record.log import first_traceback, own_lines
 from scalewise.record.rank_tail import read_tail
-from scalewise.record.skipped_files import sentence as unread_sentence
+from scalewise.record.schema import skipped_sentence
 from scalewise.spec import RunSpec
 from scalewise.study.jobs import load_job, trained_alone
 
@@ -72,7 +72,7 @@ def warn_skipped_files(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) 
         if job is None:
             continue
         ends = [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)]
-        if sentence := unread_sentence([end.notes.skipped_files for end in ends]):
+        if sentence := skipped_sentence([end.notes.skipped_files for end in ends]):
             hint = f'`scalewise data check {run.data}` names all; broken = "refuse" ends such a run'
             watcher.warn(RecordError(f"{run.title}: {sentence}", hint=hint))
 

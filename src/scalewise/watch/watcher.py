@@ -21,7 +21,7 @@ from typing import Any
 from scalewise.probe import HostClock, Probe, Row, rank_identity
 from scalewise.record.close import rivals
 from scalewise.record.rank_tail import first_launch, read_tail
-from scalewise.record.spans import EARLIER
+from scalewise.record.schema import EARLIER
 from scalewise.record.write import SCHEMA, RankFile, rank_file
 from scalewise.spec import RunSpec
 

@@ -20,7 +20,7 @@ from scalewise.analysis.explain import CAUSES, LOSSES, Receipt, sum_receipts, wa
 from scalewise.errors import RecordError
 from scalewise.record.allocation_log import FILE
 from scalewise.record.attempts import Attempt, attempts, bought
-from scalewise.record.spans import SPANS
+from scalewise.record.schema import SPANS
 from scalewise.record.study_files import read_json
 from scalewise.record.write import RankFile, write_json
 from scalewise.report import receipt_table

@@ -1,5 +1,6 @@
 """Every span that is declared is in every table, plot and answer of the complete time."""
 
+import ast
 import json
 import os
 import subprocess
@@ -11,21 +12,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import scalewise
 from builders import a_run, a_study
 from paths import DOCS
 from scalewise import results
 from scalewise.analysis.advise.job_time import EPOCH_SPANS, START_SPANS
+from scalewise.analysis.explain.whatif import REMOVABLE_PARTS
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.measure.window import lifetime_parts
 from scalewise.frameworks.__main__ import do_train
 from scalewise.record.close import close
 from scalewise.record.read import RankRecord, RunRecord, Span, Steps
-from scalewise.record.spans import COLORS, SPANS, UNEXPLAINED
+from scalewise.record.schema import PHASES, SPAN_COLORS, SPANS, UNEXPLAINED, recurring
 from scalewise.record.write import write_json
 from scalewise.report import curve_table, explanation_sections, formats, page, plot, tables
 from scalewise.spec import StudySpec
 
 NAMES = [span.name for span in SPANS]
+SOURCE = Path(scalewise.__file__).parent
 PARTS = [*NAMES, UNEXPLAINED]
 QUEUED = 100.0
 """Seconds from the first launch of a requeued job to the second."""
@@ -134,9 +138,24 @@ def test_every_declared_span_counts_in_the_life_of_a_run(program):
 
 def test_what_is_declared_of_spans_is_whole():
     assert len({span.precedence for span in SPANS}) == len(SPANS)
-    assert set(COLORS) == set(PARTS) and len(set(COLORS.values())) == len(COLORS)
+    assert set(SPAN_COLORS) == set(PARTS)
+    assert len(set(SPAN_COLORS.values())) == len(SPAN_COLORS)
     again = {"train", "earlier", "trace", "loaders"}
     assert {*START_SPANS, *EPOCH_SPANS} | again == set(PARTS)
+    assert {*REMOVABLE_PARTS.values()} == {*recurring("every epoch")}
+
+
+def test_every_written_span_and_phase_is_declared():
+    declared = {*NAMES, *(phase.name for phase in PHASES)}
+    calls = (
+        node
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args
+        if node.func.attr in ("span", "lap") and isinstance(node.args[0], ast.Constant)
+    )
+    written = {call.args[0].value for call in calls}
+    assert {"rendezvous", "checkpoint", "input", "pipeline", "sync"} <= written <= declared
 
 
 @pytest.mark.parametrize(
@@ -145,6 +164,12 @@ def test_what_is_declared_of_spans_is_whole():
 def test_every_declared_span_is_documented(path):
     text = (DOCS / path).read_text()
     assert [name for name in NAMES if f"`{name}`" not in text] == []
+
+
+def test_the_meaning_of_every_span_and_phase_is_documented():
+    text = (Path(__file__).parents[1] / "docs/reference/run-folder.md").read_text()
+    rows = [f"| `{kind.name}` | {kind.meaning} |" for kind in (*SPANS, *PHASES)]
+    assert [row for row in rows if row not in text] == []
 
 
 PROGRAM = """

@@ -18,8 +18,7 @@ from scalewise.frameworks.data.make_data import synthetic_image
 from scalewise.frameworks.torch.input.batches import IGNORED_LABEL
 from scalewise.frameworks.torch.task import Task
 from scalewise.record.read import RankRecord
-from scalewise.record.schema import SkippedFiles
-from scalewise.record.skipped_files import sentence
+from scalewise.record.schema import SkippedFiles, skipped_sentence
 from scalewise.study.notices import warn_skipped_files
 from start_ranks import start
 
@@ -133,7 +132,7 @@ def told(*paths, count=None):
 )
 def test_files_of_several_ranks_are_counted_once(ranks, says):
     skipped = [rank and SkippedFiles(**rank) for rank in ranks]
-    assert sentence(skipped) == (f"left out: {says}" if says else "")
+    assert skipped_sentence(skipped) == (f"left out: {says}" if says else "")
 
 
 def test_the_end_of_a_study_tells_of_files_that_were_left_out(tmp_path):

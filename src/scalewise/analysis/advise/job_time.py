@@ -22,7 +22,7 @@ from scalewise.analysis.predict.complete_time import CompleteTime, predict_compl
 from scalewise.analysis.predict.laws import nonnegative_least_squares
 from scalewise.analysis.predict.series import Floats
 from scalewise.errors import NotEnoughData
-from scalewise.record.spans import UNEXPLAINED, recurring
+from scalewise.record.schema import UNEXPLAINED, recurring
 
 START_SPANS = (*recurring("once"), UNEXPLAINED)
 """Spans that occur once, however long a job trains.

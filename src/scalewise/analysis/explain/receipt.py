@@ -29,17 +29,18 @@ from scalewise.analysis.measure.acceleration import same_device_kind
 from scalewise.analysis.measure.window import is_watched_program, lifetime_parts, resumed_after_step
 from scalewise.record.attempts import Attempt
 from scalewise.record.read import RunRecord
-from scalewise.record.spans import EARLIER, SPANS
+from scalewise.record.schema import EARLIER, SPANS, UNEXPLAINED
 
 SECONDS_PER_HOUR = 3600.0
 ROUNDING_SHARE = 1e-9
 """Losses below this share of the bought hours are rounding errors of sums."""
 LOSS_OF_SPAN = {span.name: span.lost_to for span in SPANS if span.lost_to}
 """The loss to which each part of a lifetime other than training counts."""
-LOSSES = (
-    "start-up", "warm-up", *CAUSES, "validation", "checkpoints", "looking", "shutdown",
-    "unexplained", "repeated", "failed", "idle", "not asked",
-)  # fmt: skip
+LOSSES = tuple(dict.fromkeys([
+    "start-up", "warm-up", *CAUSES,
+    *(loss for name, loss in LOSS_OF_SPAN.items() if name != EARLIER),
+    UNEXPLAINED, LOSS_OF_SPAN[EARLIER], "failed", "idle", "not asked",
+]))  # fmt: skip
 """Every cause, in the order of a lifetime; the last four concern complete attempts and devices."""
 
 
@@ -147,7 +148,7 @@ def _run_receipt(
     lost["repeated"] += failed_seconds - useful_before
     bought = devices * (record.ended - record.started - earlier_seconds) + failed_seconds
     useful = (samples + traced_samples) * pace + useful_before
-    lost["unexplained"] = bought - useful - math.fsum(lost.values())
+    lost[UNEXPLAINED] = bought - useful - math.fsum(lost.values())
     return Receipt(
         runs=1,
         bought=bought / SECONDS_PER_HOUR,

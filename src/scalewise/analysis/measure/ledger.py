@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalewise.record.read import RunRecord
+from scalewise.record.schema import COMMUNICATION, NON_COMPUTE_PHASES
 
 Numbers = NDArray[np.float64]
-NON_COMPUTE_PHASES = ("input", "sync", "other", "hidden")
-"""Phases that are not computation; ``hidden`` overlaps computation and adds no time."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +95,10 @@ def _phases(record: RunRecord, rows: Sequence[NDArray[np.intp]]) -> dict[str, Nu
     A phase that a rank never recorded is 0 there; communication is NaN, which is unknown.
     """
     ranks = [rank.steps for rank in record.ranks]
-    names = dict.fromkeys([*(name for steps in ranks for name in steps.phases), "sync", "hidden"])
+    names = dict.fromkeys([*(name for steps in ranks for name in steps.phases), *COMMUNICATION])
     phases = {}
     for name in names:
-        absent = np.nan if name in ("sync", "hidden") else 0.0
+        absent = np.nan if name in COMMUNICATION else 0.0
         phases[name] = np.array([
             steps.phases.get(name, np.full(len(steps.index), absent))[row]
             for steps, row in zip(ranks, rows)

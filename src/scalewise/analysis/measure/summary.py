@@ -14,8 +14,7 @@ from scalewise.analysis.measure.point import Point, measure_point
 from scalewise.analysis.measure.window import MIN_STEADY_STEPS, lifetime_parts, resumed_after_step
 from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord
-from scalewise.record.skipped_files import sentence
-from scalewise.record.spans import EARLIER
+from scalewise.record.schema import EARLIER, skipped_sentence
 from scalewise.spec import StudySpec
 
 SAME_BATCH_TOLERANCE = 0.05
@@ -172,7 +171,7 @@ def _resume_warnings(records: Sequence[RunRecord]) -> list[str]:
 def _skipped_file_warnings(records: Sequence[RunRecord]) -> list[str]:
     """Return one warning of all files that could not be read: repeats read the same ones."""
     skipped = [rank.notes.skipped_files for record in records for rank in record.ranks]
-    return [text] if (text := sentence(skipped)) else []
+    return [text] if (text := skipped_sentence(skipped)) else []
 
 
 def _loss_warnings(records: Sequence[RunRecord]) -> list[str]:

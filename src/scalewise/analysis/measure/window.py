@@ -7,8 +7,15 @@ from numpy.typing import NDArray
 
 from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord, Span
-from scalewise.record.schema import Quality
-from scalewise.record.spans import EARLIER, PAUSES, UNEXPLAINED, by_precedence, in_order_of_life
+from scalewise.record.schema import (
+    EARLIER,
+    PAUSES,
+    SHUTDOWN,
+    UNEXPLAINED,
+    Quality,
+    by_precedence,
+    in_order_of_life,
+)
 
 MIN_STEADY_STEPS = 20
 """With fewer steps, a rate is uncertain and carries a warning."""
@@ -223,8 +230,8 @@ def lifetime_parts(record: RunRecord) -> dict[str, float]:
         parts[name] = parts.get(name, 0.0) + max(0.0, end - max(start, reached))
         reached = max(reached, end)
     # From the last rank's last record to the launcher's is shutdown too.
-    if "shutdown" in parts:
-        parts["shutdown"] += max(0.0, record.ended - reached)
+    if SHUTDOWN in parts:
+        parts[SHUTDOWN] += max(0.0, record.ended - reached)
     parts[UNEXPLAINED] = record.ended - record.started - sum(parts.values())
     return parts
 
@@ -241,7 +248,7 @@ def _watched_lifetime_parts(record: RunRecord) -> dict[str, float]:
     # From the last rank's last record to the launcher's is shutdown too.
     exiting = max(0.0, record.ended - max(span.end for span in spans))
     parts = {name: seconds[name] for name in in_order_of_life(seconds) if seconds[name]}
-    parts["shutdown"] = parts.get("shutdown", 0.0) + exiting
+    parts[SHUTDOWN] = parts.get(SHUTDOWN, 0.0) + exiting
     parts[UNEXPLAINED] = record.ended - record.started - covered - exiting
     return parts
 

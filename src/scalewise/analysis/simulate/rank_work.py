@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from scalewise.errors import SpecError
+from scalewise.record.schema import DEVICE_PHASES
 from scalewise.validate import check_integer, check_positive
 
 FIRST_BUCKET_MB, BUCKET_MB = 1.0, 25.0
 """MiB of DDP's first bucket and of the others, by default."""
-TIMED_PARTS = ("forward", "backward", "optimizer", "input", "other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Work:
     """Of one rank in a step."""
 
     def __post_init__(self) -> None:
-        for name in TIMED_PARTS:
+        for name in DEVICE_PHASES:
             value = getattr(self, name)
             if not 0 <= value < math.inf:
                 raise SpecError(
@@ -82,7 +82,7 @@ class Work:
 
     def scaled(self, factor: float) -> "Work":
         """Return the same work on a device that takes ``factor`` times as long."""
-        return replace(self, **{name: factor * getattr(self, name) for name in TIMED_PARTS})
+        return replace(self, **{name: factor * getattr(self, name) for name in DEVICE_PHASES})
 
 
 def make_buckets(

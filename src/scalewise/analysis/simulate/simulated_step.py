@@ -18,12 +18,10 @@ from scalewise.analysis.simulate.spread import Spread
 from scalewise.analysis.simulate.strategy_schedules import Ddp, Strategy
 from scalewise.analysis.simulate.sweep import Exchange
 from scalewise.errors import SpecError
+from scalewise.record.schema import DEVICE_PHASES
 from scalewise.spec import Topology
 
-PHASES = (
-    "input", "forward", "backward", "optimizer", "other", "sharing", "balance", "contention",
-    "bubble", "exchange",
-)  # fmt: skip
+PHASES = (*DEVICE_PHASES, "sharing", "balance", "contention", "bubble", "exchange")
 """Parts of a step: what a device does alone, then what other devices add to it."""
 
 

@@ -5,6 +5,7 @@ import math
 from scalewise.analysis.number_format import format_count, format_number
 from scalewise.analysis.simulate import Link, Note, SimulatedStep, Simulation
 from scalewise.analysis.simulate.units import BYTES_PER_UNIT
+from scalewise.record.schema import DEVICE_PHASES
 
 ALGORITHMS = {
     "ring": "a ring",
@@ -23,7 +24,6 @@ NOTES = {
 }
 BENCHMARK = "benchmarks/simulation.py"
 """Compares simulated steps with real ones, on the machine it is run on."""
-DEVICE_PHASES = ("input", "forward", "backward", "optimizer", "other")
 ROUNDING_SECONDS = 5e-9
 MIN_BALANCE_SHARE = 0.1
 """Share of a step from which waiting for the slowest rank is worth a sentence."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from scalewise.record.spans import PAUSES
+from scalewise.record.schema import PAUSES
 from scalewise.watch.watcher import Watcher
 
 BEFORE_BACKWARD = ("", "input", "forward", "optimizer", "checkpoint")
