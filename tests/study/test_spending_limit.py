@@ -25,7 +25,7 @@ from scalewise.analysis.measure import curve_from_numbers
 from scalewise.errors import LaunchError, SpecError
 from scalewise.frameworks.fake import Law
 from scalewise.launch import Job, State
-from scalewise.launch.processes import run_processes
+from scalewise.launch.processes import RUN_VARIABLE, ProcessFilter
 from scalewise.launch.slurm import SlurmLauncher
 from scalewise.record.attempts import bought
 from scalewise.record.study_files import finished
@@ -312,7 +312,8 @@ def test_the_limit_is_kept_on_a_cluster_too(tmp_path):
     assert cause["cause"].startswith("ended at --max-device-hours 0.005")
     assert cause["started"] is not None
     until = time.monotonic() + 30
-    while any(map(run_processes, folder.iterdir())) and time.monotonic() < until:
+    runs = [ProcessFilter({RUN_VARIABLE: str(home)}) for home in folder.iterdir()]
+    while any(run.processes() for run in runs) and time.monotonic() < until:
         time.sleep(0.1)  # A job that is told to end still closes its record.
 
 

@@ -78,9 +78,8 @@ def attempts(home: Path) -> list[int]:
 
 def living(folder: Path) -> list[psutil.Process]:
     """Return every living process of the runs in a study's folder."""
-    return [
-        one for home in folder.iterdir() if home.is_dir() for one in processes.run_processes(home)
-    ]
+    runs = [{processes.RUN_VARIABLE: str(home)} for home in folder.iterdir() if home.is_dir()]
+    return [process for run in runs for process in processes.ProcessFilter(run).processes()]
 
 
 def test_a_run_that_ends_during_the_check_is_not_started_again(tmp_path, monkeypatch):

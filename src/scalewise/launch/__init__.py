@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from scalewise.record.rank_tail import newest_attempt
+from scalewise.record.rank_tail import RankTail, newest_attempt, read_tail
 from scalewise.record.write import write_bytes, write_json, write_text
 from scalewise.spec import RunSpec
 from scalewise.validate import check_environment_name
@@ -73,6 +73,10 @@ class Job:
     attempt: int
     world: int
     name: Mapping[str, Any]
+
+    def tails(self) -> list[RankTail]:
+        """Return the last lines of each rank in this attempt."""
+        return [read_tail(self.folder, rank, self.attempt) for rank in range(self.world)]
 
 
 @dataclass(frozen=True, slots=True)

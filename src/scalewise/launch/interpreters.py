@@ -32,7 +32,10 @@ class Interpreters:
     def load(cls, study_engines: Mapping[str, str]) -> "Interpreters":
         """Return the Pythons of the user's configuration, overridden by the study's."""
         named = {**load_user_config(user_config_path(CONFIG_FILE)), **study_engines}
-        return cls({name: _absolute(python) for name, python in named.items()})
+        for name, python in named.items():
+            if os.sep in python:  # Links are kept: the Python of an environment is one.
+                named[name] = os.path.abspath(os.path.expanduser(python))
+        return cls(named)
 
     def python(self, framework: str, default: str = sys.executable) -> str:
         """Return the Python that runs a framework."""
@@ -56,8 +59,3 @@ class Interpreters:
             if paths:
                 worker_zip.pack(Path(home))
             return ask_worker(verb, argument, python=python, paths=paths)
-
-
-def _absolute(python: str) -> str:
-    """Return an absolute path; links are kept, because the Python of an environment is one."""
-    return os.path.abspath(os.path.expanduser(python)) if os.sep in python else python

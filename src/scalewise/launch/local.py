@@ -3,7 +3,6 @@
 Ranks start under torchrun's agent, one agent per node of the topology, so that a 2x2 run
 can be rehearsed on one machine; under horovodrun or mpirun; or directly, as their framework
 requires. A single rank starts without an agent, which takes as long to start as the rank.
-All output goes into the run's ``log.txt``.
 """
 
 import math
@@ -35,7 +34,7 @@ from scalewise.launch import (
 from scalewise.launch.interpreters import Interpreters
 from scalewise.launch.program import parse_program
 from scalewise.record.log import ends_in, signal_name, usual_reason
-from scalewise.record.rank_tail import RankTail, read_tail
+from scalewise.record.rank_tail import read_tail
 from scalewise.record.write import rank_file
 from scalewise.spec import RunSpec
 from scalewise.validate import check_positive, refuse_unknown_keys
@@ -88,7 +87,14 @@ class LocalLauncher:
     def plan(self, runs: Sequence[RunSpec], folder: Path) -> Plan:
         """Return what would be executed."""
         (run,) = runs
-        _refuse_too_many_processes(run)
+        cores = os.cpu_count() or 1
+        limit = max(MIN_PROCESS_LIMIT, 8 * cores)
+        if (run.program or run.started_by != "direct") and run.topology.world > limit:
+            raise LaunchError(
+                f"{run.topology} asks for {run.topology.world:,} processes on a machine with "
+                f"{cores} cores",
+                hint=f"ask for at most {limit} here",
+            )
         if run.started_by == "srun" or (run.program and run.started_by == "mpirun"):
             raise LaunchError(
                 f"start = {run.start!r} needs a Slurm job", hint="--launcher slurm, or leave it out"
@@ -107,7 +113,7 @@ class LocalLauncher:
         commands = tuple(
             Command(argv, {**env, **rank}) for argv, rank in _processes(run, home, python)
         )
-        return Plan((run,), folder, commands, {_script_path(run): _script(commands)})
+        return Plan((run,), folder, commands, _script_file(run, commands))
 
     def prepare(self, plan: Plan) -> None:
         """Write the run's commands and its spec."""
@@ -126,9 +132,11 @@ class LocalLauncher:
         (run,) = plan.runs
         home = plan.folder / run.id
         attempt = next_attempt(home)
-        port = _free_port()
+        with socket.socket() as probe:
+            probe.bind(("localhost", 0))  # Port 0: any that is free.
+            port = int(probe.getsockname()[1])
         commands = [command.with_port(port) for command in plan.commands]
-        self.prepare(replace(plan, files={_script_path(run): _script(commands)}))
+        self.prepare(replace(plan, files=_script_file(run, commands)))
         # Processes of an earlier attempt that job.json does not name would write to the same files.
         processes.end(processes.ProcessFilter({processes.RUN_VARIABLE: str(home)}))
         log = home / "log.txt"
@@ -153,24 +161,19 @@ class LocalLauncher:
         # same: their environment holds the token.
         with job_files_written([job], undo_on=BaseException):
             try:
-                started = [self._start(command, attempt_env, log) for command in commands]
+                started = []
+                for command in commands:
+                    child = processes.start(command.argv, {**command.env, **attempt_env}, log)
+                    self._children[child.pid] = child
+                    started.append(processes.identity(child.pid))
                 if run.program or run.started_by != "direct":
-                    self._sample(home, int(started[0]["pid"]), {**commands[0].env, **attempt_env})
+                    env = {**commands[0].env, **attempt_env}
+                    with suppress(LaunchError):  # The run does not fail without its sampler.
+                        self._samplers[home] = processes.start_sampler(home, started[0]["pid"], env)
                 return [write_job(replace(job, name={**name, "processes": started}))]
             except BaseException:
                 processes.end(_process_filter(job))
                 raise
-
-    def _start(self, command: Command, env: Mapping[str, str], log: Path) -> dict[str, Any]:
-        """Start one of the run's processes; return its identity."""
-        child = processes.start(command.argv, {**command.env, **env}, log)
-        self._children[child.pid] = child
-        return processes.identity(child.pid)
-
-    def _sample(self, home: Path, pid: int, env: Mapping[str, str]) -> None:
-        """Start the node sampler; the run does not fail without it."""
-        with suppress(LaunchError):
-            self._samplers[home] = processes.start_sampler(home, pid, env)
 
     def poll(self, job: Job) -> State:
         """Return the state of the job, without changing it."""
@@ -181,13 +184,17 @@ class LocalLauncher:
         codes = [self._code(process) for process in job.name["processes"]]
         if None not in codes or any(codes):  # If one agent fails, the others wait for ever.
             killed, exits = _process_ends(job, codes)
+            cause = "" if killed else _kill_cause(job, codes)
             if None in codes:
-                return State("stuck", "" if killed else _kill_cause(job, codes), killed, exits)
+                return State("stuck", cause, killed, exits)
             if sampler := self._samplers.pop(job.folder, None):
                 processes.wait_or_kill(sampler)
-            if not exits and self._lingers(job):
-                return State("running")
-            return State("ended", "" if killed else _kill_cause(job, codes), killed, exits)
+            if not exits:  # Child processes may outlive those that we started, for a while.
+                since = self._over.setdefault(job.folder, time.monotonic())
+                waits = time.monotonic() - since < LINGER_SECONDS
+                if waits and _process_filter(job).processes():
+                    return State("running")
+            return State("ended", cause, killed, exits)
         if time.monotonic() - self._looked > min(LOOK_SECONDS, self._patience):
             self._looked = time.monotonic()
             if silence(job) > self._patience:
@@ -202,7 +209,7 @@ class LocalLauncher:
         if not outermost:
             return State("ended")
         # A process that has ended by now was started if its rank has written something.
-        begun = all(read_tail(job.folder, rank, job.attempt).lines for rank in range(job.world))
+        begun = all(tail.lines for tail in job.tails())
         if len(outermost) < job.name.get("commands", 1) and not begun:
             return State("stuck", "not all of its processes were started")
         return State("running", job=replace(job, name={**job.name, "processes": outermost}))
@@ -211,23 +218,15 @@ class LocalLauncher:
         """Return the state of a job whose processes we cannot see, from its ranks' files."""
         looked, state = self._unseen.get(job.folder, (-math.inf, State("running")))
         if time.monotonic() - looked > min(LOOK_SECONDS, self._patience):
-            state = self._state_by_files(job)
+            host = job.name["host"]
+            if all(tail.ended for tail in job.tails()):
+                state = State("ended")
+            elif (silent_seconds := silence(job)) > self._patience:
+                state = State("ended", f"{host} wrote no record for {silent_seconds:.0f} s")
+            else:
+                state = State("running", note=f"on {host}")
             self._unseen[job.folder] = time.monotonic(), state
         return state
-
-    def _state_by_files(self, job: Job) -> State:
-        ranks = [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)]
-        if all(rank.ended for rank in ranks):
-            return State("ended")
-        silent_seconds = silence(job)
-        if silent_seconds > self._patience:
-            return State("ended", f"{job.name['host']} wrote no record for {silent_seconds:.0f} s")
-        return State("running", note=f"on {job.name['host']}")
-
-    def _lingers(self, job: Job) -> bool:
-        """Return whether child processes still run, within the time they are allowed to."""
-        since = self._over.setdefault(job.folder, time.monotonic())
-        return time.monotonic() - since < LINGER_SECONDS and bool(_process_filter(job).processes())
 
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
         """End every process of the run."""
@@ -240,10 +239,8 @@ class LocalLauncher:
                 + ("by that user ends it" if same else "there ends it"),
             )
         if stuck:
-            tails = [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)]
-            processes.show_stacks(
-                _process_filter(job), {tail.notes.pid for tail in tails if tail.notes.pid}
-            )
+            pids = {tail.notes.pid for tail in job.tails() if tail.notes.pid}
+            processes.show_stacks(_process_filter(job), pids)
         processes.end(_process_filter(job))
         for process in job.name.get("processes", ()):
             if _visible(job) and processes.alive(**process):
@@ -277,28 +274,14 @@ def _process_filter(job: Job) -> processes.ProcessFilter:
     return processes.ProcessFilter(variables, job.name.get("processes", ()))
 
 
-def _script_path(run: RunSpec) -> str:
-    """Return the path of the run's command script, relative to the study's folder."""
-    return f"{run.id}/plan/commands.sh"
+def _script_file(run: RunSpec, commands: Sequence[Command]) -> dict[str, str]:
+    """Return a shell script that starts the run's commands, for a person to read, by its path."""
+    text = "#!/bin/sh\n" + "".join(f"{command} &\n" for command in commands) + "wait\n"
+    return {f"{run.id}/plan/commands.sh": text}
 
 
-def _script(commands: Sequence[Command]) -> str:
-    """Return a shell script that starts the run's commands, for a person to read."""
-    return "#!/bin/sh\n" + "".join(f"{command} &\n" for command in commands) + "wait\n"
-
-
-def _refuse_too_many_processes(run: RunSpec) -> None:
-    """Refuse more processes than this machine can reasonably run."""
-    cores = os.cpu_count() or 1
-    limit = max(MIN_PROCESS_LIMIT, 8 * cores)
-    if (run.program or run.started_by != "direct") and run.topology.world > limit:
-        raise LaunchError(
-            f"{run.topology} asks for {run.topology.world:,} processes on a machine with "
-            f"{cores} cores",
-            hint=f"ask for at most {limit} here",
-        )
-
-
+RENDEZVOUS = {"MASTER_ADDR": "localhost", "MASTER_PORT": PORT_PLACEHOLDER}
+"""Variables with the rendezvous address of the ranks."""
 Process = tuple[tuple[str, ...], dict[str, str]]
 """A command line, and the variables that give the process its rank."""
 
@@ -328,35 +311,25 @@ def _processes(run: RunSpec, home: Path, python: str) -> list[Process]:
         return [(worker, _rank_variables(rank, run.ranks, per_node)) for rank in range(run.ranks)]
     if run.started_by == "horovodrun":
         starter = str(Path(python).parent / "horovodrun")
-        return [
-            (
-                (starter, "-np", str(topology.world), *_host_options(run), "--gloo", *worker),
-                _rendezvous_variables(),
-            )
-        ]
-    if run.started_by == "mpirun":
-        return [((*_mpirun(topology.world), *worker), _rendezvous_variables())]
+        options = ("-np", str(topology.world), *_host_options(run), "--gloo")
+        return [((starter, *options, *worker), RENDEZVOUS)]
+    if run.started_by == "mpirun":  # By default it refuses root, and more ranks than cores.
+        for_root = () if os.geteuid() else ("--allow-run-as-root",)
+        options = (*for_root, "--oversubscribe", "--bind-to", "none", "-np", str(topology.world))
+        return [(("mpirun", *options, *worker), RENDEZVOUS)]
     agent = (python, "-m", "torch.distributed.run", *_agent_options(run))
     return [((*agent, *worker[1:]), {})] * topology.nodes
 
 
 def _rank_variables(rank: int, ranks: int, per_node: int) -> dict[str, str]:
     """Return the variables that torchrun would set for a rank, ``per_node`` ranks on a node."""
-    variables = {
-        "RANK": rank,
-        "WORLD_SIZE": ranks,
-        "LOCAL_RANK": rank % per_node,
-        "LOCAL_WORLD_SIZE": per_node,
-    }
     return {
-        **{name: str(value) for name, value in variables.items()},
-        **_rendezvous_variables(),
+        "RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_RANK": str(rank % per_node),
+        "LOCAL_WORLD_SIZE": str(per_node),
+        **RENDEZVOUS,
     }
-
-
-def _rendezvous_variables() -> dict[str, str]:
-    """Return the rendezvous address of the ranks."""
-    return {"MASTER_ADDR": "localhost", "MASTER_PORT": PORT_PLACEHOLDER}
 
 
 def _agent_options(run: RunSpec) -> tuple[str, ...]:
@@ -396,18 +369,6 @@ def _localhost_alias(number: int) -> str:
     return "".join(letter.upper() if number >> bit & 1 else letter for bit, letter in letters)
 
 
-def _mpirun(world: int) -> tuple[str, ...]:
-    """Return the mpirun command; by default it refuses root, and more ranks than cores."""
-    for_root = () if os.geteuid() else ("--allow-run-as-root",)
-    return ("mpirun", *for_root, "--oversubscribe", "--bind-to", "none", "-np", str(world))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return int(probe.getsockname()[1])
-
-
 def _kill_cause(job: Job, codes: Sequence[int | None]) -> str:
     """Return which of the processes that we started was killed from outside, if one was."""
     for process, code in zip(job.name["processes"], codes):
@@ -433,22 +394,21 @@ def silence(job: Job) -> float:
 
 def _hang_cause(job: Job) -> str:
     """Return which rank stopped a hung run, and where."""
-    ranks = [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)]
+    ranks = job.tails()
     if not any(rank.lines for rank in ranks):
         return f"no rank has started for {silence(job):.0f} s ([launcher] patience allows more)"
-    behind = min(ranks, key=_progress)
-    alone = sum(_progress(rank) == _progress(behind) for rank in ranks) == 1
+    stalls = [rank.last.get("stalled") or {} for rank in ranks]
+    progress = [
+        (stall.get("steps", 0 if rank.lines else -1), stall.get("laps", 0))
+        for rank, stall in zip(ranks, stalls)
+    ]
+    behind = ranks[progress.index(min(progress))]
+    alone = progress.count(min(progress)) == 1
     who = f"rank {behind.rank}" if alone else f"all {len(ranks)} ranks"
     return (
         f"no progress for {silence(job):.0f} s: {who} stopped {behind.position} "
         "(stacks are in log.txt; [launcher] patience allows more)"
     )
-
-
-def _progress(word: RankTail) -> tuple[int, int]:
-    """Return how far a rank came: steps done, then laps in the current step."""
-    stalled = word.last.get("stalled") or {}
-    return stalled.get("steps", -1 if not word.lines else 0), stalled.get("laps", 0)
 
 
 def _process_ends(job: Job, codes: Sequence[int | None]) -> tuple[dict[int, str], dict[int, int]]:
@@ -459,7 +419,7 @@ def _process_ends(job: Job, codes: Sequence[int | None]) -> tuple[dict[int, str]
     """
     killed, exits = ends_in(job.folder / "log.txt", job.name.get("log", 0))
     command_codes = {p["pid"]: code for p, code in zip(job.name["processes"], codes) if code}
-    ranks = {read_tail(job.folder, rank, job.attempt).notes.pid for rank in range(job.world)}
+    ranks = {tail.notes.pid for tail in job.tails()}
     signals = {pid: signal_name(-code) for pid, code in command_codes.items() if code < 0}
     killed = {**killed, **{pid: name for pid, name in signals.items() if pid in ranks}}
     return killed, exits or command_codes

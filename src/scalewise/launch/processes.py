@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,6 @@ started without it.
 """
 GRACE_SECONDS = 5.0
 """Seconds between asking a process to end and ending it."""
-
-
 CLEANUP_SECONDS = 60.0
 """Seconds that a process may take to remove unfinished files."""
 
@@ -115,16 +114,25 @@ class ProcessFilter:
         The environment finds those in new sessions, as torchrun makes them; the session finds
         those that have cleared their environment.
         """
-        sessions = {leader["pid"] for leader in self.started if not _pid_reused(**leader)}
+        sessions = {leader["pid"] for leader in self.started}
+        for leader in self.started:
+            with suppress(psutil.Error):  # The system reuses no id while its session lives.
+                if abs(psutil.Process(leader["pid"]).create_time() - leader["created"]) >= 1.0:
+                    sessions.discard(leader["pid"])
         members = []
         for process in psutil.process_iter():
-            try:
-                if process.status() != psutil.STATUS_ZOMBIE and (
-                    _session_id(process.pid) in sessions or self._in_environment(process)
+            with suppress(psutil.Error):
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                session = None
+                with suppress(OSError):
+                    session = os.getsid(process.pid)
+                # Read the environment only where the session does not match: it may be hidden.
+                environment = {} if session in sessions else process.environ()
+                if session in sessions or any(
+                    environment.get(name) == value for name, value in self.variables.items()
                 ):
                     members.append(process)
-            except psutil.Error:
-                continue
         return members
 
     def outermost(self) -> list[dict[str, Any]]:
@@ -133,47 +141,18 @@ class ProcessFilter:
         pids = {process.pid for process in living}
         outer = []
         for process in living:
-            try:
+            with suppress(psutil.Error):
                 if process.ppid() not in pids:
                     outer.append(identity(process.pid))
-            except psutil.Error:
-                continue
         return outer
-
-    def _in_environment(self, process: psutil.Process) -> bool:
-        environment = process.environ()
-        return any(environment.get(name) == value for name, value in self.variables.items())
-
-
-def _session_id(pid: int) -> int:
-    """Return the leader of a process's session; 0 if unknown."""
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return 0
-
-
-def _pid_reused(pid: int, created: float) -> bool:
-    """Return whether another process has this id now; impossible while its session lives."""
-    try:
-        return abs(psutil.Process(pid).create_time() - created) >= 1.0
-    except psutil.Error:
-        return False
-
-
-def run_processes(folder: Path) -> list[psutil.Process]:
-    """Return every living process whose environment names the run in ``folder``."""
-    return ProcessFilter({RUN_VARIABLE: str(folder)}).processes()
 
 
 def has_argument(argument: str) -> bool:
     """Return whether a living process was started with this argument."""
     for process in psutil.process_iter():
-        try:
+        with suppress(psutil.Error):
             if argument in process.cmdline():
                 return True
-        except psutil.Error:
-            continue
     return False
 
 
@@ -181,13 +160,15 @@ def end(mark: ProcessFilter) -> None:
     """End every process of a run: SIGTERM, wait, SIGKILL."""
     living = mark.processes()
     for process in living:
-        _ignore_gone(process.terminate)
+        with suppress(psutil.Error):
+            process.terminate()
     try:
         _, stubborn = psutil.wait_procs(living, timeout=GRACE_SECONDS)
     finally:
         # Also when a second Ctrl-C cuts the waiting short.
         for process in mark.processes():
-            _ignore_gone(process.kill)
+            with suppress(psutil.Error):
+                process.kill()
     psutil.wait_procs(stubborn, timeout=GRACE_SECONDS)
 
 
@@ -195,14 +176,8 @@ def show_stacks(mark: ProcessFilter, pids: set[int]) -> None:
     """Have ranks print their stacks into the log; SIGUSR1 would kill other processes."""
     for process in mark.processes():
         if process.pid in pids:
-            _ignore_gone(lambda process=process: process.send_signal(signal.SIGUSR1))
-
-
-def _ignore_gone(send_signal: Any) -> None:
-    try:
-        send_signal()
-    except psutil.Error:
-        return
+            with suppress(psutil.Error):
+                process.send_signal(signal.SIGUSR1)
 
 
 def alive(pid: int, created: float) -> bool:

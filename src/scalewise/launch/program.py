@@ -24,18 +24,11 @@ LAUNCHER_COMMANDS = (
 )  # fmt: skip
 """Commands that start ranks themselves."""
 LAUNCHER_MODULES = (
-    "torch.distributed.run",
-    "torch.distributed.launch",
-    "accelerate.commands.launch",
-)
+    "torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch",
+)  # fmt: skip
 PARALLEL_LIBRARIES = (
-    "accelerate",
-    "deepspeed",
-    "horovod",
-    "ignite",
-    "lightning",
-    "pytorch_lightning",
-)
+    "accelerate", "deepspeed", "horovod", "ignite", "lightning", "pytorch_lightning",
+)  # fmt: skip
 """Libraries that parallelize a script themselves."""
 KERAS_MODULES = ("tensorflow", "keras")
 """Imports of a script in which one process uses all devices of its node."""
@@ -52,10 +45,10 @@ class Program:
     """The Python that runs it, and so the agent above it."""
     arguments: tuple[str, ...]
     """What follows the interpreter; or the complete command."""
-    is_command: bool
-    """Whether it is a command that makes its own ranks, started once per node."""
     script: Path | None = None
     """The file that will run, if it is known."""
+    is_command: bool = False
+    """Whether it is a command that makes its own ranks, started once per node."""
 
     def with_python(self, python: str) -> "Program":
         """Return the program for another Python, unless its arguments name one."""
@@ -102,41 +95,29 @@ def parse_program(arguments: Sequence[str]) -> Program:
     is_script = first == "-m" or first.endswith(".py")
     if is_command:
         python = (sys.executable,) if is_script else ()
-        return Program(
-            sys.executable,
-            (*python, *arguments),
-            is_command=True,
-            script=_first_python_file(arguments),
-        )
+        return _command(sys.executable, (*python, *arguments))
     if is_script:
         return _parse_python(sys.executable, tuple(arguments))
     path = shutil.which(first)
     if path and _PYTHON.fullmatch(Path(first).name) and following:
         return _parse_python(path, following)
     if path is None:
-        exists = Path(first).exists()
-        raise SpecError(
-            f"{first} {'cannot be started: it is not a command' if exists else 'is not there'}",
-            hint=_not_found_hint(first),
-        )
-    if Path(first).name not in LAUNCHER_COMMANDS and _shebang(Path(path)):
-        return Program(
-            _shebang(Path(path)),
-            ("--no-python", path, *following),
-            is_command=False,
-            script=Path(path),
-        )
-    return Program(
-        sys.executable, tuple(arguments), is_command=True, script=_first_python_file(arguments)
-    )
+        problem = "is not there"
+        if Path(first).exists():
+            problem = "cannot be started: it is not a command"
+        hint = "give a Python file, -m MODULE, or a command that is on the PATH"
+        beside = Path(sys.executable).parent / first
+        if first == beside.name and beside.is_file():
+            hint = f"it is in scalewise's environment: give {beside}, or activate that environment"
+        raise SpecError(f"{first} {problem}", hint=hint)
+    if Path(first).name not in LAUNCHER_COMMANDS and (python_path := _shebang(Path(path))):
+        return Program(python_path, ("--no-python", path, *following), Path(path))
+    return _command(sys.executable, tuple(arguments))
 
 
-def _not_found_hint(command: str) -> str:
-    """Return a hint what to give instead of a command that was not found."""
-    beside = Path(sys.executable).parent / command
-    if command == beside.name and beside.is_file():
-        return f"it is in scalewise's environment: give {beside}, or activate that environment"
-    return "give a Python file, -m MODULE, or a command that is on the PATH"
+def _command(interpreter: str, arguments: tuple[str, ...]) -> Program:
+    """Return a command that makes its own ranks."""
+    return Program(interpreter, arguments, _first_python_file(arguments), is_command=True)
 
 
 def _parse_python(interpreter: str, arguments: tuple[str, ...]) -> Program:
@@ -146,29 +127,18 @@ def _parse_python(interpreter: str, arguments: tuple[str, ...]) -> Program:
         if len(arguments) < 2:
             raise SpecError("-m needs a module's name", hint="for example -m package.train")
         if arguments[1] in LAUNCHER_MODULES:
-            return Program(
-                interpreter,
-                (interpreter, *arguments),
-                is_command=True,
-                script=_first_python_file(arguments),
-            )
-        return Program(
-            interpreter, arguments, is_command=False, script=_module_file(arguments[1], interpreter)
-        )
+            return _command(interpreter, (interpreter, *arguments))
+        return Program(interpreter, arguments, _module_file(arguments[1], interpreter))
     if first.startswith("-"):  # Options of the interpreter itself, which torchrun cannot pass on.
-        return Program(
-            interpreter,
-            ("--no-python", interpreter, *arguments),
-            is_command=False,
-            script=_first_python_file(arguments),
-        )
+        command = ("--no-python", interpreter, *arguments)
+        return Program(interpreter, command, _first_python_file(arguments))
     path = Path(first)
     if not path.is_file():
         problem = "is a folder" if path.is_dir() else "is not there"
         raise SpecError(f"the script {first} {problem}", hint="give the path of a Python file")
     if interpreter == sys.executable:
         _refuse_not_python(path)
-    return Program(interpreter, arguments, is_command=False, script=path)
+    return Program(interpreter, arguments, path)
 
 
 def fill_placeholders(argument: str, values: Mapping[str, object]) -> str:
@@ -177,11 +147,7 @@ def fill_placeholders(argument: str, values: Mapping[str, object]) -> str:
     >>> fill_placeholders("--nproc={devices} {x}", {"devices": 4})
     '--nproc=4 {x}'
     """
-    return re.sub(
-        r"\{(\w+)\}",
-        lambda match: str(values[match[1]]) if match[1] in values else match[0],
-        argument,
-    )
+    return re.sub(r"\{(\w+)\}", lambda match: str(values.get(match[1], match[0])), argument)
 
 
 def script_digest(arguments: Sequence[str]) -> str | None:
@@ -227,14 +193,8 @@ def _module_file(name: str, interpreter: str) -> Path | None:
 
 def _first_python_file(arguments: Sequence[str]) -> Path | None:
     """Return the first argument that is a Python file; None without any."""
-    return next(
-        (
-            Path(argument)
-            for argument in arguments
-            if argument.endswith(".py") and Path(argument).is_file()
-        ),
-        None,
-    )
+    scripts = (Path(argument) for argument in arguments if argument.endswith(".py"))
+    return next((script for script in scripts if script.is_file()), None)
 
 
 def _shebang(path: Path) -> str:

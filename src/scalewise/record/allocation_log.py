@@ -1,10 +1,10 @@
 """What one allocation was used for that had several runs in it: a line for each, by its job."""
 
-import json
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from scalewise.record.rank_tail import read_lines
 
 FILE = "allocation.jsonl"
 """In the study's folder."""
@@ -37,14 +37,8 @@ class Stay:
 
 def stays(folder: Path) -> tuple[Stay, ...]:
     """Return what allocations of a study were used for; empty where each run had its own."""
-    return tuple(_read(folder / FILE))
-
-
-def _read(path: Path) -> Iterator[Stay]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return
-    for line in lines:
-        with suppress(ValueError, TypeError):  # A line that was cut off.
-            yield Stay(**json.loads(line))
+    complete = []
+    for line in read_lines(folder / FILE):
+        with suppress(TypeError):  # A line that lacks something.
+            complete.append(Stay(**line))
+    return tuple(complete)

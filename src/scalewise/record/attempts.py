@@ -1,16 +1,14 @@
 """What every attempt at a run took: its devices are paid for from launch to end, well or not."""
 
-import json
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from scalewise.errors import RecordError
 from scalewise.record.allocation_log import stays
 from scalewise.record.close import closed
-from scalewise.record.rank_tail import newest_attempt, read_tail
+from scalewise.record.rank_tail import newest_attempt, read_lines, read_tail
+from scalewise.record.schema import Failure, from_json
 from scalewise.record.study_files import finished, read_json
 from scalewise.record.write import rank_file
 
@@ -39,50 +37,37 @@ def attempts(home: Path) -> tuple[Attempt, ...]:
     whose small files are damaged.
     """
     try:
-        return tuple(_each_launch_once(_attempts(home)))
+        by_number = _attempts(home)
     except (RecordError, KeyError, TypeError, ValueError):
         return ()
+    # Of attempts that one launch has started, the last has all its time.
+    by_launch = {by_number[number].started: by_number[number] for number in sorted(by_number)}
+    return tuple(sorted(by_launch.values(), key=lambda attempt: attempt.number))
 
 
 def _attempts(home: Path) -> dict[int, Attempt]:
     job = read_json(home / "job.json")
     devices = int(job["world"])
     newest = newest_attempt(home, int(job["attempt"]))
-    under_way = () if closed(home, newest) else (newest,)
+    under_way = None if closed(home, newest) else newest
     well = read_json(home / "outcome.json") if finished(home) else {}
     by_number: dict[int, Attempt] = {}
     unclosed = set()
     for number in range(1, newest + 1):
         if number == well.get("attempt"):
-            began = read_tail(home, 0, number).launched or _launch(home, number) or well["started"]
+            launches = (began for _, began, _ in _by_its_lines(home, {number}))
+            began = read_tail(home, 0, number).launched or next(launches, None) or well["started"]
             by_number[number] = Attempt(number, devices, began, well["ended"], well=True)
-        elif span := _failed(home / f"failure-{number}.json"):
-            by_number[number] = Attempt(number, devices, *span, well=False)
-        elif number not in under_way:
+            continue
+        path = home / f"failure-{number}.json"
+        failure = from_json(Failure, read_json(path) if path.exists() else {})
+        if failure.started is not None and failure.ended is not None:
+            by_number[number] = Attempt(number, devices, failure.started, failure.ended, well=False)
+        elif number != under_way:
             unclosed.add(number)
     for number, began, ended in _by_its_lines(home, unclosed) if unclosed else ():
         by_number[number] = Attempt(number, devices, began, ended, well=False)
     return by_number
-
-
-def _failed(path: Path) -> tuple[float, float] | None:
-    """Return when a failed attempt began and ended, where its file knows both."""
-    values = read_json(path) if path.exists() else {}
-    began, ended = values.get("started"), values.get("ended")
-    return None if began is None or ended is None else (began, ended)
-
-
-def _launch(home: Path, number: int) -> float | None:
-    """Return when an attempt was launched that another one has followed."""
-    return next((began for _, began, _ in _by_its_lines(home, {number})), None)
-
-
-def _each_launch_once(by_number: dict[int, Attempt]) -> Iterator[Attempt]:
-    """Yield attempts in order; of those that one launch has started, the last has all its time."""
-    ordered = [by_number[number] for number in sorted(by_number)]
-    for index, attempt in enumerate(ordered):
-        if not any(later.started == attempt.started for later in ordered[index + 1 :]):
-            yield attempt
 
 
 def _by_its_lines(home: Path, numbers: set[int]) -> Iterator[tuple[int, float, float]]:
@@ -92,7 +77,7 @@ def _by_its_lines(home: Path, numbers: set[int]) -> Iterator[tuple[int, float, f
     """
     began: dict[int, float] = {}
     reached: dict[int, float] = {}
-    for line in _lines(rank_file(home, 0)):
+    for line in read_lines(rank_file(home, 0)):
         number = line.get("attempt", 0)
         if number not in numbers:
             continue
@@ -109,28 +94,14 @@ def _by_its_lines(home: Path, numbers: set[int]) -> Iterator[tuple[int, float, f
         yield number, start, reached[number]
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        with path.open("rb") as file:
-            for text in file:
-                with suppress(ValueError):
-                    line = json.loads(text)
-                    if isinstance(line, dict):
-                        yield line
-    except OSError:
-        return
-
-
 def bought(folder: Path) -> float:
     """Return the device-hours that a study's folder has cost so far, idle ones included.
 
     Everything counts that is over: what failed, and what the study no longer asks for.
     """
-    if not folder.is_dir():
-        return 0.0
-    paid = sum(
+    paid = (
         attempt.device_hours
         for path in folder.glob("*/job.json")
         for attempt in attempts(path.parent)
     )
-    return paid + sum(stay.idle for stay in stays(folder))
+    return sum(paid, 0.0) + sum(stay.idle for stay in stays(folder))

@@ -6,11 +6,13 @@ Standard library only, and Python 3.10: a job on a cluster closes its own record
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from scalewise.record.failure_cause import Cause, ProcessEnds, find_cause, program_fault
 from scalewise.record.log import last_line, own_lines
 from scalewise.record.rank_tail import RankTail, read_tail
+from scalewise.record.schema import Failure
 from scalewise.record.write import rank_file, write_json
 
 
@@ -39,19 +41,23 @@ def close(  # noqa: PLR0913 - all that a launcher may know
     if all(tail.ended or tail.rank in lost for tail in tails) and not fault:
         _write_outcome(folder, attempt, tails, ended, lost)
         return ""
-    cause = _cause(folder, tails, ends, reason, fault or _left_with_checkpoint(tails))
-    write_json(
-        folder / f"failure-{attempt}.json",
-        {
-            "attempt": attempt,
-            "cause": cause.sentence,
-            "rank": cause.tail.rank if cause.tail else None,
-            "host": cause.tail.notes.host if cause.tail else None,
-            "closed": time.time(),
-            "started": min((at for tail in tails if (at := tail.launched)), default=launched),
-            "ended": _last_write(folder, world) if ended is None else ended,
-        },
+    left_after = [tail.end.left_after_step for tail in tails]
+    if tails and None not in left_after and not fault:
+        fault = f"it was told to go, and left after step {left_after[0]} with a checkpoint"
+    cause = _cause(folder, tails, ends, reason, fault)
+    if ended is None:  # The last time at which the run wrote something.
+        files = [folder / "log.txt", *(rank_file(folder, rank) for rank in range(world))]
+        ended = max((path.stat().st_mtime for path in files if path.exists()), default=None)
+    failure = Failure(
+        attempt=attempt,
+        cause=cause.sentence,
+        rank=cause.tail.rank if cause.tail else None,
+        host=cause.tail.notes.host if cause.tail else None,
+        closed=time.time(),
+        started=min((at for tail in tails if (at := tail.launched)), default=launched),
+        ended=ended,
     )
+    write_json(folder / f"failure-{attempt}.json", asdict(failure))
     return cause.sentence
 
 
@@ -88,12 +94,6 @@ def _cause(
     return Cause(f"{cause.sentence}; the log ends: {last_line(folder)}", cause.tail)
 
 
-def _last_write(folder: Path, world: int) -> float | None:
-    """Return when the run last wrote something; None if it never did."""
-    paths = [folder / "log.txt", *(rank_file(folder, rank) for rank in range(world))]
-    return max((path.stat().st_mtime for path in paths if path.exists()), default=None)
-
-
 def closed(folder: Path, attempt: int) -> bool:
     """Say whether this attempt, or a later one that ended well, was closed."""
     if (folder / f"failure-{attempt}.json").exists():
@@ -120,11 +120,3 @@ def _rivalry(folder: Path, attempt: int, tails: Sequence[RankTail]) -> str:
     rank = names[0].partition("-")[0]
     count = 1 + sum(name.startswith(f"{rank}-") for name in names)
     return f"{count} processes trained as rank {rank}, each alone: they are not distributed"
-
-
-def _left_with_checkpoint(tails: Sequence[RankTail]) -> str:
-    """Return where all ranks stopped with a checkpoint, because the job was ending; else empty."""
-    if not tails or any(tail.end.left_after_step is None for tail in tails):
-        return ""
-    step = tails[0].end.left_after_step
-    return f"it was told to go, and left after step {step} with a checkpoint"

@@ -134,7 +134,14 @@ def _reported(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None:
         failed = [tail for tail in failed if tail.failure_kind != "terminated"]
     if not failed:
         return None
-    failed.sort(key=_blame_order)
+
+    def blame_order(tail: RankTail) -> tuple[bool, int, int, float]:
+        """Of the ranks that hang, the one that is behind comes first."""
+        stall = tail.notes.stall if tail.failure_kind == "stalled" else None
+        behind = (stall.steps, stall.laps) if stall else (-1, -1)
+        return tail.failure_kind == "terminated", *behind, tail.last["at"]
+
+    failed.sort(key=blame_order)
     first = failed[0]
     if first.failure_kind == "stalled" and first.notes.stall:
         # One that hangs in its own code says so; one whose process or node is stopped cannot.
@@ -160,13 +167,6 @@ def _never_began(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause:
     also = f", and rank {terminated.rank} was {terminated.last['failed']}" if terminated else ""
     sentence = f"rank {silent[0].rank} left no word{also}{'; ' if code else ''}{code}"
     return Cause(sentence, silent[0], has_reason)
-
-
-def _blame_order(tail: RankTail) -> tuple[bool, int, int, float]:
-    """Order failed ranks by who is to blame: of those that hang, the one that is behind."""
-    stall = tail.notes.stall if tail.failure_kind == "stalled" else None
-    behind = (stall.steps, stall.laps) if stall else (-1, -1)
-    return tail.failure_kind == "terminated", *behind, tail.last["at"]
 
 
 def _left_early(tails: Sequence[RankTail], failed: RankTail) -> str:

@@ -6,7 +6,7 @@ Standard library only, and Python 3.10, as everything that closes a run.
 import json
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 OURS = "scalewise: "
@@ -31,16 +31,37 @@ _RULE = re.compile(r"={20,}$")
 def all_lines(folder: Path) -> list[str]:
     """Return the lines of the last attempt's log, without empty ones and our own."""
     try:
-        log = (folder / "log.txt").read_bytes()[_beginning(folder) :]
-    except OSError:
-        return []
-    lines = log.decode("utf-8", errors="replace").splitlines()
+        start = int(json.loads((folder / "job.json").read_text(encoding="utf-8")).get("log", 0))
+    except (OSError, ValueError, AttributeError, TypeError):
+        start = 0
+    lines = _read_text(folder / "log.txt", start).splitlines()
     return [line for line in lines if line.strip() and not line.startswith(OURS)]
+
+
+def _read_text(log: Path, start: int) -> str:
+    """Return a log from its byte ``start`` on; empty if it cannot be read."""
+    try:
+        return log.read_bytes()[start:].decode("utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def own_lines(folder: Path) -> list[str]:
     """Return the program's own lines: without torchrun's log."""
-    return list(_own(all_lines(folder)))
+    lines = all_lines(folder)
+    own: list[str] = []
+    at = 0
+    while at < len(lines):
+        end = _end(lines, at) if lines[at].endswith(TRACEBACK) else at + 1
+        if _AGENT_ENDS.match(lines[end - 1]):
+            # torchrun's list of failures follows, between two rules.
+            if end < len(lines) and _RULE.match(lines[end]):
+                closing = (k for k in range(end + 1, len(lines)) if _RULE.match(lines[k]))
+                end = next(closing, len(lines) - 1) + 1
+        elif not _AGENT.match(lines[at]):
+            own += lines[at:end]
+        at = end
+    return own
 
 
 def last_line(folder: Path) -> str:
@@ -84,10 +105,7 @@ def ends_in(log: Path, start: int = 0) -> tuple[dict[int, str], dict[int, int]]:
 
     Those that were seen first come first.
     """
-    try:
-        text = log.read_bytes()[start:].decode(errors="replace")
-    except OSError:
-        return {}, {}
+    text = _read_text(log, start)
     failed_first = re.findall(r"failed \(exitcode: (-?\d+)\) local_rank: \d+ \(pid: (\d+)\)", text)
     signals = [(-int(code), int(pid)) for code, pid in failed_first if int(code) < 0]
     # Then the agent ends its other processes, by SIGTERM and 30 s later by SIGKILL.
@@ -143,35 +161,11 @@ def usual_reason(name: str) -> str:
 
 def told_to_end(log: Path, start: int = 0) -> str:
     """Return why Slurm ended the job or its step, if its daemons say so in the log."""
-    try:
-        text = log.read_bytes()[start:].decode(errors="replace")
-    except OSError:
-        return ""
-    for what, node, reason in _CANCELLED.findall(text):
+    for what, node, reason in _CANCELLED.findall(_read_text(log, start)):
         if what == "JOB" or reason:
             due = f" due to {reason.lower()}" if reason else ""
             return f"the job on {node} was cancelled{due}"
     return ""
-
-
-def _beginning(folder: Path) -> int:
-    """Return where the last attempt begins in the log, in bytes."""
-    try:
-        return int(json.loads((folder / "job.json").read_text(encoding="utf-8")).get("log", 0))
-    except (OSError, ValueError, AttributeError, TypeError):
-        return 0
-
-
-def _own(lines: Sequence[str]) -> Iterator[str]:
-    at = 0
-    while at < len(lines):
-        end = _end(lines, at) if lines[at].endswith(TRACEBACK) else at + 1
-        if _AGENT_ENDS.match(lines[end - 1]):
-            at = _after_summary(lines, end)
-            continue
-        if not _AGENT.match(lines[at]):
-            yield from lines[at:end]
-        at = end
 
 
 def _end(lines: Sequence[str], start: int) -> int:
@@ -179,11 +173,3 @@ def _end(lines: Sequence[str], start: int) -> int:
     margin = len(lines[start]) - len(TRACEBACK)  # torchrun may put a rank before each line.
     inside = (k for k in range(start + 1, len(lines)) if not lines[k][margin:].startswith(" "))
     return next(inside, len(lines) - 1) + 1
-
-
-def _after_summary(lines: Sequence[str], start: int) -> int:
-    """Return the place after torchrun's list of failures, which stands between two rules."""
-    if start >= len(lines) or not _RULE.match(lines[start]):
-        return start
-    closing = (k for k in range(start + 1, len(lines)) if _RULE.match(lines[k]))
-    return next(closing, len(lines) - 1) + 1

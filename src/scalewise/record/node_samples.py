@@ -5,7 +5,6 @@ over lines that were cut off. What a machine did not tell is not a number (NaN)
 in the arrays, and ``None`` elsewhere.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from scalewise.errors import RecordError
+from scalewise.record.rank_tail import parse_lines
 from scalewise.record.read import Numbers, RunRecord
 from scalewise.record.study_files import newer
 from scalewise.record.write import SCHEMA
@@ -76,8 +76,13 @@ class NodeRecord:
 
 def read_nodes(folder: Path, attempt: int) -> tuple[NodeRecord, ...]:
     """Return what was sampled during one attempt, one record per machine, by name."""
-    records = (_whole(path, attempt) for path in sorted(folder.glob("node-*.jsonl")))
-    return tuple(node for node in records if node is not None)
+    nodes = []
+    for path in sorted(folder.glob("node-*.jsonl")):
+        try:
+            nodes.append(_read_node(path, attempt))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RecordError(f"{path} is damaged: {error!r}") from error
+    return tuple(node for node in nodes if node is not None)
 
 
 def sampled(records: Iterable[RunRecord]) -> dict[Path, tuple[NodeRecord, ...]]:
@@ -89,13 +94,6 @@ def sampled(records: Iterable[RunRecord]) -> dict[Path, tuple[NodeRecord, ...]]:
     return nodes
 
 
-def _whole(path: Path, attempt: int) -> NodeRecord | None:
-    try:
-        return _read_node(path, attempt)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RecordError(f"{path} is damaged: {error!r}") from error
-
-
 def _read_node(path: Path, attempt: int) -> NodeRecord | None:
     """Return one machine's record, or None if it has no line of this attempt."""
     try:
@@ -104,12 +102,8 @@ def _read_node(path: Path, attempt: int) -> NodeRecord | None:
         raise RecordError(f"cannot read {path}: {error.strerror}") from error
     first: Mapping[str, Any] | None = None
     samples: list[Mapping[str, Any]] = []
-    for text in texts:
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        if not isinstance(line, dict) or line.get("attempt") != attempt:
+    for line in parse_lines(texts):
+        if line.get("attempt") != attempt:
             continue
         if "schema" in line:
             if line["schema"] > SCHEMA:
@@ -118,11 +112,8 @@ def _read_node(path: Path, attempt: int) -> NodeRecord | None:
         # A clock that was set back would make times that no window can be cut from.
         elif "at" in line and (not samples or line["at"] > samples[-1]["at"]):
             samples.append(line)
-    return None if first is None else _node(first, samples)
-
-
-def _node(first: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> NodeRecord:
-    devices = first.get("devices") or []
+    if first is None:
+        return None
     compared = [(row["within"], row["ahead"]) for row in samples if "within" in row]
     within, ahead = min(compared, default=(None, None))
     return NodeRecord(
@@ -130,13 +121,8 @@ def _node(first: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> Nod
         interval=first["interval"],
         cores=first.get("cores"),
         memory_total=first.get("memory"),
-        at=_column(samples, "at"),
-        cpu=_column(samples, "cpu"),
-        own=_column(samples, "own"),
-        memory=_column(samples, "memory"),
-        energy=_column(samples, "energy"),
-        spent=_column(samples, "spent"),
-        devices=tuple(_device(facts, samples) for facts in devices),
+        **_columns(samples, "at", "cpu", "own", "memory", "energy", "spent"),
+        devices=tuple(_device(facts, samples) for facts in first.get("devices") or []),
         ahead=ahead,
         within=within,
     )
@@ -155,17 +141,13 @@ def _device(facts: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> D
         driver=facts.get("driver"),
         memory_total=facts.get("memory"),
         power_limit=facts.get("power_limit"),
-        utilisation=_column(rows, "utilisation"),
-        memory=_column(rows, "memory"),
-        power=_column(rows, "power"),
-        clock=_column(rows, "clock"),
-        temperature=_column(rows, "temperature"),
-        energy=_column(rows, "energy"),
-        own=_column(rows, "own"),
-        foreign=_column(rows, "foreign"),
-    )
+        **_columns(
+            rows, "utilisation", "memory", "power", "clock", "temperature", "energy", "own",
+            "foreign",
+        ),
+    )  # fmt: skip
 
 
-def _column(rows: Sequence[Mapping[str, Any]], name: str) -> Numbers:
-    """Return one quantity of every sample; ``null`` and what is missing are not numbers."""
-    return np.array([row.get(name) for row in rows], dtype=np.float64)
+def _columns(rows: Sequence[Mapping[str, Any]], *names: str) -> dict[str, Any]:
+    """Return quantities of every sample; ``null`` and what is missing are not numbers."""
+    return {name: np.array([row.get(name) for row in rows], dtype=np.float64) for name in names}

@@ -6,7 +6,7 @@ Standard library only, and Python 3.10, as everything that closes a run.
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -101,22 +101,31 @@ def first_launch(folder: Path, rank: int, first_attempt: int) -> float:
 
     The attempts from ``first_attempt`` on belong to the job: it was requeued in between.
     """
+    lines = read_lines(rank_file(folder, rank), containing=b'"launched":')
+    times = (line["launched"] for line in lines if line.get("attempt", 0) >= first_attempt)
+    return float(next(times, math.inf))
+
+
+def read_lines(path: Path, containing: bytes = b"") -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of a file's lines; none where the file cannot be read."""
     try:
-        with rank_file(folder, rank).open("rb") as file:
-            for text in file:
-                if b'"launched":' not in text:
-                    continue
-                with suppress(ValueError):
-                    line = json.loads(text)
-                    if line.get("attempt", 0) >= first_attempt:
-                        return float(line["launched"])
-    except FileNotFoundError:
-        pass
-    return math.inf
+        with path.open("rb") as file:
+            yield from parse_lines(text for text in file if containing in text)
+    except OSError:
+        return
+
+
+def parse_lines(texts: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects in these lines; skip a line that was cut off."""
+    for text in texts:
+        with suppress(ValueError):
+            line = json.loads(text)
+            if isinstance(line, dict):
+                yield line
 
 
 def _newest_first(folder: Path, rank: int) -> Iterator[Mapping[str, Any]]:
-    """Yield the last lines of a rank's file; skip a line that was cut off."""
+    """Yield the last lines of a rank's file."""
     try:
         with rank_file(folder, rank).open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -124,7 +133,4 @@ def _newest_first(folder: Path, rank: int) -> Iterator[Mapping[str, Any]]:
             tail = file.read().splitlines()
     except FileNotFoundError:
         return
-    for text in reversed(tail):
-        with suppress(ValueError):
-            line: Mapping[str, Any] = json.loads(text)
-            yield line
+    yield from parse_lines(reversed(tail))

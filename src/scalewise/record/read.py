@@ -5,7 +5,6 @@ refuse a folder of a newer major version. Only the attempt that ended well is
 read; what earlier attempts left behind stays where it is.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from scalewise.errors import RecordError
 from scalewise.record import batch_sharing
+from scalewise.record.rank_tail import parse_lines
 from scalewise.record.schema import COMMUNICATION, Outline, RankNotes
 from scalewise.record.study_files import REPEAT, newer, read_json
 from scalewise.record.write import SCHEMA, rank_file
@@ -52,6 +52,16 @@ class Steps:
     """Seconds by phase; not a number where a step's was not measured."""
     at: Numbers | None = None
     """When each began, by the wall clock, where that was recorded."""
+
+    def select(self, chosen: NDArray[np.bool_]) -> "Steps":
+        """Return the steps at which ``chosen`` is true."""
+        return Steps(
+            index=self.index[chosen],
+            seconds=self.seconds[chosen],
+            samples=self.samples[chosen],
+            phases={name: column[chosen] for name, column in self.phases.items()},
+            at=None if self.at is None else self.at[chosen],
+        )
 
 
 @dataclass(frozen=True)
@@ -144,15 +154,12 @@ def _part(rank: RankRecord, index: int, of: int) -> RankRecord:
             changed["loader"] = line["loader"] | {"rate": rate / of}
         return changed
 
-    def of_steps(steps: Steps) -> Steps:
-        return replace(steps, samples=own(steps.samples))
-
     return replace(
         rank,
         spans=tuple(replace(span, samples=own(span.samples)) for span in rank.spans),
-        steps=of_steps(rank.steps),
+        steps=replace(rank.steps, samples=own(rank.steps.samples)),
         lines=tuple(of_line(line) for line in rank.lines),
-        traced=None if rank.traced is None else of_steps(rank.traced),
+        traced=rank.traced and replace(rank.traced, samples=own(rank.traced.samples)),
     )
 
 
@@ -164,44 +171,30 @@ def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}", hint=REPEAT) from error
     lines = []
-    for text in texts:
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        if isinstance(line, dict) and line.get("attempt") == attempt:
+    for line in parse_lines(texts):
+        if line.get("attempt") == attempt:
             if line.get("schema", SCHEMA) > SCHEMA:
                 raise newer(path, line["schema"])
             lines.append(line)
     for needed in ("outline", "ended"):
         if not any(needed in line for line in lines):
             raise RecordError(f"{path} is cut off: its line {needed!r} is missing", hint=REPEAT)
-    _refuse_gaps(path, [line["steps"] for line in lines if "steps" in line])
-    spans = tuple(
-        Span(
-            line["span"],
-            line["start"],
-            line["end"],
-            line.get("epoch", 0),
-            line.get("samples", 0),
-            line.get("taken"),
-            line.get("step"),
-        )
-        for line in lines
-        if "span" in line
-    )
-    host = next((line["host"] for line in reversed(lines) if "host" in line), "")
-    steps, traced = _steps(lines)
-    return RankRecord(rank, host, spans, steps, tuple(lines), traced)
-
-
-def _refuse_gaps(path: Path, ranges: list[list[int]]) -> None:
-    """Refuse a file in which lines of steps are missing or damaged."""
     done = 0
-    for first, end in ranges:
+    for first, end in (line["steps"] for line in lines if "steps" in line):
         if first != done:
             raise RecordError(f"{path} is damaged: step {done} is missing", hint=REPEAT)
         done = end
+    spans = tuple(
+        Span(
+            line["span"], line["start"], line["end"], line.get("epoch", 0),
+            line.get("samples", 0), steps=line.get("taken"), checkpoint_step=line.get("step"),
+        )
+        for line in lines
+        if "span" in line
+    )  # fmt: skip
+    host = next((line["host"] for line in reversed(lines) if "host" in line), "")
+    steps, traced = _steps(lines)
+    return RankRecord(rank, host, spans, steps, tuple(lines), traced)
 
 
 def _steps(lines: list[dict[str, Any]]) -> tuple[Steps, Steps | None]:
@@ -228,14 +221,4 @@ def _steps(lines: list[dict[str, Any]]) -> tuple[Steps, Steps | None]:
     if "traced" not in names:
         return every, None
     traced = column("traced", np.float64) == 1
-    return _some(every, ~traced), _some(every, traced)
-
-
-def _some(steps: Steps, which: NDArray[np.bool_]) -> Steps:
-    return Steps(
-        index=steps.index[which],
-        seconds=steps.seconds[which],
-        samples=steps.samples[which],
-        phases={name: column[which] for name, column in steps.phases.items()},
-        at=None if steps.at is None else steps.at[which],
-    )
+    return every.select(~traced), every.select(traced)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scalewise.record.schema import ProgramFacts, WeightSample
+from scalewise.record.schema import ProgramFacts
 
 ROUNDING = 1e-6
 """The relative difference of two sums of weights that is more than rounding."""
@@ -31,7 +31,11 @@ def drift(facts: Sequence[ProgramFacts]) -> Drift | None:
     if not common:
         return None
     step = max(common)
-    shares = [_difference(by_step[0][step], samples[step]) for samples in by_step]
+    first = by_step[0][step]
+    shares = []
+    for samples in by_step:
+        parts = zip(first.sums, samples[step].sums, first.absolute_sums, strict=True)
+        shares.append(max((abs(a - b) / size for a, b, size in parts if size > 0), default=0.0))
     worst = max(range(len(shares)), key=lambda rank: shares[rank])
     if not shares[worst] > ROUNDING:  # NaN compares as False: the weights cannot be compared.
         return None
@@ -44,24 +48,9 @@ def alone(facts: Sequence[ProgramFacts]) -> bool:
     An exchange of gradients may go unseen. So the weights must also differ between ranks, or
     be equal for another reason: all ranks read the same samples.
     """
-    quiet = all(rank.exchanged is False for rank in facts)
-    parts = any(rank.sharded or rank.split for rank in facts)
-    return quiet and not parts and (drift(facts) is not None or _read_the_same(facts))
-
-
-def _read_the_same(facts: Sequence[ProgramFacts]) -> bool:
-    """Say whether all ranks took their first batches from a loader, and those are equal."""
+    if any(rank.exchanged is not False or rank.sharded or rank.split for rank in facts):
+        return False
     batches = {tuple(rank.batch_digests or ()) for rank in facts}
-    loaded = all(rank.has_loader for rank in facts)
-    return (
-        len(facts) > 1
-        and loaded
-        and len(batches) == 1
-        and all(map(all, batches))
-        and () not in batches
-    )
-
-
-def _difference(mine: WeightSample, other: WeightSample) -> float:
-    parts = zip(mine.sums, other.sums, mine.absolute_sums, strict=True)
-    return max((abs(a - b) / size for a, b, size in parts if size > 0), default=0.0)
+    loaded = len(facts) > 1 and all(rank.has_loader for rank in facts)
+    same = len(batches) == 1 and all(map(all, batches)) and () not in batches
+    return drift(facts) is not None or (loaded and same)

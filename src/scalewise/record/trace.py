@@ -7,7 +7,6 @@ import gzip
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from scalewise.errors import RecordError
 from scalewise.record.study_files import read_json
@@ -70,19 +69,19 @@ def read_trace(folder: Path, rank: int) -> Trace:
     shift = values.get("baseTimeNanoseconds", 0) / 1e9 - origin
     return Trace(
         rank=rank,
-        events=tuple(_event(item, shift) for item in values["traceEvents"] if _counts(item)),
+        events=tuple(
+            Event(
+                name=item["name"],
+                kind=item["cat"],
+                thread=f"{item['pid']}/{item['tid']}",
+                start=item["ts"] / 1e6 + shift,
+                end=item["ts"] / 1e6 + shift + item["dur"] / 1e6,
+            )
+            for item in values["traceEvents"]
+            if item.get("ph") == "X" and item.get("cat") in KINDS
+        ),
         laps=tuple(
             Lap(item["step"], item["name"], item["at"] - origin, item["until"] - origin)
             for item in marks
         ),
     )
-
-
-def _counts(event: dict[str, Any]) -> bool:
-    return event.get("ph") == "X" and event.get("cat") in KINDS
-
-
-def _event(values: dict[str, Any], shift: float) -> Event:
-    start = values["ts"] / 1e6 + shift
-    thread = f"{values['pid']}/{values['tid']}"
-    return Event(values["name"], values["cat"], thread, start, start + values["dur"] / 1e6)

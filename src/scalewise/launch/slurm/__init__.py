@@ -41,7 +41,7 @@ from scalewise.launch.slurm.batch_script import (
 from scalewise.launch.slurm.settings import Settings, parse_time_limit
 from scalewise.record.close import closed
 from scalewise.record.log import ends_in, start_in, told_to_end
-from scalewise.record.rank_tail import newest_attempt, read_tail
+from scalewise.record.rank_tail import newest_attempt
 from scalewise.spec import RunSpec
 
 POLL_SECONDS = 2.0
@@ -133,19 +133,23 @@ class SlurmLauncher:
 
     def plan(self, runs: Sequence[RunSpec], folder: Path) -> Plan:
         """Return what would be submitted."""
-        _refuse_ssh(runs)
-        files = {
-            f"{run.id}/plan/job.sh": run_script(
-                run,
-                folder,
-                self.settings,
-                attempt=next_attempt(folder / run.id),
-                within=self._in_turn,
+        if any(run.started_by == "horovodrun" and run.topology.world > 1 for run in runs):
+            raise LaunchError(
+                "horovodrun starts ranks on other nodes by ssh, which jobs cannot rely on",
+                hint='write start = "srun", or "mpirun"',
             )
-            for run in runs
-        }
+        files = {}
+        for run in runs:
+            attempt = next_attempt(folder / run.id)
+            script = run_script(run, folder, self.settings, attempt=attempt, within=self._in_turn)
+            files[f"{run.id}/plan/job.sh"] = script
         if self._in_turn:
-            self._refuse_larger(runs)
+            for run in filter(self._too_large, runs):
+                raise LaunchError(
+                    f"{run.topology} needs {run.topology.nodes} nodes, and the allocation of job "
+                    f"{self._inside} has {inside_allocation.node_count()}",
+                    hint="leave the allocation to submit separate jobs, or request more nodes",
+                )
             files = {"in-turn.sh": sequential_script(runs, folder, self.settings), **files}
         elif self.settings.jobs == "array":
             name = f"array-{runs[0].id}.sh"
@@ -153,15 +157,6 @@ class SlurmLauncher:
         start = ("bash",) if self._inside else ("sbatch", "--parsable")
         command = Command((*start, str(folder / next(iter(files)))))
         return Plan(tuple(runs), folder, (command,), files)
-
-    def _refuse_larger(self, runs: Sequence[RunSpec]) -> None:
-        """Refuse runs that need more nodes than the allocation that we are in has."""
-        for run in filter(self._too_large, runs):
-            raise LaunchError(
-                f"{run.topology} needs {run.topology.nodes} nodes, "
-                f"and the allocation of job {self._inside} has {inside_allocation.node_count()}",
-                hint="leave the allocation to submit separate jobs, or request more nodes",
-            )
 
     def _too_large(self, run: RunSpec) -> bool:
         """Return whether the allocation that we are in has too few nodes for a run."""
@@ -201,16 +196,13 @@ class SlurmLauncher:
         if self._inside:
             process = inside_allocation.submit(path, path.with_suffix(".txt"), token)
             return {"job": self._inside, "process": process}
-        number = queue.submit(path, token, self._throttle_options())
+        options: list[str] = []
+        limit = self.settings.throttle
+        if limit and self.settings.jobs == "each" and len(self._submitted) >= limit:
+            options.append(f"--dependency=afterany:{self._submitted[-limit]}")
+        number = queue.submit(path, token, options)
         self._submitted.append(number)
         return {"job": number}
-
-    def _throttle_options(self) -> list[str]:
-        """Return the dependency option that keeps at most ``throttle`` jobs running at once."""
-        limit = self.settings.throttle
-        if limit is None or self.settings.jobs != "each" or len(self._submitted) < limit:
-            return []
-        return [f"--dependency=afterany:{self._submitted[-limit]}"]
 
     def poll(self, job: Job) -> State:
         """Return the state of the job, without changing it."""
@@ -220,20 +212,16 @@ class SlurmLauncher:
         if entry is None:
             return self._poll_unknown(job)
         if entry.waits:
-            expected = (
-                f", expected to start {entry.start}" if entry.start not in ("", "N/A") else ""
-            )
+            known = entry.start not in ("", "N/A")
+            expected = f", expected to start {entry.start}" if known else ""
             return State("running", note=f"pending: {entry.reason}{expected}")
         log = job.folder / "log.txt"
         if not entry.ended and not _run_ended(job):
             queued = "shared" in job.name and _file_size(log) == job.name["log"]
             note = f"waits for its turn in job {job.name['job']}" if queued else ""
             return State("running", note=note)
-        if (
-            entry.state == "COMPLETED"
-            and not _is_closed(job)
-            and entry.ended_within(OUTCOME_SECONDS)
-        ):
+        unclosed = entry.state == "COMPLETED" and not _is_closed(job)
+        if unclosed and entry.ended_within(OUTCOME_SECONDS):
             return State("running", note="it has ended, and its outcome is not visible here yet")
         start = start_in(log, newest_attempt(job.folder, job.attempt)) or job.name["log"]
         killed, exits = ends_in(log, start)
@@ -247,7 +235,11 @@ class SlurmLauncher:
             return unconfirmed
         self._searched[job.name["token"]] = time.monotonic()
         # Look for sbatch before asking Slurm: a job that is submitted in between is then found.
-        submitting = _submission_under_way(job)
+        # sbatch may still be submitting the job after its caller has ended.
+        if job.name.get("machine") == processes.machine_id() and not _of_another_user(job):
+            submitting = processes.has_argument(queue.comment_option(job.name["token"]))
+        else:
+            submitting = time.time() - float(job.name["submitted"]) < SUBMIT_SECONDS
         started = self._find_by_token(job)
         if started is not None:
             job = _with_job_id(job, started)
@@ -270,8 +262,7 @@ class SlurmLauncher:
         if _of_another_user(job):  # Slurm may hide it.
             return State("running", note=f"Slurm does not show job {job.name['job']}")
         since = self._unknown.setdefault(job.name["job"], time.monotonic())
-        forgotten = time.monotonic() - since > UNKNOWN_JOB_SECONDS
-        return State("ended" if forgotten else "running")
+        return State("ended" if time.monotonic() - since > UNKNOWN_JOB_SECONDS else "running")
 
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
         """End the job; a shared job whose run has ended already continues for the other runs."""
@@ -313,22 +304,6 @@ class SlurmLauncher:
             self._looked = time.monotonic()
 
 
-def _refuse_ssh(runs: Sequence[RunSpec]) -> None:
-    """Refuse runs whose starter needs ssh to the other nodes."""
-    if any(run.started_by == "horovodrun" and run.topology.world > 1 for run in runs):
-        raise LaunchError(
-            "horovodrun starts ranks on other nodes by ssh, which jobs cannot rely on",
-            hint='write start = "srun", or "mpirun"',
-        )
-
-
-def _submission_under_way(job: Job) -> bool:
-    """Return whether sbatch may still be submitting the job after its caller has ended."""
-    if job.name.get("machine") == processes.machine_id() and not _of_another_user(job):
-        return processes.has_argument(queue.comment_option(job.name["token"]))
-    return time.time() - float(job.name["submitted"]) < SUBMIT_SECONDS
-
-
 def _with_job_id(job: Job, started: Mapping[str, Any]) -> Job:
     """Return the job with its Slurm id; the id of an array task ends in its index."""
     name = {**job.name, **started}
@@ -362,14 +337,11 @@ def _end_cause(job: Job, entry: queue.QueueEntry) -> str:
     if not reason:
         return ""
     if entry.state == "NODE_FAIL" and (lost := queue.down_nodes(entry.nodes)):
-        attempt = newest_attempt(job.folder, job.attempt)
-        ranks = [read_tail(job.folder, rank, attempt) for rank in range(job.world)]
+        ranks = replace(job, attempt=newest_attempt(job.folder, job.attempt)).tails()
         lost_ranks = [f"rank {rank.rank}" for rank in ranks if rank.notes.host in lost]
-        reason = (
-            f"node {', '.join(lost)} was lost, and {', '.join(lost_ranks) or 'no rank'} with it"
-        )
-        survivors = [rank for rank in ranks if rank.lines and rank.notes.host not in lost]
-        if survivors:
-            first = survivors[0]
+        names = ", ".join(lost_ranks) or "no rank"
+        reason = f"node {', '.join(lost)} was lost, and {names} with it"
+        survivors = (rank for rank in ranks if rank.lines and rank.notes.host not in lost)
+        if first := next(survivors, None):
             reason += f"; rank {first.rank} on {first.notes.host} stood {first.position}"
     return f"job {job.name['job']} on {entry.nodes or 'no node'}: {reason}"

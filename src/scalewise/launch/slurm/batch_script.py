@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,16 +27,26 @@ def run_script(
 
     ``within``: the run shares a job with others, which may have more nodes than it needs.
     """
-    home = folder / run.id
-    name = f"{folder.name}-{run.topology}"
-    blocks = [
-        _header(run.title, name, home / "log.txt", ResourceRequest.of([run], settings), settings),
-        _software(settings),
-        _rendezvous(settings),
+    name, log = f"{folder.name}-{run.topology}", folder / run.id / "log.txt"
+    software = [f"module load {quote(module)}" for module in settings.modules]
+    if settings.venv:
+        software.append(f"source {quote(str(Path(settings.venv) / 'bin' / 'activate'))}")
+    rendezvous = [
+        "# The ranks meet on the first node, at a port of this job's own.",
+        'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        "MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))",
+        "export MASTER_ADDR MASTER_PORT",
+    ]
+    if settings.interface:
+        interface = quote(settings.interface)
+        rendezvous.append(f"export NCCL_SOCKET_IFNAME={interface} GLOO_SOCKET_IFNAME={interface}")
+    return _join_blocks(
+        _header(run.title, name, log, ResourceRequest.of([run], settings), settings),
+        software,
+        rendezvous,
         _variables(run, folder, settings, attempt),
         _ranks(run, folder, settings, within=within),
-    ]
-    return _join_blocks(blocks)
+    )
 
 
 def sequential_script(runs: Sequence[RunSpec], folder: Path, settings: Settings) -> str:
@@ -43,31 +54,29 @@ def sequential_script(runs: Sequence[RunSpec], folder: Path, settings: Settings)
     request = ResourceRequest.of(runs, settings)
     title = f"{len(runs)} runs of {folder.name}, one after another in one allocation"
     return _join_blocks(
+        _header(title, folder.name, folder / "in-turn.txt", request, settings),
+        _homes(runs, folder),
+        [f"devices=({' '.join(str(run.topology.world) for run in runs)})"],
         [
-            _header(title, folder.name, folder / "in-turn.txt", request, settings),
-            _bash_array("homes", [str(folder / run.id) for run in runs]),
-            [f"devices=({' '.join(str(run.topology.world) for run in runs)})"],
-            [
-                "# A warning is for the run that is under way, and then no other one starts.",
-                "run='' warned=''",
-                "trap 'warned=yes; kill -USR1 \"$run\" 2>/dev/null' USR1 TERM",
-            ],
-            [
-                'for place in "${!homes[@]}"; do',
-                "    home=${homes[place]} began=$(date +%s.%N)",
-                '    bash "$home/plan/job.sh" >>"$home/log.txt" 2>&1 &',
-                "    run=$!",
-                '    wait "$run"',
-                '    while kill -0 "$run" 2>/dev/null; do wait "$run"; done',
-                "    # Devices that this run left idle are paid for: keep them in mind.",
-                f"    printf '{LINE}\\n' \\",
-                '        "$SLURM_JOB_ID" "${home##*/}" "${devices[place]}" '
-                f'"$((SLURM_JOB_NUM_NODES * {request.devices}))" \\',
-                f'        "$began" "$(date +%s.%N)" >>{quote(str(folder / FILE))}',
-                '    [ -z "$warned" ] || break',
-                "done",
-            ],
-        ]
+            "# A warning is for the run that is under way, and then no other one starts.",
+            "run='' warned=''",
+            "trap 'warned=yes; kill -USR1 \"$run\" 2>/dev/null' USR1 TERM",
+        ],
+        [
+            'for place in "${!homes[@]}"; do',
+            "    home=${homes[place]} began=$(date +%s.%N)",
+            '    bash "$home/plan/job.sh" >>"$home/log.txt" 2>&1 &',
+            "    run=$!",
+            '    wait "$run"',
+            '    while kill -0 "$run" 2>/dev/null; do wait "$run"; done',
+            "    # Devices that this run left idle are paid for: keep them in mind.",
+            f"    printf '{LINE}\\n' \\",
+            '        "$SLURM_JOB_ID" "${home##*/}" "${devices[place]}" '
+            f'"$((SLURM_JOB_NUM_NODES * {request.devices}))" \\',
+            f'        "$began" "$(date +%s.%N)" >>{quote(str(folder / FILE))}',
+            '    [ -z "$warned" ] || break',
+            "done",
+        ],
     )
 
 
@@ -79,23 +88,19 @@ def array_script(runs: Sequence[RunSpec], folder: Path, settings: Settings) -> s
     title = f"{len(runs)} runs of {folder.name}, a task of this array for each"
     header = _header(title, name, folder / f"{name}.txt", request, settings)
     header.insert(2, f"#SBATCH --array=0-{len(runs) - 1}{throttle}")
-    return _join_blocks(
-        [
-            header,
-            _bash_array("homes", [str(folder / run.id) for run in runs]),
-            [
-                "home=${homes[SLURM_ARRAY_TASK_ID]}",
-                'exec bash "$home/plan/job.sh" >>"$home/log.txt" 2>&1',
-            ],
-        ]
-    )
+    task = [
+        "home=${homes[SLURM_ARRAY_TASK_ID]}",
+        'exec bash "$home/plan/job.sh" >>"$home/log.txt" 2>&1',
+    ]
+    return _join_blocks(header, _homes(runs, folder), task)
 
 
-def _bash_array(name: str, values: Sequence[str]) -> list[str]:
-    return [f"{name}=(", *(f"    {quote(value)}" for value in values), ")"]
+def _homes(runs: Sequence[RunSpec], folder: Path) -> list[str]:
+    """Return a bash array of the runs' folders."""
+    return ["homes=(", *(f"    {quote(str(folder / run.id))}" for run in runs), ")"]
 
 
-def _join_blocks(blocks: Sequence[Sequence[str]]) -> str:
+def _join_blocks(*blocks: Sequence[str]) -> str:
     return "\n".join("\n".join(block) + "\n" for block in blocks if block)
 
 
@@ -131,9 +136,10 @@ class ResourceRequest:
 def _header(
     title: str, name: str, log: Path, request: ResourceRequest, settings: Settings
 ) -> list[str]:
+    comment = "".join(letter if letter.isprintable() else "?" for letter in title)
     return [
         "#!/bin/bash",
-        f"# scalewise: {_in_comment(title)}",
+        f"# scalewise: {comment}",
         *(f"#SBATCH {option}" for option in _options(name, log, request, settings)),
         "set -u",
     ]
@@ -160,18 +166,10 @@ def _options(name: str, log: Path, request: ResourceRequest, settings: Settings)
     if settings.exclusive:
         yield "--exclusive"
     yield "--requeue" if request.requeue else "--no-requeue"
-    if request.warned:
-        yield f"--signal=B:USR1@{_warning(settings)}"
+    if request.warned:  # A quarter of the time limit before its end at most.
+        quarter = parse_time_limit(settings.time) // 4 if settings.time else math.inf
+        yield f"--signal=B:USR1@{min(settings.warning, quarter)}"
     yield from (quote_directive(option) for option in settings.sbatch)
-
-
-def _warning(settings: Settings) -> int:
-    """Return the seconds before its time limit at which a job is warned: at most a quarter."""
-    return (
-        min(settings.warning, parse_time_limit(settings.time) // 4)
-        if settings.time
-        else settings.warning
-    )
 
 
 def tasks_per_node(run: RunSpec) -> int:
@@ -188,27 +186,6 @@ def cpus_per_task(run: RunSpec, settings: Settings) -> int:
 def may_requeue(run: RunSpec, settings: Settings) -> bool:
     """Return whether the job may be requeued, to continue from a checkpoint."""
     return bool(run.checkpoint_every) if settings.requeue is None else settings.requeue
-
-
-def _software(settings: Settings) -> list[str]:
-    """Return the lines that load modules and activate the virtual environment."""
-    lines = [f"module load {quote(name)}" for name in settings.modules]
-    if settings.venv:
-        lines.append(f"source {quote(str(Path(settings.venv) / 'bin' / 'activate'))}")
-    return lines
-
-
-def _rendezvous(settings: Settings) -> list[str]:
-    lines = [
-        "# The ranks meet on the first node, at a port of this job's own.",
-        'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
-        "MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))",
-        "export MASTER_ADDR MASTER_PORT",
-    ]
-    if settings.interface:
-        name = quote(settings.interface)
-        lines.append(f"export NCCL_SOCKET_IFNAME={name} GLOO_SOCKET_IFNAME={name}")
-    return lines
 
 
 def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> list[str]:
@@ -228,10 +205,12 @@ def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> 
     if settings.max_restarts:
         # Restarted ranks would read the address of the dead ones (pytorch#135712).
         variables["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    for name in variables:  # The shell would execute what another name contains.
+        check_environment_name("env", name)
     return [
         "# srun does not pass --cpus-per-task on by itself.",
         f"export SRUN_CPUS_PER_TASK={cpus_per_task(run, settings)}",
-        *(_export(name, value) for name, value in variables.items()),
+        *(f"export {name}={quote(value)}" for name, value in variables.items()),
         f"export PYTHONPATH={worker}${{PYTHONPATH:+:$PYTHONPATH}}",
         f"export SCALEWISE_FIRST={attempt} SCALEWISE_ATTEMPT=$(({attempt} + {restart}))",
         "SCALEWISE_LAUNCHED=$(date +%s.%N)",
@@ -240,12 +219,6 @@ def _variables(run: RunSpec, folder: Path, settings: Settings, attempt: int) -> 
         f'echo "{BEGINS}$SCALEWISE_ATTEMPT on $SLURM_JOB_NODELIST"',
         *settings.lines,
     ]
-
-
-def _export(name: str, value: str) -> str:
-    """Return the line that exports a variable; refuse a name that a shell would execute."""
-    check_environment_name("env", name)
-    return f"export {name}={quote(value)}"
 
 
 def _claim_run(run: RunSpec, attempt: int) -> list[str]:
@@ -332,7 +305,8 @@ def _node_options(nodes: int, tasks: int, *, within: bool) -> str:
 
 def _step(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> str:
     """Return the command that starts the ranks on all nodes, one line for each program."""
-    starter = _mpirun(run, settings) if run.started_by == "mpirun" else _srun(settings)
+    srun = ("srun", "--kill-on-bad-exit=1", *settings.srun)
+    starter = _mpirun(run, settings) if run.started_by == "mpirun" else shlex.join(srun)
     if run.started_by == "direct" and not run.program:
         starter += " --nodes=1 --ntasks=1"
     elif within and run.started_by != "mpirun":
@@ -366,9 +340,8 @@ def _program(run: RunSpec, settings: Settings) -> list[str]:
         arguments = user_program.direct_command(values)
     else:
         arguments = list(user_program.agent_command([AGENT_PLACEHOLDER], values))
-    shell = (
-        _shell_argument if user_program.is_command else quote
-    )  # Only a whole command has placeholders.
+    # Only a whole command has placeholders.
+    shell = _shell_argument if user_program.is_command else quote
     line = " ".join(
         _agent_options(run, settings) if argument == AGENT_PLACEHOLDER else shell(argument)
         for argument in arguments
@@ -394,13 +367,8 @@ def _shell_argument(argument: str) -> str:
     --at="$MASTER_ADDR":1 'a b'
     """
     parts = re.split("({master}|{port}|{node_rank})", argument)
-    return "".join(SHELL_VARIABLES.get(part) or quote(part) for part in parts if part) or quote(
-        argument
-    )
-
-
-def _srun(settings: Settings) -> str:
-    return " ".join(quote(option) for option in ("srun", "--kill-on-bad-exit=1", *settings.srun))
+    quoted = "".join(SHELL_VARIABLES.get(part) or quote(part) for part in parts if part)
+    return quoted or quote(argument)
 
 
 def _mpirun(run: RunSpec, settings: Settings) -> str:
@@ -414,7 +382,7 @@ def _mpirun(run: RunSpec, settings: Settings) -> str:
         "mpirun", "-np", str(topology.world), "--map-by", f"ppr:{topology.devices}:node",
         "--bind-to", "none", *(argument for key in names for argument in ("-x", key)),
     ]  # fmt: skip
-    return " ".join(quote(argument) for argument in arguments)
+    return shlex.join(arguments)
 
 
 def _agent_options(run: RunSpec, settings: Settings) -> str:
@@ -442,13 +410,7 @@ def _container_command(settings: Settings) -> str:
         bind = "--bind"
     for folder in container.binds:
         arguments += [bind, folder]
-    return " ".join(
-        quote(argument) for argument in (*arguments, *container.options, container.image)
-    )
-
-
-def _in_comment(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    return shlex.join([*arguments, *container.options, container.image])
 
 
 def quote_directive(value: str) -> str:

@@ -99,8 +99,7 @@ class Settings:
             object.__setattr__(self, name, check_strings(f"[launcher] {name}", getattr(self, name)))
         for name in ("exclusive", "gpus_per_node"):
             check_type(f"[launcher] {name}", getattr(self, name), bool, "true or false")
-        if self.requeue is not None:
-            check_type("[launcher] requeue", self.requeue, bool, "true or false")
+        check_type("[launcher] requeue", self.requeue, (bool, type(None)), "true or false")
         check_choice("[launcher] jobs", self.jobs, get_args(Jobs))
         if self.jobs == "one" and self.throttle:
             raise SpecError('throttle has no effect with jobs = "one"', hint="leave it out")
@@ -207,12 +206,12 @@ def _load_site(name: Any) -> dict[str, Any]:
         raise SpecError(f"{path} has no site {name!r}; {choices}", hint=hint)
     check_type(f"site {name} in {path}", sites[name], dict, "a table")
     site: dict[str, Any] = sites[name]
-    refuse_unknown_keys(f"site {name} in {path}", site, [each.name for each in fields(Settings)])
+    refuse_unknown_keys(f"site {name} in {path}", site, [field.name for field in fields(Settings)])
     return site
 
 
 def _parse_container(table: Mapping[str, Any]) -> Container:
-    keys = [each.name for each in fields(Container)]
+    keys = [field.name for field in fields(Container)]
     refuse_unknown_keys("[launcher.container]", table, keys)
     if not isinstance(table.get("image"), str):
         raise SpecError("a container needs an image", hint='for example image = "torch.sif"')
