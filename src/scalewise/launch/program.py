@@ -102,17 +102,22 @@ def parse_program(arguments: Sequence[str]) -> Program:
     if path and _PYTHON.fullmatch(Path(first).name) and following:
         return _parse_python(path, following)
     if path is None:
-        problem = "is not there"
-        if Path(first).exists():
-            problem = "cannot be started: it is not a command"
-        hint = "give a Python file, -m MODULE, or a command that is on the PATH"
-        beside = Path(sys.executable).parent / first
-        if first == beside.name and beside.is_file():
-            hint = f"it is in scalewise's environment: give {beside}, or activate that environment"
-        raise SpecError(f"{first} {problem}", hint=hint)
+        raise _not_found(first)
     if Path(first).name not in LAUNCHER_COMMANDS and (python_path := _shebang(Path(path))):
         return Program(python_path, ("--no-python", path, *following), Path(path))
     return _command(sys.executable, tuple(arguments))
+
+
+def _not_found(command: str) -> SpecError:
+    """Return the error for a command that is not on the PATH."""
+    problem = "is not there"
+    if Path(command).exists():
+        problem = "cannot be started: it is not a command"
+    hint = "give a Python file, -m MODULE, or a command that is on the PATH"
+    beside = Path(sys.executable).parent / command
+    if command == beside.name and beside.is_file():
+        hint = f"it is in scalewise's environment: give {beside}, or activate that environment"
+    return SpecError(f"{command} {problem}", hint=hint)
 
 
 def _command(interpreter: str, arguments: tuple[str, ...]) -> Program:

@@ -41,22 +41,13 @@ def close(  # noqa: PLR0913 - all that a launcher may know
     if all(tail.ended or tail.rank in lost for tail in tails) and not fault:
         _write_outcome(folder, attempt, tails, ended, lost)
         return ""
-    left_after = [tail.end.left_after_step for tail in tails]
-    if tails and None not in left_after and not fault:
-        fault = f"it was told to go, and left after step {left_after[0]} with a checkpoint"
     cause = _cause(folder, tails, ends, reason, fault)
+    started = min((at for tail in tails if (at := tail.launched)), default=launched)
     if ended is None:  # The last time at which the run wrote something.
         files = [folder / "log.txt", *(rank_file(folder, rank) for rank in range(world))]
         ended = max((path.stat().st_mtime for path in files if path.exists()), default=None)
-    failure = Failure(
-        attempt=attempt,
-        cause=cause.sentence,
-        rank=cause.tail.rank if cause.tail else None,
-        host=cause.tail.notes.host if cause.tail else None,
-        closed=time.time(),
-        started=min((at for tail in tails if (at := tail.launched)), default=launched),
-        ended=ended,
-    )
+    rank, host = (cause.tail.rank, cause.tail.notes.host) if cause.tail else (None, None)
+    failure = Failure(attempt, cause.sentence, rank, host, time.time(), started, ended)
     write_json(folder / f"failure-{attempt}.json", asdict(failure))
     return cause.sentence
 
@@ -82,6 +73,9 @@ def _cause(
     folder: Path, tails: Sequence[RankTail], ends: ProcessEnds, reason: str, fault: str
 ) -> Cause:
     """Return why the attempt failed, with the end of the log where that may say more."""
+    left_after = [tail.end.left_after_step for tail in tails]
+    if tails and None not in left_after and not fault:
+        fault = f"it was told to go, and left after step {left_after[0]} with a checkpoint"
     if reason or fault:
         unfinished = [tail for tail in tails if tail.lines and not tail.ended]
         only = unfinished[0] if len(unfinished) == 1 else None

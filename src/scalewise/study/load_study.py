@@ -39,14 +39,6 @@ def from_program(arguments: Sequence[str], on: str, repeats: int = 1, **fields: 
     if not arguments:
         raise SpecError("no program was given", hint="scalewise run --on 1,2 -- train.py")
     run = {"program": list(arguments)} | {key: value for key, value in fields.items() if value}
-    topologies = _parse_device_counts(on)
-    name = _program_name(arguments)
-    values = {"name": name, "run": run, "repeats": repeats, "vary": {"topology": topologies}}
-    return with_program_facts(StudySpec.from_dict(values))
-
-
-def _parse_device_counts(on: str) -> list[str]:
-    """Parse ``1,2,4``, or ``1x4,2x4`` for nodes."""
     counts = [count.strip() for count in on.split(",")]
     for count in counts:
         try:
@@ -56,17 +48,12 @@ def _parse_device_counts(on: str) -> list[str]:
             raise SpecError(f"--on takes device counts, got {on!r}", hint=hint) from error
         if counts.count(count) > 1:
             raise SpecError(f"--on names {count} twice", hint="--repeats 3 runs each three times")
-    return counts
-
-
-def _program_name(arguments: Sequence[str]) -> str:
-    """Name a study after its script, module or command."""
     script = parse_program(arguments).script
-    if script is not None and arguments[0] != "-m":
-        return script.stem
-    return (
-        arguments[1].rpartition(".")[2] if arguments[0] == "-m" else Path(arguments[0]).name
-    ) or "program"
+    name = script.stem if script else Path(arguments[0]).name
+    if arguments[0] == "-m":
+        name = arguments[1].rpartition(".")[2]
+    values = {"name": name or "program", "run": run, "repeats": repeats}
+    return with_program_facts(StudySpec.from_dict({**values, "vary": {"topology": counts}}))
 
 
 def with_launcher(study: StudySpec, name: str | None) -> StudySpec:
@@ -101,34 +88,27 @@ def check(runs: Sequence[RunSpec], pythons: Mapping[str, str]) -> dict[RunSpec, 
         plugins.find("frameworks", run.framework)
         if run.program:
             parse_program(run.program)
-            _refuse_torch_options(run)
-            continue
-        if not plugins.is_import_path(run.workload or "", run.framework):
+            if run.framework != "torch" and (run.trace or run.loaders_alone):
+                raise SpecError(
+                    "--trace and --loaders-alone need PyTorch, and this program trains with "
+                    f"{run.framework}",
+                    hint="leave them out",
+                )
+        else:
             _check_part("workloads", run.workload, run.framework)
-        _check_part("strategies", run.strategy, run.framework)
+            _check_part("strategies", run.strategy, run.framework)
     interpreters = Interpreters.load(pythons)
     built_in = [run for run in runs if not run.program]
     unavailable: dict[RunSpec, str] = {}
     for framework in dict.fromkeys(run.framework for run in built_in):
         framework_runs = [run for run in built_in if run.framework == framework]
-        for run, answer in zip(
-            framework_runs, _ask_framework(framework_runs, framework, interpreters)
-        ):
+        answers = _ask_framework(framework_runs, framework, interpreters)
+        for run, answer in zip(framework_runs, answers):
             if answer and (not answer["absent"] or len(unavailable) + 1 == len(runs)):
                 raise SpecError(answer["problem"], hint=answer["hint"])
             if answer:
                 unavailable[run] = f"{answer['problem']}: {answer['hint']}"
     return unavailable
-
-
-def _refuse_torch_options(run: RunSpec) -> None:
-    """Refuse options that measure PyTorch for a program of another framework."""
-    if run.framework != "torch" and (run.trace or run.loaders_alone):
-        raise SpecError(
-            "--trace and --loaders-alone need PyTorch, and this program trains with "
-            f"{run.framework}",
-            hint="leave them out",
-        )
 
 
 def _ask_framework(
@@ -153,6 +133,8 @@ def _ask_framework(
 
 def _check_part(kind: plugins.Kind, name: str | None, framework: str) -> None:
     """Refuse an unregistered name; a framework that registers no such parts accepts any."""
+    if kind == "workloads" and plugins.is_import_path(name or "", framework):
+        return
     if parts := plugins.framework_parts(kind, framework):
         if name is None:
             raise SpecError(

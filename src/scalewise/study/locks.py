@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from uuid import uuid4
@@ -61,15 +61,21 @@ def start_locks(homes: Sequence[Path], *, wait: float = 0.0) -> Iterator[None]:
 
 @contextmanager
 def _start_lock(home: Path, deadline: float) -> Iterator[None]:
-    path, owner = home / START_LINK, _owner()
+    path = home / START_LINK
+    # No other process has this identity.
+    values = {"host": os.uname().nodename, "machine": processes.machine_id(), "token": uuid4().hex}
+    owner = json.dumps({**values, **processes.identity(os.getpid())})
     try:
         home.mkdir(parents=True, exist_ok=True)
         while not _create(path, owner) and not (
             _remove_stale(path, owner) and _create(path, owner)
         ):
             if time.monotonic() > deadline:
+                host = ""
+                with suppress(ValueError, KeyError, TypeError):
+                    host = f" on {json.loads(_read(path))['host']}"
                 raise StartLocked(
-                    f"another scalewise{_host_of(path)} is starting the run in {home}",
+                    f"another scalewise{host} is starting the run in {home}",
                     hint=f"wait for it, then try again; if there is none, delete {path}",
                 )
             time.sleep(0.05)
@@ -80,12 +86,6 @@ def _start_lock(home: Path, deadline: float) -> Iterator[None]:
     finally:
         if _read(path) == owner:
             path.unlink(missing_ok=True)
-
-
-def _owner() -> str:
-    """Return an identity of this process that no other process has."""
-    values = {"host": os.uname().nodename, "machine": processes.machine_id(), "token": uuid4().hex}
-    return json.dumps({**values, **processes.identity(os.getpid())})
 
 
 def _create(path: Path, owner: str) -> bool:
@@ -120,7 +120,8 @@ def _remove_stale(path: Path, me: str) -> bool:
     while owner:
         if not _is_stale(link, owner):
             return False
-        link = path.with_name(f"{path.name}.after-{_token(owner)}")
+        token = blake2b(owner.encode(), digest_size=8).hexdigest()
+        link = path.with_name(f"{path.name}.after-{token}")
         if _create(link, me):
             if _read(path) == stale_owner:
                 path.unlink(missing_ok=True)
@@ -130,11 +131,6 @@ def _remove_stale(path: Path, me: str) -> bool:
     return not os.path.lexists(path)
 
 
-def _token(owner: str) -> str:
-    """Return a short unique name for an owner."""
-    return blake2b(owner.encode(), digest_size=8).hexdigest()
-
-
 def _is_stale(path: Path, owner: str) -> bool:
     """Return whether the process that created a link has ended, or must have."""
     try:
@@ -142,15 +138,5 @@ def _is_stale(path: Path, owner: str) -> bool:
         if values["machine"] == processes.machine_id():
             return not processes.alive(values["pid"], values["created"])
         return time.time() - path.lstat().st_mtime > STALE_SECONDS
-    except FileNotFoundError:
-        return True
-    except (ValueError, KeyError, TypeError):
-        return True  # Not written by scalewise.
-
-
-def _host_of(path: Path) -> str:
-    """Return `` on HOST`` for the owner of a lock; empty if unknown."""
-    try:
-        return f" on {json.loads(_read(path))['host']}"
-    except (ValueError, KeyError, TypeError):
-        return ""
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return True  # It is gone, or was not written by scalewise.

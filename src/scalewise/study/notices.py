@@ -46,10 +46,9 @@ class Watcher(Protocol):
 
 def left_out_notices(absent: Mapping[RunSpec, str]) -> list[str]:
     """Return a sentence for each reason why runs are left out."""
-    counted = Counter(absent.values())
     return [
         f"{count} {'run is' if count == 1 else 'runs are'} left out: {reason}"
-        for reason, count in counted.items()
+        for reason, count in Counter(absent.values()).items()
     ]
 
 
@@ -57,10 +56,7 @@ def warn_separate_models(runs: Sequence[RunSpec], folder: Path, watcher: Watcher
     """Warn of programs whose ranks joined one process group but trained separate models."""
     for run in runs:
         job = load_job(folder / run.id) if run.program else None
-        ranks = (
-            [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)] if job else []
-        )
-        if replicas.alone([rank_end.notes.facts for rank_end in ranks]):
+        if job and replicas.alone([tail.notes.facts for tail in job.tails()]):
             hint = "is the model wrapped, in DistributedDataParallel or by what it is made with?"
             watcher.warn(RecordError(f"{run.title}: {replicas.ALONE}", hint=hint))
 
@@ -69,10 +65,8 @@ def warn_skipped_files(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) 
     """Warn of data files that runs could not read and skipped."""
     for run in runs:
         job = load_job(folder / run.id) if run.data else None
-        if job is None:
-            continue
-        ends = [read_tail(job.folder, rank, job.attempt) for rank in range(job.world)]
-        if sentence := skipped_sentence([end.notes.skipped_files for end in ends]):
+        tails = job.tails() if job else []
+        if sentence := skipped_sentence(tail.notes.skipped_files for tail in tails):
             hint = f'`scalewise data check {run.data}` names all; broken = "refuse" ends such a run'
             watcher.warn(RecordError(f"{run.title}: {sentence}", hint=hint))
 
@@ -81,8 +75,8 @@ def warn_damaged_checkpoints(runs: Sequence[RunSpec], folder: Path, watcher: Wat
     """Warn of damaged checkpoints that runs skipped when they resumed."""
     for run in runs:
         job = load_job(folder / run.id) if run.checkpoint_every or run.resume else None
-        last = read_tail(job.folder, 0, job.attempt) if job else None
-        for sentence in (last.notes.damaged if last else None) or ():
+        damaged = read_tail(job.folder, 0, job.attempt).notes.damaged if job else ()
+        for sentence in damaged or ():
             hint = "check the disk; the run keeps its damaged ones as checkpoints/damaged-*"
             watcher.warn(RecordError(f"{run.title}: {sentence}", hint=hint))
 
@@ -93,13 +87,12 @@ def warn_other_runs(folder: Path, runs: Sequence[RunSpec], watcher: Watcher) -> 
     stale = [path for path in folder.glob("*/outcome.json") if path.parent.name not in current]
     if stale:
         count = f"{len(stale)} finished runs" if len(stale) > 1 else "1 finished run"
-        watcher.warn(
-            RecordError(
-                f"{count} in {folder} belong to an earlier version of this study (other "
-                "arguments, or a changed script); measure leaves them out",
-                hint="-o FOLDER keeps each version in its own folder",
-            )
+        problem = (
+            f"{count} in {folder} belong to an earlier version of this study (other arguments, "
+            "or a changed script); measure leaves them out"
         )
+        hint = "-o FOLDER keeps each version in its own folder"
+        watcher.warn(RecordError(problem, hint=hint))
 
 
 def report_failures(failed: Mapping[RunSpec, str], folder: Path, watcher: Watcher) -> None:

@@ -1,13 +1,13 @@
 """Plan a study, and execute its missing runs."""
 
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from scalewise.errors import NewerSchema, RecordError, SpecError
-from scalewise.launch import Launcher, Plan
+from scalewise.launch import Plan
 from scalewise.record.checkpoints import FOLDER
 from scalewise.record.study_files import finished, read_study
 from scalewise.record.write import write_json, write_text
@@ -24,15 +24,11 @@ from scalewise.study.notices import (
     warn_separate_models,
     warn_skipped_files,
 )
-from scalewise.study.runner import Budget, execute_runs
+from scalewise.study.runner import execute_runs
 
-
-class StopRule(Protocol):
-    """Decides whether larger device counts still serve the purpose."""
-
-    def enough(self, devices: int) -> str:
-        """Return why this many devices and more are not worth it; empty to continue."""
-        ...
+if TYPE_CHECKING:
+    from scalewise.study.spending_limit import StudyBudget
+    from scalewise.study.stop_rule import PurposeRule
 
 
 def plan(study: StudySpec, folder: Path, without: Collection[RunSpec] = ()) -> list[Plan]:
@@ -68,8 +64,8 @@ def run(
     *,
     again: bool = False,
     detach: bool = False,
-    budget: Budget | None = None,
-    stop_rule: StopRule | None = None,
+    budget: "StudyBudget | None" = None,
+    stop_rule: "PurposeRule | None" = None,
 ) -> None:
     """Execute missing runs; ``again``: all runs; ``detach``: return when all are submitted.
 
@@ -77,16 +73,23 @@ def run(
     before those of the next, and the rule decides whether the next count is worth it.
     """
     launcher = make_launcher(study)
-    _refuse_conflicting_options(
-        study, launcher, again=again, detach=detach, has_rule=stop_rule is not None
-    )
+    if detach and launcher.at_once == 1:
+        raise SpecError(
+            f"the {study.launcher_name} launcher runs one run after another and cannot detach",
+            hint="leave --detach out, or --launcher slurm",
+        )
+    if stop_rule and (again or detach):
+        option = "--again" if again else "--detach"
+        raise SpecError(
+            f"--for decides after each device count, which {option} does not allow",
+            hint="leave one of them out",
+        )
     folder = folder.resolve()  # Processes are found by this path, so spell it in one way.
     runs = study.runs()
     unfinished = _unfinished(runs, folder, again=again)
     absent = check(unfinished, study.engines)
-    launcher.request_summary(
-        [run for run in unfinished if run not in absent]
-    )  # Refuses what is too much.
+    # Refuses what is too much.
+    launcher.request_summary([run for run in unfinished if run not in absent])
     if budget and not stop_rule:
         budget.check(detach=detach)
     with study_lock(folder):
@@ -102,59 +105,40 @@ def run(
         repeat = {run for run in todo if again and not unclosed_job(folder / run.id)}
         for run in repeat:
             shutil.rmtree(folder / run.id / FOLDER, ignore_errors=True)
-        groups = _group_by_devices(todo) if stop_rule else [todo]
         failed: dict[RunSpec, str] = {}
-        for group in groups:
-            if stop_rule and (enough := stop_rule.enough(group[0].topology.world)):
-                watcher.note(enough)
-                break
+        for group in _worthwhile_groups(todo, stop_rule, watcher):
             numbered = {run: todo.index(run) + 1 for run in group}
             failed |= execute_runs(
                 launcher, numbered, folder, watcher, repeat=repeat, detach=detach, budget=budget
             )
             if failed or (budget and budget.refused):
                 break
-        _warn_and_raise([run for run in todo if run not in failed], failed, folder, watcher)
+        succeeded = [run for run in todo if run not in failed]
+        for warn in (warn_separate_models, warn_skipped_files, warn_damaged_checkpoints):
+            warn(succeeded, folder, watcher)
+        report_failures(failed, folder, watcher)
         if budget:
             budget.complain()
 
 
-def _warn_and_raise(
-    succeeded: Sequence[RunSpec], failed: Mapping[RunSpec, str], folder: Path, watcher: Watcher
-) -> None:
-    """Warn of problems in successful runs, then raise an error if any run failed."""
-    warn_separate_models(succeeded, folder, watcher)
-    warn_skipped_files(succeeded, folder, watcher)
-    warn_damaged_checkpoints(succeeded, folder, watcher)
-    report_failures(failed, folder, watcher)
-
-
-def _refuse_conflicting_options(
-    study: StudySpec, launcher: Launcher, *, again: bool, detach: bool, has_rule: bool
-) -> None:
-    """Refuse --detach without a cluster, and --for with --again or --detach."""
-    if detach and launcher.at_once == 1:
-        raise SpecError(
-            f"the {study.launcher_name} launcher runs one run after another and cannot detach",
-            hint="leave --detach out, or --launcher slurm",
-        )
-    if has_rule and (again or detach):
-        raise SpecError(
-            f"--for decides after each device count, which {'--again' if again else '--detach'} "
-            "does not allow",
-            hint="leave one of them out",
-        )
+def _worthwhile_groups(
+    runs: list[RunSpec], stop_rule: "PurposeRule | None", watcher: Watcher
+) -> Iterator[list[RunSpec]]:
+    """Yield runs by device count until the rule finds no use in more; without a rule, all runs."""
+    if not stop_rule:
+        yield runs
+        return
+    for devices, group in groupby(runs, lambda run: run.topology.world):
+        if enough := stop_rule.enough(devices):
+            watcher.note(enough)
+            return
+        yield list(group)
 
 
 def _unfinished(runs: Sequence[RunSpec], folder: Path, *, again: bool) -> list[RunSpec]:
     """Return the runs without an outcome, or with an unclosed attempt; ``again``: all runs."""
     homes = {run: folder / run.id for run in runs}
     return [run for run in runs if again or not finished(homes[run]) or unclosed_job(homes[run])]
-
-
-def _group_by_devices(runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
-    """Return runs grouped by device count, in their order."""
-    return [list(group) for _, group in groupby(runs, key=lambda run: run.topology.world)]
 
 
 def _refuse_other_study(study: StudySpec, folder: Path) -> None:

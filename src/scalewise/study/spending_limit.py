@@ -107,26 +107,24 @@ class StudyBudget:
         ]
         if not fit:
             return "not even the smallest of them fits; raise the limit"
-        larger = "leave the larger ones out, or raise the limit"
-        return f"all runs on up to {format_count(fit[-1])} fit; {larger}"
+        devices = format_count(fit[-1])
+        return f"all runs on up to {devices} fit; leave the larger ones out, or raise the limit"
 
     def refuses(self, runs: Sequence[RunSpec], under_way: Sequence[tuple[RunSpec, Job]]) -> str:
         """Return why runs may not start: their expected hours exceed what is left; else empty."""
         expected = {item.run: item.expected for item in self.bill.items}
         spent = self._spent(under_way)
         reserved = sum(max(spent[run], expected.get(run) or 0.0) for run, _ in under_way)
-        expected_hours = [expected.get(run) for run in runs]
-        estimates = [hours for hours in expected_hours if hours is not None]
+        estimates = [hours for run in runs if (hours := expected.get(run)) is not None]
         remaining = self.limit.hours - self.bill.bought - reserved
         if remaining > 0 and sum(estimates) <= remaining:
             return ""
-        rest_sentence = (
+        sentence = (
             f"{format_number(max(0.0, remaining))} device-hours are left of {self.limit.named}"
         )
-        takes = (
-            f"{format_number(sum(estimates))} device-hours are expected, and " if estimates else ""
-        )
-        return f"{takes}{rest_sentence}"
+        if estimates:
+            return f"{format_number(sum(estimates))} device-hours are expected, and {sentence}"
+        return sentence
 
     def empty(self, under_way: Sequence[tuple[RunSpec, Job]]) -> str:
         """Return why all active runs must end; empty while the limit is not reached."""
@@ -138,7 +136,11 @@ class StudyBudget:
     def _spent(self, under_way: Sequence[tuple[RunSpec, Job]]) -> dict[RunSpec, float]:
         """Return the device-hours of each active run; a run still in a queue has none."""
         devices = {item.run: item.devices for item in self.bill.items}
-        return {run: devices[run] * _elapsed(job) / 3600 for run, job in under_way}
+        began = {run: launch_time(job) for run, job in under_way}
+        return {
+            run: 0.0 if start is None else devices[run] * max(0.0, time.time() - start) / 3600
+            for run, start in began.items()
+        }
 
     def complain(self) -> None:
         """Raise an error that names the runs that were not started, if any."""
@@ -150,9 +152,3 @@ class StudyBudget:
             f"{run.title} was not started{more}: {reason}",
             hint="running again with a higher limit starts what is missing",
         )
-
-
-def _elapsed(job: Job) -> float:
-    """Return the seconds since a job was launched."""
-    began = launch_time(job)
-    return 0.0 if began is None else max(0.0, time.time() - began)

@@ -41,12 +41,12 @@ def apply_variant(values: Mapping[str, Any], name: str | None) -> dict[str, Any]
             hint=suggest_name(name, variants) or choices,
         )
     for key, change in variants[name].items():
-        plain[key] = _merge(plain.get(key, {}), change) if isinstance(change, Mapping) else change
+        plain[key] = change
+        if isinstance(change, Mapping):
+            before = values.get(key, {})
+            check_type("what a variant changes", before, Mapping, "a table")
+            for group in EXCLUSIVE_FIELDS:
+                if group & change.keys():
+                    before = {field: before[field] for field in before if field not in group}
+            plain[key] = {**before, **change}
     return {**plain, "name": f"{plain.get('name')}-{name}"}
-
-
-def _merge(before: Any, change: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table with these changes; a changed field removes its exclusive siblings."""
-    check_type("what a variant changes", before, Mapping, "a table")
-    replaced = {key for group in EXCLUSIVE_FIELDS if group & change.keys() for key in group}
-    return {key: value for key, value in before.items() if key not in replaced} | dict(change)
