@@ -18,7 +18,7 @@ from scalewise.doctor import cgroups, framework_checks, interfaces, machine, slu
 from scalewise.doctor.finding import Finding, run_check
 from scalewise.errors import PluginError
 
-__all__ = ["Finding", "examine", "own_ranks"]
+__all__ = ["Finding", "default_ranks", "examine"]
 
 Check = tuple[str, Callable[[], Finding]]
 """The name of a check, and its function."""

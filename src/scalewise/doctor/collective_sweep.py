@@ -2,7 +2,7 @@
 
 import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +26,23 @@ def run_sweep(output: Path, ranks: int) -> dict[str, Any]:
         raise cannot_write(output, error) from error
     if output.is_dir():
         raise SpecError(f"{output} is a folder", hint="give a file: -o runs/collectives.json")
+    file = output.absolute()
     try:
-        result: dict[str, Any] = run_ranks(
-            "collectives", output.absolute(), ranks=ranks, timeout=TIMEOUT_SECONDS
-        )
+        return dict(run_ranks("collectives", file, ranks=ranks, timeout=TIMEOUT_SECONDS))
     except LaunchError as error:
         problem = f"the ranks could not exchange data: {error}"
         raise LaunchError(problem, hint="scalewise doctor shows what may be wrong") from error
-    return result
 
 
 def multi_node_command(env: Mapping[str, str], output: Path, ranks: int | None) -> str | None:
     """Return the command for several nodes, once with srun, else on each; None on one node."""
     slurm_nodes = env.get("SLURM_JOB_NUM_NODES") or env.get("SLURM_NNODES")
     world, local = env.get("WORLD_SIZE", "1"), env.get("LOCAL_WORLD_SIZE", "1")
-    nodes = int(slurm_nodes) if slurm_nodes and slurm_nodes.isdigit() else _ratio(world, local)
+    nodes = 1
+    if slurm_nodes and slurm_nodes.isdigit():
+        nodes = int(slurm_nodes)
+    elif world.isdigit() and local.isdigit():
+        nodes = int(world) // max(1, int(local))
     if nodes < 2:
         return None
     master = env.get("MASTER_ADDR", "FIRST_HOST")
@@ -56,32 +58,24 @@ def multi_node_command(env: Mapping[str, str], output: Path, ranks: int | None) 
     )
 
 
-def _ratio(world: str, local: str) -> int:
-    return int(world) // max(1, int(local)) if world.isdigit() and local.isdigit() else 1
-
-
 def render_table(result: Mapping[str, Any]) -> str:
     """Return the sweep as text: a block per operation, then the law of the all-reduce."""
     hosts = ", ".join(result["hosts"])
     lines = [f"{result['ranks']} ranks on {hosts}, {result['backend']}, {result['device']}"]
     for operation in dict.fromkeys(row["operation"] for row in result["rows"]):
-        rows = [row for row in result["rows"] if row["operation"] == operation]
         lines += ["", f"{operation:<16}{'time':>10}{'90 % within':>23}{'GB/s':>9}{'bus GB/s':>10}"]
-        lines += [_render_row(row) for row in rows]
+        for row in (row for row in result["rows"] if row["operation"] == operation):
+            time = row["seconds"]
+            within = f"{format_duration(time['low'])} – {format_duration(time['high'])}"
+            bandwidth, bus_bandwidth = (
+                f"{row[key] / 1e9:.3f}" if row[key] >= 1e6 else "<0.001"
+                for key in ("algorithm_bandwidth", "bus_bandwidth")
+            )
+            lines.append(
+                f"{format_size(row['bytes']):>16}{format_duration(time['value']):>10}{within:>23}"
+                f"{bandwidth:>9}{bus_bandwidth:>10}"
+            )
     return "\n".join([*lines, "", describe_law(result["fit"])])
-
-
-def _render_row(row: Mapping[str, Any]) -> str:
-    time = row["seconds"]
-    within = f"{format_duration(time['low'])} – {format_duration(time['high'])}"
-    return (
-        f"{format_size(row['bytes']):>16}{format_duration(time['value']):>10}{within:>23}"
-        f"{_format_bandwidth(row['algorithm_bandwidth']):>9}{_format_bandwidth(row['bus_bandwidth']):>10}"
-    )
-
-
-def _format_bandwidth(bandwidth: float) -> str:
-    return f"{bandwidth / 1e9:.3f}" if bandwidth >= 1e6 else "<0.001"
 
 
 def describe_law(fit: Mapping[str, float] | None) -> str:
@@ -111,8 +105,7 @@ def format_size(count: int) -> str:
     >>> format_size(4), format_size(65536), format_size(64 * 2**20)
     ('4 B', '64 KiB', '64 MiB')
     """
-    units: Sequence[tuple[int, str]] = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-    for unit, name in units:
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if count >= unit:
             return f"{count / unit:g} {name}"
     return f"{count} B"

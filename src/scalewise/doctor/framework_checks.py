@@ -25,12 +25,11 @@ def framework_facts(name: str) -> dict[str, Any]:
     The framework's Python answers, if the user's configuration names one.
     """
     try:
-        facts: dict[str, Any] = Interpreters.load({}).ask(name, "about", name)
+        return dict(Interpreters.load({}).ask(name, "about", name))
     except FrameworkMissing as error:
-        facts = {"absent": str(error), "hint": error.hint}
+        return {"absent": str(error), "hint": error.hint}
     except LaunchError as error:
-        facts = {"problem": str(error)}
-    return facts
+        return {"problem": str(error)}
 
 
 def check_framework(name: str, facts: Mapping[str, Any]) -> Finding:
@@ -120,11 +119,9 @@ def check_backend(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
             file.write_text(json.dumps({"ask": QUICK_SWEEP}), encoding="utf-8")
             result = run_ranks("collectives", file, ranks=2, timeout=TIMEOUT_SECONDS)
     except LaunchError as error:
-        hint = (
-            f"set was {', '.join(set_variables)}: see interfaces"
-            if set_variables
-            else "see host, interfaces"
-        )
+        hint = "see host, interfaces"
+        if set_variables:
+            hint = f"set was {', '.join(set_variables)}: see interfaces"
         says = f"two ranks could not exchange data: {error}"
         return Finding("backend", says, hint, "fault", {"words": str(error), "set": set_variables})
     small, large = result["rows"]
@@ -135,12 +132,7 @@ def check_backend(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
     )
     remarks = []
     if result["backend"] == "gloo" and len(accelerators(facts)) == 1:
-        says_shared = "they share one GPU, so NCCL was not tried"
-        remarks.append(Remark("note", says_shared, "NCCL needs a GPU for each rank"))
-    evidence_keys = ("backend", "device", "hosts", "rows", "versions")
-    return make_finding(
-        "backend",
-        says,
-        remarks,
-        {key: result[key] for key in evidence_keys} | {"set": set_variables},
-    )
+        problem = "they share one GPU, so NCCL was not tried"
+        remarks.append(Remark("note", problem, "NCCL needs a GPU for each rank"))
+    evidence = {key: result[key] for key in ("backend", "device", "hosts", "rows", "versions")}
+    return make_finding("backend", says, remarks, {**evidence, "set": set_variables})

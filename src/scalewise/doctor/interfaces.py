@@ -42,23 +42,17 @@ class Interface:
 
 def list_interfaces() -> list[Interface]:
     """Return the interfaces of this machine, those with outward addresses first."""
-    states = psutil.net_if_stats()
+    states, entries = psutil.net_if_stats(), psutil.net_if_addrs()
     families = (socket.AF_INET, socket.AF_INET6)
     listed = [
         Interface(
             name,
-            up=states[name].isup if name in states else False,
-            addresses=tuple(entry.address for entry in addresses if entry.family in families),
+            up=name in states and states[name].isup,
+            addresses=tuple(e.address for e in entries.get(name, ()) if e.family in families),
         )
-        for name, addresses in psutil.net_if_addrs().items()
+        for name in {*entries, *(name for _, name in socket.if_nameindex())}
     ]
-    missing = [name for _, name in socket.if_nameindex() if name not in {i.name for i in listed}]
-    listed += [
-        Interface(name, states[name].isup if name in states else False, ()) for name in missing
-    ]
-    return sorted(
-        listed, key=lambda interface: (not interface.usable, not interface.outward, interface.name)
-    )
+    return sorted(listed, key=lambda i: (not i.usable, not i.outward, i.name))
 
 
 def is_loopback(address: str) -> bool:
@@ -66,34 +60,30 @@ def is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
-def check_variable(variable: str, value: str, found: Sequence[Interface]) -> list[Remark]:
+def check_variable(variable: str, value: str, interfaces: Sequence[Interface]) -> list[Remark]:
     """Return what is wrong with the interfaces that a variable selects.
 
     Gloo takes names. NCCL takes prefixes of names; names after ``=``; and after ``^`` prefixes
     to exclude.
     """
-    usable = [interface.name for interface in found if interface.usable]
+    usable = [interface.name for interface in interfaces if interface.usable]
     remedy = f"unset {variable}, or set it to one of: {', '.join(usable) or 'none is usable'}"
     nccl = variable.startswith("NCCL")
     if nccl and value.startswith("^"):
-        remaining = [name for name in usable if not name.startswith(tuple(value[1:].split(",")))]
-        if remaining:
+        excluded = tuple(value[1:].split(","))
+        if not all(name.startswith(excluded) for name in usable):
             return []
         return [Remark("fault", f"{variable}={value} leaves no interface", remedy)]
     exact = not nccl or value.startswith("=")
     names = (value.removeprefix("=") if nccl else value).split(",")
-    problems = (_name_problem(name, found, exact=exact) for name in names)
-    return [Remark("fault", f"{variable}={value}: {text}", remedy) for text in problems if text]
-
-
-def _name_problem(name: str, found: Sequence[Interface], *, exact: bool) -> str:
-    """Return why no usable interface has this name, or this prefix; empty if one has."""
-    matching = [i for i in found if (i.name == name if exact else i.name.startswith(name))]
-    if not matching:
-        return f"there is no interface {name!r}"
-    if any(interface.usable for interface in matching):
-        return ""
-    return f"{matching[0].name} {matching[0].problem}"
+    problems = []
+    for name in names:
+        matching = [i for i in interfaces if (i.name == name if exact else i.name.startswith(name))]
+        if not matching:
+            problems.append(f"there is no interface {name!r}")
+        elif not any(interface.usable for interface in matching):
+            problems.append(f"{matching[0].name} {matching[0].problem}")
+    return [Remark("fault", f"{variable}={value}: {problem}", remedy) for problem in problems]
 
 
 def check_interfaces(env: Mapping[str, str], interfaces: Sequence[Interface]) -> Finding:
@@ -111,10 +101,7 @@ def check_interfaces(env: Mapping[str, str], interfaces: Sequence[Interface]) ->
     if not usable:
         hint = "bring one up: ip link set lo up"
         remarks.append(Remark("fault", "no interface for a rendezvous of ranks", hint))
-    evidence = {
-        interface.name: {**asdict(interface), "usable": interface.usable}
-        for interface in interfaces
-    }
+    evidence = {i.name: {**asdict(i), "usable": i.usable} for i in interfaces}
     variables = {variable: env.get(variable) for variable in INTERFACE_VARIABLES}
     says = ", ".join(addresses) or "none is up with an address"
     return make_finding("interfaces", says, remarks, {"interfaces": evidence, **variables})
@@ -123,10 +110,7 @@ def check_interfaces(env: Mapping[str, str], interfaces: Sequence[Interface]) ->
 def check_host(name: str, interfaces: Sequence[Interface]) -> Finding:
     """Report what the host name resolves to, and whether a port is free there."""
     addresses = resolve_host(name)
-    outward = next(
-        (interface.outward for interface in interfaces if interface.usable and interface.outward),
-        None,
-    )
+    outward = next((i.outward for i in interfaces if i.usable and i.outward), None)
     remarks = []
     if addresses is None:
         hint = f"wait for the name server, or add a line '{outward or '127.0.0.1'} {name}' to"

@@ -33,11 +33,9 @@ def check_container(env: Mapping[str, str], membership: str, root: Path = Path("
     signs = {f"/{file}": kind for file, kind in files.items() if (root / file).exists()}
     for beginning, kind in names.items():
         signs |= {key: kind for key in sorted(env) if key.startswith(beginning)}
-    signs |= {
-        f"control group {group_name}": kind
-        for group_name, kind in group_names.items()
-        if group_name in membership
-    }
+    for group, kind in group_names.items():
+        if group in membership:
+            signs[f"control group {group}"] = kind
     kinds = list(dict.fromkeys(signs.values()))
     says = f"signs of {' and '.join(kinds)}: {', '.join(list(signs)[:3])}"
     return Finding("container", says if kinds else "no sign of one", evidence={"signs": signs})
@@ -70,11 +68,10 @@ def check_cores(
     if len(bound) < total:
         remarks.append(Remark("note", f"bound to {_format_ranges(bound)}"))
     if usable < ranks:
-        hint = "ask for more cores, or use fewer ranks"
+        more = "ask for more cores"
         if "SLURM_JOB_ID" in env:
-            hint = (
-                "give srun --cpus-per-task too (it does not inherit sbatch's), or use fewer ranks"
-            )
+            more = "give srun --cpus-per-task too (it does not inherit sbatch's)"
+        hint = f"{more}, or use fewer ranks"
         remarks.append(Remark("note", f"{ranks} ranks share {usable}", hint))
     says = f"{usable} usable of {total}, load {load:.1f}"
     evidence = {"usable": usable, "all": total, "affinity": list(bound)}
@@ -122,13 +119,13 @@ def _thread_problem(name: str, value: str, usable: int, ranks: int) -> Remark | 
         return None
     if not count.isascii() or not count.isdigit():
         return Remark("fault", f"{name}={value} is not a number", remedy)
+    cores = _count(usable, "core")
     if int(count) == 0:
         return Remark("fault", f"{name}={value} is not a thread count", remedy)
     if int(count) > usable:
-        says = f"{name}={value} is more than the {_count(usable, 'core')}"
-        return Remark("fault", says, remedy)
+        return Remark("fault", f"{name}={value} is more than the {cores}", remedy)
     if int(count) > fair:
-        says = f"{ranks} ranks with {count} threads each are more than the {_count(usable, 'core')}"
+        says = f"{ranks} ranks with {count} threads each are more than the {cores}"
         return Remark("fault", says, remedy)
     return None
 
@@ -162,12 +159,8 @@ def check_memory(limit: cgroups.MemoryLimit | None) -> Finding:
         "swap": swap.total,
         "swap_used": swap.used,
     }
-    return make_finding(
-        "memory",
-        f"{format_bytes(free)} free of {format_bytes(total)}, {swapping}",
-        remarks,
-        evidence,
-    )
+    says = f"{format_bytes(free)} free of {format_bytes(total)}, {swapping}"
+    return make_finding("memory", says, remarks, evidence)
 
 
 def check_open_files(soft: int, hard: int) -> Finding:

@@ -9,14 +9,8 @@ from scalewise.doctor.finding import CommandResult, Finding, Remark, make_findin
 
 PROGRAMS = ("srun", "sbatch", "scontrol", "sinfo")
 ALLOCATION_KEYS = (
-    "NumNodes",
-    "NumTasks",
-    "CPUs/Task",
-    "NumCPUs",
-    "TresPerNode",
-    "TRES",
-    "NodeList",
-)
+    "NumNodes", "NumTasks", "CPUs/Task", "NumCPUs", "TresPerNode", "TRES", "NodeList",
+)  # fmt: skip
 """Keys of ``scontrol show job`` that are reported."""
 
 
@@ -44,23 +38,15 @@ def check_slurm(env: Mapping[str, str]) -> Finding:
         reason = sinfo.last_line if sinfo else "it is not installed"
         remarks.append(Remark("note", f"sinfo lists no partitions: {reason}"))
     if job := env.get("SLURM_JOB_ID"):
-        evidence["job"], text = _check_allocation(job)
+        result = run_command("scontrol", "show", "job", job)
+        evidence["job"] = parse_allocation(result.stdout) if result and result.ok else None
         if evidence["job"]:
-            says += f"; in job {job}: {text}"
+            values = ", ".join(f"{key} {value}" for key, value in evidence["job"].items())
+            says += f"; in job {job}: {values}"
         else:
-            remarks.append(Remark("note", f"in job {job}, which scontrol does not show: {text}"))
+            problem = result.last_line if result else "no scontrol"
+            remarks.append(Remark("note", f"in job {job}, which scontrol does not show: {problem}"))
     return make_finding("slurm", says, remarks, evidence)
-
-
-def _check_allocation(job: str) -> tuple[dict[str, str] | None, str]:
-    """Return what a job has allocated, and that as text; or None, and why it is unknown."""
-    result = run_command("scontrol", "show", "job", job)
-    if not result:
-        return None, "no scontrol"
-    if not result.ok:
-        return None, result.last_line
-    values = parse_allocation(result.stdout)
-    return values, ", ".join(f"{key} {value}" for key, value in values.items())
 
 
 def controller_is_up(ping: CommandResult) -> bool:

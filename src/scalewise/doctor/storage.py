@@ -11,18 +11,8 @@ from typing import Any
 from scalewise.doctor.finding import Finding, Remark, format_bytes, make_finding, run_command
 
 SHARED_FILE_SYSTEMS = (
-    "nfs",
-    "lustre",
-    "gpfs",
-    "beegfs",
-    "ceph",
-    "9p",
-    "cifs",
-    "smb",
-    "panfs",
-    "weka",
-    "fuse.",
-)
+    "nfs", "lustre", "gpfs", "beegfs", "ceph", "9p", "cifs", "smb", "panfs", "weka", "fuse.",
+)  # fmt: skip
 """Prefixes of the names of network file systems."""
 CHUNK_BYTES = 4 * 2**20
 MAX_SMALL_FILES = 200
@@ -72,9 +62,8 @@ def file_system(folder: Path, mounts: str) -> str | None:
     for line in mounts.splitlines():
         _, mount_point, kind, *_ = line.split()
         mount_point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), mount_point)
-        if (
-            folder.is_relative_to(mount_point) and len(mount_point) >= best[0]
-        ):  # The later one covers.
+        # Of two mounts at one point, the later one covers the earlier.
+        if folder.is_relative_to(mount_point) and len(mount_point) >= best[0]:
             best = (len(mount_point), kind)
     return best[1]
 
@@ -111,12 +100,10 @@ def check_clock(folder: Path) -> Finding:
         server, after = os.stat(file.name).st_mtime, time.time()
     # A server time between the two readings counts as no offset; file times are coarse.
     ahead = min(server - before, 0.0) + max(server - after, 0.0)
-    answer = run_command(
-        "timedatectl", "show", "--property=NTPSynchronized", "--value", seconds=2.0
-    )
-    synchronized = (
-        {"yes": True, "no": False}.get(answer.stdout.strip()) if answer and answer.ok else None
-    )
+    query = ("timedatectl", "show", "--property=NTPSynchronized", "--value")
+    answer = run_command(*query, seconds=2.0)
+    text = answer.stdout.strip() if answer and answer.ok else ""
+    synchronized = {"yes": True, "no": False}.get(text)
     remarks = []
     if abs(ahead) > MAX_CLOCK_OFFSET_SECONDS:
         hint = "have both clocks set by NTP: times of ranks on several hosts cannot be compared"
