@@ -22,10 +22,7 @@ class MemoryLimit:
 
 
 def group_folders(membership: str, controller: str, root: Path = CGROUP_ROOT) -> Iterator[Path]:
-    """Yield the folders of a controller from the process's own group upwards.
-
-    ``membership`` is the text of ``/proc/self/cgroup``.
-    """
+    """Yield a controller's folders upwards; ``membership`` is the text of /proc/self/cgroup."""
     for line in membership.splitlines():
         _, _, names_and_path = line.partition(":")
         names, _, path = names_and_path.partition(":")

@@ -20,10 +20,7 @@ TIMEOUT_SECONDS = 45.0
 
 
 def framework_facts(name: str) -> dict[str, Any]:
-    """Return what a framework reports of this machine, or why it is missing or fails.
-
-    The framework's Python answers, if the user's configuration names one.
-    """
+    """Return what a framework's Python reports of this machine, or why it does not answer."""
     try:
         return dict(Interpreters.load({}).ask(name, "about", name))
     except FrameworkMissing as error:

@@ -207,10 +207,7 @@ def ask_worker(
     python: str = sys.executable,
     paths: Sequence[str] = (),
 ) -> Any:
-    """Run one of the worker's verbs in a child process and return its answer.
-
-    A ``python`` without scalewise finds the worker on these ``paths``.
-    """
+    """Return the answer to a worker's verb; ``python`` finds the worker on these ``paths``."""
     argv = [python, "-m", "scalewise.frameworks", verb, argument]
     env = {**os.environ, **SAFE_PATH, "SCALEWISE_UNWATCHED": "1"}
     if paths:
@@ -299,10 +296,7 @@ def _read_messages(child: subprocess.Popen[bytes], on_message: Callable[[Any], N
 
 
 def run_ranks(verb: str, file: Path, *, ranks: int, timeout: float = 60.0) -> Any:
-    """Run a worker's verb on several ranks of this machine; return what they wrote to ``file``.
-
-    Whatever happens, no process is left: after ``timeout`` seconds all are ended.
-    """
+    """Run a worker's verb on ranks of this machine; return what they wrote; leave no process."""
     argv = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=localhost",
         f"--nproc-per-node={ranks}", "-m", "scalewise.frameworks", verb, str(file),

@@ -56,18 +56,11 @@ def _zip_content() -> bytes:
         # With metadata, importlib finds the zip's entry points as those of a package.
         metadata = f"Metadata-Version: 2.1\nName: scalewise\nVersion: {release}\n".encode()
         add(f"scalewise-{release}.dist-info/METADATA", metadata)
-        add(f"scalewise-{release}.dist-info/entry_points.txt", _entry_points())
+        lines = []
+        for kind in KINDS:
+            lines.append(f"[scalewise.{kind}]")
+            for name, point in available(kind).items():
+                if point.value.startswith("scalewise."):
+                    lines.append(f"{name} = {point.value}")
+        add(f"scalewise-{release}.dist-info/entry_points.txt", "\n".join(lines).encode())
     return out.getvalue()
-
-
-def _entry_points() -> bytes:
-    """Return the built-in parts as the text of ``entry_points.txt``."""
-    lines = []
-    for kind in KINDS:
-        lines.append(f"[scalewise.{kind}]")
-        lines += [
-            f"{name} = {point.value}"
-            for name, point in available(kind).items()
-            if point.value.startswith("scalewise.")
-        ]
-    return "\n".join(lines).encode()

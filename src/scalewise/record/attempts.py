@@ -31,11 +31,7 @@ class Attempt:
 
 
 def attempts(home: Path) -> tuple[Attempt, ...]:
-    """Return every attempt at the run in ``home`` that is over; one under way is not.
-
-    An attempt with unknown launch time is left out, and so is a run
-    whose small files are damaged.
-    """
+    """Return the attempts at a run that are over and have a launch time; none if it is damaged."""
     try:
         by_number = _attempts(home)
     except (RecordError, KeyError, TypeError, ValueError):
@@ -95,10 +91,7 @@ def _by_its_lines(home: Path, numbers: set[int]) -> Iterator[tuple[int, float, f
 
 
 def bought(folder: Path) -> float:
-    """Return the device-hours that a study's folder has cost so far, idle ones included.
-
-    Everything counts that is over: what failed, and what the study no longer asks for.
-    """
+    """Return the device-hours that a study's folder has cost: failed, outdated and idle too."""
     paid = (
         attempt.device_hours
         for path in folder.glob("*/job.json")

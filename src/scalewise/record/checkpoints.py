@@ -1,7 +1,5 @@
 """Where a run keeps its checkpoints, and which of them is whole.
 
-Standard library only, and Python 3.10, as ``write``.
-
 checkpoints/step-000000120/
     checkpoint.json    where the training stood: written first
     __0_0.distcp …     each rank's part
@@ -104,10 +102,7 @@ def step_of(checkpoint: Path) -> int | None:
 
 
 def written(folder: Path) -> list[Path]:
-    """Return the checkpoints that were written to their end, oldest first.
-
-    They may have been damaged since.
-    """
+    """Return the checkpoints that were written to their end, oldest first; damaged ones too."""
     return sorted(
         path for path in folder.glob("step-*") if step_of(path) is not None and _was_written(path)
     )
@@ -119,10 +114,7 @@ def whole(folder: Path) -> list[Path]:
 
 
 def clear(folder: Path, keep: int, needed: Path | None = None) -> None:
-    """Remove all but the newest checkpoints, and what is left of those that were not finished.
-
-    The one that is ``needed`` stays in any case.
-    """
+    """Remove unfinished checkpoints, and all but the newest ``keep`` and the ``needed`` one."""
     # Not by sizes: a shared file system may tell of another node's files late.
     finished = [path for path in written(folder) if not _lacks_checksums(path)]
     for path in folder.glob("step-*"):
@@ -157,10 +149,7 @@ def is_checkpoint(folder: Path) -> bool:
 
 
 def find(source: Path) -> Path:
-    """Return the newest checkpoint of ``candidates`` that has every file in its size.
-
-    Contents are not read: that may take minutes.
-    """
+    """Return the newest of ``candidates`` with every file in its size; contents are not read."""
     damaged: dict[Path, str] = {}
     for path in reversed(candidates(source)):
         problem = resume_damage(path)
@@ -211,10 +200,11 @@ def write_checksums(checkpoint: Path, files: Mapping[str, Mapping[str, Any]]) ->
 def size_damage(checkpoint: Path) -> str:
     """Return what is wrong with the names and sizes of a checkpoint's files; empty if correct."""
     try:
-        if not (checkpoint / CHECKSUMS).exists():
-            missing = f"{CHECKSUMS} is missing" if _lacks_checksums(checkpoint) else ""
-            return missing or _other_step(checkpoint)
-        expected = _read_checksums(checkpoint)
+        expected = {}
+        if (checkpoint / CHECKSUMS).exists():
+            expected = _read_checksums(checkpoint)
+        elif _lacks_checksums(checkpoint):
+            return f"{CHECKSUMS} is missing"
         for name, entry in expected.items():
             if not os.path.lexists(checkpoint / name):
                 return f"{name} is missing"
@@ -223,21 +213,15 @@ def size_damage(checkpoint: Path) -> str:
                 return f"{name} is not a file"
             if status.st_size != entry["bytes"]:
                 return f"{name} has {status.st_size:,} bytes, not {entry['bytes']:,}"
-        if problem := _other_step(checkpoint):
-            return problem
+        if (checkpoint / STATE).exists():
+            step, written_at = step_of(checkpoint), read_progress(checkpoint).step
+            if step not in (None, written_at):
+                return f"{STATE} is of step {written_at}"
     except OSError as unreadable:
         return _unreadable(unreadable, checkpoint)
     except (RecordError, *_MALFORMED):
         return f"{CHECKSUMS} or {STATE} is not what was written"
     return ""
-
-
-def _other_step(checkpoint: Path) -> str:
-    """Return that a checkpoint's progress is of another step than its folder's name says."""
-    if not (checkpoint / STATE).exists():
-        return ""
-    written_at, step = read_progress(checkpoint).step, step_of(checkpoint)
-    return f"{STATE} is of step {written_at}" if step is not None and written_at != step else ""
 
 
 def resume_damage(checkpoint: Path) -> str:
@@ -256,8 +240,7 @@ def content_damage(
 ) -> str:
     """Return which file has another content than was written; empty if none has.
 
-    Every file is read to its end; of several ranks each reads its share, and calls ``tick``
-    now and then.
+    Every file is read to its end: of several ranks each reads its share, and calls ``tick``.
     """
     try:
         if not (checkpoint / CHECKSUMS).exists():
@@ -318,10 +301,7 @@ def read_progress(checkpoint: Path) -> Progress:
 
 
 def refuse_another_model(checkpoint: Path, spec: RunSpec, options: Mapping[str, Any]) -> None:
-    """Refuse to go on from the checkpoint of another workload, or of other options of it.
-
-    What an optimizer remembers is of no use to another one.
-    """
+    """Refuse to go on from the checkpoint of another workload, other options or optimizer."""
     there = read_progress(checkpoint)
     if there.optimizer not in ("", spec.optimizer):
         raise SpecError(

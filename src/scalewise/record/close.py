@@ -1,7 +1,4 @@
-"""Close an attempt: ``outcome.json`` when every rank ended well, else its cause.
-
-Standard library only, and Python 3.10: a job on a cluster closes its own record.
-"""
+"""Close an attempt: ``outcome.json`` when every rank ended well, else its cause."""
 
 import json
 import time

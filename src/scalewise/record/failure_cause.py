@@ -1,7 +1,4 @@
-"""Why an attempt failed: the rank that failed first, and one sentence.
-
-Standard library only, and Python 3.10, as everything that closes a run.
-"""
+"""Why an attempt failed: the rank that failed first, and one sentence."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

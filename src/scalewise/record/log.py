@@ -1,7 +1,4 @@
-"""Read a run's log: what its program said, without the words of torchrun above it.
-
-Standard library only, and Python 3.10, as everything that closes a run.
-"""
+"""Read a run's log: what its program printed, without the lines of torchrun above it."""
 
 import json
 import re
@@ -101,10 +98,7 @@ def start_in(log: Path, attempt: int) -> int:
 
 
 def ends_in(log: Path, start: int = 0) -> tuple[dict[int, str], dict[int, int]]:
-    """Return the signals and the exit codes that torchrun's agents reported, by process id.
-
-    Those that were seen first come first.
-    """
+    """Return signals and exit codes that torchrun reported, by process id, first seen first."""
     text = _read_text(log, start)
     failed_first = re.findall(r"failed \(exitcode: (-?\d+)\) local_rank: \d+ \(pid: (\d+)\)", text)
     signals = [(-int(code), int(pid)) for code, pid in failed_first if int(code) < 0]

@@ -1,7 +1,4 @@
-"""The last lines that a rank wrote in an attempt: how far it came, and how it ended.
-
-Standard library only, and Python 3.10, as everything that closes a run.
-"""
+"""The last lines that a rank wrote in an attempt: how far it came, and how it ended."""
 
 import json
 import math

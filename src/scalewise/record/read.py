@@ -198,10 +198,7 @@ def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:
 
 
 def _steps(lines: list[dict[str, Any]]) -> tuple[Steps, Steps | None]:
-    """Take the single steps out of the lines: as columns they need a tenth of the memory.
-
-    Those that were traced are apart.
-    """
+    """Take single steps out of the lines, traced ones apart: columns take a tenth of the memory."""
     parts = [(line.pop("index"), line.pop("each")) for line in lines if "each" in line]
     names = list(dict.fromkeys(name for _, columns in parts for name in columns))
 

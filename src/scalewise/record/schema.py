@@ -2,7 +2,6 @@
 
 ``from_json`` makes a value of a JSON object: keys that it does not know are ignored, keys
 that are absent are None. A field whose key in the file has another name says so (``key``).
-Standard library only, and Python 3.10: the worker writes what the lab reads.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,8 +1,7 @@
 """Write a run folder: one append-only file per rank, everything else in one piece.
 
-Standard library only, and Python 3.10: this half lives in other people's
-environments. Every line is handed to the system as soon as it is written, so
-a rank that is killed loses only what it had not yet written.
+Every line is handed to the system as soon as it is written, so a rank that is killed loses
+only what it had not yet written.
 """
 
 import errno

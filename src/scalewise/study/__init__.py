@@ -21,20 +21,7 @@ from scalewise.study.runner import TerminalClosed
 from scalewise.study.status import Status, cancel, status
 
 __all__ = [
-    "Status",
-    "TerminalClosed",
-    "Watcher",
-    "cancel",
-    "check",
-    "from_program",
-    "left_out_notices",
-    "load",
-    "plan",
-    "request_summary",
-    "run",
-    "status",
-    "trained_alone",
-    "with_launcher",
-    "with_program_facts",
-    "write_plan",
-]
+    "Status", "TerminalClosed", "Watcher", "cancel", "check", "from_program", "left_out_notices",
+    "load", "plan", "request_summary", "run", "status", "trained_alone", "with_launcher",
+    "with_program_facts", "write_plan",
+]  # fmt: skip

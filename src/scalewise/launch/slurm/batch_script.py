@@ -23,10 +23,7 @@ from scalewise.validate import check_environment_name
 def run_script(
     run: RunSpec, folder: Path, settings: Settings, *, attempt: int, within: bool = False
 ) -> str:
-    """Return the batch script of one run; ``folder`` is the study's.
-
-    ``within``: the run shares a job with others, which may have more nodes than it needs.
-    """
+    """Return the batch script of one run; ``within``: it shares a larger job with others."""
     name, log = f"{folder.name}-{run.topology}", folder / run.id / "log.txt"
     software = [f"module load {quote(module)}" for module in settings.modules]
     if settings.venv:
