@@ -65,20 +65,17 @@ def check_devices(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
     if not driver:
         says = "no GPU: torch computes on the CPU, one rank is one process"
         return Finding("devices", says, "", "note", evidence)
-    says = f"the driver has {len(driver)} GPU{'s' if len(driver) > 1 else ''}"
-    return make_finding("devices", says, [_unseen_devices(facts, env)], evidence)
-
-
-def _unseen_devices(facts: Mapping[str, Any], env: Mapping[str, str]) -> Remark:
-    """Return why torch sees no GPU although the driver does."""
     if not facts.get("cuda"):
-        says = f"torch {facts.get('version')} is built for the CPU alone"
-        return Remark("fault", says, "install a CUDA build: https://pytorch.org/get-started")
-    if "CUDA_VISIBLE_DEVICES" in env:
-        says = f"CUDA_VISIBLE_DEVICES={env['CUDA_VISIBLE_DEVICES']} lets torch see none"
-        return Remark("fault", says, "unset CUDA_VISIBLE_DEVICES")
-    says = f"torch for CUDA {facts['cuda']} sees none"
-    return Remark("fault", says, "the driver may be too old for it: compare with nvidia-smi")
+        problem = f"torch {facts.get('version')} is built for the CPU alone"
+        hint = "install a CUDA build: https://pytorch.org/get-started"
+    elif "CUDA_VISIBLE_DEVICES" in env:
+        problem = f"CUDA_VISIBLE_DEVICES={env['CUDA_VISIBLE_DEVICES']} lets torch see none"
+        hint = "unset CUDA_VISIBLE_DEVICES"
+    else:
+        problem = f"torch for CUDA {facts['cuda']} sees none"
+        hint = "the driver may be too old for it: compare with nvidia-smi"
+    says = f"the driver has {len(driver)} GPU{'s' if len(driver) > 1 else ''}"
+    return make_finding("devices", says, [Remark("fault", problem, hint)], evidence)
 
 
 def driver_devices() -> list[str] | None:

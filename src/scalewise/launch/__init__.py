@@ -146,36 +146,27 @@ class Launcher(Protocol):
 
     def request_summary(self, runs: Sequence[RunSpec]) -> str:
         """Describe the device-hours that these runs request; refuse more than is allowed."""
-        ...
 
     def max_device_hours(self, runs: Sequence[RunSpec]) -> float | None:
         """Return the most device-hours that these runs can take; None without a time limit."""
-        ...
 
     def billed_devices(self, run: RunSpec, among: Sequence[RunSpec]) -> int:
         """Return the devices that are billed while ``run`` trains, started with ``among``."""
-        ...
 
     def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
         """Return groups of runs that are planned and started together."""
-        ...
 
     def plan(self, runs: Sequence[RunSpec], folder: Path) -> Plan:
         """Return what would be executed, without executing it."""
-        ...
 
     def prepare(self, plan: Plan) -> None:
         """Write the files that the plan's commands read."""
-        ...
 
     def submit(self, plan: Plan) -> list[Job]:
         """Execute the plan and return at once, with a job for each run."""
-        ...
 
     def poll(self, job: Job) -> State:
         """Return the state of the job, without changing it."""
-        ...
 
     def cancel(self, job: Job, *, stuck: bool = False) -> None:
         """End the job and every process of it; ``stuck``: print the ranks' stacks first."""
-        ...

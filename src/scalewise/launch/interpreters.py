@@ -37,9 +37,9 @@ class Interpreters:
                 named[name] = os.path.abspath(os.path.expanduser(python))
         return cls(named)
 
-    def python(self, framework: str, default: str = sys.executable) -> str:
+    def python(self, framework: str) -> str:
         """Return the Python that runs a framework."""
-        return self.named.get(framework, default)
+        return self.named.get(framework, sys.executable)
 
     def paths(self, framework: str, folder: Path) -> list[str]:
         """Return what that Python needs on its path: the worker zip in ``folder``, if any."""

@@ -142,7 +142,15 @@ def _parse_python(interpreter: str, arguments: tuple[str, ...]) -> Program:
         problem = "is a folder" if path.is_dir() else "is not there"
         raise SpecError(f"the script {first} {problem}", hint="give the path of a Python file")
     if interpreter == sys.executable:
-        _refuse_not_python(path)
+        try:
+            ast.parse(path.read_bytes(), filename=str(path))
+        except OSError as error:
+            raise SpecError(f"cannot read {path}: {error.strerror}") from error
+        except SyntaxError as error:
+            line = f", line {error.lineno}" if error.lineno else ""
+            raise SpecError(f"{path}{line} is not Python: {error.msg}") from error
+        except ValueError as error:
+            raise SpecError(f"{path} is not Python: {error}") from error
     return Program(interpreter, arguments, path)
 
 
@@ -164,17 +172,6 @@ def script_digest(arguments: Sequence[str]) -> str | None:
         return blake2b(script.read_bytes(), digest_size=6).hexdigest()
     except OSError as error:
         raise SpecError(f"cannot read {script}: {error.strerror}") from error
-
-
-def _refuse_not_python(path: Path) -> None:
-    try:
-        ast.parse(path.read_bytes(), filename=str(path))
-    except OSError as error:
-        raise SpecError(f"cannot read {path}: {error.strerror}") from error
-    except (SyntaxError, ValueError) as error:
-        line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        reason = error.msg if isinstance(error, SyntaxError) else error
-        raise SpecError(f"{path}{line} is not Python: {reason}") from error
 
 
 def _module_file(name: str, interpreter: str) -> Path | None:

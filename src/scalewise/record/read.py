@@ -117,7 +117,8 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
         attempt, count = outcome["attempt"], outcome["ranks"]
         ranks = tuple(read_rank(folder, rank, attempt) for rank in range(count))
         if not spec.samples_per_step:
-            ranks = _counted_once(ranks)
+            places = batch_sharing.parts([rank.notes.facts for rank in ranks])
+            ranks = tuple(map(_counted_once, ranks, places))
         return RunRecord(
             folder=folder,
             spec=spec,
@@ -131,16 +132,12 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
         raise RecordError(f"{folder} is damaged: {error!r} is missing", hint=REPEAT) from error
 
 
-def _counted_once(ranks: tuple[RankRecord, ...]) -> tuple[RankRecord, ...]:
-    """Return each rank with its part of the samples that others count too."""
-    places = batch_sharing.parts([rank.notes.facts for rank in ranks])
-    return tuple(
-        _part(rank, index, of) if of > 1 else rank
-        for rank, (index, of) in zip(ranks, places, strict=True)
-    )
+def _counted_once(rank: RankRecord, part: batch_sharing.Part) -> RankRecord:
+    """Return a rank with its part of the samples that others count too."""
+    index, of = part
+    if of == 1:
+        return rank
 
-
-def _part(rank: RankRecord, index: int, of: int) -> RankRecord:
     def own(samples: Any) -> Any:
         return (samples + of - 1 - index) // of
 

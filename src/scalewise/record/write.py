@@ -88,7 +88,11 @@ class RankFile:
         self.attempt = attempt
         self._held: list[bytes] | None = [] if hold else None
         try:
-            torn = _ends_torn(self.path)
+            torn = False  # Whether an earlier attempt left an unfinished last line.
+            if self.path.exists() and self.path.stat().st_size:
+                with self.path.open("rb") as file:
+                    file.seek(-1, os.SEEK_END)
+                    torn = file.read(1) != b"\n"
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
             self._file = os.open(self.path, flags, 0o666)
         except OSError as error:
@@ -115,12 +119,3 @@ class RankFile:
                 text = text[os.write(self._file, text) :]
         except OSError as error:
             raise cannot_write(self.path, error) from error
-
-
-def _ends_torn(path: Path) -> bool:
-    """Say whether an earlier attempt left an unfinished last line."""
-    if not path.exists() or not path.stat().st_size:
-        return False
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) != b"\n"

@@ -21,27 +21,21 @@ class Watcher(Protocol):
 
     def begin(self, todo: int, finished: int, request: str) -> None:
         """``todo`` runs are missing, ``finished`` are done; ``request`` is what they may take."""
-        ...
 
     def started(self, number: int, run: RunSpec) -> None:
         """A run was started."""
-        ...
 
     def progressed(self, run: RunSpec, share: float) -> None:
         """The run has done this share of its steps."""
-        ...
 
     def ended(self, run: RunSpec, cause: str, seconds: float) -> None:
         """The run ended; ``cause`` is empty on success."""
-        ...
 
     def note(self, sentence: str) -> None:
         """A remark about how the study proceeds."""
-        ...
 
     def warn(self, problem: ScalewiseError) -> None:
         """A problem that does not end the study."""
-        ...
 
 
 def left_out_notices(absent: Mapping[RunSpec, str]) -> list[str]:

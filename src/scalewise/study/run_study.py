@@ -74,16 +74,12 @@ def run(
     """
     launcher = make_launcher(study)
     if detach and launcher.at_once == 1:
-        raise SpecError(
-            f"the {study.launcher_name} launcher runs one run after another and cannot detach",
-            hint="leave --detach out, or --launcher slurm",
-        )
+        problem = f"the {study.launcher_name} launcher runs one run after another and cannot detach"
+        raise SpecError(problem, hint="leave --detach out, or --launcher slurm")
     if stop_rule and (again or detach):
-        option = "--again" if again else "--detach"
-        raise SpecError(
-            f"--for decides after each device count, which {option} does not allow",
-            hint="leave one of them out",
-        )
+        problem = f"which {'--again' if again else '--detach'} does not allow"
+        problem = f"--for decides after each device count, {problem}"
+        raise SpecError(problem, hint="leave one of them out")
     folder = folder.resolve()  # Processes are found by this path, so spell it in one way.
     runs = study.runs()
     unfinished = _unfinished(runs, folder, again=again)

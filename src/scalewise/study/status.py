@@ -52,23 +52,16 @@ def cancel(folder: Path) -> list[RunSpec]:
         try:
             # A run that is just being started has no processes yet that could be ended.
             with start_locks([home], wait=START_SECONDS):
-                if _cancelled(launcher, home):
+                job = unclosed_job(home)
+                if job and launcher.poll(job).phase != "ended":
+                    launcher.cancel(job)
+                    close_job(job, None, ENDED_BY_USER)
                     ended.append(run)
         except (OutOfReach, StartLocked) as problem:
             refused = problem  # The others are ended first.
     if refused:
         raise refused
     return ended
-
-
-def _cancelled(launcher: Launcher, home: Path) -> bool:
-    """End the run in ``home``; return whether it was active."""
-    job = unclosed_job(home)
-    if not job or launcher.poll(job).phase == "ended":
-        return False
-    launcher.cancel(job)
-    close_job(job, None, ENDED_BY_USER)
-    return True
 
 
 def _status(launcher: Launcher, run: RunSpec, home: Path) -> Status:

@@ -6,7 +6,6 @@ from pathlib import Path
 from scalewise.analysis.advise import Purpose
 from scalewise.analysis.advise.choice import require_price, stop_advice
 from scalewise.analysis.cost.rates import Rate
-from scalewise.analysis.measure import ScalingCurve
 from scalewise.report.text.advice import stop_sentence
 from scalewise.results import measured_curves
 from scalewise.spec import StudySpec
@@ -27,18 +26,14 @@ class PurposeRule:
 
     def enough(self, devices: int) -> str:
         """Return why ``devices`` and more serve no curve of the study; empty to continue."""
-        stops = [
-            stop_advice(curve, self.purpose, ahead, price=self.rate)
-            for curve in measured_curves(self.study, self.folder)
-            if (ahead := self._ahead(curve, devices))
-        ]
+        stops = []
+        for curve in measured_curves(self.study, self.folder):
+            if devices <= max(point.devices for point in curve.points):
+                continue
+            where = repr(curve.where)
+            runs = (run for run in self.study.runs() if repr(self.study.where(run)) == where)
+            ahead = sorted({run.topology.world for run in runs if run.topology.world >= devices})
+            if ahead:
+                stops.append(stop_advice(curve, self.purpose, ahead, price=self.rate))
         reasons = [stop_sentence(advice) for advice in stops if advice]
         return "\n".join(reasons) if len(reasons) == len(stops) else ""
-
-    def _ahead(self, curve: ScalingCurve, devices: int) -> list[int]:
-        """Return the scales of a curve from ``devices`` on, if they are larger than its largest."""
-        if devices <= max(point.devices for point in curve.points):
-            return []
-        where = repr(curve.where)
-        runs = (run for run in self.study.runs() if repr(self.study.where(run)) == where)
-        return sorted({run.topology.world for run in runs if run.topology.world >= devices})

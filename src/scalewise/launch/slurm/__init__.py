@@ -285,23 +285,20 @@ class SlurmLauncher:
         """Return the job's entry in Slurm's queue; None if Slurm does not know it."""
         if "process" in job.name:
             return inside_allocation.script_entry(job.name["process"])
-        self._refresh(job.name["job"])
-        return self._known.get(job.name["job"])
-
-    def _refresh(self, number: str) -> None:
-        """Query all known jobs at once, at most every ``POLL_SECONDS`` unless a job is new."""
+        number = job.name["job"]
         new = number not in self._asked
         self._asked[number] = None
-        if not new and time.monotonic() - self._looked < POLL_SECONDS:
-            return
-        try:
-            self._known = queue.load_entries(self._asked)
-            self._answered = time.monotonic()
-        except LaunchError:
-            if time.monotonic() - self._answered > CONTROLLER_SILENCE_SECONDS:
-                raise
-        finally:
-            self._looked = time.monotonic()
+        # Query all known jobs at once, and not at every poll.
+        if new or time.monotonic() - self._looked >= POLL_SECONDS:
+            try:
+                self._known = queue.load_entries(self._asked)
+                self._answered = time.monotonic()
+            except LaunchError:
+                if time.monotonic() - self._answered > CONTROLLER_SILENCE_SECONDS:
+                    raise
+            finally:
+                self._looked = time.monotonic()
+        return self._known.get(number)
 
 
 def _with_job_id(job: Job, started: Mapping[str, Any]) -> Job:

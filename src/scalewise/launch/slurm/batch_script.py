@@ -309,29 +309,27 @@ def _step(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> st
     elif within and run.started_by != "mpirun":
         starter += f" {_node_options(run.topology.nodes, tasks_per_node(run), within=True)}"
     image = [_container_command(settings)] if settings.container else []
-    return " \\\n    ".join([starter, *image, *_rank(run, folder, settings)])
-
-
-def _rank(run: RunSpec, folder: Path, settings: Settings) -> list[str]:
-    """Return what srun or mpirun starts: the agent of a node, or a rank."""
-    if run.program:
-        return _program(run, settings)
+    # What srun or mpirun starts: the agent of a node, or a rank.
     worker = f"-m scalewise.frameworks train {quote(str(folder / run.id))}"
     python = quote(settings.python_of(run.framework))
-    if run.started_by != "torchrun":
-        return [f"{python} {worker}"]
-    agent = _agent_options(run, settings).replace(" --rdzv-backend", " \\\n        --rdzv-backend")
-    return [f"{python} -m torch.distributed.run {agent}", worker]
+    if run.program:
+        rank = [_program(run, settings)]
+    elif run.started_by != "torchrun":
+        rank = [f"{python} {worker}"]
+    else:
+        agent = _agent_options(run, settings)
+        agent = agent.replace(" --rdzv-backend", " \\\n        --rdzv-backend")
+        rank = [f"{python} -m torch.distributed.run {agent}", worker]
+    return " \\\n    ".join([starter, *image, *rank])
 
 
-def _program(run: RunSpec, settings: Settings) -> list[str]:
+def _program(run: RunSpec, settings: Settings) -> str:
     """Return the shell line of a user's program, under torchrun's agent if it needs one."""
     assert run.program
-    topology, user_program = run.topology, parse_program(run.program)
-    node = run.started_by == "node"
-    user_program = user_program.with_python(
-        settings.python_of(run.framework) if node else settings.interpreter
-    )
+    topology, python = run.topology, settings.interpreter
+    if run.started_by == "node":
+        python = settings.python_of(run.framework)
+    user_program = parse_program(run.program).with_python(python)
     values = {"devices": topology.devices, "world": topology.world, "nodes": topology.nodes}
     if run.started_by in ("srun", "mpirun", "node"):
         arguments = user_program.direct_command(values)
@@ -344,7 +342,7 @@ def _program(run: RunSpec, settings: Settings) -> list[str]:
         for argument in arguments
     )
     # Variables that differ between nodes are expanded on the node, by its own shell.
-    return [f"bash -c {quote(f'exec {line}')}"] if user_program.is_command else [line]
+    return f"bash -c {quote(f'exec {line}')}" if user_program.is_command else line
 
 
 AGENT_PLACEHOLDER = "\0agent\0"

@@ -136,8 +136,8 @@ class Settings:
     @classmethod
     def of(cls, launcher_table: Mapping[str, Any]) -> "Settings":
         """Return the settings of a ``[launcher]`` table, over those of its site."""
-        table = {**_load_site(launcher_table.get("site")), **launcher_table}
         keys = [field.name for field in fields(cls)]
+        table = {**_load_site(launcher_table.get("site"), keys), **launcher_table}
         refuse_unknown_keys("the slurm [launcher]", table, ["name", "site", *keys])
         return cls(**{key: value for key, value in table.items() if key in keys})
 
@@ -192,22 +192,20 @@ def parse_time_limit(time: str) -> int:
     return sum(part * 60**power for power, part in enumerate(reversed(parts)))
 
 
-def _load_site(name: Any) -> dict[str, Any]:
+def _load_site(name: Any, keys: Sequence[str]) -> dict[str, Any]:
     """Return the settings of the site ``name``, or of the site "default"; empty without."""
     path = user_config_path("sites.toml")
     sites = load_user_config(path)
-    if name is None:
-        name = "default" if "default" in sites else None
-    if name is None:
+    if name is None and "default" not in sites:
         return {}
+    name = "default" if name is None else name
     if name not in sites:
         choices = f"there are: {', '.join(sites)}" if sites else "there are none"
         hint = suggest_name(name, sites) or "docs/guides/slurm.md shows some"
         raise SpecError(f"{path} has no site {name!r}; {choices}", hint=hint)
     check_type(f"site {name} in {path}", sites[name], dict, "a table")
-    site: dict[str, Any] = sites[name]
-    refuse_unknown_keys(f"site {name} in {path}", site, [field.name for field in fields(Settings)])
-    return site
+    refuse_unknown_keys(f"site {name} in {path}", sites[name], keys)
+    return dict(sites[name])
 
 
 def _parse_container(table: Mapping[str, Any]) -> Container:
