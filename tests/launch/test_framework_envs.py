@@ -14,7 +14,7 @@ from scalewise.frameworks import refuse_start
 from scalewise.launch.interpreters import Interpreters
 from scalewise.launch.local import LocalLauncher
 from scalewise.spec import StudySpec
-from scalewise.study.study_bill import load_bill
+from scalewise.study.budget import load_bill
 
 
 def mixed(python):

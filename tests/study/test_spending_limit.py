@@ -35,10 +35,9 @@ from scalewise.report.receipt_table import section
 from scalewise.report.text.advice import stop_sentence
 from scalewise.report.text.spending import estimate_lines, receipt_lines
 from scalewise.spec import StudySpec
+from scalewise.study.budget import SpendingLimit, StudyBudget, load_bill
 from scalewise.study.runner import execute_runs
-from scalewise.study.spending_limit import SpendingLimit, StudyBudget
 from scalewise.study.stop_rule import PurposeRule
-from scalewise.study.study_bill import load_bill
 
 LOSSY = {"ring": 0.02, "latency": 0.004, "noise": 0.02}
 """A machine on which more devices soon do not pay."""

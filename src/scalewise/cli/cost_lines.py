@@ -62,7 +62,7 @@ def stopping_rules(
     if not purposes and max_cost is None and max_device_hours is None:
         return {}
     from scalewise.analysis.advise import Purpose
-    from scalewise.study.spending_limit import SpendingLimit, StudyBudget
+    from scalewise.study.budget import SpendingLimit, StudyBudget
     from scalewise.study.stop_rule import PurposeRule
 
     limit = SpendingLimit.of(max_cost, max_device_hours, rate)

@@ -111,7 +111,7 @@ def plan(
     from scalewise.cli.cost_lines import parse_price
     from scalewise.record.study_files import finished
     from scalewise.report.text.spending import estimate_lines
-    from scalewise.study.study_bill import load_bill
+    from scalewise.study.budget import load_bill
 
     spec = study.with_launcher(study.load(study_file, variant), launcher)
     folder = (output or _default_folder(spec.name)).absolute()

@@ -1,16 +1,15 @@
 """Run a study: start missing runs, adopt running ones, report the state of every run.
 
-load_study      load a study file, refuse runs that cannot work
-run_study       plan a study, execute its missing runs
-runner          start runs, and follow each to its end
-jobs            load the jobs of runs, read their state, close them
-status          the state of every run; cancel runs
-notices         progress and problems, for a watcher
-study_bill      what the study has cost and will cost
-spending_limit  the limit of device-hours, and what it leaves for a run
-stop_rule       whether more devices still serve the purpose
+load_study  load a study file, refuse runs that cannot work
+run_study   plan a study, execute its missing runs
+runner      start runs, and follow each to its end
+jobs        load the jobs of runs, read their state, close them
+status      the state of every run; cancel runs
+notices     progress and problems, for a watcher
+budget      what the study has cost and will cost, and the limit of device-hours
+stop_rule   whether more devices still serve the purpose
 
-The last three read measurements and need numpy; they are imported where they are needed.
+The last two read measurements and need numpy; they are imported where they are needed.
 """
 
 from scalewise.study.jobs import trained_alone

@@ -27,7 +27,7 @@ from scalewise.study.notices import (
 from scalewise.study.runner import execute_runs
 
 if TYPE_CHECKING:
-    from scalewise.study.spending_limit import StudyBudget
+    from scalewise.study.budget import StudyBudget
     from scalewise.study.stop_rule import PurposeRule
 
 

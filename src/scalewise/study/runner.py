@@ -22,7 +22,7 @@ from scalewise.study.locks import start_locks
 from scalewise.study.notices import Watcher
 
 if TYPE_CHECKING:
-    from scalewise.study.spending_limit import StudyBudget
+    from scalewise.study.budget import StudyBudget
 
 POLL_SECONDS = 0.05
 """Seconds between two polls of the running jobs."""

@@ -167,7 +167,7 @@ def test_every_declared_span_is_documented(path):
 
 
 def test_the_meaning_of_every_span_and_phase_is_documented():
-    text = (Path(__file__).parents[1] / "docs/reference/run-folder.md").read_text()
+    text = (DOCS / "reference/run-folder.md").read_text()
     rows = [f"| `{kind.name}` | {kind.meaning} |" for kind in (*SPANS, *PHASES)]
     assert [row for row in rows if row not in text] == []
 
