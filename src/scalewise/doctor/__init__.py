@@ -62,7 +62,7 @@ def _run_checks(checks: list[Check], on_check: Callable[[str], None]) -> Iterato
 
 def _machine_checks(folder: Path, torch: dict[str, Any], ranks: int) -> list[Check]:
     """Return the checks of this machine, the quick ones first."""
-    env, groups = os.environ, cgroups.read_membership()
+    env, groups = os.environ, cgroups.read_text(Path("/proc/self/cgroup"))
     quota, bound = cgroups.cpu_quota(groups), machine.affinity()
     usable = machine.usable_cores(bound, quota)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -65,11 +65,6 @@ def memory_limit(membership: str, root: Path = CGROUP_ROOT) -> MemoryLimit | Non
     return min(memory_limits, key=lambda candidate: candidate.bytes - candidate.used, default=None)
 
 
-def read_membership() -> str:
-    """Return the text of ``/proc/self/cgroup``; empty if there is none."""
-    return read_text(Path("/proc/self/cgroup"))
-
-
 def read_text(path: Path) -> str:
     """Return the stripped text of a file; empty if it cannot be read."""
     try:

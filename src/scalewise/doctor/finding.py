@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 Level = Literal["ok", "note", "fault"]
 MARKS: Mapping[Level, str] = {"ok": "ok", "note": "note", "fault": "--"}
-LEVELS: tuple[Level, ...] = ("ok", "note", "fault")
-"""Levels, from good to bad."""
+"""How each level is shown, from good to bad."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def make_finding(
     levels: list[Level] = ["ok", *(remark.level for remark in remarks)]
     sentence = "; ".join([says, *(remark.says for remark in remarks)])
     hints = dict.fromkeys(remark.hint for remark in remarks if remark.hint)
-    return Finding(name, sentence, "; ".join(hints), max(levels, key=LEVELS.index), evidence)
+    return Finding(name, sentence, "; ".join(hints), max(levels, key=list(MARKS).index), evidence)
 
 
 def run_check(name: str, check: Callable[[], Finding]) -> Finding:

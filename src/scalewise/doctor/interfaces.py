@@ -111,13 +111,13 @@ def check_host(name: str, interfaces: Sequence[Interface]) -> Finding:
     """Report what the host name resolves to, and whether a port is free there."""
     addresses = resolve_host(name)
     outward = next((i.outward for i in interfaces if i.usable and i.outward), None)
+    add_line = f"add a line '{outward or '127.0.0.1'} {name}' to /etc/hosts"
     remarks = []
     if addresses is None:
-        hint = f"wait for the name server, or add a line '{outward or '127.0.0.1'} {name}' to"
-        remarks.append(Remark("fault", "the name server does not answer", f"{hint} /etc/hosts"))
+        hint = f"wait for the name server, or {add_line}"
+        remarks.append(Remark("fault", "the name server does not answer", hint))
     elif not addresses:
-        hint = f"add a line '{outward or '127.0.0.1'} {name}' to /etc/hosts"
-        remarks.append(Remark("fault", "its name resolves to no address", hint))
+        remarks.append(Remark("fault", "its name resolves to no address", add_line))
     elif all(map(is_loopback, addresses)):
         hint = f"for runs on several machines use {outward} as the rendezvous, not {name}"
         says = "other machines cannot reach it by that name"

@@ -168,8 +168,8 @@ def check_open_files(soft: int, hard: int) -> Finding:
     unlimited = resource.RLIM_INFINITY
     texts = [str(count) if count != unlimited else "any number" for count in (soft, hard)]
     says = f"{texts[0]} open at once, {texts[1]} if asked for"
-    evidence = {"soft": soft if soft != unlimited else None}
-    evidence["hard"] = hard if hard != unlimited else None
+    limits = {"soft": soft, "hard": hard}
+    evidence = {name: limit if limit != unlimited else None for name, limit in limits.items()}
     if soft == unlimited or soft >= MIN_OPEN_FILES:
         return Finding("open-files", says, evidence=evidence)
     remedy = f"ulimit -n {MIN_OPEN_FILES if hard == unlimited else min(hard, 65536)}"

@@ -61,15 +61,13 @@ class Program:
 
     def agent_command(self, agent: Sequence[str], values: Mapping[str, object]) -> tuple[str, ...]:
         """Return the command line under torchrun, whose options are ``agent``."""
-        arguments = self.arguments
         if self.is_command:
             return self._filled(values)
-        flags: tuple[str, ...] = ()
-        if arguments[0] in TORCHRUN_FLAGS:
-            flags, arguments = arguments[:1], arguments[1:]
+        flags = 1 if self.arguments[0] in TORCHRUN_FLAGS else 0
         # torchrun would read a script's --start as an abbreviation of --start-method;
         # after -- it parses no options.
-        return (self.interpreter, "-m", "torch.distributed.run", *agent, *flags, "--", *arguments)
+        agent = (self.interpreter, "-m", "torch.distributed.run", *agent, *self.arguments[:flags])
+        return (*agent, "--", *self.arguments[flags:])
 
     def direct_command(self, values: Mapping[str, object]) -> list[str]:
         """Return the command line of one rank, without torchrun."""

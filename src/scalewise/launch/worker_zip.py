@@ -33,13 +33,6 @@ def pack(folder: Path) -> Path:
             f"the folder {folder} cannot be on Python's path: its name holds {os.pathsep!r}",
             hint="give another folder with -o",
         )
-    path, content = folder / FILE_NAME, _zip_content()
-    if not path.exists() or path.read_bytes() != content:
-        write_bytes(path, content)
-    return path
-
-
-def _zip_content() -> bytes:
     home = Path(__file__).parent.parent
     out = io.BytesIO()
     release = version("scalewise")
@@ -63,4 +56,7 @@ def _zip_content() -> bytes:
                 if point.value.startswith("scalewise."):
                     lines.append(f"{name} = {point.value}")
         add(f"scalewise-{release}.dist-info/entry_points.txt", "\n".join(lines).encode())
-    return out.getvalue()
+    path = folder / FILE_NAME
+    if not path.exists() or path.read_bytes() != out.getvalue():
+        write_bytes(path, out.getvalue())
+    return path

@@ -8,7 +8,7 @@ from scalewise.errors import RecordError
 from scalewise.record.allocation_log import stays
 from scalewise.record.close import closed
 from scalewise.record.rank_tail import newest_attempt, read_lines, read_tail
-from scalewise.record.schema import Failure, from_json
+from scalewise.record.schema import Failure, Outcome, from_json
 from scalewise.record.study_files import finished, read_json
 from scalewise.record.write import rank_file
 
@@ -46,14 +46,14 @@ def _attempts(home: Path) -> dict[int, Attempt]:
     devices = int(job["world"])
     newest = newest_attempt(home, int(job["attempt"]))
     under_way = None if closed(home, newest) else newest
-    well = read_json(home / "outcome.json") if finished(home) else {}
+    well = from_json(Outcome, read_json(home / "outcome.json") if finished(home) else {})
     by_number: dict[int, Attempt] = {}
     unclosed = set()
     for number in range(1, newest + 1):
-        if number == well.get("attempt"):
+        if number == well.attempt:
             launches = (began for _, began, _ in _by_its_lines(home, {number}))
-            began = read_tail(home, 0, number).launched or next(launches, None) or well["started"]
-            by_number[number] = Attempt(number, devices, began, well["ended"], well=True)
+            began = read_tail(home, 0, number).launched or next(launches, None) or well.started
+            by_number[number] = Attempt(number, devices, began, well.ended, well=True)
             continue
         path = home / f"failure-{number}.json"
         failure = from_json(Failure, read_json(path) if path.exists() else {})

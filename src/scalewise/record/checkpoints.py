@@ -226,13 +226,10 @@ def size_damage(checkpoint: Path) -> str:
 
 def resume_damage(checkpoint: Path) -> str:
     """Return why no training can resume from a checkpoint, by names, sizes and progress."""
-    if problem := size_damage(checkpoint):
+    problem = size_damage(checkpoint)
+    if problem or (checkpoint / STATE).exists():
         return problem
-    try:
-        read_progress(checkpoint)
-    except RecordError:
-        return f"{STATE} cannot be read"
-    return ""
+    return f"{STATE} cannot be read"
 
 
 def content_damage(

@@ -120,15 +120,15 @@ def _ask_framework(
         file.flush()
         try:
             answers: list[Any] = interpreters.ask(framework, "check", file.name)
+            return answers
         except FrameworkMissing as error:
-            return [{"problem": str(error), "hint": error.hint, "absent": True}] * len(runs)
+            problem, hint = str(error), error.hint
         except LaunchError as error:
             if framework not in interpreters.named:
                 raise
             problem = f"framework {framework!r} has a Python that does not answer: {error}"
             hint = f'name another: [engines] {framework} = "…"'
-            return [{"problem": problem, "hint": hint, "absent": True}] * len(runs)
-    return answers
+    return [{"problem": problem, "hint": hint, "absent": True}] * len(runs)
 
 
 def _check_part(kind: plugins.Kind, name: str | None, framework: str) -> None:

@@ -89,13 +89,8 @@ def comment_option(token: str) -> str:
 
 def find_job(token: str, user: str | None = None) -> str | None:
     """Return the id of the job that ``user`` submitted with this token; None if unknown."""
-    owner = user or getpass.getuser()
-    result = _run_command(
-        "squeue", "--noheader", "--states=all", f"--user={owner}", "--format=%F|%k"
-    )
-    if result.returncode:
-        raise LaunchError(f"squeue does not answer: {_error_message(result.stderr)}")
-    rows = (line.strip().partition("|") for line in result.stdout.splitlines())
+    lines = _squeue(f"--user={user or getpass.getuser()}", "--format=%F|%k")
+    rows = (line.partition("|") for line in lines)
     return next((number for number, _, comment in rows if comment == token), None)
 
 
@@ -113,16 +108,20 @@ def load_entries(ids: Iterable[str]) -> dict[str, QueueEntry]:
 
 def _load_queued(selection: str, job_ids: set[str]) -> dict[str, QueueEntry]:
     """Return those of ``job_ids`` that squeue lists with the option ``selection``."""
-    columns = "--format=%i|%T|%r|%S|%N|%e"
-    result = _run_command("squeue", "--noheader", "--array", "--states=all", selection, columns)
-    if result.returncode and "invalid job id" not in result.stderr.lower():
-        raise LaunchError(f"squeue does not answer: {_error_message(result.stderr)}")
     entries = {}
-    for line in result.stdout.splitlines():
-        number, _, columns_text = line.strip().partition("|")
+    for line in _squeue("--array", selection, "--format=%i|%T|%r|%S|%N|%e"):
+        number, _, columns_text = line.partition("|")
         if number in job_ids and columns_text.count("|") >= 3:
             entries[number] = QueueEntry(*columns_text.split("|")[:5])
     return entries
+
+
+def _squeue(*options: str) -> list[str]:
+    """Return the lines of squeue; ids that it does not know give none."""
+    result = _run_command("squeue", "--noheader", "--states=all", *options)
+    if result.returncode and "invalid job id" not in result.stderr.lower():
+        raise LaunchError(f"squeue does not answer: {_error_message(result.stderr)}")
+    return [line.strip() for line in result.stdout.splitlines()]
 
 
 def _load_ended(ids: set[str]) -> dict[str, QueueEntry]:
