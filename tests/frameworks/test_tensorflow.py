@@ -237,7 +237,7 @@ def test_options_that_no_model_can_have_are_refused_before_anything_starts(tmp_p
 
 OWN_STEP = """
 import keras
-from scalewise.watch.keras.callback import steps_as_keras
+from scalewise.probe.tensorflow.callback import steps_as_keras
 
 class Mine(keras.Sequential):
     def train_step(self, data):

@@ -12,12 +12,12 @@ from scalewise.launch.local import LocalLauncher
 from scalewise.launch.program import detect_framework
 from scalewise.launch.slurm.batch_script import run_script
 from scalewise.launch.slurm.settings import Settings
+from scalewise.probe.tensorflow.keras_steps import Execution, Steps, split_samples
 from scalewise.record.close import close
 from scalewise.record.write import RankFile, write_json
 from scalewise.spec import RunSpec
 from scalewise.study import from_program
 from scalewise.study.load_study import check
-from scalewise.watch.keras.steps import Execution, Steps, split_samples
 
 
 class Notebook:
@@ -319,7 +319,7 @@ def test_more_devices_than_were_asked_for_are_told(tmp_path):
 
 BROKEN = """
 from types import SimpleNamespace
-from scalewise.watch.keras import patch
+from scalewise.watch import keras_patch as patch
 
 class Model:
     def fit(self, x, callbacks=None):

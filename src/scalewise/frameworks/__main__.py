@@ -30,14 +30,14 @@ from scalewise.frameworks.loop import train
 from scalewise.frameworks.pickles import describe_failure
 from scalewise.frameworks.train_log import Log
 from scalewise.probe import Probe
-from scalewise.probe.environment import environment
+from scalewise.probe.environment import write_environment
 from scalewise.probe.heartbeat import Heartbeat
 from scalewise.probe.rank_identity import rank_and_world, set_torchrun_variables
 from scalewise.record.close import close, closed
 from scalewise.record.log import OURS, ends_in, start_in, told_to_end
 from scalewise.record.rank_tail import first_launch, newest_attempt
 from scalewise.record.schema import EARLIER
-from scalewise.record.write import SCHEMA, RankFile, write_json
+from scalewise.record.write import SCHEMA, RankFile
 from scalewise.spec import RunSpec
 
 
@@ -130,9 +130,7 @@ def _run_rank(
     try:
         entering = framework.session(spec, rank, probe)  # Imports the framework.
         if rank == 0:
-            facts = environment(framework.facts())
-            write_json(attempt.folder / "environment.json", facts)
-            probe.note(environment=facts)
+            probe.note(environment=write_environment(attempt.folder, framework.facts()))
         probe.note(span="launch", start=attempt.launched, end=probe.wall())
         with entering as session:
             stopped = train(spec, session, probe, attempt.folder, log)

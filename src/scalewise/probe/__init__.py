@@ -290,6 +290,6 @@ def lap(phase: str) -> None:
 
 
 def _choose_reporter() -> None:
-    from scalewise.watch.watcher import explicit_steps
+    from scalewise.probe.watcher import explicit_steps
 
     globals()["_reporter"] = explicit_steps()

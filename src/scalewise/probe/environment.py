@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from scalewise.record.write import write_json
+
 VARIABLES = (
     "OMP_", "MKL_", "KMP_", "NCCL_", "GLOO_", "CUDA_VISIBLE", "TORCH_", "SLURM_JOB", "UCX_",
     "TF_", "XLA_",
@@ -16,10 +18,10 @@ VARIABLES = (
 """Prefixes of environment variables that can change a measurement."""
 
 
-def environment(framework: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts needed to compare two runs; ``framework`` holds those of the framework."""
+def write_environment(folder: Path, framework: Mapping[str, Any]) -> dict[str, Any]:
+    """Write and return the facts needed to compare two runs, with those of the framework."""
     system = os.uname()
-    return {
+    values = {
         "host": system.nodename,
         "system": f"{system.sysname} {system.release} {system.machine}",
         "processor": _processor(),
@@ -33,6 +35,8 @@ def environment(framework: Mapping[str, Any]) -> dict[str, Any]:
         },
         "engine": framework,
     }
+    write_json(folder / "environment.json", values)
+    return values
 
 
 def usable_cores() -> int | None:

@@ -17,8 +17,8 @@ WATCHED = {
     "torch._dynamo.eval_frame": "scalewise.watch.torch",
     "torch.distributed.checkpoint": "scalewise.watch.torch",
     "safetensors.torch": "scalewise.watch.torch",
-    "tensorflow": "scalewise.watch.keras.patch",
-    "keras": "scalewise.watch.keras.patch",
+    "tensorflow": "scalewise.watch.keras_patch",
+    "keras": "scalewise.watch.keras_patch",
 }
 """Imports that are intercepted, and the module whose ``imported(name, module)`` is called."""
 

@@ -301,7 +301,7 @@ def test_a_compiler_finds_pytorch_as_it_was():
         facts = Facts(None)
         facts.install()
         assert torch.autocast.__enter__ is not enter
-        facts.compiled = True
+        facts.expect_compiler()
         assert torch.autocast.__enter__ is enter
     finally:
         torch.cuda.empty_cache = empty

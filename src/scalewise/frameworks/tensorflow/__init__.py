@@ -74,7 +74,7 @@ class TensorFlow:
 def __getattr__(name: str) -> Any:
     """Return the callback ``Watch``, a subclass of Keras's."""
     if name == "Watch":
-        from scalewise.watch.keras.callback import Watch
+        from scalewise.probe.tensorflow.callback import Watch
 
         return Watch
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from scalewise.probe.watcher import FLUSH_SECONDS, Watcher
 from scalewise.watch.torch.observer import Observer, StepTemplate
-from scalewise.watch.watcher import FLUSH_SECONDS, Watcher
 
 Event = tuple[Any, ...]
 """A method of the observer, and its arguments. Each event adds one lap."""

@@ -8,7 +8,8 @@ missing; watching continues.
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
 
@@ -17,10 +18,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data.distributed import DistributedSampler
 
-from scalewise.probe.environment import environment, usable_cores
+from scalewise.probe import watcher as watchers
+from scalewise.probe.environment import usable_cores, write_environment
 from scalewise.probe.torch import device as devices
-from scalewise.record.write import write_json
-from scalewise.watch import watcher as watchers
+from scalewise.probe.watcher import Watcher
 from scalewise.watch.torch.call_counters import CallCounters
 from scalewise.watch.torch.fingerprints import (
     WeightSums,
@@ -29,7 +30,6 @@ from scalewise.watch.torch.fingerprints import (
     is_sharded,
 )
 from scalewise.watch.torch.manual_updates import ManualUpdates
-from scalewise.watch.watcher import Watcher
 
 COMPARED_BATCHES = 3
 """Training batches that are compared between ranks."""
@@ -48,8 +48,10 @@ class Facts:
         self.watcher = watcher
         self.device = torch.device("cpu")
         self.noted: dict[str, Any] = {}
+        """By the keys of ``ProgramFacts``; what could not be determined has no key."""
         self._calls = CallCounters()
-        self._compiled = False
+        self.compiled = False
+        """Whether the program compiles."""
         self._weights: WeightSums | None = None
         self._ddp: list[tuple[bool, set[str]]] = []
         """Of each DDP model: ``find_unused_parameters``, and the parameters that were unused."""
@@ -64,8 +66,8 @@ class Facts:
         """The newest batch of a loader, until enough of them are compared."""
         self._has_loader = False
         """Whether a loader has returned a batch."""
-        self._epoch: dict[str, Any] | None = None
-        """The loader that has begun an epoch, until it is known to be for training."""
+        self._epoch: tuple[int, int, int | None] | None = None
+        """Dataset, workers and sampler's epoch of a loader that may be the training's."""
         self._dataset = 0
         """The id of the dataset that feeds training."""
         self._sampler_epochs: set[int] = set()
@@ -76,22 +78,18 @@ class Facts:
         self._next_weights = 1
         """The next step at which the weights are summed."""
 
-    @property
-    def compiled(self) -> bool:
-        """Whether the program compiles."""
-        return self._compiled
-
-    @compiled.setter
-    def compiled(self, value: bool) -> None:
-        if not self._compiled:
-            self._compiled = value
-            self._calls.restore()  # A compiler must not trace our wrappers.
-
     # Called by the hooks.
 
     def install(self) -> None:
         """Install the call counters."""
-        self._try(self._calls.install)
+        with self._optional("calls"):
+            self._calls.install()
+
+    def expect_compiler(self) -> None:
+        """Note that the program compiles: a compiler must not trace our wrappers."""
+        if not self.compiled:
+            self.compiled = True
+            self._calls.restore()
 
     def wrapped(self, model: Any, unused: set[str]) -> None:
         """Note a DDP model; ``unused`` will hold its parameters without a gradient."""
@@ -101,18 +99,50 @@ class Facts:
 
     def called(self, model: Any, tensor: Any) -> None:
         """Gather facts from a training call of a model; ``tensor`` is its first input."""
-        self._try(self._note_call, model, tensor)
+        with self._optional("call"):
+            if self._epoch is not None:
+                self._dataset, self.noted["workers"], sampler_epoch = self._epoch
+                self._epoch = None
+                self._epochs += 1
+                if sampler_epoch is not None:
+                    self._sampler_epochs.add(sampler_epoch)
+            if len(self._digests) < COMPARED_BATCHES:
+                self._note_batch(tensor)
+            if not self._complete:
+                if self._weights is None:
+                    self._note_model(model, tensor)
+                if not self.noted.get("autocast"):
+                    self.noted["autocast"] = torch.is_autocast_enabled(self.device.type)
         self.wants_call = not self._complete or self._epoch is not None
 
     def stepped(self, optimizer: Any) -> None:
         """Gather facts after a step of an optimizer."""
-        if self.watcher.steps < self.next_step:
+        step = self.watcher.steps
+        if step < self.next_step:
             return
-        self._try(self._note_step, optimizer, self.watcher.steps)
+        self.next_step = _next_after(step)
+        with self._optional("step"):
+            self._note_optimizer(optimizer)
+            if self.device.type != "cpu" and not self.compiled and step >= WAIT_STEPS[0]:
+                self._count_waits(step)
+            if step >= LAST_STEP:
+                self._complete = True
+                self._calls.restore()
+            if step >= self._next_weights:
+                self._next_weights = 1 << step.bit_length()
+                if self._weights is not None and not self.noted["sharded"]:
+                    self._weights.compute(step)
 
     def iterates(self, loader: Any) -> None:
-        """Note that a loader begins an epoch."""
-        self._try(self._note_epoch, loader)
+        """Remember a loader's epoch, if it may be one of training."""
+        with self._optional("loader"):
+            dataset = id(loader.dataset)
+            if self._dataset and dataset != self._dataset:
+                return
+            sampler: Any = getattr(loader, "sampler", None)
+            shuffles = isinstance(sampler, DistributedSampler) and sampler.shuffle
+            self._epoch = dataset, loader.num_workers, sampler.epoch if shuffles else None
+            self.wants_call = True
 
     def fetched(self, tensor: Any) -> None:
         """Note the first tensor of a loader's batch."""
@@ -124,8 +154,13 @@ class Facts:
         self._calls.restore()
         if not self.watcher.steps:
             return {}
-        for finish in (self._finish, self._finish_weights, self._finish_device):
-            self._try(finish)
+        with self._optional("end"):
+            self._finish()
+        with self._optional("weights"):
+            if self._weights is not None:
+                self.noted["weights"] = self._weights.facts()
+        with self._optional("device"):
+            self._finish_device()
         values: dict[str, Any] = {
             "facts": self.noted,
             "device": devices.name(self.device),
@@ -133,32 +168,21 @@ class Facts:
             "backend": self.noted.get("backend"),
         }
         if self.noted.get("rank") == 0:
-            self._try(self._write_environment, values)
+            with self._optional("environment"):
+                values["environment"] = write_environment(self.watcher.folder, devices.facts())
         return values
 
     # Gathering.
 
-    def _try(self, function: Callable[..., None], *args: Any) -> None:
-        """Call a function; if it fails, its fact is missing, and watching continues."""
+    @contextmanager
+    def _optional(self, fact: str) -> Iterator[None]:
+        """Ignore an error: then its fact is missing, and watching continues."""
         try:
-            function(*args)
+            yield
         except Exception as problem:
             missing = self.noted.setdefault("missing", [])
             if len(missing) < 10:
-                missing.append(f"{function.__name__.strip('_')}: {problem!r}")
-
-    def _note_call(self, model: Any, tensor: Any) -> None:
-        if self._epoch is not None:
-            self._begin_epoch(self._epoch)
-            self._epoch = None
-        if len(self._digests) < COMPARED_BATCHES:
-            self._note_batch(tensor)
-        if self._complete:
-            return
-        if self._weights is None:
-            self._note_model(model, tensor)
-        if not self.noted.get("autocast"):
-            self.noted["autocast"] = torch.is_autocast_enabled(self.device.type)
+                missing.append(f"{fact}: {problem!r}")
 
     def _note_model(self, model: Any, tensor: Any) -> None:
         """Note the facts of the trained model."""
@@ -188,50 +212,21 @@ class Facts:
                 "pageable": batch.device.type == "cpu" and not batch.is_pinned(),
             }
 
-    def _note_epoch(self, loader: Any) -> None:
-        """Remember a loader's epoch, if it may be one of training."""
-        dataset = id(loader.dataset)
-        if self._dataset and dataset != self._dataset:
-            return
-        self._epoch = {"dataset": dataset, "workers": loader.num_workers}
-        self.wants_call = True
-        sampler = getattr(loader, "sampler", None)
-        if isinstance(sampler, DistributedSampler) and sampler.shuffle:
-            self._epoch["sampler_epoch"] = sampler.epoch
-
-    def _begin_epoch(self, epoch: dict[str, Any]) -> None:
-        """Count an epoch whose batches are trained on."""
-        self._dataset = epoch["dataset"]
-        self._epochs += 1
-        if "sampler_epoch" in epoch:
-            self._sampler_epochs.add(epoch["sampler_epoch"])
-        self.noted["workers"] = epoch["workers"]
-
-    def _note_step(self, optimizer: Any, step: int) -> None:
-        self.next_step = _next_after(step)
+    def _note_optimizer(self, optimizer: Any) -> None:
+        """Note the first optimizer and its rates, and the rank: later its group may be gone."""
+        group = optimizer.param_groups[0]
         if not self._first_optimizer:
-            # Later the process group may be destroyed.
             joined = dist.is_available() and dist.is_initialized()
             self.noted["rank"] = dist.get_rank() if joined else watchers.rank_and_world()[0]
             self.noted["backend"] = str(dist.get_backend()) if joined else None
-            group = optimizer.param_groups[0]
             self.noted["optimizer"] = type(optimizer).__name__
             self.noted["by_hand"] = isinstance(optimizer, ManualUpdates)
             self.noted["rate"] = _plain(group.get("initial_lr", optimizer.defaults.get("lr")))
             self._first_optimizer = id(optimizer)
-        rate = _plain(optimizer.param_groups[0].get("lr"))
+        rate = _plain(group.get("lr"))
         if id(optimizer) == self._first_optimizer and rate is not None:
             # The highest so far: a schedule may warm up.
             self.noted["highest_rate"] = max(rate, self.noted.get("highest_rate", rate))
-        if self.device.type != "cpu" and not self._compiled and step >= WAIT_STEPS[0]:
-            self._count_waits(step)
-        if step >= LAST_STEP:
-            self._complete = True
-            self._calls.restore()
-        if step >= self._next_weights:
-            self._next_weights = _next_power_of_two(step)
-            if self._weights is not None and not self.noted["sharded"]:
-                self._weights.compute(step)
 
     def _count_waits(self, step: int) -> None:
         if step < WAIT_STEPS[1]:
@@ -245,9 +240,9 @@ class Facts:
 
     def _finish(self) -> None:
         # A compiled model, or such a library, may exchange gradients unobserved: then unknown.
-        unobserved = self._compiled or UNSEEN_LIBRARIES & sys.modules.keys()
+        unobserved = self.compiled or UNSEEN_LIBRARIES & sys.modules.keys()
         self.noted |= {
-            "compiled": self._compiled,
+            "compiled": self.compiled,
             "exchanged": True if self.exchanged else None if unobserved else False,
             "samples": self._digests,
             "loads": self._has_loader,
@@ -268,14 +263,6 @@ class Facts:
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
         self.noted["cores"] = usable_cores()
         self.noted["which_cores"] = blake2b(repr(cores).encode(), digest_size=6).hexdigest()
-
-    def _write_environment(self, values: dict[str, Any]) -> None:
-        values["environment"] = environment(devices.facts())
-        write_json(self.watcher.folder / "environment.json", values["environment"])
-
-    def _finish_weights(self) -> None:
-        if self._weights is not None:
-            self.noted["weights"] = self._weights.facts()
 
     def _finish_device(self) -> None:
         self.noted["accelerator"] = None
@@ -299,18 +286,13 @@ def may_be_sequence(tensor: Any) -> bool:
     return isinstance(tensor, torch.Tensor) and tensor.dim() in (2, 3)
 
 
-def _next_power_of_two(step: int) -> int:
-    """Return the smallest power of two above ``step``."""
-    return 1 << step.bit_length()
-
-
 def _next_after(step: int) -> int:
     """Return the next step at which facts are gathered.
 
     >>> [_next_after(step) for step in (0, 1, 2, 4, 5, 16, 25, 64)]
     [1, 2, 4, 5, 8, 25, 32, 128]
     """
-    return min(n for n in (*WAIT_STEPS, LAST_STEP, _next_power_of_two(step)) if n > step)
+    return min(n for n in (*WAIT_STEPS, LAST_STEP, 1 << step.bit_length()) if n > step)
 
 
 def _plain(value: Any) -> float | None:

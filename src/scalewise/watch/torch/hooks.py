@@ -20,25 +20,20 @@ from torch.optim.optimizer import (
 )
 from torch.utils.data import DataLoader
 
+from scalewise.probe import watcher as watchers
 from scalewise.probe.torch import device as devices
 from scalewise.probe.torch.sync_timer import wrap_wait
-from scalewise.watch import watcher as watchers
+from scalewise.probe.watcher import RankAndWorld, Watcher
 from scalewise.watch.torch import private_api
 from scalewise.watch.torch.ddp_models import DdpModels
-from scalewise.watch.torch.discovery import (
-    Discovery,
-    batch_of,
-    is_one_sample,
-    on_delete,
-)
+from scalewise.watch.torch.discovery import Discovery, batch_of, is_one_sample, on_delete
 from scalewise.watch.torch.event_buffer import EventBuffer
 from scalewise.watch.torch.facts import Facts
-from scalewise.watch.torch.hot_hooks import Args, Kwargs, make_hot_hooks
+from scalewise.watch.torch.hot_hooks import make_hot_hooks
 from scalewise.watch.torch.loaders import Loaders
 from scalewise.watch.torch.manual_updates import ManualUpdates
-from scalewise.watch.torch.patches import Patches
+from scalewise.watch.torch.patches import AfterCall, Args, Kwargs, Patches
 from scalewise.watch.torch.profiler import Profile
-from scalewise.watch.watcher import RankAndWorld, Watcher
 
 DISCOVERY_STEPS = 2
 """Steps in which every module is hooked, to find the models that are trained."""
@@ -82,7 +77,10 @@ def rank_and_world() -> RankAndWorld:
 
 
 class Hooks:
-    """Reports PyTorch's activities as events."""
+    """Reports PyTorch's activities as events.
+
+    A method ``_before_…`` is called before a wrapped function; what it returns, after that.
+    """
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
@@ -93,14 +91,20 @@ class Hooks:
         self.loaders = Loaders(watcher, self.observer)
         self.profile = Profile(watcher, self.buffer, lambda: rank_and_world()[0])
         self.patches = Patches(watcher, self.disable)
-        self.may_compile = self.replicated = self.input_has_batch = False
+        self.may_compile = False
+        """Whether the program compiles: events during tracing are ignored."""
         self.model = 0
+        """The id of the model that was trained last, if no more is to be learned of it; else 0."""
+        self.replicated = self.input_has_batch = False
+        """Whether that model is wrapped in DDP, and its input shows the number of samples."""
         self.manual_updates: ManualUpdates | None = ManualUpdates(
             lambda updates: self.hot.step_ends(updates, (), {}), self._end_manual_updates
         )
+        """Detects steps without an optimizer; None once there is one."""
         self.hot = make_hot_hooks(watcher, self.buffer, self)
+        safe = self.patches.safe
         self.discovery = Discovery(
-            self.patches.safe(self.forward), self._end_forward, self.hot.around_forward
+            safe(self.forward), safe(self._end_forward), self.hot.around_forward
         )
         self.ddp = DdpModels(self.hot.last_gradient)
         self._models: set[int] = set()
@@ -112,18 +116,15 @@ class Hooks:
         """Whether an optimizer's step hook was called."""
         self._begun = False
         """Whether any activity of a step has begun."""
-        self._open_saves = 0
         self._open_waits = 0
-        self._scaled_optimizer: Any = None
-        self._new_optimizer: Any = None
         self._discovery_end = DISCOVERY_STEPS
         """The step by which the trained models are known."""
         self._optimizer_hooks: list[Any] = []
-        self._rendezvous_start = 0.0
+        self._has_process_group = False
 
     def install(self) -> None:
         """Install everything that can be hooked when PyTorch has just been imported."""
-        hot, wrap = self.hot, self.patches.wrap
+        hot, wrap, safe = self.hot, self.patches.wrap, self.patches.safe
         for owner, name, around in (
             (torch.autograd, "backward", hot.around_backward),
             (DistributedDataParallel, "forward", hot.around_forward),
@@ -131,26 +132,24 @@ class Hooks:
         ):
             original = getattr(owner, name)
             self.patches.add((owner, name, original, around(original)))
-        wrap(DataLoader, "__iter__", self._before_iter, self._after_iter)
+        wrap(DataLoader, "__iter__", self._before_iter)
         self.patches.add(*private_api.wrap_fetch(hot.around_fetch))
-        safe = self.patches.safe
         self.patches.add(*wrap_wait(safe(self._before_wait), safe(self._after_wait)))
         for owner, name in private_api.buffer_exchange():
-            wrap(owner, name, lambda *_: self._before_wait(()), lambda _: self._after_wait())
-        optimizer = torch.optim.Optimizer
-        wrap(optimizer, "zero_grad", self._before_zero_grad, None)
-        wrap(optimizer, "__init__", self._before_optimizer_init, self._after_optimizer_init)
-        wrap(torch.amp.GradScaler, "step", self._before_scaler_step, self._after_scaler_step)
+            wrap(owner, name, lambda args, kwargs: self._before_wait(()))
+        wrap(torch.optim.Optimizer, "zero_grad", self._before_zero_grad)
+        wrap(torch.optim.Optimizer, "__init__", self._before_optimizer_init)
+        wrap(torch.amp.GradScaler, "step", self._before_scaler_step)
         self.wrap_saving(torch, "save")
-        wrap(dist, "init_process_group", self._before_rendezvous, self._after_rendezvous)
-        wrap(torch.nn.Module, "compile", self._before_module_compile, None)
-        wrap(torch, "compile", self._before_compile, None)
+        wrap(dist, "init_process_group", self._before_rendezvous)
+        wrap(torch.nn.Module, "compile", self._before_module_compile)
+        wrap(torch, "compile", self._before_compile)
         if hasattr(torch, "export"):
-            wrap(torch.export, "export", lambda *_: self._expect_compiler(), None)
+            wrap(torch.export, "export", lambda args, kwargs: self._expect_compiler())
         self.facts.install()
         self.discovery.install()
         self.watcher.at_end(self._finish)
-        self.watcher.flush_events = self._flush_events
+        self.watcher.flush_events = self.flush_events
         self.watcher.on_switch = self.buffer.on_change = hot.refresh
         hot.refresh()
         self._optimizer_hooks = [
@@ -195,9 +194,8 @@ class Hooks:
             complete = not self.facts.wants_call and self.manual_updates is None
             self.model = id(model) if complete else 0
 
-    def _end_forward(self) -> None:
-        if self.watcher.enabled:
-            self.add_event(("forwarded",))
+    def _end_forward(self, output: Any = None) -> None:
+        self.add_event(("forwarded",))
 
     def _begin_model(self, model: Any) -> None:
         """Prepare for another model than before; in DDP its last gradient is watched from now."""
@@ -234,21 +232,18 @@ class Hooks:
 
     def wrap_compiled(self, module: ModuleType) -> None:
         """Hook the calls of compiled models; hooks inside them are not called."""
-        self.patches.wrap(
-            module.OptimizedModule,
-            "__call__",
-            self._before_compiled_forward,
-            lambda _: self.add_event(("forwarded",)),
-        )
-        self.patches.apply_last()
 
-    def _before_compiled_forward(self, args: Args, kwargs: Kwargs) -> None:
-        self._before_compile(args, kwargs)
-        self.forward((getattr(args[0], "_orig_mod", args[0]), *args[1:]), kwargs)
+        def before_forward(args: Args, kwargs: Kwargs) -> AfterCall:
+            self._before_compile(args, kwargs)
+            self.forward((getattr(args[0], "_orig_mod", args[0]), *args[1:]), kwargs)
+            return self._end_forward
+
+        self.patches.wrap(module.OptimizedModule, "__call__", before_forward)
+        self.patches.apply_last()
 
     def _before_compile(self, args: Args, kwargs: Kwargs) -> None:
         """Remove the hooks on every module: a compiler would trace them."""
-        self.facts.compiled = True
+        self.facts.expect_compiler()
         self._expect_compiler()
         self.discovery.remove()
 
@@ -261,15 +256,16 @@ class Hooks:
         self.may_compile = self.patches.may_compile = True
         self.hot.refresh()
 
-    def _before_wait(self, args: Args) -> None:
+    def _before_wait(self, args: Args) -> AfterCall:
         if self._begun:
             self._open_waits += 1
             if not self.facts.exchanged:
                 after_backward = self.buffer.contains(("backward",))
                 self.facts.exchanged = after_backward or private_api.may_average(args)
             self.add_event(("begin", "sync"))
+        return self._after_wait
 
-    def _after_wait(self) -> None:
+    def _after_wait(self, result: Any = None) -> None:
         if self._open_waits:
             self._open_waits -= 1
             self.add_event(("end",))
@@ -291,14 +287,13 @@ class Hooks:
         self.manual_updates = None
         self._expect_facts()
 
-    def _before_optimizer_init(self, args: Args, kwargs: Kwargs) -> None:
-        self._new_optimizer = args[0]
+    def _before_optimizer_init(self, args: Args, kwargs: Kwargs) -> AfterCall:
         if self.manual_updates is not None:
             self._end_manual_updates()
+        return lambda result: self._add_optimizer(args[0])
 
-    def _after_optimizer_init(self, result: Any) -> None:
+    def _add_optimizer(self, optimizer: Any) -> None:
         """Note a new optimizer; if its parameters are new too, search for their model."""
-        optimizer, self._new_optimizer = self._new_optimizer, None
         on_delete(optimizer, self.patches.safe(self.add_event), ("deleted", id(optimizer)))
         if not self._optimizer_seen:
             return
@@ -319,17 +314,15 @@ class Hooks:
             self._optimizer_seen = True
             self.patches.remove_named("zero_grad")
 
-    def _before_scaler_step(self, args: Args, kwargs: Kwargs) -> None:
-        self._scaled_optimizer = args[1] if len(args) > 1 else kwargs["optimizer"]
+    def _before_scaler_step(self, args: Args, kwargs: Kwargs) -> AfterCall:
+        """Count a step that the scaler skips because of an overflow as a step too."""
+        optimizer = args[1] if len(args) > 1 else kwargs["optimizer"]
         if self._plain_steps:
             self._plain_steps = False
             self._optimizer_hooks[0].remove()
             self._optimizer_hooks[0] = register_optimizer_step_pre_hook(self.hot.step_begins)
-        self.hot.step_begins(self._scaled_optimizer, args, kwargs)
-
-    def _after_scaler_step(self, result: Any) -> None:
-        """Count a step that the scaler skipped because of an overflow as a step too."""
-        self.hot.step_ends(self._scaled_optimizer, (), {})
+        self.hot.step_begins(optimizer, args, kwargs)
+        return lambda result: self.hot.step_ends(optimizer, (), {})
 
     def _before_zero_grad(self, args: Args, kwargs: Kwargs) -> None:
         """Take ``zero_grad`` as the end of a step where the optimizer is compiled: no hook runs."""
@@ -370,16 +363,14 @@ class Hooks:
 
     # Loaders, checkpoints, rendezvous, end.
 
-    def _before_iter(self, args: Args, kwargs: Kwargs) -> None:
+    def _before_iter(self, args: Args, kwargs: Kwargs) -> AfterCall:
         loader = args[0]
         self.facts.iterates(loader)
         self.loaders.iterates(loader)
         self._begun = True
         self._expect_facts()
         self.add_event(("fetch", id(loader)))
-
-    def _after_iter(self, iterator: Any) -> None:
-        self.add_event(("exhausted",))
+        return lambda iterator: self.add_event(("exhausted",))
 
     def inspect_batch(self, batch: Any, iterator: Any) -> int | None:
         """Return the samples of a loader's batch."""
@@ -392,28 +383,23 @@ class Hooks:
         return samples
 
     def wrap_saving(self, owner: Any, name: str) -> None:
-        """Hook a function that writes checkpoints; nested ones count as one."""
+        """Hook a function that writes checkpoints."""
+
+        def before_save(args: Args, kwargs: Kwargs) -> AfterCall:
+            self.before_activity()
+            self._begun = True
+            self.add_event(("saving",))
+            return lambda result: self.add_event(("saved",))
+
         if hasattr(owner, name):
-            self.patches.wrap(owner, name, self._before_save, self._after_save)
+            self.patches.wrap(owner, name, before_save)
             self.patches.apply_last()
 
-    def _before_save(self, args: Args, kwargs: Kwargs) -> None:
-        self.before_activity()
-        self._open_saves += 1
-        self._begun = True
-        self.add_event(("begin", "checkpoint") if self._open_saves > 1 else ("saving",))
+    def _before_rendezvous(self, args: Args, kwargs: Kwargs) -> AfterCall:
+        self._has_process_group, start = True, time.perf_counter()
+        return lambda result: self.watcher.record_rendezvous(start, time.perf_counter())
 
-    def _after_save(self, result: Any) -> None:
-        self._open_saves -= 1
-        self.add_event(("saved",))
-
-    def _before_rendezvous(self, args: Args, kwargs: Kwargs) -> None:
-        self._rendezvous_start = time.perf_counter()
-
-    def _after_rendezvous(self, result: Any) -> None:
-        self.watcher.record_rendezvous(self._rendezvous_start, time.perf_counter())
-
-    def _flush_events(self) -> None:
+    def flush_events(self) -> None:
         """Process what is buffered, after the program has failed."""
         self.profile.finish()
         self.buffer.process()
@@ -432,6 +418,6 @@ class Hooks:
             values["ddp"] = ddp
         if self.watcher.steps and self._clock_chosen:
             values["memory"] = devices.peak_memory(self.facts.device)
-        if self._rendezvous_start:
+        if self._has_process_group:
             time.sleep(GLOO_RELEASE_SECONDS)
         return values

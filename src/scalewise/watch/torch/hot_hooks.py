@@ -5,68 +5,24 @@ reads costs a microsecond. So they call no function of ours and read no object o
 share a few local variables, which ``refresh`` copies from the objects whenever one of those
 reports a change. That is why ``make_hot_hooks`` is one long function with branches instead of
 helpers: a call or an attribute more would slow every step of the training. Anything rare or
-slow is done by ``SlowHooks``.
+slow is done by ``Hooks``.
 """
 
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, is_grad_enabled
 
+from scalewise.probe.watcher import Watcher
 from scalewise.watch.torch.event_buffer import EventBuffer
-from scalewise.watch.torch.manual_updates import ManualUpdates
+from scalewise.watch.torch.patches import Args, Kwargs
 from scalewise.watch.torch.private_api import LOADER
-from scalewise.watch.watcher import Watcher
 
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
-
-
-class SlowHooks(Protocol):
-    """What is not done in every step."""
-
-    may_compile: bool
-    """Whether the program compiles: events during tracing are ignored."""
-    model: int
-    """The id of the model that was trained last, if no more is to be learned from it; else 0."""
-    replicated: bool
-    """Whether that model is wrapped in DDP."""
-    input_has_batch: bool
-    """Whether the model's input shows the number of samples."""
-    manual_updates: ManualUpdates | None
-    """Detects steps without an optimizer; None once there is one."""
-
-    @property
-    def trains_in_eval(self) -> bool:
-        """Whether a model in eval mode is trained nevertheless."""
-
-    @property
-    def inspects_batches(self) -> bool:
-        """Whether a loader's batch is inspected even if the model's input shows its size."""
-
-    def forward(self, args: Args, kwargs: Kwargs) -> None:
-        """Record the call of a model that is not the usual one."""
-
-    def inspect_batch(self, batch: Any, iterator: Any) -> int | None:
-        """Return the samples of a loader's batch."""
-
-    def before_activity(self, *, backward: bool = False) -> None:
-        """Check for a manual update before the next activity."""
-
-    def after_backward(self, loss: Any) -> None:
-        """Note a backward for manual updates."""
-
-    def before_step(self, *, nested: bool) -> None:
-        """An optimizer's step begins; nested if inside another, or with a closure."""
-
-    def after_steps(self, optimizer: Any) -> None:
-        """A step has ended, and all events are processed."""
-
-    def disable(self, problem: Exception) -> None:
-        """Stop watching; the training continues."""
+if TYPE_CHECKING:
+    from scalewise.watch.torch.hooks import Hooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +38,7 @@ class HotHooks:
     refresh: Callable[[], None]
 
 
-def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: SlowHooks) -> HotHooks:
+def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotHooks:
     """Return the hooks as closures over shared local variables."""
     compiling = torch.compiler.is_compiling
     record: Callable[[tuple[Any, float]], None] | None = None

@@ -8,10 +8,10 @@ import sys
 import time
 from typing import Any
 
+from scalewise.probe.watcher import Watcher
 from scalewise.watch.torch import private_api
 from scalewise.watch.torch.discovery import batch_of
 from scalewise.watch.torch.observer import Observer
-from scalewise.watch.watcher import Watcher
 
 MAX_SECONDS = 5.0
 MAX_BATCHES = 200

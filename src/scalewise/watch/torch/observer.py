@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalewise.probe import Row
+from scalewise.probe.watcher import Watcher
 from scalewise.watch.torch.pauses import Candidate, Pauses
 from scalewise.watch.torch.sample_counts import PendingBatches, SampleCounts
 from scalewise.watch.torch.step_optimizers import OptimizerStep, StepOptimizers
 from scalewise.watch.torch.timeline import Timeline, TrainingSpans
-from scalewise.watch.watcher import Watcher
 
 NESTING = ("forward", "validate", "backward", "sync")
 """Activities in which the call of a model is not a separate activity."""

@@ -7,7 +7,11 @@ from typing import Any
 import torch
 
 from scalewise.probe.torch.sync_timer import Patch
-from scalewise.watch.watcher import Watcher
+from scalewise.probe.watcher import Watcher
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+AfterCall = Callable[[Any], None]
 
 
 class Patches:
@@ -23,7 +27,7 @@ class Patches:
         self._watcher, self._disable = watcher, disable
         self._patches: list[Patch] = []
 
-    def safe(self, function: Callable[..., None]) -> Callable[..., None]:
+    def safe(self, function: Callable[..., Any]) -> Callable[..., None]:
         """Return a hook that disables the watcher where ``function`` fails."""
         watcher, compiling = self._watcher, torch.compiler.is_compiling
 
@@ -42,13 +46,12 @@ class Patches:
         self._patches += patches
 
     def wrap(
-        self,
-        owner: Any,
-        name: str,
-        before: Callable[..., Any],
-        after: Callable[..., Any] | None,
+        self, owner: Any, name: str, before: Callable[[Args, Kwargs], AfterCall | None]
     ) -> None:
-        """Add a patch that calls ``before(args, kwargs)`` and ``after(result)``."""
+        """Add a patch that calls ``before(args, kwargs)``, and later what it returns, if anything.
+
+        That gets the result; None where the program's own call failed: events stay balanced.
+        """
         original = getattr(owner, name)
         watcher, compiling, disable = self._watcher, torch.compiler.is_compiling, self._disable
 
@@ -56,23 +59,20 @@ class Patches:
         def watched(*args: Any, **kwargs: Any) -> Any:
             if not watcher.enabled or (self.may_compile and compiling()):
                 return original(*args, **kwargs)
+            after = result = None
             try:
-                before(args, kwargs)
+                after = before(args, kwargs)
             except Exception as problem:
                 disable(problem)
-                return original(*args, **kwargs)
             try:
                 result = original(*args, **kwargs)
-            except BaseException:
+                return result
+            finally:
                 if after is not None and watcher.enabled:
-                    self._after_failure(after)
-                raise
-            if after is not None and watcher.enabled:
-                try:
-                    after(result)
-                except Exception as problem:
-                    disable(problem)
-            return result
+                    try:
+                        after(result)
+                    except Exception as problem:
+                        disable(problem)
 
         self._patches.append((owner, name, original, watched))
 
@@ -97,10 +97,3 @@ class Patches:
         for patch in [patch for patch in self._patches if patch[1] == name]:
             setattr(*patch[:3])
             self._patches.remove(patch)
-
-    def _after_failure(self, after: Callable[..., Any]) -> None:
-        """Call ``after`` although the program's own call failed: events must stay balanced."""
-        try:
-            after(None)
-        except Exception as problem:
-            self._disable(problem)

@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 
+from scalewise.probe.watcher import Watcher
 from scalewise.record.write import marks_file, operators_file, trace_file, write_bytes, write_json
 from scalewise.watch.torch import private_api
 from scalewise.watch.torch.event_buffer import EventBuffer
-from scalewise.watch.watcher import Watcher
 
 FIRST_STEP = 20
 """Steps before the profiler starts."""

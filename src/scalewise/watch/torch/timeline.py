@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from scalewise.probe.watcher import Watcher
 from scalewise.record.schema import PAUSES
-from scalewise.watch.watcher import Watcher
 
 BEFORE_BACKWARD = ("", "input", "forward", "optimizer", "checkpoint")
 GAP_PHASES = {

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from scalewise.probe.watcher import get_watcher, load_spec
 from scalewise.spec import RunSpec
-from scalewise.watch.watcher import get_watcher, load_spec
 
 SAVE_METHODS = ("save", "save_weights")
 """Methods of a model that write checkpoints."""
@@ -87,7 +87,7 @@ def _with_callback(
 def _add_callback(call: inspect.BoundArguments) -> inspect.BoundArguments:
     from keras.callbacks import CallbackList
 
-    from scalewise.watch.keras.callback import Watch
+    from scalewise.probe.tensorflow.callback import Watch
 
     callbacks = call.arguments.get("callbacks") or []
     callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
@@ -123,7 +123,7 @@ _failed = False
 def _active_steps() -> Any:
     """Return this process's ``Steps`` while the watcher is enabled, else None."""
     try:
-        from scalewise.watch.keras.callback import get_steps
+        from scalewise.probe.tensorflow.callback import get_steps
 
         steps = None if _failed else get_steps()
         return steps if steps is not None and steps.watcher.enabled else None

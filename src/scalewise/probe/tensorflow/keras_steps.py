@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from scalewise.probe import Row
-from scalewise.watch.watcher import FLUSH_SECONDS, Watcher
+from scalewise.probe.watcher import FLUSH_SECONDS, Watcher
 
 Laps = tuple[list[str], list[float]]
 """Names of laps, and their marks: one more than names."""

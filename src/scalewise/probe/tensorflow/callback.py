@@ -14,11 +14,10 @@ import keras
 import tensorflow as tf
 from keras.callbacks import Callback
 
-from scalewise.probe.environment import environment, release
+from scalewise.probe.environment import release, write_environment
 from scalewise.probe.tensorflow import devices
-from scalewise.record.write import write_json
-from scalewise.watch.keras.steps import Execution, Steps
-from scalewise.watch.watcher import Watcher, get_watcher, rank_and_world
+from scalewise.probe.tensorflow.keras_steps import Execution, Steps
+from scalewise.probe.watcher import Watcher, get_watcher, rank_and_world
 
 COUNTS_SAMPLES = (3, 2)
 """The first Keras version whose loss metric counts samples, not batches."""
@@ -151,6 +150,5 @@ def facts(watcher: Watcher, steps: Steps) -> dict[str, Any]:
         "memory": devices.peak_memory(names),
     }
     if rank_and_world()[0] == 0:
-        values["environment"] = environment(devices.facts())
-        write_json(watcher.folder / "environment.json", values["environment"])
+        values["environment"] = write_environment(watcher.folder, devices.facts())
     return values

@@ -1,1 +1,0 @@
-"""Watch a Keras training script: patches of ``fit``, a callback, steps and samples."""
