@@ -12,7 +12,6 @@ from scalewise.probe.rank_identity import (
     rank_and_world,
     set_torchrun_variables,
 )
-from scalewise.watch import watcher
 
 SRUN = {
     "SLURM_JOB_ID": "41",
@@ -118,7 +117,7 @@ def test_everybody_who_asks_gets_the_same_rank(launcher, monkeypatch):
         monkeypatch.delenv(name)
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    assert rank_and_world(os.environ) == watcher.rank_and_world() == expected
+    assert rank_and_world(os.environ) == rank_and_world() == expected
     if launcher != "not a number":
         identity = find_rank(os.environ)
         assert (identity.rank, identity.world) == expected if identity else expected == (0, 1)

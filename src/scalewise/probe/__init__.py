@@ -73,10 +73,10 @@ class Laps(Protocol):
 
 
 class Unwatched:
-    """Ignores laps: for training that is not measured."""
+    """Ignores laps and steps: for training that is not measured."""
 
-    def lap(self, phase: str) -> None:
-        """Do not record the lap."""
+    def lap(self, phase: str) -> None: ...
+    def step(self, samples: int) -> None: ...
 
 
 class Probe:
@@ -185,8 +185,12 @@ class Probe:
         """
         began = timer()
         with self._lock:
-            count = self._passed_rows()
-            first = 0
+            finished = (
+                index + 1
+                for index in reversed(range(len(self._rows)))
+                if self.clock.passed(self._rows[index][2][-1])
+            )
+            count, first = next(finished, 0), 0
             while first < count:
                 last = min(first + LINE_STEPS, count)
                 names = self._rows[first][1]
@@ -196,14 +200,6 @@ class Probe:
             # Only the rows that were written go: the training thread may append meanwhile.
             del self._rows[:count]
         self.flush_seconds += timer() - began
-
-    def _passed_rows(self) -> int:
-        """Return how many of the buffered rows the device has finished."""
-        rows = self._rows
-        for count in range(len(rows), 0, -1):
-            if self.clock.passed(rows[count - 1][2][-1]):
-                return count
-        return 0
 
     def _line(self, rows: list[Row]) -> dict[str, Any]:
         """Return rows with equal laps as one line of columns."""

@@ -5,6 +5,7 @@ Frameworks read torchrun's names, so the worker fills those in. The rank file re
 launcher the identity came from.
 """
 
+import os
 import re
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ def find_rank(env: Mapping[str, str]) -> RankIdentity | None:
     return None
 
 
-def rank_and_world(env: Mapping[str, str]) -> tuple[int, int]:
+def rank_and_world(env: Mapping[str, str] = os.environ) -> tuple[int, int]:
     """Return rank and number of ranks; (0, 1) without a launcher or with unreadable variables."""
     try:
         identity = find_rank(env)

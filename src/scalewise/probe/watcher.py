@@ -15,10 +15,12 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scalewise.probe import HostClock, Probe, Row, rank_identity
+from scalewise.probe import HostClock, Probe, Row, Unwatched
+from scalewise.probe.rank_identity import rank_and_world
 from scalewise.record.close import rivals
 from scalewise.record.rank_tail import first_launch, read_tail
 from scalewise.record.schema import EARLIER
@@ -32,14 +34,6 @@ UNBUFFERED_STEPS = 10
 STOP_WAIT_SECONDS = 10.0
 """How long a rank waits for the others before it stops the program."""
 
-RankAndWorld = tuple[int, int]
-"""A rank, and the number of ranks."""
-
-
-def rank_and_world() -> RankAndWorld:
-    """Return this process's rank and world size from its launcher's variables."""
-    return rank_identity.rank_and_world(os.environ)
-
 
 def load_spec(folder: Path) -> RunSpec:
     """Return the run of a run folder."""
@@ -52,9 +46,10 @@ class Watcher:
     """One rank's measurements inside a user's program."""
 
     def __init__(
-        self, folder: Path, get_rank_and_world: Callable[[], RankAndWorld] = rank_and_world
+        self, folder: Path, get_rank_and_world: Callable[[], tuple[int, int]] = rank_and_world
     ) -> None:
         self.folder = folder
+        self.rank_and_world = get_rank_and_world
         self.settings = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
         self.enabled = True
         self.on_switch: Callable[[], None] = lambda: None
@@ -76,9 +71,7 @@ class Watcher:
         self.launched = float(os.environ.get("SCALEWISE_LAUNCHED", time.time()))
         self._first_launched = self.launched
         """When the first attempt of the same job was launched."""
-        self._get_rank_and_world = get_rank_and_world
         self._probe: Probe | None = None
-        self._file: RankFile | None = None
         self._early_notes: list[dict[str, Any]] = []
         """Lines from before the first step."""
         self._end_facts: list[Callable[[], dict[str, Any]]] = []
@@ -90,16 +83,15 @@ class Watcher:
         self.span("launch", self.launched - self.wall_offset, self._build_start)
         self._samples = 0
         self._world = 1
-        self._failure = ""
         self._closed = False
         self._pid = os.getpid()
         self._attempt = int(os.environ.get("SCALEWISE_ATTEMPT", "1"))
         self._stop_after: int = self.settings.get("stop_after") or 0
         self._samples_per_step: int = self.settings.get("samples_per_step") or 0
         self._is_main_process = multiprocessing.parent_process() is None
-        os.register_at_fork(after_in_child=self._disable_in_child)
+        # A forked child is not this rank.
+        os.register_at_fork(after_in_child=partial(self.set_enabled, enabled=False))
         atexit.register(self._close_at_exit)
-        self._excepthook, sys.excepthook = sys.excepthook, self._note_exception
 
     def wall(self, moment: float) -> float:
         """Return the wall-clock time of a moment of the host's clock."""
@@ -120,8 +112,11 @@ class Watcher:
 
     def record_build(self, moment: float) -> None:
         """Record the time before ``moment``, when the first step begins, as building the job."""
-        for start, end in _gaps(self._build_start, moment, self._rendezvous):
-            self.span("build", start, end)
+        start = self._build_start
+        for begin, end in [*sorted(self._rendezvous), (moment, moment)]:
+            if begin > start:
+                self.span("build", start, min(begin, moment))
+            start = max(start, end)
 
     def record_rendezvous(self, start: float, end: float) -> None:
         """Record the time in which the ranks connected."""
@@ -138,7 +133,7 @@ class Watcher:
             rows = [(self._samples_per_step, *row[1:]) for row in rows]
         probe = self._probe
         if probe is None:
-            rank, self._world = self._get_rank_and_world()
+            rank, self._world = self.rank_and_world()
             self.alone = (self.devices or self._world) < self._requested()
             if not self._is_first(rank):
                 return self._yield_to_other_process(rank)
@@ -173,17 +168,15 @@ class Watcher:
             return
         self.set_enabled(enabled=False)
         print(f"scalewise: watching stopped: {problem!r}; the program continues", file=sys.stderr)
-        try:
+        with suppress(Exception):
             self.note(unwatched=repr(problem))
-        except Exception:
-            return
 
     def stop_program(self) -> None:
         """Wait up to ``STOP_WAIT_SECONDS`` for the other ranks, then exit the program."""
         if self._probe is not None:
             self._probe.flush()
             if not self.alone:
-                rank, world = self._get_rank_and_world()
+                rank, world = self.rank_and_world()
                 arrivals = self.folder / "stop" / str(self._attempt)
                 arrivals.mkdir(parents=True, exist_ok=True)
                 (arrivals / str(rank)).touch()
@@ -209,10 +202,9 @@ class Watcher:
 
     def _open_file(self) -> Probe:
         """Open this rank's file; called when it is certain that this process trains."""
-        rank, world = self._get_rank_and_world()
+        rank, world = self.rank_and_world()
         self._world = world
-        self._file = RankFile(self.folder, rank, self._attempt)
-        self._probe = Probe(self._file, self.clock)
+        self._probe = Probe(RankFile(self.folder, rank, self._attempt), self.clock)
         self._probe.steps_planned = self._stop_after or None
         self._probe.note(
             schema=SCHEMA,
@@ -237,17 +229,6 @@ class Watcher:
         spec = load_spec(self.folder)
         return spec.topology.world if self.devices else spec.ranks
 
-    def _disable_in_child(self) -> None:
-        """Disable watching in a forked child: it is not this rank."""
-        self.set_enabled(enabled=False)
-        self._closed = True
-
-    def _note_exception(self, kind: Any, problem: Any, trace: Any) -> None:
-        """Remember the uncaught exception, then call the program's own hook."""
-        if os.getpid() == self._pid and not issubclass(kind, KeyboardInterrupt):
-            self._failure = f"{kind.__name__}: {problem}"
-        self._excepthook(kind, problem, trace)
-
     def _close_at_exit(self) -> None:
         """Write the last lines of this rank when the interpreter exits."""
         if self._closed or os.getpid() != self._pid:
@@ -257,7 +238,7 @@ class Watcher:
             return  # A process that does not train: an agent, a loader, a compiler.
         try:
             if self._probe is None:
-                if rank_file(self.folder, self._get_rank_and_world()[0]).exists():
+                if rank_file(self.folder, self.rank_and_world()[0]).exists():
                     return  # The child processes are the ranks.
                 self._open_file()
             self._write_end()
@@ -267,10 +248,11 @@ class Watcher:
     def _write_end(self) -> None:
         probe = self._probe
         assert probe is not None
-        if self._failure:
+        problem = getattr(sys, "last_value", None)  # The exception that ended the program.
+        if problem is not None and not isinstance(problem, KeyboardInterrupt):
             with suppress(Exception):
                 self.flush_events()
-            return probe.record_failure(self._failure, kind="error")
+            return probe.record_failure(f"{type(problem).__name__}: {problem}", kind="error")
         memory = None
         for end_facts in self._end_facts:
             try:
@@ -338,31 +320,11 @@ class ExplicitSteps:
                 watcher.stop_program()
 
 
-class _NoSteps:
-    """Ignores steps and laps, where scalewise did not start the program."""
-
-    def lap(self, phase: str) -> None: ...
-    def step(self, samples: int) -> None: ...
-
-
-def _gaps(
-    start: float, end: float, intervals: list[tuple[float, float]]
-) -> list[tuple[float, float]]:
-    """Return the parts of start … end that lie outside the intervals.
-
-    >>> _gaps(0.0, 9.0, [(2.0, 3.0), (5.0, 6.0)])
-    [(0.0, 2.0), (3.0, 5.0), (6.0, 9.0)]
-    """
-    gaps = []
-    for begin, stop in [*sorted(intervals), (end, end)]:
-        if begin > start:
-            gaps.append((start, min(begin, end)))
-        start = max(start, stop)
-    return gaps
+_watcher: Watcher | None = None
 
 
 def get_watcher(
-    folder: Path, get_rank_and_world: Callable[[], RankAndWorld] = rank_and_world
+    folder: Path, get_rank_and_world: Callable[[], tuple[int, int]] = rank_and_world
 ) -> Watcher:
     """Return this process's only watcher; create it at the first call."""
     global _watcher
@@ -371,18 +333,20 @@ def get_watcher(
     return _watcher
 
 
-def explicit_steps() -> Any:
-    """Return what records ``probe.step`` and ``probe.lap`` of this program."""
+def find_watcher() -> Watcher | None:
+    """Return this process's only watcher; None if scalewise did not start the program."""
     folder = os.environ.get("SCALEWISE_RUN")
-    if not folder:
-        return _NoSteps()
     try:
-        watcher = get_watcher(Path(folder))
+        return get_watcher(Path(folder)) if folder else None
     except (OSError, ValueError) as problem:
         print(f"scalewise: not watching: {problem!r}", file=sys.stderr)
-        return _NoSteps()
+        return None
+
+
+def explicit_steps() -> ExplicitSteps | Unwatched:
+    """Return what records ``probe.step`` and ``probe.lap`` of this program."""
+    watcher = find_watcher()
+    if watcher is None:
+        return Unwatched()
     watcher.explicit = True
     return ExplicitSteps(watcher)
-
-
-_watcher: Watcher | None = None

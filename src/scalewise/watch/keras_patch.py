@@ -11,17 +11,12 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from scalewise.probe.watcher import get_watcher, load_spec
 from scalewise.spec import RunSpec
 
-SAVE_METHODS = ("save", "save_weights")
-"""Methods of a model that write checkpoints."""
-
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
+Method = Callable[..., Any]
 
 
 def imported(name: str, module: Any) -> None:
@@ -34,78 +29,65 @@ def imported(name: str, module: Any) -> None:
             limit_devices(module, spec)
     elif module.backend.backend() == "tensorflow":
         for method in ("fit", "evaluate"):
-            _wrap(module, method, _with_callback)
-        for method in SAVE_METHODS:
-            _wrap(module, method, _as_checkpoint)
+            setattr(module.Model, method, _with_callback(getattr(module.Model, method)))
+        for method in ("save", "save_weights"):
+            setattr(module.Model, method, _as_checkpoint(getattr(module.Model, method)))
 
 
 def limit_devices(tf: Any, spec: RunSpec) -> None:
     """Make only the requested devices visible to TensorFlow, with the run's number of threads."""
+    from scalewise.probe.tensorflow.devices import use_logical_cpus
+
     requested = spec.topology.devices
     tf.config.threading.set_intra_op_parallelism_threads(spec.threads)
     gpus = tf.config.list_physical_devices("GPU")
-    if gpus:
-        tf.config.set_visible_devices(gpus[:requested], "GPU")
-        if len(gpus) < requested:
-            print(f"scalewise: the run requests {requested} devices, TensorFlow sees {len(gpus)}",
-                  file=sys.stderr)  # fmt: skip
-        return
-    tf.config.threading.set_inter_op_parallelism_threads(requested)
-    (cpu,) = tf.config.list_physical_devices("CPU")
-    tf.config.set_logical_device_configuration(
-        cpu, [tf.config.LogicalDeviceConfiguration()] * requested
-    )
+    if not gpus:
+        return use_logical_cpus(requested)
+    tf.config.set_visible_devices(gpus[:requested], "GPU")
+    if len(gpus) < requested:
+        print(f"scalewise: the run requests {requested} devices, TensorFlow sees {len(gpus)}",
+              file=sys.stderr)  # fmt: skip
 
 
-def _wrap(keras: ModuleType, name: str, around: Callable[..., Any]) -> None:
-    """Replace a method of ``keras.Model`` by one that calls ``around``."""
-    model: Any = keras.Model
-    original = getattr(model, name)
+def _with_callback(original: Method) -> Method:
+    """Return ``fit`` or ``evaluate`` with our callback before the program's own."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)
     def watched(*args: Any, **kwargs: Any) -> Any:
-        return around(original, signature, args, kwargs)
+        if _active_steps() is None:
+            return original(*args, **kwargs)
+        try:
+            from keras.callbacks import CallbackList
 
-    setattr(model, name, watched)
+            from scalewise.probe.tensorflow.callback import Watch
 
-
-def _with_callback(
-    original: Callable[..., Any], signature: inspect.Signature, args: Args, kwargs: Kwargs
-) -> Any:
-    """Call ``fit`` or ``evaluate`` with our callback before the program's own."""
-    if _active_steps() is None:
+            call = signature.bind(*args, **kwargs)
+            callbacks = call.arguments.get("callbacks") or []
+            callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+            # A CallbackList comes from an enclosing fit or from the program: it is not changed.
+            if not any(isinstance(callback, (Watch, CallbackList)) for callback in callbacks):
+                call.arguments["callbacks"] = [Watch(), *callbacks]
+            args, kwargs = call.args, call.kwargs
+        except Exception as problem:
+            _disable(problem)
         return original(*args, **kwargs)
-    try:
-        call = _add_callback(signature.bind(*args, **kwargs))
-    except Exception as problem:
-        _disable(problem)
-        return original(*args, **kwargs)
-    return original(*call.args, **call.kwargs)
+
+    return watched
 
 
-def _add_callback(call: inspect.BoundArguments) -> inspect.BoundArguments:
-    from keras.callbacks import CallbackList
+def _as_checkpoint(original: Method) -> Method:
+    """Return a method that writes a checkpoint as a pause between steps."""
 
-    from scalewise.probe.tensorflow.callback import Watch
+    @functools.wraps(original)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        _safely("pause")
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _safely("resume", "checkpoint")
 
-    callbacks = call.arguments.get("callbacks") or []
-    callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
-    # A CallbackList comes from an enclosing fit or from the program: it is not changed.
-    if not any(isinstance(callback, (Watch, CallbackList)) for callback in callbacks):
-        call.arguments["callbacks"] = [Watch(), *callbacks]
-    return call
-
-
-def _as_checkpoint(
-    original: Callable[..., Any], signature: inspect.Signature, args: Args, kwargs: Kwargs
-) -> Any:
-    """Call a method that writes a checkpoint, as a pause between steps."""
-    _safely("pause")
-    try:
-        return original(*args, **kwargs)
-    finally:
-        _safely("resume", "checkpoint")
+    return watched
 
 
 def _safely(method: str, *args: str) -> None:

@@ -4,10 +4,7 @@ In any other program it has no effect. An error disables the watcher; the traini
 """
 
 import functools
-import os
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -17,7 +14,7 @@ from keras.callbacks import Callback
 from scalewise.probe.environment import release, write_environment
 from scalewise.probe.tensorflow import devices
 from scalewise.probe.tensorflow.keras_steps import Execution, Steps
-from scalewise.probe.watcher import Watcher, get_watcher, rank_and_world
+from scalewise.probe.watcher import Watcher, find_watcher
 
 COUNTS_SAMPLES = (3, 2)
 """The first Keras version whose loss metric counts samples, not batches."""
@@ -124,13 +121,7 @@ _steps: Steps | None = None
 def get_steps() -> Steps | None:
     """Return this process's only ``Steps``; None if scalewise did not start the program."""
     global _steps
-    folder = os.environ.get("SCALEWISE_RUN")
-    if _steps is None and folder:
-        try:
-            watcher = get_watcher(Path(folder))
-        except (OSError, ValueError) as problem:
-            print(f"scalewise: not watching: {problem!r}", file=sys.stderr)
-            return None
+    if _steps is None and (watcher := find_watcher()) is not None:
         _steps = Steps(watcher)
         watcher.at_end(functools.partial(facts, watcher, _steps))
         watcher.flush_events = _steps.finish
@@ -149,6 +140,6 @@ def facts(watcher: Watcher, steps: Steps) -> dict[str, Any]:
         "threads": tf.config.threading.get_intra_op_parallelism_threads() or None,
         "memory": devices.peak_memory(names),
     }
-    if rank_and_world()[0] == 0:
+    if watcher.rank_and_world()[0] == 0:
         values["environment"] = write_environment(watcher.folder, devices.facts())
     return values

@@ -27,27 +27,28 @@ def bind(spec: RunSpec) -> list[str]:
             hint='`scalewise doctor` shows what is here; device = "cpu" needs none',
         )
     if gpus and spec.device != "cpu":
-        return _bind_gpus(gpus, local, count)
+        own = gpus[local : local + count]
+        if len(own) < count:
+            raise SpecError(
+                f"this process needs {local + count} devices, and {len(gpus)} are visible",
+                hint='use fewer devices per node, or device = "cpu"',
+            )
+        tf.config.set_visible_devices(own, "GPU")
+        for gpu in own:
+            tf.config.experimental.set_memory_growth(gpu, True)  # noqa: FBT003 - no name
+        return [f"GPU:{n}" for n in range(count)]
     tf.config.set_visible_devices([], "GPU")
+    use_logical_cpus(count)
+    return [f"CPU:{n}" for n in range(count)]
+
+
+def use_logical_cpus(count: int) -> None:
+    """Divide the CPU into this many devices, each with one inter-op thread."""
     tf.config.threading.set_inter_op_parallelism_threads(count)
     (cpu,) = tf.config.list_physical_devices("CPU")
     tf.config.set_logical_device_configuration(
         cpu, [tf.config.LogicalDeviceConfiguration()] * count
     )
-    return [f"CPU:{n}" for n in range(count)]
-
-
-def _bind_gpus(gpus: list[Any], local: int, count: int) -> list[str]:
-    own = gpus[local : local + count]
-    if len(own) < count:
-        raise SpecError(
-            f"this process needs {local + count} devices, and {len(gpus)} are visible",
-            hint='use fewer devices per node, or device = "cpu"',
-        )
-    tf.config.set_visible_devices(own, "GPU")
-    for gpu in own:
-        tf.config.experimental.set_memory_growth(gpu, True)  # noqa: FBT003 - no name
-    return [f"GPU:{n}" for n in range(count)]
 
 
 def name(names: list[str]) -> str:

@@ -97,7 +97,10 @@ class Steps:
         elif self._marks:
             self._lap("other")
         self._running = None
-        if self._is_due():
+        steps = (self._accumulated + len(self._batches)) // self._per_step
+        late = self._now() - self._samples_read_at > FLUSH_SECONDS
+        urgent = self.watcher.steps + steps >= self.watcher.next_urgent_step
+        if self._batches and (late or urgent):
             self._record(self._read_samples())
             self._stop_if_done()
         self._running, self._per_step = execution, execution.per_step
@@ -160,13 +163,6 @@ class Steps:
         self._batches += [(["step"], edges[part : part + 2]) for part in range(1, count)]
         self._names, self._marks = [], [end]
 
-    def _is_due(self) -> bool:
-        """Return whether the finished batches must be recorded now."""
-        steps = (self._accumulated + len(self._batches)) // self._per_step
-        late = self._now() - self._samples_read_at > FLUSH_SECONDS
-        urgent = self.watcher.steps + steps >= self.watcher.next_urgent_step
-        return bool(self._batches) and (late or urgent)
-
     def _read_samples(self, running: int = 0) -> int | None:
         """Return the samples since the last read; None if they are not counted.
 
@@ -201,7 +197,12 @@ class Steps:
     def _record(self, total: int | None) -> None:
         """Record the finished batches, which have ``total`` samples together."""
         rows: list[Row] = []
-        for (names, marks), samples in zip(self._batches, self._samples_per_batch(total)):
+        count = len(self._batches)
+        batch_samples = [self._batch_size] * count
+        if total is not None and count:
+            batch_samples = split_samples(total, count, self._batch_size)
+            self._batch_size = batch_samples[0]
+        for (names, marks), samples in zip(self._batches, batch_samples):
             row_samples, row_names, row_marks, facts = self._row
             row_marks = (row_marks or marks[:1]) + marks[1:]
             self._row = row_samples + samples, row_names + names, row_marks, facts
@@ -222,14 +223,6 @@ class Steps:
     def _stop_if_done(self) -> None:
         if self.watcher.done:
             self.watcher.stop_program()
-
-    def _samples_per_batch(self, total: int | None) -> list[int]:
-        count = len(self._batches)
-        if total is None or not count:
-            return [self._batch_size] * count
-        samples = split_samples(total, count, self._batch_size)
-        self._batch_size = samples[0]
-        return samples
 
     def _end_train(self) -> None:
         samples, steps = self._train_counts

@@ -18,7 +18,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data.distributed import DistributedSampler
 
-from scalewise.probe import watcher as watchers
 from scalewise.probe.environment import usable_cores, write_environment
 from scalewise.probe.torch import device as devices
 from scalewise.probe.watcher import Watcher
@@ -217,7 +216,7 @@ class Facts:
         group = optimizer.param_groups[0]
         if not self._first_optimizer:
             joined = dist.is_available() and dist.is_initialized()
-            self.noted["rank"] = dist.get_rank() if joined else watchers.rank_and_world()[0]
+            self.noted["rank"] = self.watcher.rank_and_world()[0]
             self.noted["backend"] = str(dist.get_backend()) if joined else None
             self.noted["optimizer"] = type(optimizer).__name__
             self.noted["by_hand"] = isinstance(optimizer, ManualUpdates)

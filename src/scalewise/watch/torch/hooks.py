@@ -20,10 +20,10 @@ from torch.optim.optimizer import (
 )
 from torch.utils.data import DataLoader
 
-from scalewise.probe import watcher as watchers
+from scalewise.probe import rank_identity
 from scalewise.probe.torch import device as devices
 from scalewise.probe.torch.sync_timer import wrap_wait
-from scalewise.probe.watcher import RankAndWorld, Watcher
+from scalewise.probe.watcher import Watcher, get_watcher
 from scalewise.watch.torch import private_api
 from scalewise.watch.torch.ddp_models import DdpModels
 from scalewise.watch.torch.discovery import Discovery, batch_of, is_one_sample, on_delete
@@ -51,7 +51,7 @@ def install(folder: Path) -> None:
     """Install the hooks; once per process."""
     global _hooks
     if _hooks is None:
-        _hooks = Hooks(watchers.get_watcher(folder, rank_and_world))
+        _hooks = Hooks(get_watcher(folder, rank_and_world))
         _hooks.install()
 
 
@@ -68,12 +68,12 @@ def extend(name: str, module: ModuleType) -> None:
         _hooks.wrap_saving(module, "save_file")
 
 
-def rank_and_world() -> RankAndWorld:
+def rank_and_world() -> tuple[int, int]:
     """Return this process's rank and world size, from PyTorch if it has a process group."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
-    rank, world = watchers.rank_and_world()
-    return rank, 1 if world > 1 else world
+    rank, world = rank_identity.rank_and_world()
+    return rank, min(world, 1)
 
 
 class Hooks:
@@ -89,7 +89,7 @@ class Hooks:
         self.add_event = self.buffer.add
         self.facts = Facts(watcher)
         self.loaders = Loaders(watcher, self.observer)
-        self.profile = Profile(watcher, self.buffer, lambda: rank_and_world()[0])
+        self.profile = Profile(watcher, self.buffer)
         self.patches = Patches(watcher, self.disable)
         self.may_compile = False
         """Whether the program compiles: events during tracing are ignored."""

@@ -13,7 +13,6 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -51,8 +50,8 @@ def first_step(count: int, stop_after: int) -> int:
 class Profile:
     """Profiles some steps of one rank, if requested."""
 
-    def __init__(self, watcher: Watcher, buffer: EventBuffer, rank: Callable[[], int]) -> None:
-        self._watcher, self._buffer, self._rank = watcher, buffer, rank
+    def __init__(self, watcher: Watcher, buffer: EventBuffer) -> None:
+        self._watcher, self._buffer = watcher, buffer
         self._observer = buffer.observer
         self._count: int = watcher.settings.get("trace") or 0
         self._first = first_step(self._count, watcher.settings.get("stop_after") or 0)
@@ -139,7 +138,7 @@ class Profile:
     def _save(self, profiler: Any) -> None:
         """Write the trace, its slowest operators and our own laps."""
         self._stop_ranges()
-        folder, rank = self._watcher.folder, self._rank()
+        folder, (rank, _) = self._watcher.folder, self._watcher.rank_and_world()
         wall_offset = self._wall_offset or time.time() - time.perf_counter()
         for lap in self._laps:
             lap["at"], lap["until"] = wall_offset + lap["start"], wall_offset + lap["end"]
