@@ -13,7 +13,6 @@ import select
 import signal
 import time
 from threading import Thread
-from types import FrameType
 
 from scalewise.errors import RecordError
 from scalewise.probe import Probe
@@ -32,7 +31,8 @@ class Heartbeat:
         """Process id of torchrun's agent, the parent of this rank; 0 without torchrun."""
         self._read, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
-        signal.signal(signal.SIGTERM, _ignore_signal)
+        # Keeps the process alive: the thread reads the signal and exits in order.
+        signal.signal(signal.SIGTERM, lambda number, frame: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         faulthandler.register(signal.SIGUSR1, all_threads=True)
         self._thread = Thread(target=self._loop, name="scalewise-heartbeat", daemon=True)
@@ -64,30 +64,20 @@ class Heartbeat:
                 elif time.monotonic() - since >= stall:
                     stall *= 2
                     self._note_stall(time.monotonic() - since)
-                if time.monotonic() - since >= self._patience:
-                    self._exit_stalled(time.monotonic() - since)
+                seconds = time.monotonic() - since
+                if seconds >= self._patience:  # Other ranks would wait for this one forever.
+                    faulthandler.dump_traceback(all_threads=True)
+                    self._note_stall(seconds)
+                    reason = f"no progress for {seconds:.0f} s (stacks are in the log)"
+                    self._exit(reason, kind="stalled", code=1)
             except RecordError:
                 return  # The training thread gets the same error at its next line.
 
     def _note_stall(self, seconds: float) -> None:
         probe = self._probe
         position = {"span": probe.current_span, "steps": probe.steps_done, "laps": probe.laps_done}
-        self._probe.note(stalled={"seconds": round(seconds, 1), **position})
+        probe.note(stalled={"seconds": round(seconds, 1), **position})
 
-    def _exit_stalled(self, seconds: float) -> None:
-        """Print every thread's stack and exit: other ranks would wait for this one forever."""
-        faulthandler.dump_traceback(all_threads=True)
-        self._note_stall(seconds)
-        self._probe.record_failure(
-            f"no progress for {seconds:.0f} s (stacks are in the log)", kind="stalled"
-        )
-        os._exit(1)
-
-    def _exit(self, reason: str, kind: str) -> None:
-        self._probe.flush()
+    def _exit(self, reason: str, kind: str, code: int = 128 + signal.SIGTERM) -> None:
         self._probe.record_failure(reason, kind=kind)
-        os._exit(128 + signal.SIGTERM)
-
-
-def _ignore_signal(number: int, frame: FrameType | None) -> None:
-    """Keep the process alive: the heartbeat thread reads the signal and exits in order."""
+        os._exit(code)

@@ -33,6 +33,8 @@ SAMPLE_TIMEOUT_SECONDS = 60
 MIN_TICKS_PER_CORE = 10
 """Ticks that must have passed before a busy share is computed."""
 POWERCAP = Path("/sys/class/powercap")
+ROOT_PID_NAMESPACE = 0xEFFFFFFC
+"""Linux's PROC_PID_INIT_INO: the process namespace of the machine, not of a container."""
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -69,8 +71,17 @@ def sample_until_end(folder: Path, pid: int) -> None:
         while not ended:
             ended = end.wait(due - time.monotonic()) or processes.all_ended
             signal.alarm(SAMPLE_TIMEOUT_SECONDS)
-            values = {"at": round(anchor + time.monotonic(), 3), **_sample(processes, processor)}
-            values["devices"] = [device.sample(processes) for device in devices]
+            processes.search()
+            memory = _memory()
+            busy, own = processor.shares(processes.ticks())
+            values = {
+                "at": round(anchor + time.monotonic(), 3),
+                "cpu": busy,
+                "own": own,
+                "memory": memory["MemTotal"] - memory["MemAvailable"],
+                "energy": processor.energy(),
+                "devices": [device.sample(processes) for device in devices],
+            }
             if clocks and (offset := clocks.measure()):
                 values["ahead"], values["within"] = round(offset[0], 7), round(offset[1], 7)
             values["spent"] = round(time.process_time(), 4)
@@ -80,15 +91,6 @@ def sample_until_end(folder: Path, pid: int) -> None:
 
 def _line(attempt: int, values: Mapping[str, Any]) -> bytes:
     return _encode({"attempt": attempt, **values}).encode() + b"\n"
-
-
-def _sample(processes: "RunProcesses", processor: "Processor") -> dict[str, Any]:
-    """Return the node's own figures: busy shares of all cores, bytes, joules."""
-    processes.search()
-    memory = _memory()
-    busy, own = processor.shares(processes.ticks())
-    used = memory["MemTotal"] - memory["MemAvailable"]
-    return {"cpu": busy, "own": own, "memory": used, "energy": processor.energy()}
 
 
 class EndOfRun:
@@ -318,14 +320,6 @@ def visible_indices(visible: str, uuids: Sequence[str]) -> list[int]:
     return list(indices)
 
 
-class _Memory(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
-
-
-class _Rates(ctypes.Structure):
-    _fields_ = [("device", ctypes.c_uint), ("memory", ctypes.c_uint)]
-
-
 class Device:
     """One physical device, queried through NVML."""
 
@@ -339,13 +333,13 @@ class Device:
 
     def facts(self) -> dict[str, Any]:
         """Return the constant facts: name, bytes of memory, power limit in watts."""
-        memory = self._memory()
+        total, _, _ = self._counts("nvmlDeviceGetMemoryInfo", ctypes.c_ulonglong, 3)
         return {
             "index": self.index,
             "name": self._text("nvmlDeviceGetName"),
             "uuid": self.uuid,
             "driver": self._text("nvmlSystemGetDriverVersion", on=()),
-            "memory": memory.total if memory else None,
+            "memory": total,
             "power_limit": _thousandth(self._count("nvmlDeviceGetEnforcedPowerLimit")),
         }
 
@@ -354,19 +348,18 @@ class Device:
 
         The processes on the device are counted again after each search for processes.
         """
-        memory, rates = self._memory(), _Rates()
-        rated = self._call("nvmlDeviceGetUtilizationRates", ctypes.byref(rates))
+        _, _, used = self._counts("nvmlDeviceGetMemoryInfo", ctypes.c_ulonglong, 3)
+        busy_percent, _ = self._counts("nvmlDeviceGetUtilizationRates", ctypes.c_uint, 2)
         energy = self._count("nvmlDeviceGetTotalEnergyConsumption", kind=ctypes.c_ulonglong)
         if processes.searched:
             self._processes = self._own_and_foreign(processes)
         return {
             "index": self.index,
-            "utilisation": rates.device / 100 if rated else None,
-            "memory": memory.used if memory else None,
+            "utilisation": None if busy_percent is None else busy_percent / 100,
+            "memory": used,
             "power": _thousandth(self._count("nvmlDeviceGetPowerUsage")),
-            "clock": self._count(
-                "nvmlDeviceGetClockInfo", 1
-            ),  # 1: the clock of the multiprocessors.
+            # 1: the clock of the multiprocessors.
+            "clock": self._count("nvmlDeviceGetClockInfo", 1),
             "temperature": self._count("nvmlDeviceGetTemperature", 0),
             "energy": _thousandth(energy),
             "own": self._processes[0],
@@ -383,7 +376,8 @@ class Device:
         if pids is None:
             return None, None
         visible = [pid for pid in pids if _is_alive(pid)]
-        if len(visible) < len(pids) and not _sees_all_processes():
+        in_container = os.stat("/proc/self/ns/pid").st_ino != ROOT_PID_NAMESPACE
+        if len(visible) < len(pids) and in_container:
             return None, None
         own = sum(processes.contains(pid) for pid in visible)
         return own, len(visible) - own
@@ -398,13 +392,14 @@ class Device:
                 return [rows[index][0] for index in range(count.value)]
         return None
 
-    def _memory(self) -> _Memory | None:
-        memory = _Memory()
-        return memory if self._call("nvmlDeviceGetMemoryInfo", ctypes.byref(memory)) else None
+    def _counts(self, name: str, kind: type[Any], size: int, *which: int) -> list[int | None]:
+        """Return the fields of a structure of ``size`` numbers; all None if unknown."""
+        values = (kind * size)()
+        succeeded = self._call(name, *which, ctypes.byref(values))
+        return list(values) if succeeded else [None] * size
 
     def _count(self, name: str, *which: int, kind: type[Any] = ctypes.c_uint) -> int | None:
-        value = kind()
-        return int(value.value) if self._call(name, *which, ctypes.byref(value)) else None
+        return self._counts(name, kind, 1, *which)[0]
 
     def _text(self, name: str, on: Sequence[Any] | None = None) -> str | None:
         buffer = ctypes.create_string_buffer(96)
@@ -429,13 +424,8 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True
-
-
-def _sees_all_processes() -> bool:
-    """Return whether this process is in the machine's own process namespace, not a container's."""
-    return os.stat("/proc/self/ns/pid").st_ino == 0xEFFFFFFC  # PROC_PID_INIT_INO, constant.
 
 
 def main(arguments: Sequence[str]) -> None:

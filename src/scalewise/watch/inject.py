@@ -13,10 +13,10 @@ from types import ModuleType
 from typing import Any
 
 WATCHED = {
-    "torch": "scalewise.watch.torch",
-    "torch._dynamo.eval_frame": "scalewise.watch.torch",
-    "torch.distributed.checkpoint": "scalewise.watch.torch",
-    "safetensors.torch": "scalewise.watch.torch",
+    "torch": "scalewise.watch.torch.hooks",
+    "torch._dynamo.eval_frame": "scalewise.watch.torch.hooks",
+    "torch.distributed.checkpoint": "scalewise.watch.torch.hooks",
+    "safetensors.torch": "scalewise.watch.torch.hooks",
     "tensorflow": "scalewise.watch.keras_patch",
     "keras": "scalewise.watch.keras_patch",
 }

@@ -41,10 +41,11 @@ def limit_devices(tf: Any, spec: RunSpec) -> None:
     requested = spec.topology.devices
     tf.config.threading.set_intra_op_parallelism_threads(spec.threads)
     gpus = tf.config.list_physical_devices("GPU")
-    if not gpus:
-        return use_logical_cpus(requested)
-    tf.config.set_visible_devices(gpus[:requested], "GPU")
-    if len(gpus) < requested:
+    if gpus:
+        tf.config.set_visible_devices(gpus[:requested], "GPU")
+    else:
+        use_logical_cpus(requested)
+    if 0 < len(gpus) < requested:
         print(f"scalewise: the run requests {requested} devices, TensorFlow sees {len(gpus)}",
               file=sys.stderr)  # fmt: skip
 

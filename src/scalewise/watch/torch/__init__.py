@@ -18,17 +18,3 @@ private_api              the only module that uses PyTorch's private names
 The rank file is opened at the first step. An error disables the watcher, and the training
 continues.
 """
-
-import os
-from pathlib import Path
-from types import ModuleType
-
-
-def imported(name: str, module: ModuleType) -> None:
-    """Install the hooks for a module that the program has just imported."""
-    from scalewise.watch.torch import hooks
-
-    if name == "torch":
-        hooks.install(Path(os.environ["SCALEWISE_RUN"]))
-    else:
-        hooks.extend(name, module)

@@ -30,31 +30,28 @@ class CallCounters:
 
     def install(self) -> None:
         """Start to count emptied caches, and to detect autocast."""
-        empty = torch.cuda.empty_cache
+        empty, enter = torch.cuda.empty_cache, torch.autocast.__enter__
+        self._original_autocast = enter
 
         @functools.wraps(empty)
         def empty_cache() -> None:
             self.emptied += 1
             empty()
 
-        torch.cuda.empty_cache = empty_cache
-        enter: Any = torch.autocast.__enter__
-        self._original_autocast = enter
-
         @functools.wraps(enter)
         def entered(context: Any) -> Any:
             self.autocast = True
             return enter(context)
 
+        torch.cuda.empty_cache = empty_cache
         torch.autocast.__enter__ = entered  # type: ignore[method-assign]  # On purpose.
 
     def count_waits(self) -> None:
         """Start to count the waits for an accelerator."""
-        if self._original_methods:
-            return
-        for name in BLOCKING_METHODS:
-            self._original_methods[name] = torch.Tensor.__dict__.get(name)
-            setattr(torch.Tensor, name, self._counted(getattr(torch.Tensor, name)))
+        if not self._original_methods:
+            for name in BLOCKING_METHODS:
+                self._original_methods[name] = torch.Tensor.__dict__.get(name)
+                setattr(torch.Tensor, name, self._counted(getattr(torch.Tensor, name)))
 
     def restore_waits(self) -> None:
         """Stop counting waits."""

@@ -39,18 +39,15 @@ class DdpModels:
                 last.miss()
 
     def sample(self, steps: int) -> float | None:
-        """Read DDP's own timings: every tenth step, later every hundredth.
-
-        Return the seconds of communication that overlapped with computing, if known.
-        """
+        """Return DDP's own overlap of communication and computing in seconds, if it timed it."""
         rate = private_api.SAMPLE_RATES[steps >= private_api.SAMPLE_RATES[1]]
         self.next_sample = steps + rate
         overlap = None
         for model, last in self._last_gradients.items():
             private_api.sample_ddp(last.model(), rate)
             self._facts[model] = private_api.ddp_facts(last.model())
-            if seconds := private_api.ddp_seconds(last.model()):
-                overlap = seconds["overlap"]
+            if (seconds := private_api.ddp_overlap(last.model())) is not None:
+                overlap = seconds
         return overlap
 
     def facts(self) -> list[dict[str, Any]]:

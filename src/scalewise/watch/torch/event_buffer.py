@@ -45,17 +45,29 @@ class EventBuffer:
 
     def use(self, mark: Callable[[], Any]) -> None:
         """Mark events by the device's clock too; called before the first step."""
+
+        def now() -> float:
+            self._marks.append(mark())
+            return time.perf_counter()
+
         self.process()
-        self.now = self._now_with_mark
-        self._read_mark, self._mark = mark, mark()
+        self.now, self._read_mark, self._mark = now, mark, mark()
         self.observer.timeline.use(lambda: self._mark)
         self.on_change()
 
     def follow(self, callback: Callable[[str], None] | None) -> None:
         """Process each event at once and call ``callback`` with the activity; None ends that."""
+
+        def append_and_process(event_and_time: tuple[Event, float]) -> None:
+            self._buffer.extend(event_and_time)
+            try:
+                self.process()
+            except Exception as problem:
+                self._watcher.disable(problem)
+
         self.process()
         self.observer.timeline.on_change = callback
-        self.append = self._buffer.extend if callback is None else self._append_and_process
+        self.append = self._buffer.extend if callback is None else append_and_process
         self.on_change()
 
     def add(self, event: Event) -> None:
@@ -110,15 +122,3 @@ class EventBuffer:
             self._template = StepTemplate(events, names, observer.last_samples, before)
         fits = self._template is not None and after == self._template.state
         self._expected = self._template if fits else None
-
-    def _append_and_process(self, event_and_time: tuple[Event, float]) -> None:
-        self._buffer.extend(event_and_time)
-        try:
-            self.process()
-        except Exception as problem:
-            self._watcher.disable(problem)
-
-    def _now_with_mark(self) -> float:
-        assert self._read_mark is not None
-        self._marks.append(self._read_mark())
-        return time.perf_counter()

@@ -5,6 +5,7 @@ function or a method of a class is wrapped. Hooks have no effect while a graph i
 compiled, nor in a forked child.
 """
 
+import os
 import time
 from pathlib import Path
 from types import ModuleType
@@ -29,7 +30,7 @@ from scalewise.watch.torch.ddp_models import DdpModels
 from scalewise.watch.torch.discovery import Discovery, batch_of, is_one_sample, on_delete
 from scalewise.watch.torch.event_buffer import EventBuffer
 from scalewise.watch.torch.facts import Facts
-from scalewise.watch.torch.hot_hooks import make_hot_hooks
+from scalewise.watch.torch.hot_hooks import INSPECTED_STEPS, make_hot_hooks
 from scalewise.watch.torch.loaders import Loaders
 from scalewise.watch.torch.manual_updates import ManualUpdates
 from scalewise.watch.torch.patches import AfterCall, Args, Kwargs, Patches
@@ -37,9 +38,6 @@ from scalewise.watch.torch.profiler import Profile
 
 DISCOVERY_STEPS = 2
 """Steps in which every module is hooked, to find the models that are trained."""
-INSPECTED_STEPS = 10
-"""Steps after which a loader's batch is not inspected, if the model's input shows its size."""
-
 GLOO_RELEASE_SECONDS = 0.05
 """Time for the threads of Gloo to release their last tensors: one that does so after the
 interpreter has ended aborts the process, https://github.com/pytorch/pytorch/issues/190489."""
@@ -47,19 +45,16 @@ interpreter has ended aborts the process, https://github.com/pytorch/pytorch/iss
 _hooks: "Hooks | None" = None
 
 
-def install(folder: Path) -> None:
-    """Install the hooks; once per process."""
+def imported(name: str, module: ModuleType) -> None:
+    """Install the hooks for a module that the program has just imported; PyTorch's own once."""
     global _hooks
-    if _hooks is None:
+    if name == "torch" and _hooks is None:
+        folder = Path(os.environ["SCALEWISE_RUN"])
         _hooks = Hooks(get_watcher(folder, rank_and_world))
         _hooks.install()
-
-
-def extend(name: str, module: ModuleType) -> None:
-    """Install further hooks in a module that was imported later."""
-    if _hooks is None:
+    elif _hooks is None:
         return
-    if name == "torch._dynamo.eval_frame":
+    elif name == "torch._dynamo.eval_frame":
         _hooks.wrap_compiled(module)
     elif name == "torch.distributed.checkpoint":
         for function in ("save", "async_save"):
@@ -330,16 +325,6 @@ class Hooks:
         if unseen and self.buffer.contains(("backward",)):
             self.add_event(("begin", "optimizer"))
             self.hot.step_ends(args[0], (), {})
-
-    @property
-    def inspects_batches(self) -> bool:
-        """Whether a loader's batch is inspected even if the model's input shows its size."""
-        return self.watcher.steps <= INSPECTED_STEPS or self.observer.counts.input_differs
-
-    @property
-    def trains_in_eval(self) -> bool:
-        """Whether a model in eval mode is trained nevertheless."""
-        return self.observer.trains_in_eval
 
     def after_steps(self, optimizer: Any) -> None:
         """Do what need not be done at every step; then set how many steps may be buffered."""

@@ -24,6 +24,9 @@ from scalewise.watch.torch.private_api import LOADER
 if TYPE_CHECKING:
     from scalewise.watch.torch.hooks import Hooks
 
+INSPECTED_STEPS = 10
+"""Steps after which a loader's batch is not inspected, if the model's input shows its size."""
+
 
 @dataclass(frozen=True, slots=True)
 class HotHooks:
@@ -43,7 +46,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     compiling = torch.compiler.is_compiling
     record: Callable[[tuple[Any, float]], None] | None = None
     """Takes an event and its time; None while the watcher is disabled."""
-    now = buffer.now
+    now, observer = buffer.now, buffer.observer
     may_compile = inspects_batches = replicated = input_has_batch = False
     manual_updates = trains_in_eval = False
     model = 0
@@ -58,9 +61,10 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
         nonlocal record, now, may_compile, inspects_batches, replicated, input_has_batch
         nonlocal manual_updates, trains_in_eval, model
         record, now = buffer.append if watcher.enabled else None, buffer.now
-        may_compile, inspects_batches = slow.may_compile, slow.inspects_batches
+        may_compile, manual_updates = slow.may_compile, slow.manual_updates is not None
         model, replicated, input_has_batch = slow.model, slow.replicated, slow.input_has_batch
-        manual_updates, trains_in_eval = slow.manual_updates is not None, slow.trains_in_eval
+        trains_in_eval, input_differs = observer.trains_in_eval, observer.counts.input_differs
+        inspects_batches = watcher.steps <= INSPECTED_STEPS or input_differs
 
     def around_forward(
         original: Callable[..., Any], models: set[int] | None = None

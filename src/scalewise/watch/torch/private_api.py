@@ -5,6 +5,7 @@ below then return None, or fall back to the nearest public interface.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -26,23 +27,19 @@ def wrap_fetch(around: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -
     cls: Any = getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", None)
     if cls is None:
         return _wrap_iterators(around)
+
+    def new_plain(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        return object.__new__(cls)
+
+    def new_with_loader(cls: Any, loader: Any = None, *args: Any, **kwargs: Any) -> Any:
+        iterator = object.__new__(cls)
+        setattr(iterator, LOADER, id(loader))
+        return iterator
+
+    # ``__init__`` is not wrapped: its warnings name the caller's line, which would be ours.
+    # A replaced ``__new__`` cannot be deleted: the patch restores a plain one.
     fetch = cls.__next__
-    return [(cls, "__new__", _new_plain, _new_with_loader), (cls, "__next__", fetch, around(fetch))]
-
-
-def _new_with_loader(cls: Any, loader: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """Create an iterator with the attribute ``LOADER``.
-
-    ``__init__`` is not wrapped: its warnings name the caller's line, which would be ours.
-    """
-    iterator = object.__new__(cls)
-    setattr(iterator, LOADER, id(loader))
-    return iterator
-
-
-def _new_plain(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """Create an iterator as before: Python does not allow a replaced ``__new__`` to be deleted."""
-    return object.__new__(cls)
+    return [(cls, "__new__", new_plain, new_with_loader), (cls, "__next__", fetch, around(fetch))]
 
 
 def _wrap_iterators(around: Callable[..., Callable[[Any], Any]]) -> list[Patch]:
@@ -105,23 +102,18 @@ def in_backward() -> bool:
 
 def sample_ddp(model: Any, rate: int) -> None:
     """Let DDP time one of ``rate`` steps."""
-    try:
+    with suppress(Exception):
         model._set_ddp_runtime_logging_sample_rate(rate)
-    except Exception:
-        return
 
 
-def ddp_seconds(model: Any) -> dict[str, float] | None:
-    """Return DDP's own seconds of its last timed step: communication, and overlap with compute."""
+def ddp_overlap(model: Any) -> float | None:
+    """Return the seconds of communication that overlapped with computing in DDP's timed step."""
     try:
         data = model._get_ddp_logging_data()
-        communication = int(data["backward_comm_time"]) / 1e9
         overlap = int(data["backward_compute_comm_overlap_time"]) / 1e9
+        return overlap if int(data["backward_comm_time"]) > 0 else None
     except Exception:
         return None
-    if communication <= 0:
-        return None
-    return {"communication": communication, "overlap": overlap}
 
 
 def ddp_facts(model: Any) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class Profile:
         self._count: int = watcher.settings.get("trace") or 0
         self._first = first_step(self._count, watcher.settings.get("stop_after") or 0)
         self._profiler: Any = None
-        self._ranges: Ranges | None = None
+        self._open_range: Any = None
         self._began = self._wall_offset = 0.0
         self._last_steps = -1
         """Steps at the last call: an optimizer's step is not always the end of one."""
@@ -74,7 +74,7 @@ class Profile:
         try:
             self._stepped(device)
         except Exception as problem:
-            self._give_up(problem)
+            self._end(problem)
 
     def finish(self) -> None:
         """Write the trace so far: the program ends."""
@@ -86,7 +86,7 @@ class Profile:
             self._stop_profiler()
             self._end()
         except Exception as problem:
-            self._give_up(problem)
+            self._end(problem)
 
     def _stop_profiler(self) -> None:
         """Stop the profiler if it runs: a process that exits while profiling crashes."""
@@ -126,8 +126,7 @@ class Profile:
         activities = [torch.profiler.ProfilerActivity.CPU]
         if device.type == "cuda":
             activities.append(torch.profiler.ProfilerActivity.CUDA)
-            self._ranges = Ranges()
-            self._buffer.follow(self._ranges.enter)
+            self._buffer.follow(self._enter_range)
         self._profiler = torch.profiler.profile(
             activities=activities,
             schedule=torch.profiler.schedule(wait=0, warmup=1, active=self._count, repeat=1),
@@ -154,38 +153,28 @@ class Profile:
         )
         write_json(marks_file(folder, rank), {"rank": rank, "laps": self._laps})
 
-    def _end(self) -> None:
+    def _end(self, problem: Exception | None = None) -> None:
+        """End the profiling, because of a problem or with a trace."""
         self.on = False
-        self._watcher.span("trace", self._began, time.perf_counter())
-
-    def _give_up(self, problem: Exception) -> None:
-        self.on = False
-        self._stop_ranges()
-        with suppress(Exception):
-            self._stop_profiler()
-        print(f"scalewise: no trace: {problem!r}; the program continues", file=sys.stderr)
-        self._watcher.note(untraced=str(problem))
+        if problem is not None:
+            self._stop_ranges()
+            with suppress(Exception):
+                self._stop_profiler()
+            print(f"scalewise: no trace: {problem!r}; the program continues", file=sys.stderr)
+            self._watcher.note(untraced=str(problem))
         if self._began:
             self._watcher.span("trace", self._began, time.perf_counter())
 
+    def _enter_range(self, activity: str) -> None:
+        """Show the activity in Nsight as an NVTX range, which may end in another thread."""
+        if self._open_range is not None:
+            torch.cuda.nvtx.range_end(self._open_range)
+        name = f"scalewise: {activity}"
+        self._open_range = torch.cuda.nvtx.range_start(name) if activity else None
+
     def _stop_ranges(self) -> None:
         self._buffer.follow(None)
-        if self._ranges is not None:
-            self._ranges.enter("")
-            self._ranges = None
-
-
-class Ranges:
-    """Shows activities as NVTX ranges in Nsight; a range may end in another thread."""
-
-    def __init__(self) -> None:
-        self._open: Any = None
-
-    def enter(self, activity: str) -> None:
-        """End the previous range, and begin one for this activity unless it is empty."""
-        if self._open is not None:
-            torch.cuda.nvtx.range_end(self._open)
-        self._open = torch.cuda.nvtx.range_start(f"scalewise: {activity}") if activity else None
+        self._enter_range("")
 
 
 def slowest_operators(averages: Any) -> list[dict[str, Any]]:
@@ -214,8 +203,7 @@ def with_laps(trace: bytes, laps: list[Lap]) -> bytes:
         return trace
     time_origin = TIME_ORIGIN.search(trace)
     origin = int(time_origin.group(1)) / 1e3 if time_origin else 0.0
-    process = os.getpid()
-    common = {"pid": process, "tid": "scalewise"}
+    common = {"pid": os.getpid(), "tid": "scalewise"}
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "thread_name", **common, "args": {"name": "scalewise: phases"}}
     ]
