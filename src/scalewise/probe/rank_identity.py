@@ -15,6 +15,7 @@ from scalewise.spec import RunSpec
 
 FIRST_PORT = 20_000
 PORT_COUNT = 20_000
+"""Ports for rendezvous: so many that two jobs on a node rarely get the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +101,12 @@ def set_torchrun_variables(env: MutableMapping[str, str]) -> RankIdentity | None
         return identity
     if "MASTER_ADDR" not in env:
         env["MASTER_ADDR"] = _master(env, identity)
-    env.setdefault("MASTER_PORT", str(master_port(env.get("SLURM_JOB_ID", "0"))))
+    port = FIRST_PORT + int(env.get("SLURM_JOB_ID", "0")) % PORT_COUNT
+    env.setdefault("MASTER_PORT", str(port))
     env.setdefault("RANK", str(identity.rank))
     env.setdefault("WORLD_SIZE", str(identity.world))
     env.setdefault("LOCAL_RANK", str(identity.local_rank))
     return identity
-
-
-def master_port(job: str) -> int:
-    """Return the rendezvous port of a job; two jobs on a node rarely get the same."""
-    return FIRST_PORT + int(job) % PORT_COUNT
 
 
 def _master(env: Mapping[str, str], identity: RankIdentity) -> str:

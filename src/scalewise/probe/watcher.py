@@ -50,7 +50,7 @@ class Watcher:
     ) -> None:
         self.folder = folder
         self.rank_and_world = get_rank_and_world
-        self.settings = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
+        self.spec = load_spec(folder)
         self.enabled = True
         self.on_switch: Callable[[], None] = lambda: None
         """Called when watching is enabled or disabled."""
@@ -86,8 +86,7 @@ class Watcher:
         self._closed = False
         self._pid = os.getpid()
         self._attempt = int(os.environ.get("SCALEWISE_ATTEMPT", "1"))
-        self._stop_after: int = self.settings.get("stop_after") or 0
-        self._samples_per_step: int = self.settings.get("samples_per_step") or 0
+        self._stop_after = self.spec.stop_after or 0
         self._is_main_process = multiprocessing.parent_process() is None
         # A forked child is not this rank.
         os.register_at_fork(after_in_child=partial(self.set_enabled, enabled=False))
@@ -129,8 +128,8 @@ class Watcher:
 
     def add_steps(self, rows: list[Row]) -> None:
         """Record steps; the first ones open the rank file."""
-        if self._samples_per_step:
-            rows = [(self._samples_per_step, *row[1:]) for row in rows]
+        if self.spec.samples_per_step:
+            rows = [(self.spec.samples_per_step, *row[1:]) for row in rows]
         probe = self._probe
         if probe is None:
             rank, self._world = self.rank_and_world()
@@ -226,8 +225,7 @@ class Watcher:
 
     def _requested(self) -> int:
         """Return the requested number of devices; of ranks, if the devices are not known."""
-        spec = load_spec(self.folder)
-        return spec.topology.world if self.devices else spec.ranks
+        return self.spec.topology.world if self.devices else self.spec.ranks
 
     def _close_at_exit(self) -> None:
         """Write the last lines of this rank when the interpreter exits."""

@@ -49,7 +49,7 @@ class LastGradient:
         self.remove()
         self._order, self._last_indices, self._misses = {}, [], 0
         for index, (_, parameter) in enumerate(self._parameters):
-            self._add_hook(parameter, functools.partial(self._on_gradient, index))
+            self._add_hook(parameter, functools.partial(self._arrive, index))
 
     def _add_hook(self, parameter: torch.Tensor, hook: Callable[..., None]) -> None:
         # DDP registered its hook on the same node first: when ours is called,
@@ -58,17 +58,14 @@ class LastGradient:
         self._nodes.append(node)
         self._handles.append(node.register_hook(hook))
 
-    def _on_gradient(self, index: int, *gradients: Any) -> None:
+    def _arrive(self, index: int, *gradients: Any) -> None:
+        """Note a gradient; after two complete backwards, hook only the last one."""
         if index in self._order:  # The next backward has begun.
-            self._end_backward()
+            self._last_indices.append(next(reversed(self._order)))
+            missing = set(range(len(self._parameters))) - set(self._order)
+            self.unused |= {self._parameters[number][0] for number in missing}
+            self._order.clear()
+            if len(self._last_indices) >= 2:
+                self.remove()
+                self._add_hook(self._parameters[self._last_indices[-1]][1], self._callback)
         self._order[index] = None
-
-    def _end_backward(self) -> None:
-        """Note the last gradient of a complete backward; after two of them, hook only that one."""
-        self._last_indices.append(next(reversed(self._order)))
-        missing = set(range(len(self._parameters))) - set(self._order)
-        self.unused |= {self._parameters[index][0] for index in missing}
-        self._order.clear()
-        if len(self._last_indices) >= 2:
-            self.remove()
-            self._add_hook(self._parameters[self._last_indices[-1]][1], self._callback)

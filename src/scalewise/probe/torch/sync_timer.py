@@ -64,45 +64,35 @@ def _around(
 
 _active: "SyncTimer | None" = None
 """The timer of the current step."""
-_patched = False
 
 
+@functools.cache
 def _patch_once(handle: Any) -> None:
     """Patch every wait of this process to report to the active timer.
 
     Not per step: changing a class invalidates Python's inline caches for it.
     """
-    global _patched
-    if _patched:
-        return
-    _patched = True
-    patches = wrap_wait(_begin, _end) + wrap_functional(_begin, _end)
-    if handle:
-        patches.append(_wrap_event(handle.Stream))
-    for owner, name, _, watched in patches:
+
+    def begin(args: Args) -> None:
+        if _active is not None:
+            _active.begin()
+
+    def end() -> None:
+        if _active is not None:
+            _active.end()
+
+    for owner, name, _, watched in wrap_wait(begin, end) + wrap_functional(begin, end):
         setattr(owner, name, watched)
+    if handle:
+        original = handle.Stream.wait_event
+        timed = _around(original, begin, end)
 
+        @functools.wraps(original)
+        def wait_event(stream: Any, event: Any) -> None:
+            is_compute = _active is not None and stream == _active.stream
+            (timed if is_compute else original)(stream, event)
 
-def _begin(args: Args) -> None:
-    if _active is not None:
-        _active.begin()
-
-
-def _end() -> None:
-    if _active is not None:
-        _active.end()
-
-
-def _wrap_event(kind: Any) -> Patch:
-    original = kind.wait_event
-    timed = _around(original, _begin, _end)
-
-    @functools.wraps(original)
-    def wait_event(stream: Any, event: Any) -> None:
-        is_compute = _active is not None and stream == _active.stream
-        (timed if is_compute else original)(stream, event)
-
-    return kind, "wait_event", original, wait_event
+        handle.Stream.wait_event = wait_event
 
 
 class SyncTimer:

@@ -30,7 +30,8 @@ class CallCounters:
 
     def install(self) -> None:
         """Start to count emptied caches, and to detect autocast."""
-        empty, enter = torch.cuda.empty_cache, torch.autocast.__enter__
+        empty = torch.cuda.empty_cache
+        enter: Any = torch.autocast.__enter__
         self._original_autocast = enter
 
         @functools.wraps(empty)

@@ -7,10 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
+from torch.nn.modules import module as module_hooks
 
 from scalewise.watch.torch import private_api
 
@@ -20,17 +17,18 @@ MAX_DEPTH = 4
 """How many levels of containers in a batch are searched."""
 
 
-def batch_of(
-    values: Any, drawn: int | None = None, depth: int = MAX_DEPTH
-) -> tuple[int | None, torch.Tensor | None]:
+Batch = tuple[int | None, torch.Tensor | None]
+"""The samples of a batch, if known, and its first tensor."""
+
+
+def batch_of(values: Any, drawn: int | None = None, depth: int = MAX_DEPTH) -> Batch:
     """Return the samples of a batch, and its first tensor.
 
-    Usually that tensor's first dimension. If a part is a list with an entry per
-    sample, such as images of different sizes, and the other parts have as many
-    entries, then that number; a list alone is ambiguous, and the result None.
-    ``drawn`` is the number of samples that the loader's sampler drew: if the first
-    tensor concatenates their tokens or nodes, and another part has ``drawn``
-    entries, then ``drawn``.
+    Usually that tensor's first dimension. If a part is a list with an entry per sample, such as
+    images of different sizes, and the other parts have as many entries, then that number; a list
+    alone is ambiguous, and the result None. ``drawn`` is the number of samples that the loader's
+    sampler drew: if the first tensor concatenates their tokens or nodes, and another part has
+    ``drawn`` entries, then ``drawn``.
 
     >>> batch_of({"x": torch.zeros(8, 3), "y": 1})[0]
     8
@@ -56,21 +54,26 @@ def batch_of(
     return _batch_of_parts(values, drawn, depth)
 
 
-def _batch_of_parts(
-    parts: Any, drawn: int | None, depth: int
-) -> tuple[int | None, torch.Tensor | None]:
+def _batch_of_parts(parts: Any, drawn: int | None, depth: int) -> Batch:
     """Return the samples and the first tensor of a batch with several parts."""
     is_sequence = isinstance(parts, (list, tuple))
     sizes = list(filter(None, map(_possible_samples, parts))) if is_sequence or drawn else []
-    entries = _common_size(sizes) if is_sequence else None
+    entries = None
+    if is_sequence and len(sizes) > 1:  # The size that all parts have in common.
+        common = set(sizes[0]).intersection(*sizes[1:])
+        entries = next((size for size in sizes[0] if size in common), None)
     for part in parts:
         samples, tensor = batch_of(part, drawn, depth - 1)
         if samples is None:
             continue
         if is_sequence and len(sizes) == 1 and len(sizes[0]) > 1:
             return None, tensor  # Ambiguous: a list alone.
-        if entries is None and drawn and _has_drawn(drawn, samples, tensor, sizes):
-            entries = drawn
+        if entries is None and drawn and tensor is not None:
+            # One drawn sample is no evidence, and fewer rows than drawn were combined. A
+            # multiple of images may be several views of each, which count as samples.
+            concatenated = 1 < drawn < samples and (tensor.ndim < 3 or samples % drawn > 0)
+            if samples == drawn or (concatenated and any(drawn in size for size in sizes)):
+                entries = drawn
         if entries is None and is_sequence:
             entries = _sequences(parts)
         return entries or samples, tensor
@@ -78,13 +81,7 @@ def _batch_of_parts(
 
 
 def _samples_of_list(values: Any, drawn: int | None) -> int | None:
-    """Return how many samples a list holds, if each entry must be one.
-
-    Such as a mapping for each image, or as many images as the sampler drew.
-
-    >>> _samples_of_list([{"image": torch.zeros(3, 9, 9)}] * 4, None)
-    4
-    """
+    """Return how many samples a list holds, if each entry must be one: mappings, or images."""
     if type(values) is not list or not values:
         return None
     if all(isinstance(value, Mapping) for value in values):
@@ -93,9 +90,7 @@ def _samples_of_list(values: Any, drawn: int | None) -> int | None:
     return drawn if drawn and drawn > 2 and len(values) == drawn and single else None
 
 
-def _batch_of_object(
-    batch: Any, drawn: int | None, depth: int
-) -> tuple[int | None, torch.Tensor | None]:
+def _batch_of_object(batch: Any, drawn: int | None, depth: int) -> Batch:
     """Search the attributes of an object of an unknown class, if its samples can be verified."""
     try:
         graphs = getattr(batch, "num_graphs", None)  # The samples of PyTorch Geometric.
@@ -107,26 +102,6 @@ def _batch_of_object(
     if isinstance(graphs, int):
         return graphs, tensor
     return (drawn, tensor) if samples == drawn else (None, None)
-
-
-def _has_drawn(
-    drawn: int, samples: int, first: torch.Tensor | None, sizes: list[list[int]]
-) -> bool:
-    """Return whether a part of a batch has an entry for each sample that was drawn.
-
-    One drawn sample is no evidence. Fewer rows than drawn mean that samples were combined; a
-    multiple of images may be several views of each, which count as samples.
-    """
-    if samples == drawn:
-        return True
-    concatenated = first is not None and (first.ndim < 3 or samples % drawn > 0)
-    return 1 < drawn < samples and concatenated and any(drawn in size for size in sizes)
-
-
-def _common_size(sizes: list[list[int]]) -> int | None:
-    """Return the size that all parts of a batch have in common, if they have one."""
-    common = set(sizes[0]).intersection(*sizes[1:]) if len(sizes) > 1 else set()
-    return next((size for size in sizes[0] if size in common), None) if common else None
 
 
 def _sequences(parts: list[Any] | tuple[Any, ...]) -> int | None:
@@ -213,8 +188,8 @@ class Discovery:
         """Hook every module."""
         self._running, self._settle_after_call = [], False
         self._handles = [
-            register_module_forward_pre_hook(self._before_module),
-            register_module_forward_hook(self._after_module, always_call=True),
+            module_hooks.register_module_forward_pre_hook(self._before_module),
+            module_hooks.register_module_forward_hook(self._after_module, always_call=True),
         ]
 
     def remove(self) -> None:
@@ -276,5 +251,4 @@ class Discovery:
         if cls in self._wrapped or "OptimizedModule" in cls.__name__:
             return
         self._wrapped.add(cls)
-        watched = self._around(cls.__call__, self._ids)
-        setattr(cls, "__call__", watched)
+        setattr(cls, "__call__", self._around(cls.__call__, self._ids))

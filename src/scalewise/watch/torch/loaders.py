@@ -24,7 +24,7 @@ class Loaders:
 
     def __init__(self, watcher: Watcher, observer: Observer) -> None:
         self._watcher, self._observer = watcher, observer
-        self._measures = bool(watcher.settings.get("loaders_alone"))
+        self._measures = watcher.spec.loaders_alone
         self._facts: dict[int, dict[str, Any]] = {}
         self._loaders: dict[int, Any] = {}
 

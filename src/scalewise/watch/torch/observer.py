@@ -47,8 +47,9 @@ class Observer:
         self.spans = TrainingSpans(watcher, self.timeline)
         self.optimizers = StepOptimizers()
         self.pauses = Pauses(self.timeline, self.counts, self.spans, self.optimizers)
-        # Two events that need no decision go to the timeline without a call between.
+        # Events that need no decision here go on without a call between.
         self.begin, self.end = self.timeline.begin, self.timeline.end
+        self.created, self.saved = self.optimizers.create, self.pauses.end_checkpoint
         self.in_step = False
         """Whether the current step has a forward with gradients, or a backward."""
         self.steps = 0
@@ -181,10 +182,6 @@ class Observer:
             self.pauses.mark_trained(len(timeline.names))
             self.in_step, self._forwards = False, 0
 
-    def created(self, optimizer: Hashable) -> None:
-        """An optimizer is created."""
-        self.optimizers.create(optimizer)
-
     def deleted(self, optimizer: Hashable) -> None:
         """An optimizer is garbage-collected."""
         self.optimizers.delete(optimizer, in_step=self.in_step)
@@ -196,10 +193,6 @@ class Observer:
         else:
             self._eval_forward = None
             self.pauses.begin_checkpoint()
-
-    def saved(self) -> None:
-        """The checkpoint is written."""
-        self.pauses.end_checkpoint()
 
     def finish(self) -> None:
         """The program ends: record the last step and the spans after it."""

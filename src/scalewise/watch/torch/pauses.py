@@ -125,7 +125,15 @@ class Pauses:
 
     def settle(self, *, before_training: bool) -> None:
         """Decide which laps after the last optimizer's step were validation, and record it."""
-        checks, fetches = self._classify(before_training=before_training)
+        loaders = self.training_loaders
+        checks = [
+            item
+            for item in self.candidates
+            if item.kind == "check" or (loaders and item.source not in loaders)
+        ]
+        fetches = [item for item in self.candidates if item not in checks]
+        if before_training and fetches:
+            checks = self._without_teachers(checks, fetches[-1])
         if not checks:
             return
         end = max(check.end for check in checks)
@@ -191,19 +199,6 @@ class Pauses:
         self.mark_trained(end)
         self._shift(end)
         self.detour = None
-
-    def _classify(self, *, before_training: bool) -> tuple[list[Candidate], list[Candidate]]:
-        """Split the candidates into those of validation and the fetches for training."""
-        loaders = self.training_loaders
-        checks = [
-            item
-            for item in self.candidates
-            if item.kind == "check" or (loaders and item.source not in loaders)
-        ]
-        fetches = [item for item in self.candidates if item not in checks]
-        if before_training and fetches:
-            checks = self._without_teachers(checks, fetches[-1])
-        return checks, fetches
 
     def _without_teachers(self, checks: list[Candidate], fetch: Candidate) -> list[Candidate]:
         """Remove the few forwards between a batch and its training: they belong to the step."""

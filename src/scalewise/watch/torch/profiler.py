@@ -53,8 +53,8 @@ class Profile:
     def __init__(self, watcher: Watcher, buffer: EventBuffer) -> None:
         self._watcher, self._buffer = watcher, buffer
         self._observer = buffer.observer
-        self._count: int = watcher.settings.get("trace") or 0
-        self._first = first_step(self._count, watcher.settings.get("stop_after") or 0)
+        self._count = watcher.spec.trace
+        self._first = first_step(self._count, watcher.spec.stop_after or 0)
         self._profiler: Any = None
         self._open_range: Any = None
         self._began = self._wall_offset = 0.0
