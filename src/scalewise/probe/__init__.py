@@ -8,9 +8,10 @@ The clock is injected: the host's by default, the device's where a framework
 has one, a simulated one in the fake machine.
 """
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
@@ -142,11 +143,9 @@ class Probe:
 
     def record_failure(self, failed: str, kind: str) -> None:
         """Write the rank's own account of its failure; an unwritable file is ignored."""
-        try:
+        with suppress(OSError):
             self.flush()
             self.note(failed=failed, kind=kind, at=self.wall())
-        except OSError:
-            return
 
     @property
     def laps_done(self) -> int:
@@ -260,10 +259,6 @@ def is_recorded(index: int) -> bool:
     return index % stride == 0
 
 
-_reporter: Any = None
-"""Receives ``step`` and ``lap`` of the user's script; chosen at the first call."""
-
-
 def step(samples: int) -> None:
     """End an optimizer step, in a script that scalewise cannot watch from outside.
 
@@ -273,19 +268,17 @@ def step(samples: int) -> None:
         …
         probe.step(samples=len(batch))
     """
-    if _reporter is None:
-        _choose_reporter()
-    _reporter.step(samples)
+    _find_reporter().step(samples)
 
 
 def lap(phase: str) -> None:
     """Assign the time since the last lap or step to ``phase``."""
-    if _reporter is None:
-        _choose_reporter()
-    _reporter.lap(phase)
+    _find_reporter().lap(phase)
 
 
-def _choose_reporter() -> None:
+@functools.cache
+def _find_reporter() -> Any:
+    """Return what receives ``step`` and ``lap`` of the user's script."""
     from scalewise.probe.watcher import explicit_steps
 
-    globals()["_reporter"] = explicit_steps()
+    return explicit_steps()

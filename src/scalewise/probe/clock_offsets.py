@@ -13,6 +13,7 @@ REPLY_SECONDS = 0.05
 TIME = struct.Struct("!d")
 
 Clock = Callable[[], float]
+Address = tuple[str, int]
 
 
 def serve_time(server: socket.socket, clock: Clock = time.time) -> None:
@@ -23,36 +24,30 @@ def serve_time(server: socket.socket, clock: Clock = time.time) -> None:
             server.sendto(TIME.pack(clock()), client)
 
 
-class ClockComparison:
-    """Compares this node's clock with that of the node at ``address``."""
-
-    def __init__(self, address: tuple[str, int], clock: Clock = time.time) -> None:
-        self._address, self._clock = address, clock
-
-    def measure(self) -> tuple[float, float] | None:
-        """Return the seconds by which our clock is ahead, and the error bound; None on timeout."""
-        # A new socket per request: a late reply cannot be mistaken for one to the next request.
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
-            client.settimeout(REPLY_SECONDS)
-            try:
-                client.connect(self._address)
-                began = self._clock()
-                client.send(b"?")
-                (remote,) = TIME.unpack(client.recv(TIME.size))
-            except (OSError, struct.error):
-                return None
-        ended = self._clock()
-        return (began + ended) / 2 - remote, (ended - began) / 2
+def measure_offset(address: Address, clock: Clock = time.time) -> tuple[float, float] | None:
+    """Return the seconds by which our clock is ahead, and the error bound; None on timeout."""
+    # A new socket per request: a late reply cannot be mistaken for one to the next request.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.settimeout(REPLY_SECONDS)
+        try:
+            client.connect(address)
+            began = clock()
+            client.send(b"?")
+            (remote,) = TIME.unpack(client.recv(TIME.size))
+        except (OSError, struct.error):
+            return None
+    ended = clock()
+    return (began + ended) / 2 - remote, (ended - began) / 2
 
 
-def start_comparison(environment: Mapping[str, str] = os.environ) -> ClockComparison | None:
-    """Start the time server on a Slurm job's first node; return a comparison on the others."""
+def find_time_server(environment: Mapping[str, str] = os.environ) -> Address | None:
+    """Start the time server on a Slurm job's first node; return its address on the others."""
     nodes, node = environment.get("SLURM_NNODES", "1"), environment.get("SLURM_NODEID")
     host, port = environment.get("MASTER_ADDR"), environment.get("MASTER_PORT")
     if nodes == "1" or node is None or not host or not port:
         return None
     if node != "0":
-        return ClockComparison((host, int(port)))
+        return host, int(port)
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     server.bind(("", int(port)))  # UDP; the ranks' rendezvous uses the TCP port of this number.
     threading.Thread(target=serve_time, args=(server,), daemon=True).start()

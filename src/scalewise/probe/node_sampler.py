@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from scalewise.probe.clock_offsets import start_comparison
+from scalewise.probe.clock_offsets import find_time_server, measure_offset
 from scalewise.record.write import SCHEMA
 
 SAMPLE_SECONDS = 1.0
@@ -54,7 +54,7 @@ def sample_until_end(folder: Path, pid: int) -> None:
     host, attempt = os.uname().nodename, int(os.environ.get("SCALEWISE_ATTEMPT", "1"))
     processes, processor = RunProcesses(folder), Processor()
     devices = visible_devices(load_nvml(), os.environ)
-    clocks = start_comparison()
+    time_server = find_time_server()
     header = {
         "schema": SCHEMA,
         "host": host,
@@ -82,7 +82,7 @@ def sample_until_end(folder: Path, pid: int) -> None:
                 "energy": processor.energy(),
                 "devices": [device.sample(processes) for device in devices],
             }
-            if clocks and (offset := clocks.measure()):
+            if time_server and (offset := measure_offset(time_server)):
                 values["ahead"], values["within"] = round(offset[0], 7), round(offset[1], 7)
             values["spent"] = round(time.process_time(), 4)
             file.write(_line(attempt, values))

@@ -30,7 +30,11 @@ class Loaders:
 
     def iterates(self, loader: Any) -> None:
         """Remember a loader that begins an epoch."""
-        self._facts[id(loader)] = loader_facts(loader)
+        size = getattr(loader, "batch_size", None)
+        if size is None:
+            size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+        workers = int(getattr(loader, "num_workers", 0))
+        self._facts[id(loader)] = {"workers": workers, "batch": size, "batches": 0}
         if self._measures:  # Without a reference it may be deleted before the program ends.
             self._loaders[id(loader)] = loader
 
@@ -50,14 +54,6 @@ class Loaders:
                 print(f"scalewise: measuring the loader alone failed: {problem!r}", file=sys.stderr)
             self._watcher.span("loaders", began, time.perf_counter())
         return {"loader": facts}
-
-
-def loader_facts(loader: Any) -> dict[str, Any]:
-    """Return a loader's worker processes and batch size, if known."""
-    size = getattr(loader, "batch_size", None)
-    if size is None:
-        size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
-    return {"workers": int(getattr(loader, "num_workers", 0)), "batch": size, "batches": 0}
 
 
 def measure_alone(loader: Any) -> dict[str, Any]:
