@@ -32,7 +32,6 @@ class Clock(Protocol):
     """Reads the host's time, and measures the time between two marks."""
 
     simulated: bool
-    """Whether its time is simulated."""
 
     def now(self) -> float:
         """Return the host's monotonic seconds."""

@@ -25,7 +25,6 @@ from scalewise.probe.clock_offsets import find_time_server, measure_offset
 from scalewise.record.write import SCHEMA
 
 SAMPLE_SECONDS = 1.0
-"""Time between two samples."""
 SEARCH_SECONDS = 10.0
 """Time between two searches for new processes, once the ranks have started."""
 SAMPLE_TIMEOUT_SECONDS = 60
@@ -139,7 +138,6 @@ class RunProcesses:
         self._search_interval = SAMPLE_SECONDS / 2
         self._next_search = 0.0
         self.searched = False
-        """Whether this sample has searched for new processes."""
 
     @property
     def all_ended(self) -> bool:

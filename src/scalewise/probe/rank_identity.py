@@ -27,7 +27,6 @@ class RankVariables:
     world: str
     local_rank: str
     local_world: str
-    """Number of processes on this node."""
 
 
 LAUNCHERS = (

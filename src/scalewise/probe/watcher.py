@@ -28,7 +28,6 @@ from scalewise.record.write import SCHEMA, RankFile, rank_file
 from scalewise.spec import RunSpec
 
 FLUSH_SECONDS = 1.0
-"""Time between two writes."""
 UNBUFFERED_STEPS = 10
 """Steps at the beginning that are written one by one."""
 STOP_WAIT_SECONDS = 10.0
@@ -53,7 +52,6 @@ class Watcher:
         self.spec = load_spec(folder)
         self.enabled = True
         self.on_switch: Callable[[], None] = lambda: None
-        """Called when watching is enabled or disabled."""
         self.explicit = False
         """Whether the program calls ``probe.step`` itself; then hooks record no steps."""
         self.explicit_span: tuple[float, float] | None = None

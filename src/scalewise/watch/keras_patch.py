@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scalewise.probe.watcher import get_watcher, load_spec
+from scalewise.probe.watcher import find_watcher, get_watcher, load_spec
 from scalewise.spec import RunSpec
 
 Method = Callable[..., Any]
@@ -56,7 +56,7 @@ def _with_callback(original: Method) -> Method:
 
     @functools.wraps(original)
     def watched(*args: Any, **kwargs: Any) -> Any:
-        if _active_steps() is None:
+        if (steps := _active_steps()) is None:
             return original(*args, **kwargs)
         try:
             from keras.callbacks import CallbackList
@@ -71,7 +71,7 @@ def _with_callback(original: Method) -> Method:
                 call.arguments["callbacks"] = [Watch(), *callbacks]
             args, kwargs = call.args, call.kwargs
         except Exception as problem:
-            _disable(problem)
+            steps.watcher.disable(problem)
         return original(*args, **kwargs)
 
     return watched
@@ -97,25 +97,17 @@ def _safely(method: str, *args: str) -> None:
         try:
             getattr(steps, method)(*args)
         except Exception as problem:
-            _disable(problem)
-
-
-_failed = False
+            steps.watcher.disable(problem)
 
 
 def _active_steps() -> Any:
     """Return this process's ``Steps`` while the watcher is enabled, else None."""
+    watcher = find_watcher()
+    if watcher is None or not watcher.enabled:
+        return None
     try:
         from scalewise.probe.tensorflow.callback import get_steps
 
-        steps = None if _failed else get_steps()
-        return steps if steps is not None and steps.watcher.enabled else None
+        return get_steps()
     except Exception as problem:
-        return _disable(problem)
-
-
-def _disable(problem: Exception) -> None:
-    """Stop watching; the program continues."""
-    global _failed
-    _failed = True
-    get_watcher(Path(os.environ["SCALEWISE_RUN"])).disable(problem)
+        return watcher.disable(problem)

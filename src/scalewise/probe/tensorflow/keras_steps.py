@@ -70,12 +70,10 @@ class Steps:
         self._epoch_updates: int | None = None
         """Optimizer steps when this epoch began."""
         self._epoch_batches = 0
-        """Batches of this epoch so far."""
         self._samples_before = 0
         """Samples of this epoch when they were last read, at ``_samples_read_at``."""
         self._samples_read_at = 0.0
         self._batch_size = 0
-        """Samples of a full batch."""
         self._train_span: list[float] = []
         self._train_counts = (0, 0)
         """Samples and steps of this uninterrupted stretch of training."""

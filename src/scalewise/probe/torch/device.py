@@ -44,17 +44,14 @@ def bind(spec: RunSpec) -> torch.device:
 
 def _kind(requested: str | None = None) -> str:
     """Return the requested type of device, or the best available one."""
-    if requested and requested != "cpu" and not module_of(requested).is_available():
+    if not requested:
+        return next((kind for kind in ("cuda", "xpu") if module_of(kind).is_available()), "cpu")
+    if requested != "cpu" and not module_of(requested).is_available():
         raise SpecError(
             f"the study asks for {requested}, and this PyTorch finds no such device here",
             hint='`scalewise doctor` shows what is here; device = "cpu" needs none',
         )
-    if requested:
-        return requested
-    for kind in ("cuda", "xpu"):
-        if module_of(kind).is_available():
-            return kind
-    return "cpu"
+    return requested
 
 
 def module_of(kind: str) -> Any:
@@ -69,9 +66,8 @@ def attention(device: torch.device) -> AbstractContextManager[Any]:
     kernels could not be set.
     """
     can_order = "set_priority" in signature(sdpa_kernel).parameters
-    if device.type != "cuda" or torch.version.hip or not can_order:
-        return nullcontext()
-    if torch.cuda.get_device_capability(device) < HOPPER:
+    is_nvidia = device.type == "cuda" and not torch.version.hip
+    if not can_order or not is_nvidia or torch.cuda.get_device_capability(device) < HOPPER:
         return nullcontext()
     order = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
     return sdpa_kernel([getattr(SDPBackend, kernel) for kernel in order], set_priority=True)

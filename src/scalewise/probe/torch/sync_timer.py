@@ -7,7 +7,6 @@ a strategy communicates on another stream of an accelerator.
 
 import functools
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -128,12 +127,7 @@ class SyncTimer:
             _active = self
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         global _active
         _active = None
 

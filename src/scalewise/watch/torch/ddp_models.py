@@ -12,7 +12,6 @@ class DdpModels:
 
     def __init__(self, on_last_gradient: Callable[..., None]) -> None:
         self.next_sample = 2
-        """The step at which DDP's own timings are read next."""
         self._on_last_gradient = on_last_gradient
         self._last_gradients: dict[int, LastGradient] = {}
         self._facts: dict[int, dict[str, Any]] = {}

@@ -26,7 +26,6 @@ class EventBuffer:
         self._time = time.perf_counter()
         self.observer = Observer(watcher, lambda: self._time)
         self.max_steps = 0
-        """How many steps may be buffered."""
         self.flush_at = 0.0
         """The time from which the buffer must be processed."""
         self._buffer: list[Any] = []

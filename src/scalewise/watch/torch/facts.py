@@ -31,7 +31,6 @@ from scalewise.watch.torch.fingerprints import (
 from scalewise.watch.torch.manual_updates import ManualUpdates
 
 COMPARED_BATCHES = 3
-"""Training batches that are compared between ranks."""
 WAIT_STEPS = (5, 25)
 """Between these steps the waits for an accelerator are counted."""
 UNSEEN_LIBRARIES = {"apex", "colossalai", "deepspeed", "hivemind", "horovod", "megatron"}
@@ -50,7 +49,6 @@ class Facts:
         """By the keys of ``ProgramFacts``; what could not be determined has no key."""
         self._calls = CallCounters()
         self.compiled = False
-        """Whether the program compiles."""
         self._weights: WeightSums | None = None
         self._ddp: list[tuple[bool, set[str]]] = []
         """Of each DDP model: ``find_unused_parameters``, and the parameters that were unused."""
@@ -64,7 +62,6 @@ class Facts:
         self._batch: Any = None
         """The newest batch of a loader, until enough of them are compared."""
         self._has_loader = False
-        """Whether a loader has returned a batch."""
         self._epoch: tuple[int, int, int | None] | None = None
         """Dataset, workers and sampler's epoch of a loader that may be the training's."""
         self._dataset = 0
@@ -73,9 +70,7 @@ class Facts:
         self._epochs = 0
         self._first_optimizer = 0
         self.next_step = 1
-        """The next step at which facts are gathered."""
         self._next_weights = 1
-        """The next step at which the weights are summed."""
 
     # Called by the hooks.
 

@@ -8,11 +8,9 @@ from weakref import ref
 import torch
 
 DIGEST_ELEMENTS = 300
-"""Elements of a batch that go into its digest."""
 MIN_ELEMENTS = 8
 """Elements below which two batches may be equal by chance."""
 MAX_PARAMETERS = 20
-"""Parameters of a model that are summed."""
 PARAMETER_ELEMENTS = 4096
 """Elements summed of each: few enough for one thread, so that PyTorch wakes no others."""
 

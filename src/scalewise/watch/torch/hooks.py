@@ -194,8 +194,14 @@ class Hooks:
 
     def _begin_model(self, model: Any) -> None:
         """Prepare for another model than before; in DDP its last gradient is watched from now."""
-        if not self._clock_chosen:
-            self._choose_clock(model)
+        if not self._clock_chosen:  # By the device's clock, if it is an accelerator.
+            self._clock_chosen = self._begun = True
+            parameter = next(iter(model.parameters()), None)
+            device = parameter.device if parameter is not None else torch.device("cpu")
+            if device.type in ("cuda", "xpu"):
+                self.watcher.clock = devices.EventClock(device)
+                self.buffer.use(self.watcher.clock.mark)
+            self.facts.device = device
         self.replicated = isinstance(model, DistributedDataParallel)
         if id(model) in self._models:
             return
@@ -215,16 +221,6 @@ class Hooks:
         self._models.discard(model)
         self._expect_facts()
 
-    def _choose_clock(self, model: Any) -> None:
-        """Mark laps in the device's stream if the model is on an accelerator."""
-        self._clock_chosen = self._begun = True
-        parameter = next(iter(model.parameters()), None)
-        device = parameter.device if parameter is not None else torch.device("cpu")
-        if device.type in ("cuda", "xpu"):
-            self.watcher.clock = devices.EventClock(device)
-            self.buffer.use(self.watcher.clock.mark)
-        self.facts.device = device
-
     def wrap_compiled(self, module: ModuleType) -> None:
         """Hook the calls of compiled models; hooks inside them are not called."""
 
@@ -234,7 +230,6 @@ class Hooks:
             return self._end_forward
 
         self.patches.wrap(module.OptimizedModule, "__call__", before_forward)
-        self.patches.apply_last()
 
     def _before_compile(self, args: Args, kwargs: Kwargs) -> None:
         """Remove the hooks on every module: a compiler would trace them."""
@@ -378,7 +373,6 @@ class Hooks:
 
         if hasattr(owner, name):
             self.patches.wrap(owner, name, before_save)
-            self.patches.apply_last()
 
     def _before_rendezvous(self, args: Args, kwargs: Kwargs) -> AfterCall:
         self._has_process_group, start = True, time.perf_counter()

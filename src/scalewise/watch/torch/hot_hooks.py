@@ -53,9 +53,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
     depth = 0
     """How many optimizer steps are nested at the moment."""
     steps_left = 0
-    """How many more steps may be buffered."""
     flush_at = 0.0
-    """The time from which steps are no longer buffered."""
 
     def refresh() -> None:
         nonlocal record, now, may_compile, inspects_batches, replicated, input_has_batch

@@ -20,7 +20,7 @@ from scalewise.probe.watcher import Watcher
 from scalewise.watch.torch.pauses import Candidate, Pauses
 from scalewise.watch.torch.sample_counts import PendingBatches, SampleCounts
 from scalewise.watch.torch.step_optimizers import OptimizerStep, StepOptimizers
-from scalewise.watch.torch.timeline import Timeline, TrainingSpans
+from scalewise.watch.torch.timeline import Timeline
 
 NESTING = ("forward", "validate", "backward", "sync")
 """Activities in which the call of a model is not a separate activity."""
@@ -42,11 +42,10 @@ class Observer:
 
     def __init__(self, watcher: Watcher, now: Callable[[], float]) -> None:
         self.watcher = watcher
-        self.timeline = Timeline(now)
+        self.timeline = Timeline(watcher, now)
         self.counts = SampleCounts()
-        self.spans = TrainingSpans(watcher, self.timeline)
         self.optimizers = StepOptimizers()
-        self.pauses = Pauses(self.timeline, self.counts, self.spans, self.optimizers)
+        self.pauses = Pauses(self.timeline, self.counts, self.optimizers)
         # Events that need no decision here go on without a call between.
         self.begin, self.end = self.timeline.begin, self.timeline.end
         self.created, self.saved = self.optimizers.create, self.pauses.end_checkpoint
@@ -54,7 +53,6 @@ class Observer:
         """Whether the current step has a forward with gradients, or a backward."""
         self.steps = 0
         self.last_samples = 0
-        """Samples of the last step."""
         self.last_row: tuple[list[str], list[float]] = ([], [])
         """The laps of the last step, and their moments by the host's clock."""
         self.trains_in_eval = False
@@ -62,7 +60,6 @@ class Observer:
         self._eval_forward: tuple[Candidate, int | None, Hashable] | None = None
         """The last forward of a model in eval mode, its samples and the model."""
         self._facts: dict[str, Any] = {}
-        """Further facts of the current step."""
         self._forwards = 0
         """Training forwards since the last backward."""
         self._closure_forwards = 0
@@ -175,7 +172,7 @@ class Observer:
         step = OptimizerStep(optimizer, len(timeline.names), self.counts.end_segment())
         if self.in_step and (loaded := self.optimizers.pop_untrained()) is not None:
             timeline.rename(0, loaded, "checkpoint")
-            self.spans.record_pause("checkpoint", 0, loaded)
+            timeline.record_pause("checkpoint", 0, loaded)
         if ended := self.optimizers.add(step, trained=self.in_step):
             self._close_steps(ended)
         elif self.optimizers.may_end_step(optimizer):
@@ -205,7 +202,7 @@ class Observer:
         if not training:
             self.pauses.settle(before_training=False)
             self.pauses.record_checkpoint()
-        self.spans.end_training()
+        timeline.end_training()
         if timeline.started:
             self.watcher.span("shutdown", timeline.recorded_until, timeline.now())
 
@@ -238,7 +235,7 @@ class Observer:
             rows.append((samples, names, marks[start : start + size + 1], facts))
             facts = {}
         self._facts = {}
-        self.spans.add_steps(times[0], times[-1], samples * len(rows), len(rows))
+        self.timeline.add_steps(times[0], times[-1], samples * len(rows), len(rows))
         self.steps += len(rows)
         self.last_row = names, times[-size - 1 :]
         if not self.watcher.explicit:
@@ -251,7 +248,7 @@ class Observer:
         timeline, pauses = self.timeline, self.pauses
         if not timeline.started:
             timeline.start()
-        if not self.spans.built:
+        if not timeline.built:
             pauses.begin_first_step(pauses.first_fetch())
         pauses.adopt_loader()
         if not self.in_step:
@@ -289,7 +286,7 @@ class Observer:
         first, train_start = timeline.skip_pauses(end) if timeline.has_pauses else (0, 0)
         samples = self.counts.close(segments)
         times = timeline.times
-        self.spans.add_steps(times[train_start], times[end], samples, 1)
+        timeline.add_steps(times[train_start], times[end], samples, 1)
         facts, self._facts = self._facts, {}
         facts["at"] = self.watcher.wall_offset + times[first]
         names, times, marks = timeline.cut(first, end)

@@ -1,7 +1,7 @@
 """Wrap functions of PyTorch, such that an error of ours disables the watcher, not the training."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ class Patches:
         """Whether the program compiles; before that, asking the compiler would cost time."""
         self._watcher, self._disable = watcher, disable
         self._patches: list[Patch] = []
+        self._applied = False
 
     def safe(self, function: Callable[..., Any]) -> Callable[..., None]:
         """Return a hook that disables the watcher where ``function`` fails."""
@@ -42,8 +43,10 @@ class Patches:
         return hook
 
     def add(self, *patches: Patch) -> None:
-        """Add finished patches."""
+        """Add patches; after ``apply``, install them too."""
         self._patches += patches
+        if self._applied:
+            self._install(patches)
 
     def wrap(
         self, owner: Any, name: str, before: Callable[[Args, Kwargs], AfterCall | None]
@@ -74,17 +77,16 @@ class Patches:
                     except Exception as problem:
                         disable(problem)
 
-        self._patches.append((owner, name, original, watched))
+        self.add((owner, name, original, watched))
 
     def apply(self) -> None:
-        """Install all patches."""
-        for owner, name, _, watched in self._patches:
-            setattr(owner, name, watched)
+        """Install all patches, and later ones as they are added."""
+        self._applied = True
+        self._install(self._patches)
 
-    def apply_last(self) -> None:
-        """Install the newest patch, after ``apply``."""
-        owner, name, _, watched = self._patches[-1]
-        setattr(owner, name, watched)
+    def _install(self, patches: Iterable[Patch]) -> None:
+        for owner, name, _, watched in patches:
+            setattr(owner, name, watched)
 
     def remove(self) -> None:
         """Restore the originals, except where another program has patched on top."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from scalewise.watch.torch.sample_counts import SampleCounts
 from scalewise.watch.torch.step_optimizers import StepOptimizers
-from scalewise.watch.torch.timeline import Timeline, TrainingSpans
+from scalewise.watch.torch.timeline import Timeline
 
 MAX_TEACHER_FORWARDS = 6
 """Forwards without gradients that belong to a step (a teacher's, in distillation), between a batch
@@ -24,7 +24,6 @@ class Candidate:
     kind: str
     """``fetch``, or ``check``: a forward without gradients."""
     source: Hashable
-    """The loader of a fetch."""
     start: int
     """The index of the mark at which it began."""
     end: int = -1
@@ -36,14 +35,9 @@ class Pauses:
     """Tracks candidates for validation, and checkpoints, until the next step decides."""
 
     def __init__(
-        self,
-        timeline: Timeline,
-        counts: SampleCounts,
-        spans: TrainingSpans,
-        optimizers: StepOptimizers,
+        self, timeline: Timeline, counts: SampleCounts, optimizers: StepOptimizers
     ) -> None:
         self.training_loaders: set[Hashable] = set()
-        """Loaders that have fed training."""
         self.candidates: list[Candidate] = []
         self.undecided = False
         """Whether some candidate may be no part of a step."""
@@ -54,8 +48,7 @@ class Pauses:
         """The mark at which a checkpoint began that is not recorded yet."""
         self._checkpoint_end: int | None = None
         """The mark at which it ended; None while it is being written."""
-        self._timeline, self._counts = timeline, counts
-        self._spans, self._optimizers = spans, optimizers
+        self._timeline, self._counts, self._optimizers = timeline, counts, optimizers
 
     def fetch(self, source: Hashable, *, accumulating: bool) -> None:
         """Note that a loader is read; ``accumulating`` within a step, after a backward."""
@@ -79,7 +72,7 @@ class Pauses:
         self._shift(start)
         self._optimizers.drop_laps(start)
         self._timeline.drop(start)
-        self._spans.record_build()
+        self._timeline.record_build()
 
     def first_fetch(self) -> int:
         """Return the mark at which the training loop fetches its first batch.
@@ -118,10 +111,10 @@ class Pauses:
                 self._counts.drop(item.source)
         self.candidates = [item for item in self.candidates if item not in validation]
         timeline = self._timeline
-        self._spans.extend_training(timeline.times[start])
+        self._timeline.extend_training(timeline.times[start])
         timeline.rename(start, end, "validate", keep=("checkpoint",))
         checkpoints = (i for i in range(start, end) if timeline.names[i] == "checkpoint")
-        self._spans.record_pause("validate", start, next(checkpoints, end))
+        self._timeline.record_pause("validate", start, next(checkpoints, end))
 
     def settle(self, *, before_training: bool) -> None:
         """Decide which laps after the last optimizer's step were validation, and record it."""
@@ -146,7 +139,7 @@ class Pauses:
         self._drop_batches(end)
         start = min(self._optimizers.last_mark, checks[0].start)
         self._timeline.rename(start, end, "validate", keep=("checkpoint",))
-        self._spans.record_pause("validate", start, end)
+        self._timeline.record_pause("validate", start, end)
         self.candidates = [fetch for fetch in fetches if fetch.start >= end]
 
     def begin_checkpoint(self) -> None:
@@ -155,7 +148,7 @@ class Pauses:
         if not timeline.started:
             timeline.start()
         self.settle(before_training=False)
-        if not self._spans.built:
+        if not self._timeline.built:
             timeline.lap("other")
             self.begin_first_step(len(timeline.names))
         if self.checkpoint_start is None:
@@ -175,14 +168,14 @@ class Pauses:
         if self.checkpoint_start is not None:
             self._checkpoint_end = len(timeline.names)
         else:
-            self._spans.record_pause("checkpoint", len(timeline.names) - 1, len(timeline.names))
+            self._timeline.record_pause("checkpoint", len(timeline.names) - 1, len(timeline.names))
 
     def record_checkpoint(self) -> None:
         """Record the checkpoint before the current activity, if there was one."""
         if self.checkpoint_start is not None:
             start, self.checkpoint_start = self.checkpoint_start, None
             end = self._checkpoint_end
-            self._spans.record_pause(
+            self._timeline.record_pause(
                 "checkpoint", start, len(self._timeline.names) if end is None else end
             )
 

@@ -24,11 +24,9 @@ from scalewise.watch.torch import private_api
 from scalewise.watch.torch.event_buffer import EventBuffer
 
 FIRST_STEP = 20
-"""Steps before the profiler starts."""
 UNMEASURED_STEPS = 2
 """Steps around the traced ones that are not measured either."""
 MAX_OPERATORS = 20
-"""Operators that are listed."""
 EVENTS_START = re.compile(rb'"traceEvents"\s*:\s*\[')
 TIME_ORIGIN = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 

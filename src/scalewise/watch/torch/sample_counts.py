@@ -18,7 +18,6 @@ class SampleCounts:
         self.adds_calls = False
         """Whether calls without a batch were summed that may be parts of one sample."""
         self._last_loader: Hashable = None
-        """The loader of the newest batch."""
         self._pending: PendingBatches = {}
         self._largest_batch = 0
         self._unused = 0

@@ -16,9 +16,13 @@ backward the loss is computed, which counts as forward."""
 
 
 class Timeline:
-    """Laps since the end of the last step. Lap ``i`` lies between marks ``i`` and ``i + 1``."""
+    """Laps since the end of the last step. Lap ``i`` lies between marks ``i`` and ``i + 1``.
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    Writes the spans build, train, validate and checkpoint.
+    """
+
+    def __init__(self, watcher: Watcher, now: Callable[[], float]) -> None:
+        self._watcher = watcher
         self.now = now
         self.names: list[str] = []
         self.times = [now()]
@@ -33,12 +37,16 @@ class Timeline:
         self.started = False
         """Whether any event has been observed; the first one starts the first step."""
         self.has_pauses = False
-        """Whether some of the laps belong to a pause."""
         self.recorded_until = self.times[0]
-        """The end of the last recorded span or step."""
         self.nested_optimizer = False
         """Whether an optimizer was called inside another activity, such as a backward."""
         self._mark: Callable[[], Any] | None = None
+        self.built = False
+        self._train: list[float] = []
+        """Start of the current span of training, and end of its last step."""
+        self._samples = self._steps = 0
+        """Of the current span of training."""
+        self._validated_until = 0.0
 
     def use(self, mark: Callable[[], Any]) -> None:
         """Mark laps by the device's clock too; called before the first step."""
@@ -141,32 +149,19 @@ class Timeline:
         self.marks = self.times if self._mark is None else marks[-1:]
         return marks
 
-
-class TrainingSpans:
-    """Writes the spans build, train, validate and checkpoint."""
-
-    def __init__(self, watcher: Watcher, timeline: Timeline) -> None:
-        self.built = False
-        """Whether the span ``build`` is written."""
-        self._watcher, self._timeline = watcher, timeline
-        self._train: list[float] = []
-        """Start of the current span of training, and end of its last step."""
-        self._samples = self._steps = 0
-        """Of the current span of training."""
-        self._validated_until = 0.0
-        """The end of the last recorded validation."""
+    # Spans between steps.
 
     def record_build(self) -> None:
         """Record that the job was built when the first lap began."""
         self.built = True
-        self._timeline.recorded_until = self._timeline.times[0]
-        self._watcher.record_build(self._timeline.times[0])
+        self.recorded_until = self.times[0]
+        self._watcher.record_build(self.times[0])
 
     def add_steps(self, start: float, end: float, samples: int, steps: int) -> None:
         """Add steps to the current span of training."""
         if not self._train:
             self._train = [start, 0.0]
-        self._train[1] = self._timeline.recorded_until = end
+        self._train[1] = self.recorded_until = end
         self._samples += samples
         self._steps += steps
 
@@ -186,14 +181,13 @@ class TrainingSpans:
         """Write a pause between marks ``start`` and ``end``; it ends the span of training."""
         if not self.built:
             self.record_build()
-        timeline = self._timeline
-        timeline.has_pauses = True
+        self.has_pauses = True
         self.end_training()
         recorded = self._validated_until if name == "validate" else 0.0
         # Skip laps of another pause that is recorded already.
-        while start < end and (timeline.names[start] != name or timeline.times[start] < recorded):
+        while start < end and (self.names[start] != name or self.times[start] < recorded):
             start += 1
-        timeline.recorded_until = timeline.times[end]
+        self.recorded_until = self.times[end]
         if name == "validate":
-            self._validated_until = timeline.recorded_until
-        self._watcher.span(name, timeline.times[start], timeline.recorded_until)
+            self._validated_until = self.recorded_until
+        self._watcher.span(name, self.times[start], self.recorded_until)
