@@ -35,19 +35,15 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Return the host's monotonic seconds."""
-        ...
 
     def mark(self) -> Any:
         """Mark the current moment; on an accelerator, an event in its stream."""
-        ...
 
     def passed(self, mark: Any) -> bool:
         """Return whether the device has reached this mark."""
-        ...
 
     def between(self, earlier: Sequence[Any], later: Sequence[Any]) -> list[float]:
         """Return the seconds between each pair of marks; all must have passed."""
-        ...
 
 
 class HostClock:
@@ -69,7 +65,6 @@ class Laps(Protocol):
 
     def lap(self, phase: str) -> None:
         """Assign the time since the last mark to ``phase``."""
-        ...
 
 
 class Unwatched:

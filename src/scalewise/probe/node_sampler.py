@@ -35,8 +35,6 @@ POWERCAP = Path("/sys/class/powercap")
 ROOT_PID_NAMESPACE = 0xEFFFFFFC
 """Linux's PROC_PID_INIT_INO: the process namespace of the machine, not of a container."""
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode
-
 
 def node_file(folder: Path, host: str) -> Path:
     """Return the path of the samples of ``host``."""
@@ -89,7 +87,7 @@ def sample_until_end(folder: Path, pid: int) -> None:
 
 
 def _line(attempt: int, values: Mapping[str, Any]) -> bytes:
-    return _encode({"attempt": attempt, **values}).encode() + b"\n"
+    return json.dumps({"attempt": attempt, **values}, separators=(",", ":")).encode() + b"\n"
 
 
 class EndOfRun:

@@ -188,7 +188,9 @@ class Facts:
             "data_parallel": isinstance(model, nn.DataParallel),
             "sharded": is_sharded(model),
             "split": is_model_parallel(model),
-            "sequence_first": may_be_sequence(tensor)
+            # Sequences of tokens or vectors, but not images.
+            "sequence_first": isinstance(tensor, torch.Tensor)
+            and tensor.dim() in (2, 3)
             and any(getattr(module, "batch_first", True) is False for module in model.modules()),
         }
 
@@ -269,15 +271,6 @@ class Facts:
             self.noted["capability"] = [properties.major, properties.minor]
             self.noted["matmul"] = torch.get_float32_matmul_precision()
             self.noted["tf32"] = torch.backends.cuda.matmul.allow_tf32
-
-
-def may_be_sequence(tensor: Any) -> bool:
-    """Return whether a model's input may be sequences of tokens or vectors, but not images.
-
-    >>> may_be_sequence(torch.zeros(35, 20)), may_be_sequence(torch.zeros(8, 3, 32, 32))
-    (True, False)
-    """
-    return isinstance(tensor, torch.Tensor) and tensor.dim() in (2, 3)
 
 
 def _next_after(step: int) -> int:
