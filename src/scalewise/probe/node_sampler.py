@@ -368,25 +368,21 @@ class Device:
         None, None if the driver lists processes that this container cannot see:
         they may be the run's own, under other ids.
         """
-        pids = self._pids()
-        if pids is None:
-            return None, None
-        visible = [pid for pid in pids if _is_alive(pid)]
-        in_container = os.stat("/proc/self/ns/pid").st_ino != ROOT_PID_NAMESPACE
-        if len(visible) < len(pids) and in_container:
-            return None, None
-        own = sum(processes.contains(pid) for pid in visible)
-        return own, len(visible) - own
-
-    def _pids(self) -> list[int] | None:
         # The layout of _v3 differs between drivers; that of _v2 never changed.
         for version, fields in (("_v2", 6), ("", 4)):
             count = ctypes.c_uint(128)
             rows = (ctypes.c_uint * fields * count.value)()
             name = "nvmlDeviceGetComputeRunningProcesses" + version
-            if self._call(name, ctypes.byref(count), ctypes.byref(rows)):
-                return [rows[index][0] for index in range(count.value)]
-        return None
+            if not self._call(name, ctypes.byref(count), ctypes.byref(rows)):
+                continue
+            pids = [rows[index][0] for index in range(count.value)]
+            visible = [pid for pid in pids if _is_alive(pid)]
+            in_container = os.stat("/proc/self/ns/pid").st_ino != ROOT_PID_NAMESPACE
+            if len(visible) < len(pids) and in_container:
+                break
+            own = sum(processes.contains(pid) for pid in visible)
+            return own, len(visible) - own
+        return None, None
 
     def _counts(self, name: str, kind: type[Any], size: int, *which: int) -> list[int | None]:
         """Return the fields of a structure of ``size`` numbers; all None if unknown."""

@@ -114,7 +114,8 @@ class Facts:
         step = self.watcher.steps
         if step < self.next_step:
             return
-        self.next_step = _next_after(step)
+        doubled = 1 << step.bit_length()  # The next power of two.
+        self.next_step = min(n for n in (*WAIT_STEPS, LAST_STEP, doubled) if n > step)
         with self._optional("step"):
             self._note_optimizer(optimizer)
             if self.device.type != "cpu" and not self.compiled and step >= WAIT_STEPS[0]:
@@ -123,7 +124,7 @@ class Facts:
                 self._complete = True
                 self._calls.restore()
             if step >= self._next_weights:
-                self._next_weights = 1 << step.bit_length()
+                self._next_weights = doubled
                 if self._weights is not None and not self.noted["sharded"]:
                     self._weights.compute(step)
 
@@ -271,15 +272,6 @@ class Facts:
             self.noted["capability"] = [properties.major, properties.minor]
             self.noted["matmul"] = torch.get_float32_matmul_precision()
             self.noted["tf32"] = torch.backends.cuda.matmul.allow_tf32
-
-
-def _next_after(step: int) -> int:
-    """Return the next step at which facts are gathered.
-
-    >>> [_next_after(step) for step in (0, 1, 2, 4, 5, 16, 25, 64)]
-    [1, 2, 4, 5, 8, 25, 32, 128]
-    """
-    return min(n for n in (*WAIT_STEPS, LAST_STEP, 1 << step.bit_length()) if n > step)
 
 
 def _plain(value: Any) -> float | None:

@@ -272,30 +272,25 @@ class Observer:
 
     def _close_steps(self, ended: list[OptimizerStep]) -> None:
         """End a step of the loop after each of these steps of optimizers."""
+        timeline, pauses = self.timeline, self.pauses
         self.optimizers.pending = []
         mark = segments = 0
-        for step in ended:
-            self._close_step(step.mark - mark, step.segments - segments)
+        for step in ended:  # Each is cut off, and later laps belong to the next one.
+            end, samples = step.mark - mark, self.counts.close(step.segments - segments)
             mark, segments = step.mark, step.segments
-
-    def _close_step(self, end: int, segments: int) -> None:
-        """End a step at mark ``end``; later laps belong to the next one."""
-        timeline, checkpoint_start = self.timeline, self.pauses.checkpoint_start
-        if checkpoint_start is not None and checkpoint_start < end:
-            self.pauses.record_checkpoint()  # No training was observed after it.
-        first, train_start = timeline.skip_pauses(end) if timeline.has_pauses else (0, 0)
-        samples = self.counts.close(segments)
-        times = timeline.times
-        timeline.add_steps(times[train_start], times[end], samples, 1)
-        facts, self._facts = self._facts, {}
-        facts["at"] = self.watcher.wall_offset + times[first]
-        names, times, marks = timeline.cut(first, end)
-        self.last_row = names, times
-        self.pauses.end_step(end)
-        timeline.last_activity = ""
-        self._forwards = 0
-        self.in_step = bool(timeline.names)
-        self.steps += 1
-        self.last_samples = samples
-        if not self.watcher.explicit:
-            self.watcher.add_steps([(samples, names, marks, facts)])
+            if pauses.checkpoint_start is not None and pauses.checkpoint_start < end:
+                pauses.record_checkpoint()  # No training was observed after it.
+            first, train_start = timeline.skip_pauses(end) if timeline.has_pauses else (0, 0)
+            times = timeline.times
+            timeline.add_steps(times[train_start], times[end], samples, 1)
+            facts, self._facts = self._facts, {}
+            facts["at"] = self.watcher.wall_offset + times[first]
+            names, times, marks = timeline.cut(first, end)
+            self.last_row, self.last_samples = (names, times), samples
+            pauses.end_step(end)
+            timeline.last_activity = ""
+            self._forwards = 0
+            self.in_step = bool(timeline.names)
+            self.steps += 1
+            if not self.watcher.explicit:
+                self.watcher.add_steps([(samples, names, marks, facts)])

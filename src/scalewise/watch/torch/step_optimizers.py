@@ -65,8 +65,14 @@ class StepOptimizers:
 
     def add(self, step: OptimizerStep, *, trained: bool) -> list[OptimizerStep]:
         """Add an optimizer's step; return those, of all pending, that end a step of the loop."""
-        if self.closer is None:
-            return self._find_closer(step, trained=trained)
+        if self.closer is None:  # It is the last optimizer before one steps again.
+            self._trained |= trained
+            if all(step.optimizer != other.optimizer for other in self.pending):
+                self.pending.append(step)
+                return []
+            last = self.pending[-1]
+            self.closer = last.optimizer
+            return [last, step] if step.optimizer == last.optimizer else [last]
         self.pending.append(step)
         if step.optimizer == self.closer:
             return [step]
@@ -85,20 +91,7 @@ class StepOptimizers:
             return self.pending[-1:]
         return self._steps_of_new()
 
-    def _find_closer(self, step: OptimizerStep, *, trained: bool) -> list[OptimizerStep]:
-        """Find the closer: the last optimizer before one steps again."""
-        self._trained |= trained
-        if all(step.optimizer != other.optimizer for other in self.pending):
-            self.pending.append(step)
-            return []
-        last = self.pending[-1]
-        self.closer = last.optimizer
-        return [last, step] if step.optimizer == last.optimizer else [last]
-
     def _steps_of_new(self, optimizer: Hashable = None) -> list[OptimizerStep]:
         """Return the pending steps of optimizers newer than the closer, and of this one."""
-        return [
-            step
-            for step in self.pending
-            if step.optimizer in self._new or step.optimizer == optimizer
-        ]
+        closing = {*self._new, optimizer}
+        return [step for step in self.pending if step.optimizer in closing]
