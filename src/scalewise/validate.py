@@ -73,12 +73,15 @@ def check_integer(
         )
 
 
-def check_positive(name: str, value: Any, *, example: float) -> None:
-    """Refuse a value that is not a finite number above 0."""
+def check_positive(
+    name: str, value: Any, *, example: float, maximum: float = float_info.max
+) -> None:
+    """Refuse a value that is not a finite number above 0, up to a maximum."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < value <= float_info.max:
-        hint = _example(name, example)
-        raise SpecError(f"{name} must be a number above 0, got {value!r}", hint=hint)
+    if not number or not 0 < value <= maximum:
+        too_large = number and maximum < value <= float_info.max
+        rule = f"at most {maximum:g}" if too_large else "a number above 0"
+        raise SpecError(f"{name} must be {rule}, got {value!r}", hint=_example(name, example))
 
 
 def check_type(name: str, value: Any, kind: type | tuple[type, ...], says: str) -> None:

@@ -56,14 +56,13 @@ class InterruptionInterval:
 
     def of_job(self, scale: Scale) -> float:
         """Return the mean seconds between two interruptions of a job on this scale."""
-        if self.per == "device":
-            return self.seconds / scale.devices
-        if scale.nodes is None:
+        count = scale.devices if self.per == "device" else scale.nodes
+        if count is None:
             raise SpecError(
                 f"{self.text} needs the number of nodes: the devices per node are not known",
                 hint=f"give {parameter('devices_per_node', 4)}, or the interruptions per device",
             )
-        return self.seconds / scale.nodes
+        return self.seconds / count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,7 +96,12 @@ def _job_from_spans(
     spans: CompleteTime, curve: ScalingCurve, at: Floats, rates: Mapping[int, Estimate]
 ) -> Job:
     """Return the job by the spans of its records."""
-    starts, every_epoch = (_sum_spans(spans, names, at) for names in (START_SPANS, EPOCH_SPANS))
+    starts, every_epoch = np.zeros_like(at), np.zeros_like(at)
+    for part in spans.span_laws:
+        if part.name in START_SPANS:
+            starts += part.seconds(at)
+        elif part.name in EPOCH_SPANS:
+            every_epoch += part.seconds(at)
     samples = samples_at(curve.points, at)
     between = np.zeros_like(at) if samples is None else every_epoch / samples
 
@@ -111,11 +116,6 @@ def _job_from_spans(
         },
         work=None if samples is None else float(samples[0]),
     )
-
-
-def _sum_spans(spans: CompleteTime, names: tuple[str, ...], at: Floats) -> Floats:
-    parts = [part.seconds(at) for part in spans.span_laws if part.name in names]
-    return np.sum(parts, axis=0) if parts else np.zeros_like(at)
 
 
 def _growing_starts(fixed: float, growing: float, counts: list[int]) -> dict[int, float]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from scalewise.analysis.advise.scale import Scale
 from scalewise.analysis.measure import Estimate
-from scalewise.errors import SpecError, parameter
 from scalewise.validate import check_integer
 
 MAX_RUNS = 10**6
@@ -58,12 +57,7 @@ class Packing:
 
 def pack_runs(count: int, scales: Sequence[Scale]) -> Packing:
     """Return every way to place ``count`` equal runs on each of these scales."""
-    check_integer("runs", count, minimum=1)
-    if count > MAX_RUNS:
-        raise SpecError(
-            f"runs must be at most {MAX_RUNS:,}, got {count:,}",
-            hint=f"for example {parameter('runs', 8)}",
-        )
+    check_integer("runs", count, minimum=1, maximum=MAX_RUNS, example=8)
     pairs = [(total, run) for total in scales for run in scales if run.devices <= total.devices]
     return Packing(count, tuple(_place(count, total, run) for total, run in pairs))
 

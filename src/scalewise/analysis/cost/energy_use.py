@@ -76,12 +76,7 @@ def power_of(
             "without it",
         )
     if device_watts is not None:
-        check_positive("watts", device_watts, example=700)
-        if device_watts > MAX_WATTS:
-            raise SpecError(
-                f"watts must be at most {MAX_WATTS:g}, got {device_watts:g}",
-                hint=f"for example {parameter('watts', 700)}",
-            )
+        check_positive("watts", device_watts, example=700, maximum=MAX_WATTS)
         return Power(0.0, float(device_watts))
     if device is not None:
         listed = device_for_power(device)

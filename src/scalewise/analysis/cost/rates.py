@@ -50,12 +50,7 @@ def price_of(price: "str | float | Rate") -> Rate:
         with suppress(ValueError):
             number = float(price)
     if number is not None:
-        check_positive("price", number, example=2.5)
-        if number > MAX_PRICE:
-            raise SpecError(
-                f"price must be at most {MAX_PRICE:g}, got {number:g}",
-                hint=f"for example {parameter('price', 2.5)}",
-            )
+        check_positive("price", number, example=2.5, maximum=MAX_PRICE)
         return Rate(float(number))
     assert isinstance(price, str)  # Other types were numbers, or refused by check_positive().
     text = price.strip()

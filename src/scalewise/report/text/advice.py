@@ -146,11 +146,7 @@ def _neighbour_sentence(label: str, other: Scale, chosen: Scale) -> str:
 
 
 def _relative_change(ratio: float) -> str:
-    """Return a ratio as a change.
-
-    >>> _relative_change(0.97), _relative_change(1.93)
-    ('3 % less', '93 % more')
-    """
+    """Return a ratio as a change, such as 93 % more."""
     return f"{format_percent(abs(ratio - 1), 0)} {'less' if ratio < 1 else 'more'}"
 
 

@@ -70,38 +70,32 @@ def critical_batch(
     None if it was not given and either two or more ``points`` of work to target determine
     it, or there is no noise.
     """
+    if value is None:
+        return _critical_by_noise(curve) if points < 2 else None
     if isinstance(value, str):
-        return _parse_critical(value.strip(), curve)
-    if value is not None:
-        _check_batch("critical batch", value.value if isinstance(value, Estimate) else value)
-        return Critical(value)
-    return _critical_by_noise(curve) if points < 2 else None
-
-
-def _parse_critical(text: str, curve: ScalingCurve) -> Critical:
-    if text == "noise":
-        critical = _critical_by_noise(curve)
-        if critical is None:
+        text = value.strip()
+        if text == "noise":
+            if critical := _critical_by_noise(curve):
+                return critical
             raise NotEnoughData(
                 f"{curve.study} holds no gradient noise",
                 hint="set noise_every = 10 in the study file, or give a number",
             )
-        return critical
-    if text.startswith("like:"):
-        name = text.removeprefix("like:").strip()
-        listed = published_work(name).critical
-        low, high = listed.low or listed.value, listed.high or listed.value
-        wide = Estimate(listed.value, low / LIKE_FACTOR, high * LIKE_FACTOR, listed.count)
-        return Critical(wide, like=name)
-    try:
-        number = float(text)
-    except ValueError:
-        raise SpecError(
-            f"not a critical batch: {text!r}",
-            hint="write 8192, noise (of a study with noise_every) or like:resnet",
-        ) from None
-    _check_batch("critical batch", number)
-    return Critical(number)
+        if text.startswith("like:"):
+            name = text.removeprefix("like:").strip()
+            listed = published_work(name).critical
+            low, high = listed.low or listed.value, listed.high or listed.value
+            wide = Estimate(listed.value, low / LIKE_FACTOR, high * LIKE_FACTOR, listed.count)
+            return Critical(wide, like=name)
+        try:
+            value = float(text)
+        except ValueError:
+            raise SpecError(
+                f"not a critical batch: {text!r}",
+                hint="write 8192, noise (of a study with noise_every) or like:resnet",
+            ) from None
+    _check_batch("critical batch", value.value if isinstance(value, Estimate) else value)
+    return Critical(value)
 
 
 def _check_batch(name: str, value: float, lowest: float = 1e-3) -> None:
