@@ -10,7 +10,6 @@ from math import inf
 import pytest
 from rich.console import Console
 
-from scalewise.analysis.advise import outlook
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve, curve_from_numbers
 from scalewise.analysis.measure.curve import compare
 from scalewise.analysis.predict import predict
@@ -21,6 +20,7 @@ from scalewise.report import (
     page,
     plot,
     prediction_plot,
+    prediction_sections,
     tables,
     write_report,
 )
@@ -233,9 +233,7 @@ class Page(HTMLParser):
 def test_a_page_asks_nothing_of_anyone(curves):
     html = page.html(curves)
     found = Page(html)
-    bands = sum(
-        len(prediction_plot.predicted_metrics(outlook(curve).prediction)) for curve in curves
-    )
+    bands = sum(len(prediction_plot.predicted_metrics(predict(curve, at=[16]))) for curve in curves)
     assert found.drawings == html.count("<svg") == len(plot.possible(curves)) + bands >= 6
     assert all(address.startswith(("#", "data:")) for address in found.addresses)
     assert "@import" not in html
@@ -257,7 +255,7 @@ def test_a_page_says_what_lies_ahead_of_each_curve():
 
 def test_a_curve_of_one_count_has_nothing_ahead():
     alone = curve_from_numbers([(4, 892.0)], name="alone")
-    assert outlook(alone) is None
+    assert page.outlook_sections(alone) == []
     html = page.html([alone])
     assert "what more devices would give" not in html and "how many to use" not in html
 
@@ -276,12 +274,13 @@ def test_a_curve_that_cannot_be_predicted_says_why():
 
 def test_what_lies_ahead_is_what_predict_says():
     curve = a_whole_curve()
-    assert str(outlook(curve).prediction) == str(predict(curve, at=[8, 16]))
-    assert outlook(curve).prediction.points == predict(curve, at=[8, 16]).points
+    ((shown, _), _) = page.outlook_sections(curve)
+    (section,) = prediction_sections.sections(predict(curve, at=[8, 16]))
+    assert shown.lines == section.lines and shown.tables == section.tables[:1]
 
 
 def test_nothing_is_advised_twice():
-    (_, (advised, plots)) = page.outlook_sections(outlook(a_whole_curve()))
+    (_, (advised, plots)) = page.outlook_sections(a_whole_curve())
     assert len(set(advised.lines)) == len(advised.lines) and not plots
     assert [each.title for each in advised.tables] == [
         "What was weighed for balanced", "What was weighed for efficiency=0.8",

@@ -8,10 +8,11 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from scalewise.analysis.advise import Advice, Outlook, outlook
+from scalewise.analysis.advise import Purpose, advise
+from scalewise.analysis.advise.choice import DOUBLINGS_AHEAD
 from scalewise.analysis.explain import Explanation
 from scalewise.analysis.measure import ScalingCurve
-from scalewise.analysis.predict import Prediction
+from scalewise.analysis.predict import predict
 from scalewise.errors import ScalewiseError
 from scalewise.report import (
     advice_sections,
@@ -28,6 +29,8 @@ from scalewise.report.text.advice import returns_warnings
 
 PlottedSection = tuple[Section, tuple[tuple[str, str], ...]]
 """A section, and its plots as (title, SVG)."""
+PAGE_PURPOSES = ("balanced", "efficiency=0.8")
+"""Neither slow nor wasteful; and as fast as possible without waste."""
 
 
 def html(curves: Sequence[ScalingCurve], explained: Sequence[Explanation] = ()) -> str:
@@ -44,8 +47,8 @@ def html(curves: Sequence[ScalingCurve], explained: Sequence[Explanation] = ()) 
     sections: list[PlottedSection] = [(section, ()) for section in curve_table.sections(curves)]
     for section in explanation_sections.sections(explained):
         sections.append((replace(section, title=f"{section.title}: why"), ()))
-    for ahead in filter(None, map(outlook, curves)):
-        sections += outlook_sections(ahead)
+    for curve in curves:
+        sections += outlook_sections(curve)
     return templates.get_template("page.html").render(
         title=", ".join(dict.fromkeys(curve.study for curve in curves)),
         sections=sections,
@@ -55,41 +58,48 @@ def html(curves: Sequence[ScalingCurve], explained: Sequence[Explanation] = ()) 
     )
 
 
-def outlook_sections(ahead: Outlook) -> list[PlottedSection]:
-    """Return the section of the prediction with its plots, and that of the advice."""
-    title = f"{ahead.curve.name}: what more devices would give"
+def outlook_sections(curve: ScalingCurve) -> list[PlottedSection]:
+    """Return the sections of the prediction, with its plots, and of the advice.
+
+    Empty for a curve with a single number of devices.
+    """
+    largest = max(point.devices for point in curve.points)
+    if all(point.devices == largest for point in curve.points):
+        return []
+    title = f"{curve.name}: what more devices would give"
     plots: tuple[tuple[str, str], ...] = ()
-    if isinstance(ahead.prediction, Prediction):
-        (section,) = prediction_sections.sections(ahead.prediction)
+    try:
+        prediction = predict(curve, [largest * 2**step for step in range(1, DOUBLINGS_AHEAD + 1)])
+    except ScalewiseError as error:
+        first = Section(title, (_problem_line(error),))
+    else:
+        (section,) = prediction_sections.sections(prediction)
         # The page shows the warnings of the measured curve elsewhere.
-        warnings = [text for text in section.warnings if text not in ahead.curve.warnings]
+        warnings = [text for text in section.warnings if text not in curve.warnings]
         # The table of laws is left to `scalewise predict`, to keep the page small.
         first = replace(section, title=title, tables=section.tables[:1], warnings=tuple(warnings))
-        metrics = prediction_plot.predicted_metrics(ahead.prediction)
-        plots = tuple((name, prediction_plot.svg(ahead.prediction, name)) for name in metrics)
-    else:
-        first = Section(title, (_problem_line(ahead.prediction),))
-    return [(first, plots), (_advice_section(ahead), ())]
+        metrics = prediction_plot.predicted_metrics(prediction)
+        plots = tuple((name, prediction_plot.svg(prediction, name)) for name in metrics)
+    return [(first, plots), (_advice_section(curve), ())]
 
 
-def _advice_section(ahead: Outlook) -> Section:
-    """Return the advice for all purposes, without repeated lines and warnings."""
+def _advice_section(curve: ScalingCurve) -> Section:
+    """Return the advice for common purposes, without repeated lines and warnings."""
     lines: list[str] = []
     tables: list[Table] = []
     warnings: list[str] = []
-    for answer in ahead.advice:
-        if not isinstance(answer, Advice):
-            lines.append(_problem_line(answer))
+    for purpose in PAGE_PURPOSES:
+        try:
+            advice = advise(curve, Purpose.parse(purpose))
+        except ScalewiseError as error:
+            lines.append(_problem_line(error))
             continue
-        (section,) = advice_sections.sections(answer)
+        (section,) = advice_sections.sections(advice)
         lines += [line for line in section.lines if line not in lines]
-        tables += [replace(table, title=f"{table.title} for {answer.purpose}")
-                   for table in section.tables]  # fmt: skip
-        earlier = (*ahead.curve.warnings, *warnings)
-        warnings += [
-            warning for warning in returns_warnings(answer.returns) if warning not in earlier
-        ]
-    title = f"{ahead.curve.name}: how many to use"
+        tables += [replace(table, title=f"{table.title} for {purpose}") for table in section.tables]
+        earlier = (*curve.warnings, *warnings)
+        warnings += [text for text in returns_warnings(advice.returns) if text not in earlier]
+    title = f"{curve.name}: how many to use"
     return Section(title, tuple(lines), tuple(tables), tuple(warnings))
 
 

@@ -15,7 +15,6 @@ durations            numbers and durations as users write them
 diminishing_returns  where more devices stop paying, and the cause
 break_even           what would make a number of devices worthwhile
 packing              many equal runs on some devices
-outlook              the prediction and the advice of a report
 
 Its sentences are in ``report.text``.
 """
@@ -23,7 +22,6 @@ Its sentences are in ``report.text``.
 from scalewise.analysis.advise.choice import Advice, advise
 from scalewise.analysis.advise.conditions import Conditions
 from scalewise.analysis.advise.diminishing_returns import DiminishingReturns
-from scalewise.analysis.advise.outlook import Outlook, outlook
 from scalewise.analysis.advise.purpose import Limit, Purpose
 from scalewise.analysis.advise.quality.work_to_target import (
     WorkToTarget,
@@ -39,14 +37,12 @@ __all__ = [
     "Conditions",
     "DiminishingReturns",
     "Limit",
-    "Outlook",
     "Power",
     "Purpose",
     "Scale",
     "WorkToTarget",
     "advise",
     "critical_from_noise",
-    "outlook",
     "published_work",
     "work_to_target",
 ]

@@ -42,10 +42,9 @@ def advice_sentences(advice: Advice) -> tuple[str, ...]:
     """Return the reason, the neighbours, where returns diminish, and what to measure next."""
     closest, conditions = advice.closest, advice.conditions
     sentences = [reason(advice), *condition_sentences(conditions, closest)]
-    if advice.smaller:
-        sentences.append(_neighbour_sentence("Fewer", advice.smaller, closest))
-    if advice.larger:
-        sentences.append(_neighbour_sentence("More", advice.larger, closest))
+    for label, neighbour in (("Fewer", advice.smaller), ("More", advice.larger)):
+        if neighbour:
+            sentences.append(_neighbour_sentence(label, neighbour, closest))
     sentences += returns_sentences(advice.returns, advice.curve if conditions.same_job else None)
     if advice.worth:
         sentences += break_even_sentences(advice.worth)

@@ -8,7 +8,6 @@ from scalewise.analysis.advise.conditions import ResolvedConditions
 from scalewise.analysis.advise.interruptions import Interruptions, young_interval
 from scalewise.analysis.advise.quality.time_to_target import TimeToTarget
 from scalewise.analysis.advise.quality.work_to_target import MIN_SAVED_SHARE, VAGUE_FACTOR
-from scalewise.analysis.advise.queue_wait import QueueWait
 from scalewise.analysis.measure import Estimate
 from scalewise.analysis.number_format import (
     format_count,
@@ -34,12 +33,12 @@ def condition_sentences(conditions: ResolvedConditions, closest: Scale) -> list[
     if conditions.interruptions:
         sentences += _interruption_sentences(conditions.interruptions, closest)
     if conditions.wait and not conditions.wait.same_for_all:
-        given = conditions.wait.by_devices
-        between = [n for n in conditions.counts if n not in given and min(given) < n < max(given)]
-        if between:
+        waits = conditions.wait.by_devices
+        inside = range(min(waits), max(waits))
+        if between := [n for n in conditions.counts if n in inside and n not in waits]:
             sentences.append(
                 f"The wait on {_list_counts(between)} devices is interpolated between those given "
-                f"for {_list_counts(given)}."
+                f"for {_list_counts(waits)}."
             )
     return sentences
 
@@ -66,22 +65,17 @@ def condition_warnings(conditions: ResolvedConditions) -> list[str]:
                 f"{target.job.assumed} the devices share it evenly, at an efficiency of 100 %"
             )
     if wait and not wait.same_for_all:
-        warnings += _wait_warnings(wait, conditions.counts)
+        fewest, largest = min(wait.by_devices), max(wait.by_devices)
+        if outside := [n for n in conditions.counts if not fewest <= n <= largest]:
+            warnings.append(
+                f"the wait on {_list_counts(outside)} devices is only extrapolated from "
+                + (
+                    f"that of {largest:,} alone"
+                    if fewest == largest
+                    else f"those of {_list_counts(wait.by_devices)}"
+                )
+            )
     return warnings
-
-
-def _wait_warnings(wait: QueueWait, counts: Iterable[int]) -> list[str]:
-    """Warn of waits that are extrapolated."""
-    fewest, largest = min(wait.by_devices), max(wait.by_devices)
-    outside = [n for n in counts if not fewest <= n <= largest]
-    if not outside:
-        return []
-    source = (
-        f"that of {largest:,} alone"
-        if fewest == largest
-        else f"those of {_list_counts(wait.by_devices)}"
-    )
-    return [f"the wait on {_list_counts(outside)} devices is only extrapolated from {source}"]
 
 
 def _list_counts(counts: Iterable[int]) -> str:
@@ -181,10 +175,8 @@ def _interruption_sentences(interruptions: Interruptions, scale: Scale) -> tuple
         if at_scale.interval
         else f"the job is too short for a save to pay; a long one would save every {first_order}"
     )
-    measured = [
-        *(["the save"] if interruptions.save_measured else []),
-        *(["the restart"] if interruptions.restart_measured else []),
-    ]
+    measured = ["the save"] if interruptions.save_measured else []
+    measured += ["the restart"] if interruptions.restart_measured else []
     source = f" ({join_with_and(measured)} as measured)" if measured else ""
     per_hour = at_scale.lost.value / scale.busy_time * 3600
     return (

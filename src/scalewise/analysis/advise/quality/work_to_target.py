@@ -35,8 +35,6 @@ VAGUE_FACTOR = 4.0
 """One more measurement is advised if the range of a critical batch is wider than this."""
 MIN_SAVED_SHARE = 0.1
 """More devices stop paying where a doubling saves less than this share of the steps."""
-Range = tuple[float, float, float]
-"""Value, low and high."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,9 +108,7 @@ class WorkToTarget:
 
     def floor(self, step: Estimate) -> Estimate | None:
         """Return the lower bound in seconds for any number of devices: S_min steps in sequence."""
-        if self.least_steps is None:
-            return None
-        return self.least_steps / _rate(step)
+        return None if self.least_steps is None else self.least_steps / _rate(step)
 
     def useful(self, batch: float) -> Estimate:
         """Return the share of the work that small batches would need too."""
@@ -127,9 +123,7 @@ class WorkToTarget:
         return batch / self.largest
 
     def __str__(self) -> str:
-        work, critical = (
-            format_rounded(estimate.value) for estimate in (self.least_work, self.critical)
-        )
+        work, critical = map(format_rounded, (self.least_work.value, self.critical.value))
         return f"work(B) = {work} (1 + B / {critical}) {self.unit}"
 
 
@@ -197,8 +191,8 @@ def critical_from_noise(noise: Estimate) -> Estimate:
     return Estimate(value, low / NOISE_FACTOR, high * NOISE_FACTOR, noise.count)
 
 
-def _range(critical: Estimate | float, factor: float = STATED_FACTOR) -> Range:
-    """Return a critical batch with its range; ``factor`` is for ends that are not given."""
+def _range(critical: Estimate | float, factor: float = STATED_FACTOR) -> tuple[float, float, float]:
+    """Return value, low and high of a critical batch; ``factor`` is for ends not given."""
     estimate = critical if isinstance(critical, Estimate) else Estimate(critical)
     check_positive("critical", estimate.value, example=8192)
     low = estimate.value / factor if estimate.low is None else estimate.low
