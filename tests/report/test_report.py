@@ -373,7 +373,7 @@ def test_a_plot_without_numbers_is_refused(tmp_path):
     [
         ("p.png", "effeciency", "'effeciency'", "did you mean 'efficiency'?"),
         ("p.svg", "zzz", "'zzz'", "there are: throughput, speedup"),
-        ("p.md", "time", "p.md holds no single plot", ".png or .svg"),
+        ("p.md", "time", "p.md holds no single plot", ".png and .svg"),
         ("p.pdf", None, "p.pdf: unknown ending", ".html .md .csv .tex .json .txt .png .svg"),
         ("p", None, "unknown ending", ".html"),
     ],
