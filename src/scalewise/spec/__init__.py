@@ -5,9 +5,7 @@ topology         devices and machines, and how one model is split over them
 run              one training run
 study            the runs that answer one question
 
-All come from plain JSON or TOML values, can be written back, and refuse a wrong
-value in a sentence that names it. Identity is content: two equal run
-specs have the same ``id`` and so the same folder.
+Identity is content: two equal run specs have the same ``id`` and so the same folder.
 """
 
 from scalewise.spec.run import RUN_KEYS, Precision, Remainder, RunSpec

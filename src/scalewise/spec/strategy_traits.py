@@ -6,7 +6,7 @@ module that imports no framework.
 """
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Literal
 
 from scalewise import plugins
@@ -43,45 +43,36 @@ class StrategyTraits:
     """What to try against such waiting; by default, the advice for data parallelism."""
 
 
-_TORCH: tuple[Start, ...] = ("torchrun", "srun", "mpirun")
-_GATHERING = "gathering parameters and reducing gradients"
+_torch = partial(StrategyTraits, starts=("torchrun", "srun", "mpirun"))
+_fsdp = partial(
+    _torch,
+    degree="shard",
+    min_version=(2, 7),
+    transfer="gathering parameters and reducing gradients",
+)
 _ZERO1 = "moving gradients and updated weights"
 
 BUILT_IN: dict[str, StrategyTraits] = {
-    "torch.ddp": StrategyTraits(
-        starts=_TORCH, whole_gradients=True, only_ddp=True, simulated="all-reduce"
-    ),
-    "torch.zero1": StrategyTraits(
-        starts=_TORCH, whole_gradients=True, can_mix=False, transfer=_ZERO1
-    ),
-    "torch.fsdp": StrategyTraits(
-        starts=_TORCH,
-        degree="shard",
-        min_version=(2, 7),
-        simulated="all-gather",
-        transfer=_GATHERING,
-    ),
-    "torch.hsdp": StrategyTraits(
-        starts=_TORCH, degree="shard", within_node=True, min_version=(2, 7), transfer=_GATHERING
-    ),
-    "torch.tensor": StrategyTraits(
-        starts=_TORCH,
+    "torch.ddp": _torch(whole_gradients=True, only_ddp=True, simulated="all-reduce"),
+    "torch.zero1": _torch(whole_gradients=True, can_mix=False, transfer=_ZERO1),
+    "torch.fsdp": _fsdp(simulated="all-gather"),
+    "torch.hsdp": _fsdp(within_node=True),
+    "torch.tensor": _torch(
         degree="tensor",
         transfer="exchanging what the parts of a layer compute",
         advice="Keep a tensor group inside a node, or split the layers over fewer devices.",
     ),
-    "torch.pipeline": StrategyTraits(
-        starts=_TORCH,
+    "torch.pipeline": _torch(
         degree="pipeline",
         simulated="all-reduce",
         transfer="waiting for other stages: the pipeline's bubble, and what they hand over",
         advice="Try more micro_batches (of a larger batch, if each is one sample already), or, on "
         'a deeper model, pipeline_schedule = "interleaved": both make the bubble smaller.',
     ),
-    "deepspeed.zero1": StrategyTraits(starts=_TORCH, transfer=_ZERO1),
-    "deepspeed.zero0": StrategyTraits(starts=_TORCH),
-    "deepspeed.zero2": StrategyTraits(starts=_TORCH),
-    "deepspeed.zero3": StrategyTraits(starts=_TORCH),
+    "deepspeed.zero1": _torch(transfer=_ZERO1),
+    "deepspeed.zero0": _torch(),
+    "deepspeed.zero2": _torch(),
+    "deepspeed.zero3": _torch(),
     "horovod.allreduce": StrategyTraits(
         starts=("horovodrun", "srun", "mpirun", "torchrun", "plain")
     ),

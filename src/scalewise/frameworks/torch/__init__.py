@@ -10,13 +10,7 @@ from typing import Any, ClassVar
 
 from scalewise import plugins
 from scalewise.errors import SpecError
-from scalewise.frameworks import (
-    Session,
-    installed,
-    refuse_older,
-    refuse_start,
-    too_few,
-)
+from scalewise.frameworks import Session, installed, refuse_older, refuse_start, too_few
 from scalewise.frameworks.data_source import Source, refuse_crop
 from scalewise.frameworks.part_options import check_options, options_for
 from scalewise.probe import HostClock, Probe
@@ -35,10 +29,9 @@ PUBLISHED_VIT = re.compile(r"vit-[a-z]+(?P<patch>\d+)")
 
 
 class Torch:
-    """Trains with PyTorch, one process per device."""
+    """Trains with PyTorch, one process per device; its methods are those of ``Framework``."""
 
     def check(self, spec: RunSpec) -> None:
-        """Refuse a run that cannot work, before any rank starts."""
         refuse_torch(spec)
         if spec.parallelism.shard > 1 and spec.traits.degree != "shard":
             raise SpecError(
@@ -53,7 +46,6 @@ class Torch:
         refuse_unfit(spec)
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
-        """Return the rank of this process, from its environment."""
         return [required_rank(spec, os.environ)]
 
     def clock(self, spec: RunSpec) -> HostClock:
@@ -61,13 +53,11 @@ class Torch:
         return HostClock()
 
     def facts(self) -> dict[str, Any]:
-        """Return PyTorch's version, devices and backends."""
         from scalewise.probe.torch.device import facts
 
         return facts()
 
     def session(self, spec: RunSpec, rank: int, probe: Probe) -> AbstractContextManager[Session]:
-        """Set up a training run on this rank's device."""
         from scalewise.frameworks.torch.setup import session
 
         return session(spec, rank, probe)
@@ -86,8 +76,18 @@ class OverTorch(Torch):
 
 
 def refuse_torch(spec: RunSpec) -> None:
-    """Refuse a missing or old PyTorch, and starters without one process per device."""
-    _refuse_older(spec, installed("torch", extra="torch"))
+    """Refuse a PyTorch that is missing or too old for the run, and starters it does not support."""
+    version, hint = installed("torch", extra="torch"), "pip install --upgrade torch"
+    refuse_older("PyTorch", version, MIN_VERSION, hint=hint)
+    required = {
+        'recompute = "selective"': (2, 5) if spec.recompute == "selective" else MIN_VERSION,
+        "clip": (2, 6) if spec.clip else MIN_VERSION,
+        f"strategy = {spec.strategy!r}": spec.traits.min_version or MIN_VERSION,
+    }
+    for option, minimum in required.items():
+        if release(version) < minimum:
+            needs = f"{option} needs PyTorch {'.'.join(map(str, minimum))}"
+            raise SpecError(f"{needs}, and {version} is installed", hint=hint)
     refuse_start(f"a {spec.framework} run", spec)
 
 
@@ -123,31 +123,25 @@ def refuse_unfit(spec: RunSpec) -> None:
 
 def _refuse_unrecordable(spec: RunSpec) -> None:
     """Refuse CUDA graphs for steps whose memory a replay would overwrite."""
-    setting = ""
-    if spec.accumulate > 1:
-        setting = f"accumulate = {spec.accumulate}"
-    elif not spec.traits.only_ddp:
-        setting = f'strategy = "{spec.strategy}"'
-    elif spec.degrees.tensor > 1:
-        setting = f"tensor = {spec.degrees.tensor}"
-    elif spec.degrees.pipeline > 1:
-        setting = f"pipeline = {spec.degrees.pipeline}"
-    if setting:
-        raise SpecError(
-            "a recorded step is for whole replicas without accumulation, "
-            f"and this run has {setting}",
-            hint='write compile = true, or "blocks"',
-        )
+    settings = {
+        f"accumulate = {spec.accumulate}": spec.accumulate > 1,
+        f'strategy = "{spec.strategy}"': not spec.traits.only_ddp,
+        f"tensor = {spec.degrees.tensor}": spec.degrees.tensor > 1,
+        f"pipeline = {spec.degrees.pipeline}": spec.degrees.pipeline > 1,
+    }
+    for setting, is_set in settings.items():
+        if is_set:
+            raise SpecError(
+                "a recorded step is for whole replicas without accumulation, "
+                f"and this run has {setting}",
+                hint='write compile = true, or "blocks"',
+            )
 
 
 def _surely_fits(spec: RunSpec, source: Source) -> bool:
-    """Return whether a plain run's model certainly accepts its images.
-
-    Building it would import PyTorch, which takes longer than all other checks together.
-    """
-    if spec.degrees.degree > 1 or spec.options or spec.sync_batchnorm:
-        return False
-    if isinstance(source.shape, int):
+    """Return whether a plain run's model surely accepts its images, without importing PyTorch."""
+    is_plain = spec.degrees.degree == 1 and not spec.options and not spec.sync_batchnorm
+    if not is_plain or isinstance(source.shape, int):
         return False
     if published := PUBLISHED_VIT.fullmatch(str(spec.workload)):
         return not any(side % int(published["patch"]) for side in source.shape[1:])
@@ -165,22 +159,3 @@ def workload(spec: RunSpec) -> Callable[..., Any]:
         return model_factory(name)
     factory: Callable[..., Any] = plugins.load("workloads", name, framework="torch")
     return factory
-
-
-def _refuse_older(spec: RunSpec, installed: str) -> None:
-    """Refuse a PyTorch that is too old, in general or for options of the run."""
-    hint = "pip install --upgrade torch"
-    refuse_older("PyTorch", installed, MIN_VERSION, hint=hint)
-    required = {
-        'recompute = "selective"': (2, 5) if spec.recompute == "selective" else MIN_VERSION,
-        "clip": (2, 6) if spec.clip else MIN_VERSION,
-        f"strategy = {spec.strategy!r}": spec.traits.min_version or MIN_VERSION,
-    }
-    version = release(installed)
-    for option, minimum in required.items():
-        if version < minimum:
-            needed = ".".join(map(str, minimum))
-            raise SpecError(
-                f"{option} needs PyTorch {needed}, and {installed} is installed",
-                hint=hint,
-            )

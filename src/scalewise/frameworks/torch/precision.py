@@ -38,10 +38,7 @@ def apply_precision(model: Model, spec: RunSpec) -> Model:
 
 
 def input_dtype(spec: RunSpec, device: torch.device) -> torch.dtype:
-    """Return the dtype of preprocessed images.
-
-    On accelerators it is the one to which autocast would convert them in the first layer.
-    """
+    """Return the dtype of preprocessed images: on accelerators, what autocast makes of them."""
     return (
         torch.float32 if device.type == "cpu" else MIXED_DTYPES.get(spec.precision, torch.float32)
     )

@@ -69,16 +69,16 @@ def initial_model(spec: RunSpec, data: Data, device: torch.device) -> nn.Module:
 
 
 class TorchSession:
-    """A training run in progress, seen from one rank."""
+    """A training run in progress, seen from one rank; most methods are those of ``Session``."""
 
     def __init__(self, spec: RunSpec, data: Data, device: torch.device) -> None:
         refuse_optimizer_step(spec, device)
         self._spec, self._data, self._device = spec, data, device
         self._mesh = mesh = build_mesh(spec, device)
         assert spec.batch is not None
-        replica = replica_index(mesh)
-        self._shards = shards = Shards(len(data.train), spec, replica)
-        steps = count_steps(spec, len(data.train))
+        replica, samples = replica_index(mesh), len(data.train)
+        self._shards = shards = Shards(samples, spec, replica)
+        steps = count_steps(spec, samples)
         self._total_steps = total_steps = steps * (spec.epochs or 1)
         self._validation_counts, batches = validation_batches(
             len(data.validation), spec.batch, replica, spec.replicas
@@ -121,11 +121,9 @@ class TorchSession:
         self.outline = Outline(
             epochs=spec.epochs,
             steps=steps,
-            samples=len(data.train),
-            seen=samples_in_steps(steps, [self._rank_share(samples) for samples, _ in self._plan]),
-            together=samples_in_steps(
-                steps, [shards.global_samples(n) for n in range(shards.steps)]
-            ),
+            samples=samples,
+            seen=samples_in_steps(steps, [self._rank_share(count) for count, _ in self._plan]),
+            together=samples_in_steps(steps, [*map(shards.global_samples, range(shards.steps))]),
             parameters=parameters,
             flops=flops,
             uncounted=uncounted,
@@ -155,7 +153,6 @@ class TorchSession:
             buffer.copy_(original)
 
     def begin(self, epoch: int) -> None:
-        """Start a pass over the data in a new order."""
         self._losses, self._loss_stacks = [], []
         self._model.train()
         self._begin_pass(epoch)
@@ -165,7 +162,6 @@ class TorchSession:
         self._loader.begin(Pass(epoch, step))
 
     def step(self, probe: Laps) -> int:
-        """Run one optimizer step, a lap per phase; return this rank's samples."""
         with self._collectives, self._sync_timer.over(probe) as laps:
             return self._run_step(self._gradient_timer.wrap(laps))
 
@@ -184,11 +180,10 @@ class TorchSession:
             if weight:  # A batch without weight is padding and counts no samples.
                 samples -= self._loader.skipped_samples
             probe.lap("input")
-            loss = parallel.forward_backward(
-                inputs, labels, weight * scale, probe, sync=micro == last
-            )
+            is_last = micro == last
+            loss = parallel.forward_backward(inputs, labels, weight * scale, probe, sync=is_last)
             total = loss if total is None else total + loss
-            if micro < last:
+            if not is_last:
                 self._prefetch(probe)
         if parallel.exchange:
             parallel.exchange.end(scale)
@@ -237,11 +232,9 @@ class TorchSession:
             probe.lap("input")
 
     def settle(self) -> None:
-        """Wait until the device is idle."""
         devices.settle(self._device)
 
     def losses(self) -> list[float]:
-        """Return the loss of each step since ``begin``, averaged over all ranks."""
         self._stack_losses()
         if not self._loss_stacks:
             return []
@@ -249,16 +242,14 @@ class TorchSession:
         dist.all_reduce(losses)
         return [round(loss, 9) for loss in (losses / self._loss_ranks).tolist()]
 
-    def validate(self) -> Quality | None:
-        """Return loss and accuracy on the validation data, each sample counted once."""
-        with self._ema_weights(), eager_mode():
-            return self._validate()
-
     def _ema_weights(self) -> AbstractContextManager[None]:
         """Use the EMA as the model's weights, if the run has one."""
         return self._ema.swapped_in() if self._ema else nullcontext()
 
-    @torch.no_grad()
+    def validate(self) -> Quality | None:
+        with self._ema_weights(), eager_mode(), torch.no_grad():
+            return self._validate()
+
     def _validate(self) -> Quality | None:
         self._model.eval()
         sums = torch.zeros(4, dtype=torch.float64, device=self._device)
@@ -283,29 +274,35 @@ class TorchSession:
         self._loader.close()
 
     def memory(self) -> int:
-        """Return the peak memory of this rank, in bytes."""
         return devices.peak_memory(self._device)
 
     def held(self) -> dict[str, int] | None:
-        """Return the bytes of this rank's parameters, gradients and optimizer state."""
         return self._state_bytes
 
     def largest(self, numbers: Sequence[int]) -> list[int]:
-        """Return the elementwise maximum over all ranks."""
         tensor = torch.tensor(numbers, device=self._device)
         dist.all_reduce(tensor, dist.ReduceOp.MAX)
         return [int(number) for number in tensor.tolist()]
 
     def store(self, folder: Path) -> str:
-        """Start to write a checkpoint into ``folder``; return the problem of the previous one."""
-        return self._open_checkpoints(folder).write(self._state(), self._progress())
+        spec = self._spec
+        progress = Progress(
+            step=self._steps_done,
+            epoch=self._epoch,
+            place=self._step,
+            global_batch=spec.global_batch,
+            layout=checkpoints.layout_of(spec),
+            workload=str(spec.workload),
+            options=options_for(workload(spec), spec),
+            optimizer=spec.optimizer,
+            scaler=self._scaler.state() if self._scaler else None,
+        )
+        return self._open_checkpoints(folder).write(self._state(), progress)
 
     def stored(self) -> str:
-        """Wait until the last checkpoint is complete; return its problem, or an empty string."""
         return self._checkpoints.wait() if self._checkpoints else ""
 
     def restore(self, folder: Path, tick: Callable[[], None]) -> int:
-        """Continue from the newest complete checkpoint; return the number of steps done."""
         spec = self._spec
         files = self._open_checkpoints(folder)
         path, damaged = files.latest(tick)
@@ -319,7 +316,6 @@ class TorchSession:
         return self._load_checkpoint(files, path) if path else 0
 
     def damaged(self) -> Sequence[str]:
-        """Return a sentence for each damaged checkpoint that was skipped."""
         return self._damaged
 
     def _open_checkpoints(self, folder: Path) -> "Checkpoints":
@@ -334,9 +330,8 @@ class TorchSession:
         from scalewise.frameworks.torch.checkpoint import checkpoint_files
 
         self._stack_losses()
-        losses = {}
-        if self._loss_stacks:
-            losses = {self._rank_key("losses"): torch.cat(self._loss_stacks)}
+        stacks = self._loss_stacks
+        losses = {self._rank_key("losses"): torch.cat(stacks)} if stacks else {}
         return {
             **checkpoint_files.model_state(self._model),
             **checkpoint_files.optimizer_state(self._model, self._parallel.optimizer),
@@ -348,20 +343,6 @@ class TorchSession:
     def _rank_key(self, name: str) -> str:
         return f"ranks.{dist.get_rank()}.{name}"
 
-    def _progress(self) -> Progress:
-        spec = self._spec
-        return Progress(
-            step=self._steps_done,
-            epoch=self._epoch,
-            place=self._step,
-            global_batch=spec.global_batch,
-            layout=checkpoints.layout_of(spec),
-            workload=str(spec.workload),
-            options=options_for(workload(spec), spec),
-            optimizer=spec.optimizer,
-            scaler=self._scaler.state() if self._scaler else None,
-        )
-
     def _load_checkpoint(self, files: "Checkpoints", path: Path) -> int:
         """Continue the training of a checkpoint; return the number of steps done.
 
@@ -370,6 +351,7 @@ class TorchSession:
         from scalewise.frameworks.torch.checkpoint import checkpoint_files
 
         spec, progress = self._spec, checkpoints.read_progress(path)
+        optimizer = self._parallel.optimizer
         shapes = checkpoint_files.tensor_metadata(path)
         checkpoint_files.refuse_another_model(path, self._model, shapes)
         same_layout = progress.layout == checkpoints.layout_of(spec)
@@ -378,9 +360,7 @@ class TorchSession:
         ema = self._ema.state if self._ema else {}
         state = {
             **checkpoint_files.model_state(self._model),
-            **checkpoint_files.allocate_optimizer_state(
-                self._model, self._parallel.optimizer, shapes
-            ),
+            **checkpoint_files.allocate_optimizer_state(self._model, optimizer, shapes),
             **{name: average for name, average in ema.items() if name in shapes},
             **checkpoint_files.empty_tensors(rank_names, shapes),
         }
@@ -398,7 +378,6 @@ class TorchSession:
         return self._steps_done
 
     def exchanged(self) -> dict[str, Any]:
-        """Return the arrival times, the compression and the noise of gradients."""
         arrivals = {"arrivals": self._gradient_timer.arrivals()}
         exchange = self._parallel.exchange
         if exchange is None:
@@ -406,7 +385,6 @@ class TorchSession:
         return {**arrivals, "compression": exchange.compression(), "noise": exchange.noise()}
 
     def traffic(self) -> dict[str, Any] | None:
-        """Return what this rank exchanged in the counted step; None if that is unknown."""
         is_alone = self._spec.topology.world == 1
         return self._collectives.counts if is_alone or not self._parallel.unseen else None
 
@@ -441,7 +419,6 @@ class TorchSession:
         self._begin_pass(*divmod(self._steps_done, len(self._plan)))
 
     def save(self, path: Path) -> None:
-        """Write the full weights once, by the serial model's names."""
         with self._ema_weights(), self._parallel.gathered():
             weights = gather_weights(self._model, self._mesh)
             if weights is not None:

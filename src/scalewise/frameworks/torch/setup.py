@@ -1,7 +1,7 @@
 """Set up a training run on one rank: process group, data, model, compiler; and tear it down."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from scalewise.frameworks.data_source import Source
 from scalewise.frameworks.torch.input.data_sets import Data, load
-from scalewise.frameworks.torch.models import compile_cache
+from scalewise.frameworks.torch.models import block_compile
 from scalewise.frameworks.torch.session import TorchSession
 from scalewise.frameworks.train_log import say
 from scalewise.probe import Probe
@@ -24,7 +24,7 @@ MAX_LISTED_FILES = 100
 def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator[TorchSession]:
     """Set up a training run, its spans recorded by the probe, and tear it down at the end."""
     if spec.compile:
-        compile_cache.use_study_cache(probe.folder.parent)
+        block_compile.use_study_cache(probe.folder.parent)
     device = devices.bind(spec)
     backend, reason = devices.backend(spec, device)
     probe.note(device=devices.name(device), backend=backend, threads=torch.get_num_threads())
@@ -61,7 +61,7 @@ def _load_data(spec: RunSpec, device: torch.device) -> Data:
     """Load the run's data set; one rank does the slow part for the others."""
     source = Source.of_run(spec)
     if source.kind == "images":
-        data = load(source, spec, _broadcast_from_rank_0)
+        data = load(source, spec)
     else:
         # The first rank of a node may have to prepare files, which the others then only read.
         is_first = int(os.environ.get("LOCAL_RANK", "0")) == 0
@@ -71,20 +71,12 @@ def _load_data(spec: RunSpec, device: torch.device) -> Data:
     return data.near(device, source)
 
 
-def _broadcast_from_rank_0(make: Callable[[], bytes]) -> bytes:
-    """Run ``make`` on rank 0 only and broadcast its result: it asks a shared file system."""
-    payload: list[bytes | None] = [make() if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(payload)
-    assert payload[0] is not None
-    return payload[0]
-
-
 def _report_compiled_graphs(spec: RunSpec, rank: int, probe: Probe, device: torch.device) -> None:
     """Record how many graphs were compiled, came from the cache, or cannot be replayed."""
-    if graphs := compile_cache.graph_counts():
+    if graphs := block_compile.graph_counts():
         probe.note(compiled=graphs)
         if rank == 0:
             say(f"compiled       {graphs['made']} graphs anew, {graphs['found']} found")
     uses_cuda_graphs = spec.compile == "graphs" and device.type != "cpu"
-    if uses_cuda_graphs and rank == 0 and (skipped := compile_cache.skipped_cuda_graphs()):
+    if uses_cuda_graphs and rank == 0 and (skipped := block_compile.skipped_cuda_graphs()):
         say(f"compiled       {skipped} of them cannot be replayed, only started bit by bit")

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from scalewise import plugins
 from scalewise.errors import ScalewiseError, SpecError
+from scalewise.frameworks.data_source import Shape
 from scalewise.frameworks.part_options import options_for
 from scalewise.frameworks.torch import workload
 from scalewise.frameworks.torch.input.batches import IGNORED_LABEL
@@ -55,10 +56,7 @@ class ForwardBackward(Protocol):
     def __call__(
         self, inputs: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
     ) -> Tensor:
-        """Return the weighted loss; gradients are exchanged if ``sync`` is true.
-
-        The loss is zero on a rank without the last pipeline stage.
-        """
+        """Return the weighted loss, 0 without the last stage; ``sync`` exchanges gradients."""
         ...
 
 
@@ -82,7 +80,7 @@ class Parallel:
     """Whether ranks communicate outside of PyTorch's collectives, so that bytes are unknown."""
 
 
-def build_model(spec: RunSpec, shape: tuple[int, int, int] | int, classes: int) -> nn.Module:
+def build_model(spec: RunSpec, shape: Shape, classes: int) -> nn.Module:
     """Return the run's model for images of a shape, or for sequences of a length."""
     factory = workload(spec)
     try:
@@ -101,7 +99,7 @@ def build_model(spec: RunSpec, shape: tuple[int, int, int] | int, classes: int) 
     return model
 
 
-def _build_hint(workload: str, shape: tuple[int, int, int] | int, classes: int) -> str:
+def _build_hint(workload: str, shape: Shape, classes: int) -> str:
     """Return how to find out why a model cannot be built.
 
     >>> _build_hint("mine:net", 64, 10)
@@ -110,10 +108,8 @@ def _build_hint(workload: str, shape: tuple[int, int, int] | int, classes: int) 
     module, colon, name = workload.partition(":")
     if not colon or module in plugins.framework_parts("libraries", "torch"):
         return "check its options, and the size of its input: edge, length or data"
-    first = name.partition(".")[0]
-    return (
-        f"call it in Python to see where: from {module} import {first}; {name}({shape}, {classes})"
-    )
+    call = f"from {module} import {name.partition('.')[0]}; {name}({shape}, {classes})"
+    return f"call it in Python to see where: {call}"
 
 
 OPTIMIZER_STEPS: dict[str, dict[str, bool]] = {

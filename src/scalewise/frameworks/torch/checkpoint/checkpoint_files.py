@@ -74,23 +74,18 @@ class Checkpoints:
         names = [list(candidates)]
         dist.broadcast_object_list(names, group=self._group)
         damaged: dict[Path, str] = {}
-        for path in reversed(names[0]):
-            problem = self._damage(path, tick)
-            if not problem:
-                return path, damaged
-            damaged[path] = problem
-        return None, damaged
-
-    def _damage(self, path: Path, tick: Callable[[], None]) -> str:
         rank, world = dist.get_rank(), dist.get_world_size()
-        problem = [checkpoints.resume_damage(path) if rank == 0 else ""]
-        dist.broadcast_object_list(problem, group=self._group)
-        if problem[0]:
-            return problem[0]
-        problems = [""] * world
-        mine = checkpoints.content_damage(path, rank, world, tick)
-        dist.all_gather_object(problems, mine, group=self._group)
-        return next(filter(None, problems), "")
+        for path in reversed(names[0]):
+            problems = [checkpoints.resume_damage(path) if rank == 0 else ""]
+            dist.broadcast_object_list(problems, group=self._group)
+            if not problems[0]:
+                problems = [""] * world
+                mine = checkpoints.content_damage(path, rank, world, tick)
+                dist.all_gather_object(problems, mine, group=self._group)
+            if not any(problems):
+                return path, damaged
+            damaged[path] = next(filter(None, problems))
+        return None, damaged
 
     def write(self, state: Tensors, progress: Progress) -> str:
         """Start to write a checkpoint; return the problem of the previous one, or ``""``."""
@@ -100,8 +95,13 @@ class Checkpoints:
         if dist.get_rank() == 0:
             shutil.rmtree(path, ignore_errors=True)
             checkpoints.write_progress(path, progress)
+        # Training goes on while tensors are written; async_save itself copies those of a device.
+        copies = {
+            name: tensor.detach().clone() if tensor.device.type == "cpu" else tensor.detach()
+            for name, tensor in state.items()
+        }
         answer: Any = async_save(
-            {name: _detached_copy(tensor) for name, tensor in state.items()},
+            copies,
             storage_writer=ChecksumWriter(path),
             planner=DefaultSavePlanner(dedup_save_to_lowest_rank=True),
             process_group=self._group,
@@ -176,11 +176,17 @@ def allocate_optimizer_state(
 ) -> Tensors:
     """Allocate the optimizer state that a checkpoint has for this rank; return its tensors."""
     inner = local_optimizer(optimizer)
+    on_device = any(group.get("fused") or group.get("capturable") for group in inner.param_groups)
     for name, parameter in _updated_parameters(model, inner):
         prefix = f"optimizer.{name}."
         for key in [key for key in shapes if key.startswith(prefix)]:
-            state = _allocate_state(parameter, shapes[key], inner)
-            inner.state[parameter][key.removeprefix(prefix)] = state
+            size, dtype = shapes[key].size, shapes[key].properties.dtype
+            device = parameter.device if on_device else "cpu"
+            inner.state[parameter][key.removeprefix(prefix)] = (
+                torch.zeros_like(parameter, dtype=dtype)  # Distributed like the parameter.
+                if size == parameter.shape
+                else torch.zeros(size, dtype=dtype, device=device)
+            )
     return optimizer_state(model, optimizer)
 
 
@@ -206,10 +212,9 @@ def refuse_another_model(path: Path, model: nn.Module, shapes: dict[str, Any]) -
 def rng_state(device: torch.device) -> Tensors:
     """Return the state of this rank's random number generators."""
     key = f"ranks.{dist.get_rank()}.chance"
-    state = {key: torch.get_rng_state()}
-    if device.type == "cuda":
-        state[f"{key}.cuda"] = torch.cuda.get_rng_state(device)
-    return state
+    on_cuda = device.type == "cuda"
+    cuda_state = {f"{key}.cuda": torch.cuda.get_rng_state(device)} if on_cuda else {}
+    return {key: torch.get_rng_state(), **cuda_state}
 
 
 def set_rng_state(state: Tensors, device: torch.device) -> None:
@@ -232,7 +237,11 @@ def empty_tensors(names: Iterable[str], shapes: dict[str, TensorStorageMetadata]
 def serial_weights(path: Path) -> Tensors:
     """Return the full weights of a checkpoint, read in one process; the EMA, if it has one."""
     if problem := checkpoints.size_damage(path) or checkpoints.content_damage(path):
-        raise RecordError(f"{path} is damaged: {problem}", hint=_older_hint(path))
+        older = [other for other in checkpoints.whole(path.parent) if other.name < path.name]
+        hint = "there is no older one beside it"
+        if older:
+            hint = f"--step {checkpoints.step_of(older[-1])} takes an older one"
+        raise RecordError(f"{path} is damaged: {problem}", hint=hint)
     shapes = tensor_metadata(path)
     names = [name for name in shapes if name.startswith(("model.", "average."))]
     with as_record_error(path):
@@ -248,13 +257,6 @@ def serial_weights(path: Path) -> Tensors:
     return weights
 
 
-def _older_hint(path: Path) -> str:
-    older = [other for other in checkpoints.whole(path.parent) if other.name < path.name]
-    if not older:
-        return "there is no older one beside it"
-    return f"--step {checkpoints.step_of(older[-1])} takes an older one"
-
-
 def _updated_parameters(model: nn.Module, inner: Any) -> list[tuple[str, Tensor]]:
     """Return the parameters that this rank's own optimizer updates, with their names."""
     updated = {id(parameter) for parameter in optimizer_parameters(inner)}
@@ -264,20 +266,3 @@ def _updated_parameters(model: nn.Module, inner: Any) -> list[tuple[str, Tensor]
         for name, parameter in stage.named_parameters()
         if id(parameter) in updated
     ]
-
-
-def _allocate_state(parameter: Tensor, shape: TensorStorageMetadata, inner: Any) -> Tensor:
-    """Return zeros for a state tensor; one of the parameter's shape is distributed like it."""
-    if shape.size == parameter.shape:
-        return torch.zeros_like(parameter, dtype=shape.properties.dtype)
-    on_device = any(group.get("fused") or group.get("capturable") for group in inner.param_groups)
-    device = parameter.device if on_device else "cpu"
-    return torch.zeros(shape.size, dtype=shape.properties.dtype, device=device)
-
-
-def _detached_copy(tensor: Tensor) -> Tensor:
-    """Return a tensor that training does not change while it is written.
-
-    ``async_save`` itself copies tensors of a device to the host.
-    """
-    return tensor.detach().clone() if tensor.device.type == "cpu" else tensor.detach()

@@ -14,11 +14,8 @@ class EMA:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self._decay = decay
-        named = [
-            pair
-            for stage in local_stages(model)
-            for pair in stage.named_parameters(remove_duplicate=False)
-        ]
+        stages = local_stages(model)
+        named = [pair for s in stages for pair in s.named_parameters(remove_duplicate=False)]
         self._weights = list({id(weight): weight for _, weight in named}.values())
         self._averages = [weight.detach().clone() for weight in self._weights]
         average_of = {id(weight): avg for weight, avg in zip(self._weights, self._averages)}

@@ -16,12 +16,7 @@ from torch import Tensor
 from torch.distributed.checkpoint import metadata as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageInfo
-from torch.distributed.checkpoint.planner import (
-    LoadItemType,
-    LoadPlan,
-    LoadPlanner,
-    ReadItem,
-)
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from torch.futures import Future
 
 from scalewise.errors import RecordError, ScalewiseError
@@ -69,8 +64,8 @@ def as_record_error(path: Path) -> Iterator[None]:
         first = first_failure(error)
         if isinstance(first, ScalewiseError):
             raise RecordError(str(first), hint=first.hint) from error
-        problem = f"{path} cannot be read: {describe_failure(first)}"
-        raise RecordError(problem, hint=HINT) from error
+        failure = describe_failure(first)
+        raise RecordError(f"{path} cannot be read: {failure}", hint=HINT) from error
 
 
 def first_failure(problem: BaseException) -> BaseException:
@@ -101,9 +96,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             weights = load_tensors(file)
         if not isinstance(weights, dict):
             raise ValueError(f"a {type(weights).__name__} is not a table of tensors")
-        for name, weight in weights.items():
-            if not isinstance(name, str) or not isinstance(weight, Tensor):
-                raise ValueError("it is not a table of tensors")
+        if not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in weights.items()):
+            raise ValueError("it is not a table of tensors")
         return weights
 
 

@@ -16,10 +16,7 @@ from scalewise.record.write import cannot_write
 
 
 def gather_weights(model: nn.Module, mesh: DeviceMesh) -> dict[str, Tensor] | None:
-    """Return the full weights by the serial model's names on rank 0, None on other ranks.
-
-    A collective: all ranks have to call it.
-    """
+    """Return all weights by the serial model's names on rank 0, None on others (a collective)."""
     is_first = replica_index(mesh) == 0 and axis_rank(mesh, "tensor") == 0
     weights: dict[str, Tensor] = {}
     gathered: dict[int, Tensor] = {}
@@ -31,11 +28,9 @@ def gather_weights(model: nn.Module, mesh: DeviceMesh) -> dict[str, Tensor] | No
                 gathered[id(value)] = full.cpu() if is_first else full.new_empty(0)
             if is_first:
                 weights[name] = gathered[id(value)]
-    rank = dist.get_rank()
-    if axis_size(mesh, "pipeline") == 1:
-        return weights if rank == 0 else None
-    parts: list[Any] | None = [None] * dist.get_world_size() if rank == 0 else None
-    dist.gather_object(weights, parts)
+    parts: list[Any] | None = [weights] * dist.get_world_size() if dist.get_rank() == 0 else None
+    if axis_size(mesh, "pipeline") > 1:
+        dist.gather_object(weights, parts)
     if parts is None:
         return None
     return {name: value for part in parts for name, value in part.items()}

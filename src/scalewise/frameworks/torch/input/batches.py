@@ -150,10 +150,8 @@ class TokenWindows:
         last = len(self) - 1
         validation = [n for n in self._windows if n % every == every - 1 or n == last < every]
         train = sorted({*self._windows} - {*validation})
-        return (
-            TokenWindows(self._stream, self._length, train),
-            TokenWindows(self._stream, self._length, validation),
-        )
+        first, second = (TokenWindows(self._stream, self._length, w) for w in (train, validation))
+        return first, second
 
     def __len__(self) -> int:
         return len(self._windows)
@@ -162,9 +160,6 @@ class TokenWindows:
         """Read these sequences; the label of a token is the next one."""
         length = self._length
         starts = [self._windows[n] * length for n in indices.tolist()]
-        rows = [
-            torch.from_numpy(self._stream[start : start + length + 1].astype("int64"))
-            for start in starts
-        ]
-        tokens = torch.stack(rows)
+        rows = [self._stream[start : start + length + 1].astype("int64") for start in starts]
+        tokens = torch.stack([torch.from_numpy(row) for row in rows])
         return tokens[:, :-1], tokens[:, 1:]

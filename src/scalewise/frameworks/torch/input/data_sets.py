@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -14,7 +15,6 @@ from scalewise.frameworks.in_memory_data import (
     HELD_OUT,
     IMAGENET_MEAN_STD,
     ImageTransform,
-    Labelled,
     read,
 )
 from scalewise.frameworks.torch.input.batches import (
@@ -32,8 +32,6 @@ REAL_KINDS = ("digits", "cifar", "idx")
 """In-memory data sets that are not synthetic: a synthetic one says itself where it lies."""
 MAX_ON_DEVICE_BYTES = 2**30
 """A real data set up to this size is copied to the accelerator. CIFAR-10 has a sixth of it."""
-Broadcast = Callable[[Callable[[], bytes]], bytes]
-"""Runs a function on one rank and returns its result on all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +41,7 @@ class Preprocessing(ImageTransform):
     def on(
         self, device: torch.device, dtype: torch.dtype = torch.float32
     ) -> Callable[[Tensor], Tensor]:
-        """Return a function that preprocesses a batch on a device.
-
-        Its output is indexed as NCHW; on accelerators it is stored as channels last.
-        """
+        """Return a function that makes NCHW inputs, on accelerators stored as channels last."""
         if self.scale is None:
             return lambda inputs: inputs
         on_cpu = device.type == "cpu"
@@ -76,16 +71,16 @@ class Preprocessing(ImageTransform):
         return preprocess
 
 
+PHOTO_PREPROCESSING = Preprocessing(BYTE_SCALE, IMAGENET_MEAN_STD)
+
+
 def _interpolate(images: Tensor, size: tuple[int, int]) -> Tensor:
     shrinks = size[0] < max(images.shape[2:])
     return interpolate(images, size, mode="bilinear", antialias=shrinks)
 
 
 def resize_by_matmul(images: Tensor, edge: int, dtype: torch.dtype) -> Tensor:
-    """Return images resized to ``edge`` x ``edge``, channels last, by two matrix products.
-
-    On accelerators this is many times faster than ``interpolate`` on images of three channels.
-    """
+    """Return resized images, channels last: on accelerators much faster than ``interpolate``."""
     nhwc = images.permute(0, 2, 3, 1)
     count, height, width, channels = nhwc.shape
     row_weights = _resize_weights(height, edge, 1, torch.float32, images.device)
@@ -131,10 +126,7 @@ class Data:
         return images, torch.zeros(count, dtype=torch.long)
 
     def near(self, device: torch.device, source: Source) -> "Data":
-        """Return the data on the device, if the source asks for that or it is real and small.
-
-        Then neither workers nor copies are needed.
-        """
+        """Return the data on the device, if the source asks for that or it is real and small."""
         if not (
             isinstance(self.train, TensorSamples) and isinstance(self.validation, TensorSamples)
         ):
@@ -147,13 +139,8 @@ class Data:
         return replace(self, train=train, validation=validation, on_device=True)
 
 
-def run_locally(make: Callable[[], bytes]) -> bytes:
-    """Return the result of a function without telling other ranks."""
-    return make()
-
-
-def load(source: Source, spec: RunSpec | None = None, broadcast: Broadcast = run_locally) -> Data:
-    """Load a data set, or list its files; ``broadcast`` lets one rank list them for all."""
+def load(source: Source, spec: RunSpec | None = None) -> Data:
+    """Load a data set, or list its files; rank 0 lists an image folder for all ranks."""
     if spec:
         refuse_crop(source, spec.augment)
     if source.kind in ("digits", "synthetic"):
@@ -164,7 +151,7 @@ def load(source: Source, spec: RunSpec | None = None, broadcast: Broadcast = run
         return _load_tokens(source)
     flip = RandomFlip(spec.seed + spec.repeat) if spec and spec.augment != "none" else None
     if source.kind == "images":
-        return _list_images(source, spec, broadcast, flip)
+        return _list_images(source, spec, flip)
     if source.kind == "packed":
         return _open_packed(source, flip)
     return _load_in_memory(source, flip)
@@ -172,13 +159,10 @@ def load(source: Source, spec: RunSpec | None = None, broadcast: Broadcast = run
 
 def _load_in_memory(source: Source, flip: RandomFlip | None) -> Data:
     arrays = read(source)
-
-    def tensors(part: Labelled, flip: RandomFlip | None) -> TensorSamples:
-        return TensorSamples(
-            torch.from_numpy(part.images.copy()), torch.from_numpy(part.labels), flip
-        )
-
-    train, validation = tensors(arrays.train, flip), tensors(arrays.validation, None)
+    train, validation = (
+        TensorSamples(torch.from_numpy(part.images.copy()), torch.from_numpy(part.labels), mirror)
+        for part, mirror in ((arrays.train, flip), (arrays.validation, None))
+    )
     transform = arrays.transform
     preprocessing = Preprocessing(transform.scale, transform.mean_std, transform.edge)
     return Data(train, validation, arrays.classes, arrays.shape, preprocessing)
@@ -189,20 +173,19 @@ def _open_packed(source: Source, flip: RandomFlip | None) -> Data:
 
     packed = Packed.of(source.path)
     train, validation = PackedImages(packed.train, flip), PackedImages(packed.validation)
-    classes = len(packed.classes)
-    return Data(
-        train, validation, classes, source.shape, Preprocessing(BYTE_SCALE, IMAGENET_MEAN_STD)
-    )
+    return Data(train, validation, len(packed.classes), source.shape, PHOTO_PREPROCESSING)
 
 
-def _list_images(
-    source: Source, spec: RunSpec | None, broadcast: Broadcast, flip: RandomFlip | None
-) -> Data:
+def _list_images(source: Source, spec: RunSpec | None, flip: RandomFlip | None) -> Data:
     """List an image folder once, for all ranks: shared file systems are slow at it."""
     from scalewise.frameworks.data.image_folder import Listing
     from scalewise.frameworks.data.pixels import Crop
 
-    listing = Listing.from_bytes(broadcast(lambda: Listing.of(source.path).to_bytes()))
+    has_ranks = dist.is_initialized()
+    content = [b"" if has_ranks and dist.get_rank() else Listing.of(source.path).to_bytes()]
+    if has_ranks:
+        dist.broadcast_object_list(content)
+    listing = Listing.from_bytes(content[0])
     crop = None
     if spec and spec.augment == "crop":
         crop, flip = Crop(spec.seed + spec.repeat), None  # Crop also mirrors.
@@ -211,10 +194,7 @@ def _list_images(
     edge = source.shape[1]
     train = ImageFiles(listing, listing.train, edge, refuse=refuse, crop=crop, flip=flip)
     validation = ImageFiles(listing, listing.validation, edge, refuse=refuse)
-    classes = len(listing.classes)
-    return Data(
-        train, validation, classes, source.shape, Preprocessing(BYTE_SCALE, IMAGENET_MEAN_STD)
-    )
+    return Data(train, validation, len(listing.classes), source.shape, PHOTO_PREPROCESSING)
 
 
 def _load_tokens(source: Source) -> Data:
@@ -243,18 +223,15 @@ def _make_tokens(source: Source) -> Data:
     assert isinstance(length, int)
     count = source.count + max(1, source.count // HELD_OUT)
     stream = _random_tokens(count * length + 1, vocabulary)
-    sequences = stream[: count * length].reshape(count, length)
-    labels = stream[1 : count * length + 1].reshape(count, length)
+    sequences, labels = (part.reshape(count, length) for part in (stream[:-1], stream[1:]))
     is_validation = torch.arange(count) % (HELD_OUT + 1) == HELD_OUT
     if not is_validation.any():
         is_validation[-1] = True
-    return Data(
-        TensorSamples(sequences[~is_validation], labels[~is_validation]),
-        TensorSamples(sequences[is_validation], labels[is_validation]),
-        vocabulary,
-        length,
-        Preprocessing(),
+    train, validation = (
+        TensorSamples(sequences[chosen], labels[chosen])
+        for chosen in (~is_validation, is_validation)
     )
+    return Data(train, validation, vocabulary, length, Preprocessing())
 
 
 def _random_tokens(length: int, vocabulary: int) -> Tensor:

@@ -44,14 +44,9 @@ class PassSampler(Sampler[Request]):
     """The batches that one rank needs, pass by pass, from any pass on."""
 
     def __init__(
-        self,
-        shards: Shards,
-        validation_batches: Sequence[Indices],
-        spec: RunSpec,
-        total_steps: int,
+        self, shards: Shards, validation_batches: Sequence[Indices], spec: RunSpec, total_steps: int
     ) -> None:
-        self._shards, self._validation_batches = shards, validation_batches
-        self._spec = spec
+        self._shards, self._validation_batches, self._spec = shards, validation_batches, spec
         self._end = total_steps
         """The optimizer step at which training ends, counted from the start of epoch 0."""
         self.first = Pass(0)
@@ -66,8 +61,7 @@ class PassSampler(Sampler[Request]):
         while True:
             yield current
             done = min((current.epoch + 1) * self._shards.steps, self._end)
-            at_end = done == self._end
-            is_due = self._spec.validates(current.epoch) if self._spec.epochs else at_end
+            is_due = self._spec.validates(current.epoch) if self._spec.epochs else done == self._end
             if is_due and not current.validation:
                 current = Pass(current.epoch, validation=True)
             elif done < self._end:
@@ -208,10 +202,7 @@ class DevicePrefetcher:
     """Copies batches to an accelerator while it computes, one batch ahead."""
 
     def __init__(
-        self,
-        batches: Iterator[Batch],
-        preprocess: Callable[[Tensor], Tensor],
-        device: torch.device,
+        self, batches: Iterator[Batch], preprocess: Callable[[Tensor], Tensor], device: torch.device
     ) -> None:
         self._batches, self._preprocess, self._device = batches, preprocess, device
         self._module = module_of(device.type)

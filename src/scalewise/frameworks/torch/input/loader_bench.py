@@ -21,10 +21,7 @@ MANY_EPOCHS = 10**6
 def bench_loader(
     request: Mapping[str, Any], report_progress: Callable[[int, int], None]
 ) -> dict[str, Any]:
-    """Load as a training on this machine's device would; return seconds and samples per batch.
-
-    The first batch of each worker count is reported apart: it includes the start of the workers.
-    """
+    """Load as a training here would; return seconds and samples per batch, first batches apart."""
     specs = [_loader_spec(request, workers) for workers in request["workers"]]
     device, source = devices.bind(specs[0]), Source.of_run(specs[0])
     data = load(source, specs[0]).near(device, source)
@@ -54,26 +51,16 @@ def bench_loader(
 
 def _loader_spec(request: Mapping[str, Any], workers: int) -> RunSpec:
     fields = {key: request[key] for key in ("data", "batch", "edge", "length", "augment")}
-    return RunSpec.from_dict(
-        {
-            **fields,
-            "workers": workers,
-            # The loader does not use these; a spec needs them.
-            "topology": "1x1",
-            "workload": "none",
-            "epochs": MANY_EPOCHS,
-            "validate_every": MANY_EPOCHS,
-        }
-    )
+    # The loader does not use these; a spec needs them.
+    unused = {"topology": "1x1", "workload": "none"}
+    epochs = {"epochs": MANY_EPOCHS, "validate_every": MANY_EPOCHS}
+    return RunSpec.from_dict({**fields, **unused, **epochs, "workers": workers})
 
 
 def _time_batches(
     data: Data, spec: RunSpec, device: torch.device, min_seconds: float
 ) -> tuple[list[float], list[int], set[str]]:
-    """Return seconds and readable samples of each batch, and the files that cannot be read.
-
-    Runs until ``min_seconds`` after the first batch, and for three batches at least.
-    """
+    """Return seconds and readable samples of three batches or more, and the unreadable files."""
     shards = Shards(len(data.train), spec, 0)
     start = last = time.perf_counter()
     sampler = PassSampler(shards, [], spec, shards.steps * MANY_EPOCHS)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from scalewise import plugins
 from scalewise.errors import PluginError, SpecError
+from scalewise.frameworks.data_source import Shape
 from scalewise.validate import suggest_name
 
 Factory = Callable[..., nn.Module]
@@ -23,7 +24,7 @@ EXPECTED_FACTORY = "a function that takes (shape, classes, **options) and return
 def model_factory(workload: str) -> Factory:
     """Return the factory of ``LIBRARY:NAME`` or ``MODULE:FUNCTION``."""
     source, _, name = workload.partition(":")
-    libraries = plugins.framework_parts("libraries", "torch")
+    libraries = [*plugins.framework_parts("libraries", "torch")]
     if not source:
         raise PluginError(
             f"workload {workload!r} says not where {name!r} lies",
@@ -37,17 +38,17 @@ def model_factory(workload: str) -> Factory:
         library: Callable[[str], Factory] = plugins.load("libraries", source, framework="torch")
         factory = library(name)
     else:
-        factory = _import_factory(workload, [*libraries])
+        factory = _import_factory(workload, libraries)
 
     @wraps(factory)
-    def build(shape: tuple[int, int, int] | int, classes: int, **options: Any) -> nn.Module:
+    def build(shape: Shape, classes: int, **options: Any) -> nn.Module:
         try:
             return return_logits(factory(shape, classes, **options), workload, classes)
         except ImportError as missing:
+            hint = f"import {source} in Python and make the model there, to see what is missing"
             raise PluginError(
                 f"workload {workload!r} needs what cannot be imported: {missing}",
-                hint=_torchvision_hint(missing)
-                or f"import {source} in Python and make the model there, to see what is missing",
+                hint=_torchvision_hint(missing) or hint,
             ) from missing
 
     return build
@@ -132,20 +133,12 @@ def unknown_model(library: str, name: str, models: list[str], example: str) -> P
 
 
 def return_logits(model: nn.Module, workload: str, classes: int) -> nn.Module:
-    """Make a model return a tensor of logits, in place; its submodules keep their names.
-
-    There is one logit per class, for each image or each position of a sequence.
-    """
+    """Make a model return a logit per class, in place; its submodules keep their names."""
+    made, hint = f"workload {workload!r} makes {type(model).__name__}", f"name {EXPECTED_FACTORY}"
     if not isinstance(model, nn.Module):
-        raise SpecError(
-            f"workload {workload!r} makes {type(model).__name__}, not a torch.nn.Module",
-            hint=f"name {EXPECTED_FACTORY}",
-        )
+        raise SpecError(f"{made}, not a torch.nn.Module", hint=hint)
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise SpecError(
-            f"workload {workload!r} makes {type(model).__name__}, which has no parameters to learn",
-            hint=f"name {EXPECTED_FACTORY}",
-        )
+        raise SpecError(f"{made}, which has no parameters to learn", hint=hint)
 
     def hook(module: nn.Module, inputs: Any, output: Any) -> Tensor:
         logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)

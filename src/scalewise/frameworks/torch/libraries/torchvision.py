@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from scalewise.frameworks.torch.libraries import Factory, import_library, unknown_model
 from scalewise.frameworks.torch.models.parts import image_shape
 
 COLOURS = 3
-"""Input channels of all models."""
+"""Input channels of all models; that of grey images is repeated."""
 AUXILIARY_HEADS = ("googlenet", "inception_v3")
 """Models with auxiliary classifiers, which are switched off here."""
 
@@ -23,9 +23,7 @@ def model(name: str) -> Factory:
     def build(shape: tuple[int, int, int], classes: int, **options: Any) -> nn.Module:
         channels, height, width = image_shape(shape)
         if channels not in (1, COLOURS):
-            raise ValueError(
-                f"it takes images of 1 or {COLOURS} channels, and these have {channels}"
-            )
+            raise ValueError(f"it takes images of 1 or 3 channels, and these have {channels}")
         if name.startswith("vit_"):
             if height != width:
                 raise ValueError(f"it takes square images, and these are {height}x{width}")
@@ -36,12 +34,9 @@ def model(name: str) -> Factory:
             options = {"aux_logits": False, "init_weights": True, **options}
         network: nn.Module = models.get_model(name, weights=None, num_classes=classes, **options)
         if channels == 1:
-            network.register_forward_pre_hook(_grey_to_rgb)
+            network.register_forward_pre_hook(
+                lambda _, inputs: (inputs[0].expand(-1, COLOURS, -1, -1),)
+            )
         return network
 
     return build
-
-
-def _grey_to_rgb(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-    """Repeat the channel of grey images (a forward pre-hook)."""
-    return (inputs[0].expand(-1, COLOURS, -1, -1),)

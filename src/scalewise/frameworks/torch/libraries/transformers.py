@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from scalewise.errors import PluginError
+from scalewise.frameworks.data_source import Shape
 from scalewise.frameworks.torch.libraries import Factory, import_library, unknown_model
 from scalewise.validate import suggest_name
 
@@ -18,7 +19,7 @@ def model(name: str) -> Factory:
     transformers = import_library("transformers")
     config = _load_config(transformers, name)
 
-    def build(shape: tuple[int, int, int] | int, classes: int, **options: Any) -> nn.Module:
+    def build(shape: Shape, classes: int, **options: Any) -> nn.Module:
         is_text = isinstance(shape, int)
         kind = "CausalLM" if is_text else "ImageClassification"
         auto = getattr(transformers, f"AutoModelFor{kind}")
@@ -56,7 +57,7 @@ def _load_config(transformers: Any, name: str) -> Any:
     return transformers.AutoConfig.for_model(name)
 
 
-def _adapt_config(config: Any, shape: tuple[int, int, int] | int, classes: int) -> Any:
+def _adapt_config(config: Any, shape: Shape, classes: int) -> Any:
     """Return a copy of a configuration for samples of a shape and a number of classes."""
     adapted = type(config).from_dict(config.to_dict())
     if isinstance(shape, int):

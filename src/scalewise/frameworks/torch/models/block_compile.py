@@ -1,9 +1,10 @@
-"""Per-block torch.compile and activation checkpointing."""
+"""Compile a model or its blocks, share the compiler's cache; activation checkpointing."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,9 +15,7 @@ from torch.utils.checkpoint import checkpoint, noop_context_fn
 from scalewise.frameworks.torch.models.parts import blocks_of
 from scalewise.spec import RunSpec
 
-Context = AbstractContextManager[Any]
-Pair = tuple[Context, Context]
-Contexts = Callable[[], Pair]
+Contexts = Callable[[], tuple[AbstractContextManager[Any], AbstractContextManager[Any]]]
 """Returns the context of the first forward, and that of its recomputation."""
 SAVED_OPERATORS = {
     torch.ops.aten.mm.default,
@@ -36,6 +35,8 @@ CUDA_GRAPH_OPTIONS: dict[str, Any] = {"triton.cudagraphs": True}
 """Record the kernels of a forward, and of a backward, as CUDA graphs."""
 GRAPH_WARMUP_STEPS = 3
 """Steps until CUDA graphs are replayed: the first one compiles, the second one records."""
+CACHE_VARIABLES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+CACHE_FOLDER = ".compiled"
 
 
 def apply_activation_checkpointing(model: nn.Module, spec: RunSpec) -> None:
@@ -45,19 +46,16 @@ def apply_activation_checkpointing(model: nn.Module, spec: RunSpec) -> None:
     contexts = _selective() if spec.recompute == "selective" else None
     for block in blocks_of(model):
         norms = [module for module in block.modules() if isinstance(module, _BatchNorm)]
-        block_contexts: Contexts | None = contexts
-        if norms and not spec.compile:  # Compiled code updates buffers only once.
-            block_contexts = partial(_frozen_norms, norms, contexts or noop_context_fn)
+        freezes = bool(norms) and not spec.compile  # Compiled code updates buffers only once.
+        block_contexts = _freezing(norms, contexts or noop_context_fn) if freezes else contexts
         setattr(block, "forward", _checkpointed(block.forward, block_contexts))
 
 
 def _checkpointed(forward: Callable[..., Any], contexts: Contexts | None) -> Callable[..., Any]:
-    """Return a forward that is recomputed in backward.
-
-    Not a partial: the compiler does not trace into those.
-    """
+    """Return a forward that is recomputed in backward."""
     options: dict[str, Any] = {"context_fn": contexts} if contexts else {}
 
+    # Not a partial: the compiler does not trace into those.
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         return checkpoint(forward, *args, use_reentrant=False, **options, **kwargs)
 
@@ -78,32 +76,30 @@ def _selective() -> Contexts:
     return partial(create_selective_checkpoint_contexts, policy)
 
 
-def _frozen_norms(norms: Sequence[_BatchNorm], contexts: Contexts) -> Pair:
-    first, recomputation = contexts()
-    return first, _freeze_statistics(norms, recomputation)
+def _freezing(norms: Sequence[_BatchNorm], contexts: Contexts) -> Contexts:
+    """Return contexts that keep the statistics of batch norms while a batch is recomputed."""
 
+    @contextmanager
+    def frozen(inner: AbstractContextManager[Any]) -> Iterator[None]:
+        saved = []
+        for norm in norms:
+            count = norm.num_batches_tracked
+            saved.append((norm, norm.momentum, None if count is None else count.clone()))
+            norm.momentum = 0.0
+        try:
+            with inner:
+                yield
+        finally:
+            for norm, momentum, original in saved:
+                norm.momentum = momentum
+                if original is not None and norm.num_batches_tracked is not None:
+                    norm.num_batches_tracked.copy_(original)
 
-@contextmanager
-def _freeze_statistics(norms: Sequence[_BatchNorm], inner: Context) -> Iterator[None]:
-    """Keep the running statistics of batch norms while a batch is recomputed."""
-    saved = [
-        (
-            norm,
-            norm.momentum,
-            None if (count := norm.num_batches_tracked) is None else count.clone(),
-        )
-        for norm in norms
-    ]
-    for norm in norms:
-        norm.momentum = 0.0
-    try:
-        with inner:
-            yield
-    finally:
-        for norm, momentum, count in saved:
-            norm.momentum = momentum
-            if count is not None and norm.num_batches_tracked is not None:
-                norm.num_batches_tracked.copy_(count)
+    def frozen_contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+        first, recomputation = contexts()
+        return first, frozen(recomputation)
+
+    return frozen_contexts
 
 
 def compile_model(model: nn.Module, spec: RunSpec) -> None:
@@ -114,8 +110,12 @@ def compile_model(model: nn.Module, spec: RunSpec) -> None:
     """
     if not spec.compile:
         return
+    from torch._dynamo import config  # Takes more than a second to import.
+
     parts = blocks_of(model) if spec.compile == "blocks" else [model]
-    _raise_recompile_limit(len(parts))
+    # Let the compiler specialize one function for each part: by default it gives up earlier.
+    limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"
+    setattr(config, limit, max(getattr(config, limit), len(parts)))
     for part in parts:
         # Multi-kernels help layer norms; reductions over images only get slower.
         has_layernorm = any(isinstance(module, nn.LayerNorm) for module in part.modules())
@@ -129,19 +129,33 @@ def compile_model(model: nn.Module, spec: RunSpec) -> None:
         setattr(part, "forward", compiled)
 
 
-def _raise_recompile_limit(count: int) -> None:
-    """Let the compiler specialize one function ``count`` times: by default it gives up earlier."""
-    from torch._dynamo import config  # Takes more than a second to import.
-
-    name = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"
-    setattr(config, name, max(getattr(config, name), count))
-
-
 def eager_mode() -> AbstractContextManager[None]:
-    """Run compiled functions uncompiled while entered.
-
-    Compiling them again for inference takes longer than most validations. Before version 2.6 of
-    PyTorch they are compiled again.
-    """
-    stance: Any = getattr(torch.compiler, "set_stance", None)
+    """Run functions eagerly while entered: compiling them for inference would take longer."""
+    stance: Any = getattr(torch.compiler, "set_stance", None)  # From version 2.6 on.
     return stance("force_eager") if stance else nullcontext()
+
+
+def use_study_cache(study: Path) -> None:
+    """Let the compiler cache in a study's folder: its default may be deleted with the job."""
+    for name, folder in CACHE_VARIABLES.items():
+        os.environ.setdefault(name, str((study / CACHE_FOLDER / folder).absolute()))
+
+
+def skipped_cuda_graphs() -> int:
+    """Return the number of graphs that cannot be replayed as CUDA graphs."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["inductor"]["cudagraph_skips"])
+
+
+def graph_counts() -> dict[str, int] | None:
+    """Return how many graphs were cached ("found") or compiled ("made"); None if unknown."""
+    try:
+        from torch._dynamo.utils import counters
+    except ImportError:
+        return None
+    counts: Any = counters["inductor"]
+    return {
+        "found": int(counts["fxgraph_cache_hit"]),
+        "made": int(counts["fxgraph_cache_miss"] + counts["fxgraph_cache_bypass"]),
+    }

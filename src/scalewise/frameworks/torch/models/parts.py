@@ -1,6 +1,6 @@
 """A sequential model that declares where it may be split."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from torch import nn
@@ -52,52 +52,50 @@ class Parts(nn.Sequential):
     def stage(self, number: int, count: int) -> "Parts":
         """Return one of ``count`` pipeline stages: a share of the blocks; the ends go with them."""
         cuts = [len(self.blocks) * n // count for n in range(count + 1)]
-        blocks = self.blocks[cuts[number] : cuts[number + 1]]
+        blocks: Iterable[str] = self.blocks[cuts[number] : cuts[number + 1]]
         names = [name for name, _ in self.named_children()]
         before = names[: names.index(self.blocks[0])] if number == 0 else []
         after = names[names.index(self.blocks[-1]) + 1 :] if number == count - 1 else []
 
-        def modules(names: Sequence[str]) -> dict[str, nn.Module]:
-            return {name: self.get_submodule(name) for name in names}
-
-        return Parts(modules(before), modules(blocks), modules(after), self.seams)
+        first, middle, last = (
+            {name: self.get_submodule(name) for name in part} for part in (before, blocks, after)
+        )
+        return Parts(first, middle, last, self.seams)
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """Return a model's repeated blocks: those of ``Parts``, or those found in its structure."""
+    """Return a model's repeated blocks: those of ``Parts``, or those found in its structure.
+
+    The latter are the members of the longest list of equal modules, and of others of that kind.
+    """
     if isinstance(model, Parts):
         return [model.get_submodule(name) for name in model.blocks]
-    return _find_blocks(model)
-
-
-def _find_blocks(model: nn.Module) -> list[nn.Module]:
-    """Return the members of the longest list of equal modules, and of other lists of that kind."""
     lists = {module: kind for module in model.modules() if (kind := _member_kind(module))}
     longest = max(lists, key=lambda module: len([*module.children()]), default=None)
     if longest is None or len([*longest.children()]) == 1:
         return []
     blocks: list[nn.Module] = []
     nested: set[nn.Module] = set()
-    for module in [module for module, kind in lists.items() if kind == lists[longest]]:
-        if module not in nested:
+    for module, kind in lists.items():
+        if kind == lists[longest] and module not in nested:
             blocks += module.children()
             nested.update(module.modules())
     return blocks
 
 
 def _member_kind(module: nn.Module) -> object:
-    """Return the kind of all members of a list; None if they differ or are single layers."""
+    """Return the kind of all members of a list; None if they differ or are single layers.
+
+    The kind of a module is its class; that of a plain list of modules, their classes.
+    """
+    kinds: set[object] = set()
     members = [*module.children()] if isinstance(module, (nn.ModuleList, nn.Sequential)) else []
-    kinds = {_kind(member) for member in members}
-    are_composed = all([*member.children()] for member in members)
-    return kinds.pop() if are_composed and len(kinds) == 1 else None
-
-
-def _kind(module: nn.Module) -> object:
-    """Return a module's class; for a plain list of modules, their classes."""
-    if type(module) in (nn.Sequential, nn.ModuleList):
-        return tuple(type(child) for child in module.children())
-    return type(module)
+    for member in members:
+        classes = tuple(type(child) for child in member.children())
+        if not classes:
+            return None
+        kinds.add(classes if type(member) in (nn.Sequential, nn.ModuleList) else type(member))
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def seams_of(model: nn.Module) -> Seams:

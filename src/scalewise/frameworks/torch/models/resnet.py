@@ -13,6 +13,8 @@ from scalewise.frameworks.torch.models.parts import Parts, image_shape
 
 EXPANSION = 4
 """Output channels of a bottleneck per inner channel."""
+WIDTHS = (64, 128, 256, 512)
+"""Inner channels of the bottlenecks."""
 
 
 class Bottleneck(nn.Module):
@@ -43,9 +45,8 @@ class Preactivated(nn.Module):
         wide = EXPANSION * narrow
         self.before = _norm_relu(channels)
         self.narrow = nn.Sequential(nn.Conv2d(channels, narrow, 1, bias=False), _norm_relu(narrow))
-        self.look = nn.Sequential(
-            nn.Conv2d(narrow, narrow, 3, stride, padding=1, bias=False), _norm_relu(narrow)
-        )
+        look = nn.Conv2d(narrow, narrow, 3, stride, padding=1, bias=False)
+        self.look = nn.Sequential(look, _norm_relu(narrow))
         self.widen = nn.Conv2d(narrow, wide, 1)
         self.shortcut: nn.Module = nn.Identity()
         if first:
@@ -72,12 +73,12 @@ def resnet50(shape: tuple[int, int, int], classes: int) -> Parts:
     )
     blocks: list[nn.Module] = []
     channels = 64
-    for narrow, depth in zip((64, 128, 256, 512), (3, 4, 6, 3)):
+    for narrow, depth in zip(WIDTHS, (3, 4, 6, 3)):
         for index in range(depth):
             stride = 2 if index == 0 and narrow > 64 else 1
             blocks.append(Bottleneck(channels, narrow, stride))
             channels = EXPANSION * narrow
-    model = _network(stem, blocks, {}, channels, classes)
+    model = _network(stem, blocks, {}, classes)
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
@@ -90,12 +91,12 @@ def _resnet_v2(depths: Sequence[int], shape: tuple[int, int, int], classes: int)
     stem = nn.Sequential(nn.Conv2d(channels, 64, 7, 2, padding=3), nn.MaxPool2d(3, 2, padding=1))
     blocks: list[nn.Module] = []
     channels = 64
-    for narrow, depth in zip((64, 128, 256, 512), depths):
+    for narrow, depth in zip(WIDTHS, depths):
         for index in range(depth):
             stride = 2 if index == depth - 1 and narrow < 512 else 1
             blocks.append(Preactivated(channels, narrow, stride, first=index == 0))
             channels = EXPANSION * narrow
-    model = _network(stem, blocks, {"after": _norm_relu(channels)}, channels, classes)
+    model = _network(stem, blocks, {"after": _norm_relu(channels)}, classes)
     for layer in model.modules():
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             nn.init.xavier_uniform_(layer.weight)
@@ -111,28 +112,17 @@ resnet152v2 = partial(_resnet_v2, (3, 8, 36, 3))
 
 
 def _network(
-    stem: nn.Module,
-    blocks: Sequence[nn.Module],
-    after: dict[str, nn.Module],
-    channels: int,
-    classes: int,
+    stem: nn.Module, blocks: Sequence[nn.Module], after: dict[str, nn.Module], classes: int
 ) -> Parts:
-    return Parts(
-        {"stem": stem},
-        {f"block{n}": block for n, block in enumerate(blocks)},
-        {
-            **after,
-            "mean": nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
-            "head": nn.Linear(channels, classes),
-        },
-    )
+    mean = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    last = {**after, "mean": mean, "head": nn.Linear(EXPANSION * WIDTHS[-1], classes)}
+    return Parts({"stem": stem}, {f"block{n}": block for n, block in enumerate(blocks)}, last)
 
 
 def _conv_norm(channels: int, out: int, edge: int, stride: int = 1) -> nn.Sequential:
     """A convolution with padding, and batch normalization."""
-    return nn.Sequential(
-        nn.Conv2d(channels, out, edge, stride, padding=edge // 2, bias=False), nn.BatchNorm2d(out)
-    )
+    convolution = nn.Conv2d(channels, out, edge, stride, padding=edge // 2, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(out))
 
 
 def _norm_relu(channels: int) -> nn.Sequential:

@@ -52,9 +52,8 @@ class Block(nn.Module):
         self.norm = nn.LayerNorm(width, epsilon)
         self.attention = Attention(width, heads, causal=causal)
         self.norm2 = nn.LayerNorm(width, epsilon)
-        self.dense = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-        )
+        widen, narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.dense = nn.Sequential(widen, nn.GELU(), narrow)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.norm(x))
@@ -88,23 +87,18 @@ def transformer(
     causal: bool,
     epsilon: float = 1e-5,
 ) -> Parts:
-    """Return a transformer: first parts, positions, blocks, last parts.
-
-    ``epsilon`` is that of the layer norms.
-    """
-    return Parts(
-        {**first, "positions": Positions(length, size.width)},
-        {
-            f"block{n}": Block(size.width, size.heads, causal=causal, epsilon=epsilon)
-            for n in range(size.depth)
-        },
-        last,
-        Seams(
-            columns=("attention.qkv", "dense.0"),
-            rows=("attention.out", "dense.2"),
-            joined=("attention", "dense"),
-            norms=("norm", "norm2"),
-            heads=size.heads,
-            length=length,
-        ),
+    """Return a transformer: first parts, positions, blocks, last parts."""
+    seams = Seams(
+        columns=("attention.qkv", "dense.0"),
+        rows=("attention.out", "dense.2"),
+        joined=("attention", "dense"),
+        norms=("norm", "norm2"),
+        heads=size.heads,
+        length=length,
     )
+    positions = Positions(length, size.width)
+    blocks = {
+        f"block{n}": Block(size.width, size.heads, causal=causal, epsilon=epsilon)
+        for n in range(size.depth)
+    }
+    return Parts({**first, "positions": positions}, blocks, last, seams)

@@ -23,11 +23,7 @@ def _sum_hook(group: dist.ProcessGroup, bucket: GradBucket) -> Future[Tensor]:
     return total
 
 
-HOOKS: dict[str, Any] = {
-    "none": _sum_hook,
-    "fp16": fp16_compress_hook,
-    "bf16": bf16_compress_hook,
-}
+HOOKS: dict[str, Any] = {"none": _sum_hook, "fp16": fp16_compress_hook, "bf16": bf16_compress_hook}
 KINDS = (*HOOKS, "powersgd")
 POWERSGD_START_STEP = 5
 """Steps without compression before PowerSGD starts; DDP needs two to rebuild its buckets."""
@@ -87,12 +83,3 @@ def _powersgd(rank: int, group: dist.ProcessGroup) -> tuple[Any, Any]:
         orthogonalization_epsilon=POWERSGD_EPSILON,
     )
     return powersgd.powerSGD_hook, state
-
-
-def compression_label(kind: str, rank: int) -> str:
-    """Return the name of a compression in the record.
-
-    >>> compression_label("powersgd", 2), compression_label("fp16", 1)
-    ('powersgd rank 2', 'fp16')
-    """
-    return f"{kind} rank {rank}" if kind == "powersgd" else kind

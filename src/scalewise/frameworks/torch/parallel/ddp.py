@@ -60,9 +60,8 @@ class Buckets:
         """Return the model in DDP, which overlaps the all-reduce with backward."""
         sizes: dict[str, Any] = {"bucket_cap_mb": self.bucket_mb}
         if self.first_bucket_mb:
-            sizes = {
-                "bucket_cap_mb_list": [self.first_bucket_mb, self.bucket_mb or DEFAULT_BUCKET_MB]
-            }
+            pair = [self.first_bucket_mb, self.bucket_mb or DEFAULT_BUCKET_MB]
+            sizes = {"bucket_cap_mb_list": pair}
         return Replica(
             model,
             process_group=group,

@@ -4,15 +4,12 @@ Each block is gathered just before it is used. ``fsdp`` shards over all devices,
 those of a node, with replicas across nodes.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from scalewise.frameworks.torch.models.parts import blocks_of
 from scalewise.frameworks.torch.parallel.assemble import assemble
-from scalewise.frameworks.torch.parallel.mesh import axis_size, data_axes
+from scalewise.frameworks.torch.parallel.mesh import axis_size
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.spec import RunSpec
 
@@ -26,20 +23,18 @@ def shard_model(model: nn.Module, mesh: DeviceMesh, *, reshard: bool = True) -> 
     """Shard a model, or a stage of it, in place."""
     if axis_size(mesh, "replicate") * axis_size(mesh, "shard") == 1:
         return model
-    fully_shard = _fully_shard()
-    axes = data_axes(mesh)
-    for block in blocks_of(model):
-        fully_shard(block, mesh=axes, reshard_after_forward=reshard)
-    fully_shard(model, mesh=axes, reshard_after_forward=reshard)
-    return model
-
-
-def _fully_shard() -> Callable[..., Any]:
-    """Return PyTorch's function; up to version 2.5 it is private."""
     try:
         from torch.distributed.fsdp import fully_shard
-    except ImportError:
+    except ImportError:  # Up to version 2.5 it is private.
         from torch.distributed._composable.fsdp import (  # type: ignore[attr-defined]  # Old.
             fully_shard,
         )
-    return fully_shard
+    axes = mesh  # Gradients are averaged over these.
+    if axis_size(mesh, "replicate") == 1:
+        axes = mesh["shard"]
+    elif "shard" in (mesh.mesh_dim_names or ()):
+        axes = mesh["replicate", "shard"]
+    # Blocks first, so that each of them is gathered by itself.
+    for part in [*blocks_of(model), model]:
+        fully_shard(part, mesh=axes, reshard_after_forward=reshard)
+    return model

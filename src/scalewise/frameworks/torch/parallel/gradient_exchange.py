@@ -17,7 +17,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from scalewise.frameworks.gradient_noise import Noise
-from scalewise.frameworks.torch.parallel.compression import Compressor, compression_label
+from scalewise.frameworks.torch.parallel.compression import Compressor
 from scalewise.frameworks.torch.parallel.mesh import axis_size
 from scalewise.spec import RunSpec
 
@@ -64,9 +64,8 @@ class GradientExchange:
         A step that is not ``is_full`` has fewer samples: its noise is not comparable.
         """
         self._step += 1
-        self._measures_noise = (
-            is_full and self._noise_every > 0 and self._step % self._noise_every == 0
-        )
+        is_noise_step = self._noise_every > 0 and self._step % self._noise_every == 0
+        self._measures_noise = is_full and is_noise_step
         is_turn = self._step == FIRST_COMPARED_STEP or self._step % COMPARE_EVERY_STEPS == 0
         is_chosen = self._measures_noise or (is_turn and self._kind != "none")
         self._is_examined = is_chosen and bool(self._compressors)
@@ -105,26 +104,20 @@ class GradientExchange:
             self._norms = []
 
     def compression(self) -> dict[str, Any] | None:
-        """Return the bytes of one step, with and without compression, and its mean error.
-
-        The error is |compressed − exact| / |exact| of the averaged gradient.
-        """
+        """Return the bytes of a step, and the mean |compressed − exact| / |exact| of gradients."""
         if not self._errors:
             return None
         errors = torch.stack(self._errors)
         finite = errors[torch.isfinite(errors)]
         return {
-            "kind": compression_label(self._kind, self._rank),
+            "kind": f"powersgd rank {self._rank}" if self._kind == "powersgd" else self._kind,
             "sent": self._sent_bytes // len(self._errors),
             "whole": self._full_bytes // len(self._errors),
             "error": finite.mean().item() if len(finite) else None,
         }
 
     def noise(self) -> dict[str, Any] | None:
-        """Return the gradient noise scale in samples; None if it was not measured.
-
-        A collective: all ranks have to call it.
-        """
+        """Return the gradient noise scale in samples, None if not measured (a collective)."""
         if not self._noise_every or not self._compressors:
             return None
         self._update_noise()
@@ -157,10 +150,7 @@ def _square(flat: Tensor) -> Tensor:
 
 
 def clip_gradients(parameters: Iterable[Tensor], max_norm: float, mesh: DeviceMesh) -> Tensor:
-    """Scale gradients down to a total norm of ``max_norm``; return the norm before that.
-
-    The norm is that of all gradients, also of parts on other ranks.
-    """
+    """Clip the norm of all gradients, also on other ranks, to ``max_norm``; return it unclipped."""
     from torch.nn.utils import clip_grads_with_norm_, get_total_norm  # From version 2.6 on.
 
     groups: dict[object, list[Tensor]] = {}  # One call cannot mix layouts of DTensors.

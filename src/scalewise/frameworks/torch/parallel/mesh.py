@@ -11,10 +11,7 @@ AXES = ("pipeline", "replicate", "shard", "tensor")
 
 
 def build_mesh(spec: RunSpec, device: torch.device) -> DeviceMesh:
-    """Return the mesh of all devices of the run, with the axes that it uses.
-
-    An axis of length one would cost every rank another process group.
-    """
+    """Return the mesh of all devices; an axis of length one would cost another process group."""
     degrees, world = spec.degrees, dist.get_world_size()
     sizes = {
         "pipeline": degrees.pipeline,
@@ -48,10 +45,3 @@ def replica_index(mesh: DeviceMesh) -> int:
 def rank_in_replica(mesh: DeviceMesh) -> int:
     """Return this rank's index among the ranks of its replica."""
     return axis_rank(mesh, "pipeline") * axis_size(mesh, "tensor") + axis_rank(mesh, "tensor")
-
-
-def data_axes(mesh: DeviceMesh) -> DeviceMesh:
-    """Return the axes over which gradients are averaged."""
-    if axis_size(mesh, "replicate") == 1:
-        return mesh["shard"]
-    return mesh["replicate", "shard"] if "shard" in (mesh.mesh_dim_names or ()) else mesh

@@ -22,11 +22,7 @@ from scalewise.probe import Laps
 from scalewise.probe.torch.sync_timer import DdpSyncTimer
 from scalewise.spec import RunSpec
 
-SCHEDULES = {
-    "gpipe": ScheduleGPipe,
-    "1f1b": Schedule1F1B,
-    "interleaved": ScheduleInterleaved1F1B,
-}
+SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B}
 
 
 def build_stages(model: nn.Module, mesh: DeviceMesh, spec: RunSpec) -> list[nn.Module]:
@@ -72,19 +68,14 @@ def pipeline_steps(
         ddp_timer.laps = probe
         losses: list[Tensor] = []
         loss.weight = weight
-        args = (inputs,) if is_first else ()
-        schedule.step(
-            *args, target=labels if is_last else None, losses=losses if is_last else None,
-            return_outputs=False,
-        )  # fmt: skip
+        ends = {"target": labels, "losses": losses} if is_last else {}
+        schedule.step(*([inputs] if is_first else []), **ends, return_outputs=False)
         probe.lap("pipeline")
         return torch.stack(losses).sum().detach() if losses else torch.zeros((), device=device)
 
     def evaluate(inputs: Tensor, labels: Tensor) -> Tensor | None:
-        args = (inputs,) if is_first else ()
-        output: Tensor | None = schedule.eval(
-            *args, target=labels if is_last else None, losses=[] if is_last else None
-        )
+        ends = {"target": labels, "losses": []} if is_last else {}
+        output: Tensor | None = schedule.eval(*([inputs] if is_first else []), **ends)
         return output if is_last else None
 
     model = parts[0] if len(parts) == 1 else nn.ModuleList(parts)

@@ -27,7 +27,6 @@ def refuse_impossible(spec: RunSpec) -> None:
     if spec.degrees.tensor > 1:
         _refuse_tensor(model, spec)
     if spec.degrees.pipeline > 1:
-        _refuse_old_pipeline()
         _refuse_pipeline(model, spec)
     if isinstance(model, Parts) and has_batchnorm(model):
         _refuse_single_value_batch(model, spec, shape)
@@ -57,8 +56,7 @@ def _refuse_batchnorm(model: nn.Module, spec: RunSpec) -> None:
     if spec.sync_batchnorm and (_is_split(spec) or not has_batchnorm(model)):
         problem = "is split" if _is_split(spec) else "has no batch normalization"
         raise SpecError(
-            f"{spec.workload} {problem}, "
-            "and sync_batchnorm = true is for whole models that have it",
+            f"{spec.workload} {problem}, and sync_batchnorm is for whole models that have it",
             hint="leave sync_batchnorm out",
         )
     if spec.recompute == "selective" and spec.compile and has_batchnorm(model):
@@ -143,24 +141,19 @@ def _refuse_tensor(model: nn.Module, spec: RunSpec) -> None:
     for name, layer in layers:
         units = getattr(layer, "out_features", 0) if name in seams.columns else 0
         if units % degree:
-            raise SpecError(
-                f"a layer of {spec.workload} has {units} units, which tensor {degree} does not "
-                "divide",
-            )
+            layer_text = f"a layer of {spec.workload} has {units} units"
+            raise SpecError(f"{layer_text}, which tensor {degree} does not divide")
 
 
-def _refuse_old_pipeline() -> None:
-    """Refuse a PyTorch without ``return_outputs=False``: our pipelines hang there."""
+def _refuse_pipeline(model: nn.Module, spec: RunSpec) -> None:
     from torch.distributed.pipelining import ScheduleGPipe
 
+    # Without ``return_outputs=False`` our pipelines hang.
     if "return_outputs" not in signature(ScheduleGPipe.step).parameters:
         raise SpecError(
             f"a pipeline needs a newer PyTorch than {torch.__version__}",
             hint="pip install --upgrade torch",
         )
-
-
-def _refuse_pipeline(model: nn.Module, spec: RunSpec) -> None:
     stages, blocks = spec.degrees.pipeline * spec.rounds, len(blocks_of(model))
     if seams_of(model).tied:
         raise SpecError(
@@ -180,9 +173,10 @@ def _refuse_pipeline(model: nn.Module, spec: RunSpec) -> None:
     batches, batch = spec.pipeline_micro_batches, spec.batch
     assert batch is not None
     if batch % batches:
+        smaller = next(n for n in range(min(batches, batch), 0, -1) if batch % n == 0)
         raise SpecError(
             f"batch {batch} does not divide into {batches} micro_batches",
-            hint=f"for example micro_batches = {_largest_divisor(batch, batches)}",
+            hint=f"for example micro_batches = {smaller}",
         )
     if batches < spec.degrees.pipeline or (spec.rounds > 1 and batches % spec.degrees.pipeline):
         raise SpecError(
@@ -194,13 +188,3 @@ def _refuse_pipeline(model: nn.Module, spec: RunSpec) -> None:
             "a pipeline cannot take a batch that is shorter than the others",
             hint='write remainder = "drop" or "pad"',
         )
-
-
-def _largest_divisor(number: int, limit: int) -> int:
-    """Return the largest divisor that is not above ``limit``.
-
-    >>> _largest_divisor(12, 8)
-    6
-    """
-    candidates = range(min(limit, number), 0, -1)
-    return next(divisor for divisor in candidates if number % divisor == 0)

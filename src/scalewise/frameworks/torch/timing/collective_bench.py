@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -19,15 +20,24 @@ import torch.distributed as dist
 from torch import Tensor
 
 from scalewise.errors import SpecError
+from scalewise.probe.torch import device as devices
 from scalewise.record.write import write_json
 
-BACKENDS = {"cuda": "nccl", "xpu": "xccl"}
 REPEATS = 5
 """The minimum and maximum of five enclose the true median in 94 % of cases."""
 MAX_COLLECTIVE_SECONDS = 2.0
 """After a collective that takes longer, larger sizes are skipped."""
 TIMEOUT_SECONDS = 60.0
 """Timeout of the process group."""
+OPERATIONS: Mapping[str, Callable[[Tensor, Tensor], Any]] = {
+    "all-reduce": lambda buffer, part: dist.all_reduce(buffer),
+    "all-gather": lambda buffer, part: dist.all_gather_into_tensor(buffer, part),
+    "reduce-scatter": lambda buffer, part: dist.reduce_scatter_tensor(part, buffer),
+    "broadcast": lambda buffer, part: dist.broadcast(buffer, src=0),
+}
+"""Collectives of a buffer; ``part`` is as long as the part of each rank in it."""
+SPLIT_OPERATIONS = ("all-gather", "reduce-scatter")
+"""Operations whose buffer has an equal part for every rank."""
 
 
 def run_bench(file: Path) -> None:
@@ -69,13 +79,14 @@ def _choose_device() -> tuple[torch.device, str]:
     """Return this rank's device and the backend for it: Gloo where ranks share a device."""
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    for kind, backend in BACKENDS.items():
-        module = getattr(torch, kind)
+    for kind in ("cuda", "xpu"):
+        module = devices.module_of(kind)
         if module.is_available():
             count = module.device_count()
             index = local_rank % count
             module.set_device(index)
-            return torch.device(kind, index), backend if local_ranks <= count else "gloo"
+            backend = devices.BACKENDS[kind] if local_ranks <= count else "gloo"
+            return torch.device(kind, index), backend
     return torch.device("cpu"), "gloo"
 
 
@@ -85,12 +96,10 @@ def _time_operation(
     """Time one operation, from small to large, until it gets slow."""
     world = dist.get_world_size()
     for size in sizes:
-        count = (
-            max(1, size // 4 // world) * world
-            if operation in SPLIT_OPERATIONS
-            else max(1, size // 4)
-        )
-        collective = OPERATIONS[operation](torch.zeros(count, device=device))
+        parts = world if operation in SPLIT_OPERATIONS else 1
+        count = max(1, size // 4 // parts) * parts
+        buffer, part = (torch.zeros(length, device=device) for length in (count, count // parts))
+        collective = partial(OPERATIONS[operation], buffer, part)
         calls = 20 if size <= 2**16 else 4 if size <= 2**20 else 1
         seconds, cpu_seconds = _time_collective(collective, device, calls=calls)
         middle = median(seconds)
@@ -114,10 +123,7 @@ def _time_operation(
 def _time_collective(
     collective: Callable[[], Any], device: torch.device, *, calls: int
 ) -> tuple[list[float], float]:
-    """Return the seconds of each repeat on the slowest rank, and the CPU seconds of a call.
-
-    All ranks get the same values. CPU seconds are those of all threads, averaged over ranks.
-    """
+    """Return the slowest rank's seconds of each repeat, and the mean CPU seconds of a call."""
     collective()  # The first one also opens the connections.
     seconds, cpu_seconds = [], 0.0
     for _ in range(REPEATS):
@@ -125,7 +131,7 @@ def _time_collective(
         start, cpu_start = time.perf_counter(), time.process_time()
         for _ in range(calls):
             collective()
-        _synchronize(device)
+        devices.settle(device)
         seconds.append((time.perf_counter() - start) / calls)
         cpu_seconds += (time.process_time() - cpu_start) / calls / REPEATS
     slowest = torch.tensor(seconds, dtype=torch.float32, device=device)
@@ -135,42 +141,9 @@ def _time_collective(
     return slowest.tolist(), mean_cpu.item()
 
 
-def _all_reduce(buffer: Tensor) -> Callable[[], Any]:
-    return lambda: dist.all_reduce(buffer)
-
-
-def _all_gather(buffer: Tensor) -> Callable[[], Any]:
-    part = torch.zeros_like(buffer[: len(buffer) // dist.get_world_size()])
-    return lambda: dist.all_gather_into_tensor(buffer, part)
-
-
-def _reduce_scatter(buffer: Tensor) -> Callable[[], Any]:
-    part = torch.zeros_like(buffer[: len(buffer) // dist.get_world_size()])
-    return lambda: dist.reduce_scatter_tensor(part, buffer)
-
-
-def _broadcast(buffer: Tensor) -> Callable[[], Any]:
-    return lambda: dist.broadcast(buffer, src=0)
-
-
-OPERATIONS: Mapping[str, Callable[[Tensor], Callable[[], Any]]] = {
-    "all-reduce": _all_reduce,
-    "all-gather": _all_gather,
-    "reduce-scatter": _reduce_scatter,
-    "broadcast": _broadcast,
-}
-SPLIT_OPERATIONS = ("all-gather", "reduce-scatter")
-"""Operations whose buffer has an equal part for every rank."""
-
-
 def _wait_for_all(device: torch.device) -> None:
     dist.all_reduce(torch.zeros(1, device=device))
-    _synchronize(device)
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type != "cpu":
-        getattr(torch, device.type).synchronize()
+    devices.settle(device)
 
 
 def bus_factor(operation: str, ranks: int) -> float:
@@ -216,18 +189,18 @@ def _environment(device: torch.device, backend: str) -> dict[str, Any]:
     """Return hosts, device, versions and variables. A collective: all ranks have to call it."""
     hosts: list[str] = [""] * dist.get_world_size()
     dist.all_gather_object(hosts, os.uname().nodename)
-    on_gpu = device.type != "cpu"
+    nccl: Any = torch.cuda.nccl
     return {
         "hosts": sorted(set(hosts)),
         "backend": backend,
-        "device": getattr(torch, device.type).get_device_name(device) if on_gpu else "cpu",
+        "device": devices.name(device),
         "ranks": len(hosts),
         "ranks_per_node": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
         "measured": time.time(),
         "versions": {
             "scalewise": version("scalewise"),
             "torch": torch.__version__,
-            "nccl": _nccl_version() if backend == "nccl" else None,
+            "nccl": ".".join(map(str, nccl.version())) if backend == "nccl" else None,
         },
         "variables": {
             key: value
@@ -235,8 +208,3 @@ def _environment(device: torch.device, backend: str) -> dict[str, Any]:
             if key.startswith(("NCCL_", "GLOO_", "UCX_"))
         },
     }
-
-
-def _nccl_version() -> str:
-    module: Any = torch.cuda.nccl
-    return ".".join(map(str, module.version()))

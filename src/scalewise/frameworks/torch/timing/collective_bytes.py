@@ -11,12 +11,12 @@ scattered, broadcast or exchanged all-to-all.
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from scalewise.spec import RunSpec
 
@@ -43,53 +43,49 @@ class CollectiveCounter:
         self._is_alone = spec.topology.world == 1
         self._compiled = bool(spec.compile)
         self._step = 0
-        self._counting: ExitStack | None = None
+        self._counting = ExitStack()
         self.counts: dict[str, Any] | None = {"exchanged": {}} if self._is_alone else None
         """The counted step, and calls, payload bytes and sent bytes of each kind of collective."""
+        self._tally: Tally | None = None
 
     def __enter__(self) -> None:
-        if self._step == COUNTED_STEP and not self._is_alone:
-            self._counting = self._start_counting()
+        if self._step != COUNTED_STEP or self._is_alone:
+            return
+        if self._compiled:
+            if not hasattr(torch.compiler, "set_stance"):  # Before version 2.6.
+                return
+            # Functions first called under a dispatch mode would never be compiled again.
+            self._counting.enter_context(torch.compiler.set_stance("force_eager"))
+        self._tally = self._counting.enter_context(Tally())
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         self._step += 1
-        if self._counting:
-            counting, self._counting = self._counting, None
-            counting.__exit__(kind, error, traceback)
-
-    def _start_counting(self) -> ExitStack | None:
-        """Count every call from here on; None if this version of PyTorch cannot."""
-        with ExitStack() as counting:
-            try:
-                if self._compiled:
-                    # Functions first called under a dispatch mode would never be compiled again.
-                    counting.enter_context(torch.compiler.set_stance("force_eager"))
-                tally = counting.enter_context(_counting_mode()).tally
-            except (ImportError, AttributeError):
-                return None
-            counting.callback(self._finish_counting, tally)
-            return counting.pop_all()
-        return None
-
-    def _finish_counting(self, tally: "Tally") -> None:
-        if tally.complete:
-            self.counts = {"step": COUNTED_STEP, "exchanged": tally.kinds}
+        self._counting.close()
+        if self._tally and self._tally.complete:
+            self.counts = {"step": COUNTED_STEP, "exchanged": self._tally.kinds}
+        self._tally = None
 
 
-class Tally:
-    """Calls, payload bytes and sent bytes, by kind of collective."""
+class Tally(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's.
+    """Calls, payload bytes and sent bytes by kind of collective, of all calls while entered."""
 
     def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's.
         self.kinds: dict[str, dict[str, int]] = {}
         self.complete = True
         """Whether every collective was understood."""
 
-    def add_call(self, operator: Any, arguments: list[Any], result: Any) -> None:
+    def __torch_dispatch__(
+        self, operator: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # A DTensor dispatches its collectives itself.
+        result = operator(*args, **(kwargs or {}))
+        if hasattr(operator, "_schema"):
+            self._add_call(operator, [*args, *(kwargs or {}).values()], result)
+        return result
+
+    def _add_call(self, operator: Any, arguments: list[Any], result: Any) -> None:
         """Count one call of an operator; an unknown collective makes the tally incomplete."""
         namespace, _, name = operator._schema.name.partition("::")
         plain = name.replace("_", "")
@@ -97,7 +93,10 @@ class Tally:
             return
         try:
             kind = next(kind for prefix, kind in KINDS.items() if plain.startswith(prefix))
-            payload_bytes = max(map(_tensor_bytes, [*arguments, result]))
+            payload_bytes = max(
+                sum(tensor.numel() * tensor.element_size() for tensor in _tensors(value))
+                for value in [*arguments, result]
+            )
             sent = sent_bytes(kind, payload_bytes, _group_size(arguments))
         except Exception:
             self.complete = False
@@ -117,35 +116,6 @@ def sent_bytes(kind: str, payload_bytes: int, ranks: int) -> int:
     if kind == "point-to-point":
         return payload_bytes
     return (2 if kind == "all-reduce" else 1) * payload_bytes * (ranks - 1) // ranks
-
-
-def _counting_mode() -> Any:
-    """Return a dispatch mode with a ``tally`` of every call while it is entered."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    mode: Any = TorchDispatchMode
-
-    class CountingMode(mode):  # type: ignore[misc]  # Its base is looked up.
-        def __init__(self) -> None:
-            super().__init__()
-            self.tally = Tally()
-
-        def __torch_dispatch__(
-            self, operator: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            if any(hasattr(kind, "__tensor_flatten__") for kind in types):
-                return NotImplemented  # A DTensor dispatches its collectives itself.
-            result = operator(*args, **(kwargs or {}))
-            if hasattr(operator, "_schema"):
-                self.tally.add_call(operator, [*args, *(kwargs or {}).values()], result)
-            return result
-
-    return CountingMode()
-
-
-def _tensor_bytes(value: Any) -> int:
-    """Return the bytes of all tensors in an argument."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(value))
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

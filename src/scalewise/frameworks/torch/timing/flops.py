@@ -15,27 +15,23 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from scalewise.frameworks.data_source import Shape
+
 aten = torch.ops.aten
 ADDEND_FIRST = (aten.addmm, aten.baddbmm)
 """Products whose first argument is only added."""
 
 
-def flops_per_sample(
-    model: nn.Module, shape: tuple[int, int, int] | int, batch: int
-) -> tuple[int | None, str]:
-    """Return the FLOP of one sample and an empty string, or None and the reason.
-
-    Models that need real numbers cannot be counted; their training runs without a count.
-    """
+def flops_per_sample(model: nn.Module, shape: Shape, batch: int) -> tuple[int | None, str]:
+    """Return the FLOP of one sample and "", or None and the reason why they cannot be counted."""
     try:
         return count_flops(model, shape, batch), ""
     except Exception as error:
         message = str(error).partition("\n")[0].strip()
-        name = type(error).__name__
-        return None, f"{name}: {message}" if message else name
+        return None, ": ".join(filter(None, [type(error).__name__, message]))
 
 
-def count_flops(model: nn.Module, shape: tuple[int, int, int] | int, batch: int) -> int:
+def count_flops(model: nn.Module, shape: Shape, batch: int) -> int:
     """Return the FLOP per sample of a batch, forward and backward.
 
     Counted on a full batch, because batch normalization refuses a single sample.
@@ -72,14 +68,10 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorc
 def _meta_copy(model: nn.Module) -> nn.Module:
     """Return a deep copy of a model on the meta device: shapes without values."""
     attributes = [value for module in model.modules() for value in vars(module).values()]
-    tensors = [value for value in attributes if isinstance(value, Tensor)]
-    tensors += [*model.parameters(), *model.buffers()]
+    plain = [value for value in attributes if isinstance(value, Tensor)]
+    copies = {id(t): torch.empty_like(t, device="meta") for t in [*plain, *model.buffers()]}
+    for parameter in model.parameters():
+        meta = torch.empty_like(parameter, device="meta")
+        copies[id(parameter)] = nn.Parameter(meta, requires_grad=parameter.requires_grad)
     # deepcopy takes copies that are in its memo instead of making them.
-    return copy.deepcopy(model, {id(tensor): _to_meta(tensor) for tensor in tensors})
-
-
-def _to_meta(tensor: Tensor) -> Tensor:
-    meta = torch.empty_like(tensor, device="meta")
-    if isinstance(tensor, nn.Parameter):
-        return nn.Parameter(meta, requires_grad=tensor.requires_grad)
-    return meta
+    return copy.deepcopy(model, copies)

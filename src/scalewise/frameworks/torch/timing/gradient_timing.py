@@ -77,20 +77,16 @@ class GradientTimer:
         self._hooks = []
 
     def arrivals(self) -> list[tuple[int, float]] | None:
-        """Return (bytes, share of the backward after which it was ready) of each gradient.
-
-        Ordered by time; None if no step was timed, or a device lost its events.
-        """
-        try:
-            rows = [self._shares(*backward) for backward in self._backwards]
-        except RuntimeError:
-            return None
+        """Return (bytes, share of the backward until it was ready) by time; None if not timed."""
+        rows: list[dict[int, float]] = []
+        for begin, marks, end in self._backwards:
+            ends = [*marks.values(), end]
+            try:
+                *seconds, total = self._clock.between([begin] * len(ends), ends)
+            except RuntimeError:
+                return None
+            # The last gradient may be marked just after the lap that it triggers.
+            rows.append({i: min(1.0, s / total) for i, s in zip(marks, seconds) if total > 0})
         always = [index for index in (rows or [{}])[0] if all(index in row for row in rows)]
         order = sorted((median(row[index] for row in rows), index) for index in always)
         return [(self._parameters[index].nbytes, round(share, 4)) for share, index in order] or None
-
-    def _shares(self, begin: Any, marks: dict[int, Any], end: Any) -> dict[int, float]:
-        ends = [*marks.values(), end]
-        *seconds, total = self._clock.between([begin] * len(ends), ends)
-        # The last gradient may be marked just after the lap that it triggers.
-        return {i: min(1.0, time / total) for i, time in zip(marks, seconds) if total > 0}
