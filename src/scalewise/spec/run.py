@@ -83,10 +83,8 @@ def _compile_mode(name: str, value: Any) -> None:
 
 def _device_kind(name: str, value: Any) -> None:
     if value == "tpu":
-        raise SpecError(
-            "TPUs are JAX's, which finds them by itself",
-            hint='leave device out, and write framework = "jax"',
-        )
+        hint = 'leave device out, and write framework = "jax"'
+        raise SpecError("TPUs are JAX's, which finds them by itself", hint=hint)
     check_choice(name, value, get_args(DeviceKind))
 
 
@@ -283,10 +281,8 @@ class RunSpec:
         args = self.program
         listed = isinstance(args, Sequence) and not isinstance(args, str)
         if not listed or not args or not all(isinstance(arg, str) and arg for arg in args):
-            raise SpecError(
-                f"program must be a list of words, got {args!r}",
-                hint='for example program = ["train.py", "--epochs", "3"]',
-            )
+            hint = 'for example program = ["train.py", "--epochs", "3"]'
+            raise SpecError(f"program must be a list of words, got {args!r}", hint=hint)
         if any("\0" in arg for arg in args):
             raise SpecError("a program's words cannot hold a null character")
         object.__setattr__(self, "program", tuple(args))
@@ -428,10 +424,8 @@ class RunSpec:
         if isinstance(args := values.get("program"), list):
             values["program"] = tuple(args)
         if args is None and ("batch" in values) == ("global_batch" in values):
-            raise SpecError(
-                "a run needs exactly one of batch and global_batch",
-                hint="batch is per replica, global_batch is over all of them",
-            )
+            hint = "batch is per replica, global_batch is over all of them"
+            raise SpecError("a run needs exactly one of batch and global_batch", hint=hint)
         if "global_batch" in values:
             values["batch"] = _share_batch(values)
         return cls(**values)

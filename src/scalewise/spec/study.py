@@ -74,10 +74,8 @@ class StudySpec:
         if self.scaling is None:
             return
         if self._of_programs:
-            raise SpecError(
-                "a program decides how its batch grows with devices",
-                hint="leave scaling out: it is observed",
-            )
+            hint = "leave scaling out: it is observed"
+            raise SpecError("a program decides how its batch grows with devices", hint=hint)
         needed, other, other_scaling = (
             ("batch", "global_batch", "strong")
             if self.scaling == "weak"
@@ -174,15 +172,11 @@ def _refuse_twins(runs: Sequence[RunSpec]) -> None:
 def _check_name(name: Any) -> None:
     check_type("name", name, str, "text in quotes")
     if not name.strip() or name[0] in ".-" or "/" in name or "\\" in name or not name.isprintable():
-        raise SpecError(
-            f"a study cannot be named {name!r}: it also names a folder",
-            hint="leave out slashes, control characters and a leading dot or dash",
-        )
+        hint = "leave out slashes, control characters and a leading dot or dash"
+        raise SpecError(f"a study cannot be named {name!r}: it also names a folder", hint=hint)
     if len(name.encode()) > LONGEST_NAME:
-        raise SpecError(
-            f"a study's name is too long for a folder: {name!r}",
-            hint=f"use at most {LONGEST_NAME} bytes",
-        )
+        hint = f"use at most {LONGEST_NAME} bytes"
+        raise SpecError(f"a study's name is too long for a folder: {name!r}", hint=hint)
 
 
 def _axis_hint(name: str, values: Any) -> str:

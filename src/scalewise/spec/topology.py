@@ -63,10 +63,8 @@ class Parallelism:
     def parse(cls, value: Any) -> "Parallelism":
         """Read a table such as ``{tensor = 2}``."""
         if not isinstance(value, Mapping):
-            raise SpecError(
-                f"parallelism must be a table, got {value!r}",
-                hint="for example parallelism = {tensor = 2}",
-            )
+            hint = "for example parallelism = {tensor = 2}"
+            raise SpecError(f"parallelism must be a table, got {value!r}", hint=hint)
         refuse_unknown_keys("parallelism", value, [item.name for item in fields(cls)])
         return cls(**value)
 

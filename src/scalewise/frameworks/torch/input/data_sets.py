@@ -127,16 +127,15 @@ class Data:
 
     def near(self, device: torch.device, source: Source) -> "Data":
         """Return the data on the device, if the source asks for that or it is real and small."""
-        if not (
-            isinstance(self.train, TensorSamples) and isinstance(self.validation, TensorSamples)
-        ):
+        train, validation = self.train, self.validation
+        if not isinstance(train, TensorSamples) or not isinstance(validation, TensorSamples):
             return self
-        size = self.train.inputs.nbytes + self.validation.inputs.nbytes
+        size = train.inputs.nbytes + validation.inputs.nbytes
         fits = source.kind in REAL_KINDS and device.type != "cpu" and size <= MAX_ON_DEVICE_BYTES
         if not (source.on_device or fits):
             return self
-        train, validation = self.train.to(device), self.validation.to(device)
-        return replace(self, train=train, validation=validation, on_device=True)
+        near = {"train": train.to(device), "validation": validation.to(device)}
+        return replace(self, **near, on_device=True)
 
 
 def load(source: Source, spec: RunSpec | None = None) -> Data:
@@ -204,11 +203,8 @@ def _load_tokens(source: Source) -> Data:
     streams = tokens.read(source.path)
     length = source.shape
     assert isinstance(length, int)
-    vocabulary = streams.vocabulary or 1 + max(
-        tokens.token_range(stream)[1]
-        for stream in (streams.train, streams.validation)
-        if stream is not None
-    )
+    present = [stream for stream in (streams.train, streams.validation) if stream is not None]
+    vocabulary = streams.vocabulary or 1 + max(tokens.token_range(s)[1] for s in present)
     train = TokenWindows(streams.train, length)
     if streams.validation is None:
         train, validation = train.split(HELD_OUT + 1)

@@ -5,7 +5,6 @@ a pass are ready when the previous pass ends. For an accelerator, raw bytes are 
 memory on a separate stream and preprocessed on the device.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -86,26 +85,23 @@ class PassSampler(Sampler[Request]):
                 yield Request(data_pass.epoch, data_pass.validation, indices)
 
 
-LoadedBatch = tuple[Tensor, Tensor, list[str]] | ScalewiseError
-"""Inputs, labels, and the files of this batch that cannot be read; or an error.
-
-The error is returned, not raised: DataLoader would turn it into a worker's traceback.
-"""
+LoadedBatch = tuple[Tensor, Tensor, list[str]]
+"""Inputs, labels, and the files of this batch that cannot be read."""
 
 
-class BatchDataset(Dataset[LoadedBatch]):
+class BatchDataset(Dataset[LoadedBatch | ScalewiseError]):
     """Loads the batch of a request; preprocesses it too if ``preprocess`` is set."""
 
     def __init__(self, data: Data, *, preprocess: bool) -> None:
         self._data = data
         self._preprocess = data.preprocessing.on(torch.device("cpu")) if preprocess else None
 
-    def __getitem__(self, request: Request) -> LoadedBatch:
+    def __getitem__(self, request: Request) -> LoadedBatch | ScalewiseError:
         samples = self._data.validation if request.validation else self._data.train
         indices = torch.from_numpy(request.indices)
         try:
             inputs, labels = samples.batch(indices, request.epoch)
-        except ScalewiseError as error:
+        except ScalewiseError as error:  # DataLoader would turn it into a worker's traceback.
             return error
         unreadable: list[str] = []
         if isinstance(samples, ImageFiles):
@@ -122,7 +118,7 @@ class BatchLoader:
         self._sampler, self._device = sampler, device
         self.preprocess = data.preprocessing.on(device, input_dtype(spec, device))
         """Turns the raw inputs of a batch on the device into the model's inputs."""
-        self._loader: DataLoader[LoadedBatch] = DataLoader(
+        self._loader: DataLoader[LoadedBatch | ScalewiseError] = DataLoader(
             BatchDataset(data, preprocess=device.type == "cpu"),
             batch_size=None,
             sampler=sampler,
@@ -130,25 +126,23 @@ class BatchLoader:
             pin_memory=device.type == "cuda" and not data.on_device,
             generator=torch.Generator(),  # Do not draw from the training's random numbers.
         )
-        self._batches: Iterator[Batch] = iter(())
+        self._batches: Iterator[LoadedBatch] = iter(())
         self._prefetcher: DevicePrefetcher | None = None
         self._passes: Iterator[Pass] = iter(())
         self._next_pass: Pass | None = None
         self._remaining = 0
         """Batches of this pass that have not been returned yet."""
-        self._skipped: deque[int] = deque()
         self.skipped_samples = 0
         """Samples of the last returned batch that do not count: they cannot be read."""
         self.unreadable_files: set[str] = set()
-        """The files of all such samples so far, including a batch or two ahead."""
+        """The files of all such samples so far."""
 
     def restart(self, first: Pass) -> None:
         """Start to load batches from a pass on; this also restarts the workers."""
         self._sampler.first = first
         self._passes = self._sampler.passes()
         self._next_pass, self._remaining = next(self._passes), 0
-        self._skipped.clear()
-        self._batches = _readable_batches(iter(self._loader), self._skipped, self.unreadable_files)
+        self._batches = _raise_errors(iter(self._loader))
         if self._device.type != "cpu":
             self._batches = self._prefetcher = DevicePrefetcher(
                 self._batches, self.preprocess, self._device
@@ -169,8 +163,9 @@ class BatchLoader:
     def next_batch(self) -> Batch:
         """Return the next batch of the pass."""
         self._remaining -= 1
-        inputs, labels = next(self._batches)
-        self.skipped_samples = self._skipped.popleft()
+        inputs, labels, unreadable = next(self._batches)
+        self.skipped_samples = len(unreadable)
+        self.unreadable_files.update(unreadable)
         return inputs, labels
 
     def close(self) -> None:
@@ -182,38 +177,33 @@ class BatchLoader:
         return self._prefetcher is not None and self._prefetcher.start_copy()
 
 
-def _readable_batches(
-    batches: Iterable[LoadedBatch], skipped: deque[int], unreadable_files: set[str]
-) -> Iterator[Batch]:
-    """Yield batches; collect the number of skipped samples of each, and their files.
-
-    A function, not a method: a reference to the loader would keep its workers alive.
-    """
+def _raise_errors(batches: Iterable[LoadedBatch | ScalewiseError]) -> Iterator[LoadedBatch]:
+    # Not a method: a reference to the loader would keep its workers alive.
     for batch in batches:
         if isinstance(batch, ScalewiseError):
             raise batch
-        inputs, labels, unreadable = batch
-        unreadable_files.update(unreadable)
-        skipped.append(len(unreadable))
-        yield inputs, labels
+        yield batch
 
 
 class DevicePrefetcher:
     """Copies batches to an accelerator while it computes, one batch ahead."""
 
     def __init__(
-        self, batches: Iterator[Batch], preprocess: Callable[[Tensor], Tensor], device: torch.device
+        self,
+        batches: Iterator[LoadedBatch],
+        preprocess: Callable[[Tensor], Tensor],
+        device: torch.device,
     ) -> None:
         self._batches, self._preprocess, self._device = batches, preprocess, device
         self._module = module_of(device.type)
         self._stream = self._module.Stream(device)
-        self._pending: tuple[Batch, Any] | None = None
+        self._pending: tuple[LoadedBatch, Any] | None = None
         """A batch being copied, and the event that ends the copy."""
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[LoadedBatch]:
         return self
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> LoadedBatch:
         if self._pending is None and not self.start_copy():
             raise StopIteration
         assert self._pending is not None
@@ -221,7 +211,8 @@ class DevicePrefetcher:
         self._pending = None
         compute_stream = self._module.current_stream(self._device)
         copied.wait(compute_stream)
-        for tensor in batch:  # Its memory belongs to the copy stream, which must not reuse it yet.
+        # Their memory belongs to the copy stream, which must not reuse it yet.
+        for tensor in batch[:2]:
             tensor.record_stream(compute_stream)
         return batch
 
@@ -233,9 +224,9 @@ class DevicePrefetcher:
             batch = next(self._batches, None)
             if batch is None:
                 return False
-            inputs, labels = (tensor.to(self._device, non_blocking=True) for tensor in batch)
+            inputs, labels = (tensor.to(self._device, non_blocking=True) for tensor in batch[:2])
             inputs = self._preprocess(inputs)
         copied = self._module.Event()
         copied.record(self._stream)
-        self._pending = (inputs, labels), copied
+        self._pending = (inputs, labels, batch[2]), copied
         return True

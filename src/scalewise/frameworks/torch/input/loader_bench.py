@@ -31,10 +31,8 @@ def bench_loader(
         report_progress(len(rows), len(specs))
         (first, *seconds), read, files = _time_batches(data, spec, device, request["seconds"])
         if not any(read):
-            raise SpecError(
-                f"no file of {spec.data} can be read",
-                hint="`scalewise data check` names every one, and what is wrong with it",
-            )
+            hint = "`scalewise data check` names every one, and what is wrong with it"
+            raise SpecError(f"no file of {spec.data} can be read", hint=hint)
         unreadable |= files
         rows.append({"workers": spec.workers, "first": first, "seconds": seconds, "read": read[1:]})
     report_progress(len(rows), len(specs))

@@ -26,10 +26,8 @@ def model_factory(workload: str) -> Factory:
     source, _, name = workload.partition(":")
     libraries = [*plugins.framework_parts("libraries", "torch")]
     if not source:
-        raise PluginError(
-            f"workload {workload!r} says not where {name!r} lies",
-            hint=f"write MODULE:FUNCTION, or LIBRARY:NAME; libraries are: {', '.join(libraries)}",
-        )
+        hint = f"write MODULE:FUNCTION, or LIBRARY:NAME; libraries are: {', '.join(libraries)}"
+        raise PluginError(f"workload {workload!r} says not where {name!r} lies", hint=hint)
     if not name:
         raise PluginError(
             f"workload {workload!r} says not what of {source} to take", hint=f"write {source}:NAME"

@@ -42,13 +42,9 @@ def gpt(
         raise ValueError('it learns from tokens, for example data = "tokens:10000"')
     tokens = nn.Embedding(vocabulary, width)
     head = Tied(tokens) if tied else nn.Linear(width, vocabulary, bias=False)
-    model = transformer(
-        {"tokens": tokens},
-        {"norm": nn.LayerNorm(width), "head": head},
-        Size(width, depth, heads),
-        length=length,
-        causal=True,
-    )
+    last = {"norm": nn.LayerNorm(width), "head": head}
+    size = Size(width, depth, heads)
+    model = transformer({"tokens": tokens}, last, size, length=length, causal=True)
     if not tied:
         return model
     model.seams = replace(model.seams, tied=True)

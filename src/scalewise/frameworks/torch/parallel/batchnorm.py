@@ -21,10 +21,8 @@ def convert_sync_batchnorm(model: nn.Module, spec: RunSpec, device: torch.device
     if not spec.sync_batchnorm:
         return model
     if device.type == "cpu":
-        raise SpecError(
-            "sync_batchnorm needs accelerators, and this rank has cpu",
-            hint="leave sync_batchnorm out",
-        )
+        hint = "leave sync_batchnorm out"
+        raise SpecError("sync_batchnorm needs accelerators, and this rank has cpu", hint=hint)
     if spec.replicas == 1:
         return model
     convert: Any = nn.SyncBatchNorm.convert_sync_batchnorm

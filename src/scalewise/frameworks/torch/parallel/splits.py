@@ -45,10 +45,8 @@ def _refuse_strategy(spec: RunSpec) -> None:
             hint="leave shard out",
         )
     if not spec.traits.can_mix and _is_split(spec):
-        raise SpecError(
-            f"{spec.strategy} does not go together with tensor or pipeline",
-            hint='write strategy = "fsdp", which shards more and goes with both',
-        )
+        hint = 'write strategy = "fsdp", which shards more and goes with both'
+        raise SpecError(f"{spec.strategy} does not go together with tensor or pipeline", hint=hint)
 
 
 def _refuse_batchnorm(model: nn.Module, spec: RunSpec) -> None:
@@ -56,7 +54,7 @@ def _refuse_batchnorm(model: nn.Module, spec: RunSpec) -> None:
     if spec.sync_batchnorm and (_is_split(spec) or not has_batchnorm(model)):
         problem = "is split" if _is_split(spec) else "has no batch normalization"
         raise SpecError(
-            f"{spec.workload} {problem}, and sync_batchnorm is for whole models that have it",
+            f"{spec.workload} {problem}, and sync_batchnorm = true is for models that have it whole",
             hint="leave sync_batchnorm out",
         )
     if spec.recompute == "selective" and spec.compile and has_batchnorm(model):
@@ -73,10 +71,8 @@ def _refuse_block_options(model: nn.Module, spec: RunSpec) -> None:
     for field, is_set in by_blocks.items():
         if is_set and not blocks_of(model):
             setting = f"{field} = {getattr(spec, field)!r}"
-            raise SpecError(
-                f"{spec.workload} has no blocks, and {setting} is for them",
-                hint=f"leave {field} out; vit, gpt, resnet50 and an mlp of some layers have blocks",
-            )
+            hint = f"leave {field} out; vit, gpt, resnet50 and an mlp of some layers have blocks"
+            raise SpecError(f"{spec.workload} has no blocks, and {setting} is for them", hint=hint)
 
 
 def _meta_model(spec: RunSpec, shape: Shape) -> nn.Module:
@@ -150,10 +146,8 @@ def _refuse_pipeline(model: nn.Module, spec: RunSpec) -> None:
 
     # Without ``return_outputs=False`` our pipelines hang.
     if "return_outputs" not in signature(ScheduleGPipe.step).parameters:
-        raise SpecError(
-            f"a pipeline needs a newer PyTorch than {torch.__version__}",
-            hint="pip install --upgrade torch",
-        )
+        hint = "pip install --upgrade torch"
+        raise SpecError(f"a pipeline needs a newer PyTorch than {torch.__version__}", hint=hint)
     stages, blocks = spec.degrees.pipeline * spec.rounds, len(blocks_of(model))
     if seams_of(model).tied:
         raise SpecError(
@@ -174,17 +168,13 @@ def _refuse_pipeline(model: nn.Module, spec: RunSpec) -> None:
     assert batch is not None
     if batch % batches:
         smaller = next(n for n in range(min(batches, batch), 0, -1) if batch % n == 0)
-        raise SpecError(
-            f"batch {batch} does not divide into {batches} micro_batches",
-            hint=f"for example micro_batches = {smaller}",
-        )
+        hint = f"for example micro_batches = {smaller}"
+        raise SpecError(f"batch {batch} does not divide into {batches} micro_batches", hint=hint)
     if batches < spec.degrees.pipeline or (spec.rounds > 1 and batches % spec.degrees.pipeline):
         raise SpecError(
             f"{batches} micro_batches do not keep {spec.degrees.pipeline} stages busy",
             hint="use a multiple of the stages, and a batch that it divides",
         )
     if spec.remainder == "short":
-        raise SpecError(
-            "a pipeline cannot take a batch that is shorter than the others",
-            hint='write remainder = "drop" or "pad"',
-        )
+        hint = 'write remainder = "drop" or "pad"'
+        raise SpecError("a pipeline cannot take a batch that is shorter than the others", hint=hint)

@@ -35,7 +35,7 @@ OPERATIONS: Mapping[str, Callable[[Tensor, Tensor], Any]] = {
     "reduce-scatter": lambda buffer, part: dist.reduce_scatter_tensor(part, buffer),
     "broadcast": lambda buffer, part: dist.broadcast(buffer, src=0),
 }
-"""Collectives of a buffer; ``part`` is as long as the part of each rank in it."""
+"""Collectives of a buffer; ``part`` is as long as the part of one rank in it."""
 SPLIT_OPERATIONS = ("all-gather", "reduce-scatter")
 """Operations whose buffer has an equal part for every rank."""
 
@@ -98,20 +98,16 @@ def _time_operation(
     for size in sizes:
         parts = world if operation in SPLIT_OPERATIONS else 1
         count = max(1, size // 4 // parts) * parts
-        buffer, part = (torch.zeros(length, device=device) for length in (count, count // parts))
+        buffer, part = (torch.zeros(length, device=device) for length in (count, count // world))
         collective = partial(OPERATIONS[operation], buffer, part)
         calls = 20 if size <= 2**16 else 4 if size <= 2**20 else 1
         seconds, cpu_seconds = _time_collective(collective, device, calls=calls)
         middle = median(seconds)
+        spread = {"low": min(seconds), "high": max(seconds), "count": len(seconds)}
         yield {
             "operation": operation,
             "bytes": 4 * count,
-            "seconds": {
-                "value": middle,
-                "low": min(seconds),
-                "high": max(seconds),
-                "count": len(seconds),
-            },
+            "seconds": {"value": middle, **spread},
             "processor": cpu_seconds,
             "algorithm_bandwidth": 4 * count / middle,
             "bus_bandwidth": 4 * count / middle * bus_factor(operation, world),
