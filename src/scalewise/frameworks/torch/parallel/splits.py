@@ -54,7 +54,8 @@ def _refuse_batchnorm(model: nn.Module, spec: RunSpec) -> None:
     if spec.sync_batchnorm and (_is_split(spec) or not has_batchnorm(model)):
         problem = "is split" if _is_split(spec) else "has no batch normalization"
         raise SpecError(
-            f"{spec.workload} {problem}, and sync_batchnorm = true is for models that have it whole",
+            f"{spec.workload} {problem}, "
+            "and sync_batchnorm = true is for whole models that have it",
             hint="leave sync_batchnorm out",
         )
     if spec.recompute == "selective" and spec.compile and has_batchnorm(model):
