@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from builders import a_run
 from scalewise.errors import Broken, SpecError
@@ -75,15 +76,21 @@ def test_a_batch_without_a_whole_image_is_blank_and_counts_for_nothing(folder):
 
 def test_one_rank_lists_and_the_others_ask_nobody(folder, monkeypatch):
     spec = a_run(framework="torch", workload="mlp", data=str(folder), edge=20)
-    source, told = Source.of_run(spec), []
+    source, sent = Source.of_run(spec), []
 
-    def first(make):
-        told.append(make())
-        return told[0]
+    def load_as(rank):
+        def broadcast(content):
+            sent.extend(content if rank == 0 else [])
+            content[:] = sent
 
-    one = load(source, spec, first)
+        monkeypatch.setattr(dist, "is_initialized", lambda: True)
+        monkeypatch.setattr(dist, "get_rank", lambda: rank)
+        monkeypatch.setattr(dist, "broadcast_object_list", broadcast)
+        return load(source, spec)
+
+    one = load_as(rank=0)
     monkeypatch.setattr(Listing, "of", lambda path: pytest.fail("it asked the file system"))
-    other = load(source, spec, lambda make: told[0])
+    other = load_as(rank=1)
     for split in ("train", "validation"):
         every = torch.arange(len(getattr(one, split)))
         mine, theirs = (getattr(each, split).batch(every, 0) for each in (one, other))

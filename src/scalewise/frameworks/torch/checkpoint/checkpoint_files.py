@@ -227,11 +227,7 @@ def set_rng_state(state: Tensors, device: torch.device) -> None:
 
 def empty_tensors(names: Iterable[str], shapes: dict[str, TensorStorageMetadata]) -> Tensors:
     """Return uninitialized tensors, to be filled from a checkpoint."""
-    return {
-        name: torch.empty(shapes[name].size, dtype=shapes[name].properties.dtype)
-        for name in names
-        if name in shapes
-    }
+    return {n: torch.empty(shapes[n].size, dtype=shapes[n].properties.dtype) for n in names}
 
 
 def serial_weights(path: Path) -> Tensors:

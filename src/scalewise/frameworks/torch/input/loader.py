@@ -30,13 +30,8 @@ class Pass(NamedTuple):
     validation: bool = False
 
 
-class Request(NamedTuple):
-    """The samples of one batch."""
-
-    epoch: int
-    validation: bool
-    indices: Indices
-    """Not a tensor: each would be passed to a worker in a shared-memory file."""
+Request = tuple[Pass, Indices]
+"""The samples of one batch. No tensor: each would be passed to a worker in a shared-memory file."""
 
 
 class PassSampler(Sampler[Request]):
@@ -82,7 +77,7 @@ class PassSampler(Sampler[Request]):
                 self._shards.set_epoch(data_pass.epoch, data_pass.first_step)
             batches = self._validation_batches if data_pass.validation else self._shards
             for indices in islice(batches, self.size(data_pass)):
-                yield Request(data_pass.epoch, data_pass.validation, indices)
+                yield data_pass, indices
 
 
 LoadedBatch = tuple[Tensor, Tensor, list[str]]
@@ -97,10 +92,10 @@ class BatchDataset(Dataset[LoadedBatch | ScalewiseError]):
         self._preprocess = data.preprocessing.on(torch.device("cpu")) if preprocess else None
 
     def __getitem__(self, request: Request) -> LoadedBatch | ScalewiseError:
-        samples = self._data.validation if request.validation else self._data.train
-        indices = torch.from_numpy(request.indices)
+        data_pass, indices = request[0], torch.from_numpy(request[1])
+        samples = self._data.validation if data_pass.validation else self._data.train
         try:
-            inputs, labels = samples.batch(indices, request.epoch)
+            inputs, labels = samples.batch(indices, data_pass.epoch)
         except ScalewiseError as error:  # DataLoader would turn it into a worker's traceback.
             return error
         unreadable: list[str] = []

@@ -49,9 +49,19 @@ class Compressor:
         self.sent_bytes = 0
         self.loss_factor = 1 / group.size() if kind == "none" else 1.0
         self._is_half = kind in ("fp16", "bf16")
-        self._hook, self._state = HOOKS.get(kind), None
+        self._hook: Any = HOOKS.get(kind)
+        self._state: Any = None
         if kind == "powersgd":
-            self._hook, self._state = _powersgd(rank, group)
+            # Older versions need numpy to import it.
+            from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
+
+            self._hook = powersgd.powerSGD_hook
+            self._state = powersgd.PowerSGDState(
+                group,
+                matrix_approximation_rank=rank,
+                start_powerSGD_iter=POWERSGD_START_STEP,
+                orthogonalization_epsilon=POWERSGD_EPSILON,
+            )
         # PowerSGD starts further collectives from callbacks. Only NCCL keeps their order
         # equal on all ranks; with other backends one bucket waits for the other.
         self._is_blocking = kind == "powersgd" and dist.get_backend(group) != "nccl"
@@ -59,7 +69,6 @@ class Compressor:
     def exchange(self, bucket: GradBucket) -> Future[Tensor]:
         """Start the exchange of a bucket; return a future of the result."""
         gradients, before = bucket.buffer(), self._powersgd_elements()
-        assert self._hook
         result: Future[Tensor] = self._hook(self._state or self.group, bucket)
         elements = self._powersgd_elements() - before or gradients.numel()
         self.sent_bytes += elements * (2 if self._is_half else gradients.element_size())
@@ -70,16 +79,3 @@ class Compressor:
     def _powersgd_elements(self) -> int:
         """Return the number of elements that PowerSGD has exchanged so far."""
         return int(self._state.compression_stats()[2]) if self._state else 0
-
-
-def _powersgd(rank: int, group: dist.ProcessGroup) -> tuple[Any, Any]:
-    """Return PyTorch's hook and its state; older versions need numpy to import them."""
-    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
-
-    state: Any = powersgd.PowerSGDState(
-        group,
-        matrix_approximation_rank=rank,
-        start_powerSGD_iter=POWERSGD_START_STEP,
-        orthogonalization_epsilon=POWERSGD_EPSILON,
-    )
-    return powersgd.powerSGD_hook, state
