@@ -134,8 +134,8 @@ class Data:
         fits = source.kind in REAL_KINDS and device.type != "cpu" and size <= MAX_ON_DEVICE_BYTES
         if not (source.on_device or fits):
             return self
-        near = {"train": train.to(device), "validation": validation.to(device)}
-        return replace(self, **near, on_device=True)
+        train, validation = train.to(device), validation.to(device)
+        return replace(self, train=train, validation=validation, on_device=True)
 
 
 def load(source: Source, spec: RunSpec | None = None) -> Data:
