@@ -1,8 +1,8 @@
 """What others need to know about a strategy, declared here once and without its framework.
 
-The function that applies a strategy is its entry point in ``scalewise.strategies``. A package with
-a strategy of its own may register its traits by the same name in ``scalewise.traits``, from a
-module that imports no framework.
+The function that applies a strategy is its entry point in ``scalewise.strategies``. A strategy of
+another package may register its traits by the same name in ``scalewise.traits``, from a module that
+imports no framework.
 """
 
 from dataclasses import dataclass, replace

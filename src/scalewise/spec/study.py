@@ -44,7 +44,6 @@ class StudySpec:
         check_type("engines", self.engines, Mapping, example)
         for name, python in self.engines.items():
             check_type(f"[engines] {name}", python, str, "the path of a Python")
-        keys = [*RUN_KEYS, "options.NAME", "env.NAME"]
         refuse_unknown_keys("[run]", self.run, RUN_KEYS)
         for key in [*self.run, *self.vary]:
             if key in ("repeat", "launcher"):
@@ -52,13 +51,7 @@ class StudySpec:
                 raise SpecError(f"{key} cannot be said of a run", hint=hint)
         check_type("options", self.run.get("options", {}), Mapping, "a table")
         for axis, values in self.vary.items():
-            if not axis.startswith(("options.", "env.")):
-                refuse_unknown_keys("[vary]", [axis], keys)
-            if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence) or not values:
-                raise SpecError(
-                    f"an axis needs a list of values, got {axis} = {values!r}",
-                    hint=_axis_hint(axis, values),
-                )
+            _check_axis(axis, values)
         self._check_scaling()
         count = prod(len(values) for values in self.vary.values()) * self.repeats
         if count > MOST_RUNS:
@@ -179,9 +172,13 @@ def _check_name(name: Any) -> None:
         raise SpecError(f"a study's name is too long for a folder: {name!r}", hint=hint)
 
 
-def _axis_hint(name: str, values: Any) -> str:
-    """Return a hint how an axis is written; one of a table has a dot in its name."""
-    if name in ("env", "options") and isinstance(values, Mapping) and values:
-        return f'with quotes: "{name}.{next(iter(values))}" = [1, 2]'
-    is_plain = isinstance(values, (str, int, float)) and values
-    return f"for example {name} = [{json.dumps(values) if is_plain else '1, 2'}]"
+def _check_axis(axis: str, values: Any) -> None:
+    """Refuse an axis of an unknown key, or without a list; one of a table has a dot in its name."""
+    if not axis.startswith(("options.", "env.")):
+        refuse_unknown_keys("[vary]", [axis], [*RUN_KEYS, "options.NAME", "env.NAME"])
+    if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence) or not values:
+        is_plain = isinstance(values, (str, int, float)) and values
+        hint = f"for example {axis} = [{json.dumps(values) if is_plain else '1, 2'}]"
+        if axis in ("env", "options") and isinstance(values, Mapping) and values:
+            hint = f'with quotes: "{axis}.{next(iter(values))}" = [1, 2]'
+        raise SpecError(f"an axis needs a list of values, got {axis} = {values!r}", hint=hint)
