@@ -15,6 +15,7 @@ from scalewise.analysis.predict import Prediction
 from scalewise.analysis.predict import predict as predict_curve
 from scalewise.record.read import RunRecord
 from scalewise.report.text.advice import advice_sentences, advice_warnings, reason
+from scalewise.report.text.doubts import worded
 from scalewise.report.text.prediction import prediction_sentences
 from scalewise.spec import StudySpec
 
@@ -63,7 +64,7 @@ def measure(
     for example ``where={"strategy": "fsdp"}``.
     """
     curves = results.curves([Path(source)], scaling=scaling, devices_per_node=devices_per_node)
-    return results.select_curve(curves, where, source)
+    return worded(results.select_curve(curves, where, source))
 
 
 def explain(
@@ -172,10 +173,11 @@ def curve(
 
     ``throughputs`` are in samples per second, ``times`` in seconds, ``energies`` in kWh.
     """
-    return curve_from_numbers(
+    numbers = curve_from_numbers(
         throughputs,
         times=times,
         energies=energies,
         scaling=scaling,
         devices_per_node=devices_per_node,
     )
+    return worded(numbers)

@@ -184,7 +184,7 @@ def _load_study(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], NodeS
         of_curve = [
             record for record in records if repr(study.where(record.spec)) == repr(curve.where)
         ]
-        faults = tuple(guard.sentence for guard in correctness_faults(of_curve))
+        faults = tuple(fault.sentence for fault in correctness_faults(of_curve))
         curve = replace(curve, warnings=(*warnings, *curve.warnings), not_correct=faults)
         loaded.append((curve, of_curve, node_samples))
     return loaded

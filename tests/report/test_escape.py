@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from builders import a_run
-from scalewise.analysis.measure import Estimate, Point, ScalingCurve
+from scalewise.analysis.measure import Doubt, Estimate, Point, ScalingCurve
 from scalewise.analysis.measure.curve import compare
 from scalewise.cli import main
 from scalewise.cli.progress import progress
@@ -80,7 +80,8 @@ def a_curve(name: str, place: int = 0, devices: tuple[int, ...] = (1, 2, 4)) -> 
             devices=count, nodes=1, throughput=Estimate(100.0 * count + place),
             time=Estimate(30 / count),
             complete={"train": Estimate(20 / count), name: Estimate(10 / count)},
-            device_name=name, left_out=name, mfu_unknown=name, warnings=(name,),
+            device_name=name, left_out=name, warnings=(name,),
+            mfu_unknown=Doubt("operations not counted", {"reason": name}),
         )
         for count in devices
     ]  # fmt: skip

@@ -20,6 +20,7 @@ from scalewise.launch import Job
 from scalewise.launch.local import LocalLauncher
 from scalewise.record.study_files import finished
 from scalewise.record.write import RankFile, write_json
+from scalewise.report.text.doubts import warning_text
 from scalewise.spec import RunSpec, StudySpec
 from scalewise.study import locks, notices
 
@@ -276,7 +277,8 @@ def test_a_missing_baseline_is_said(tmp_path):
     (tmp_path / question.runs()[0].id / "outcome.json").unlink()
     (curve,) = results.curves([tmp_path])
     assert curve.baseline.devices == 2
-    assert any("run on 1 is missing: compared with 2 devices" in each for each in curve.warnings)
+    told = map(warning_text, curve.warnings)
+    assert "the run on 1 is missing: compared with 2 devices" in told
     assert curve.points[1].efficiency.value == pytest.approx(
         curve.points[1].throughput.value / curve.points[0].throughput.value / 2
     )

@@ -18,6 +18,7 @@ from scalewise import results
 from scalewise.analysis.explain.guards import run_guards
 from scalewise.analysis.simulate import make_exchange, parse_link, simulate_curve
 from scalewise.record.read import RunRecord
+from scalewise.report.text.doubts import warning_text
 from start_ranks import start
 from watch_script import Seen, run, seen
 from watched_scripts import HERE, SCRIPTS, Script
@@ -103,7 +104,7 @@ def test_a_script_that_is_not_distributed_is_measured_on_one_device(tmp_path):
     assert f"hint: its log is {tmp_path}" in done.stderr and "`scalewise port " in done.stderr
     ((curve, records),) = results.curves_with_records(tmp_path / "runs" / "plain")
     assert [point.devices for point in curve.points] == [1]
-    assert any("not distributed" in warning for warning in curve.warnings)
+    assert any("not distributed" in text for text in map(warning_text, curve.warnings))
     as_it_is(PLAIN, [seen(records[0].folder, 0)])
     without_fault(PLAIN, records)
     links = make_exchange(inside=parse_link("10GB/s,20us"))
@@ -173,7 +174,8 @@ def test_a_loop_that_updates_its_weights_by_hand_stops_and_says_so(tmp_path):
     assert cause == ""
     assert ranks[0].column("samples") == [200] * 12
     (curve,) = results.curves([tmp_path / "study"])
-    assert any("updates its weights without an optimizer" in warning for warning in curve.warnings)
+    texts = [warning_text(warning) for warning in curve.warnings]
+    assert any("updates its weights without an optimizer" in text for text in texts)
 
 
 @pytest.mark.parametrize("told", [None, pytest.param(2, marks=pytest.mark.soak)])
@@ -194,7 +196,8 @@ def test_calls_that_may_be_parts_of_one_sample_are_told(told, tmp_path):
     assert cause == ""
     assert ranks[0].column("samples") == [told or 12] * 5
     (curve,) = results.curves([tmp_path / "study"])
-    noted = [each for each in curve.warnings if "give samples_per_step=" in each]
+    texts = [warning_text(warning) for warning in curve.warnings]
+    noted = [text for text in texts if "give samples_per_step=" in text]
     assert len(noted) == (told is None)
 
 
@@ -285,7 +288,8 @@ def test_ranks_that_hold_parts_of_one_model_share_its_samples(told, tmp_path):
     ((curve, records),) = results.curves_with_records(tmp_path / "study")
     assert curve.points[0].global_batch == 20
     assert curve.points[0].samples == 200
-    assert sum("those count once" in each for each in curve.warnings) == (told is None)
+    texts = [warning_text(warning) for warning in curve.warnings]
+    assert sum("those count once" in text for text in texts) == (told is None)
     assert {each.kind for each in run_guards(records)} == {"tune"}
 
 
@@ -379,7 +383,7 @@ def test_a_failing_watcher_lets_the_training_go_on(tmp_path):
     (log,) = tmp_path.glob("runs/train/*/log.txt")
     assert log.read_text().count("watching stopped: ZeroDivisionError") == 1
     (curve,) = results.curves([log.parent.parent])
-    assert any("watching stopped" in told for told in curve.warnings)
+    assert any("watching stopped" in text for text in map(warning_text, curve.warnings))
 
 
 BUG = """

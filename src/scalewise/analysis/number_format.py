@@ -71,6 +71,18 @@ def format_count(count: int, noun: str = "device") -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
+def format_seconds(seconds: float) -> str:
+    """Return seconds in s, ms or µs, with about three digits.
+
+    >>> format_seconds(0.0251), format_seconds(3.2e-6), format_seconds(150.4)
+    ('25.1 ms', '3.2 µs', '150 s')
+    """
+    units = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
+    unit = next((unit for unit, size in units.items() if abs(seconds) >= size), "µs")
+    value = seconds / units[unit]
+    return f"{value:,.0f} {unit}" if abs(value) >= 100 else f"{value:.3g} {unit}"
+
+
 def join_with_and(parts: Sequence[str]) -> str:
     """Return the parts as an enumeration.
 

@@ -23,6 +23,7 @@ from scalewise.report.tables import (
     value,
     warnings_of,
 )
+from scalewise.report.text.doubts import warning_text
 from scalewise.report.text.measurement import acceleration_lines, curve_lines, has_efficiency
 
 MAX_CURVES_BESIDE = 3
@@ -90,7 +91,7 @@ def _section(curve: ScalingCurve) -> Section:
         title=curve.name,
         lines=tuple(curve_lines(curve)),
         tables=tuple(table for table in tables if len(table.header) > 1),
-        warnings=(*curve.warnings, *warnings_of(curve.points)),
+        warnings=(*map(warning_text, curve.warnings), *warnings_of(curve.points)),
     )
 
 
@@ -166,7 +167,8 @@ def _side_by_side(curves: Sequence[ScalingCurve]) -> Section:
         curves, title
     )
     tables = (table, *_communication_tables(curves))
-    return Section("Side by side", (), tables, tuple(condition_differences(curves)))
+    differences = tuple(map(warning_text, condition_differences(curves)))
+    return Section("Side by side", (), tables, differences)
 
 
 def _columns_per_curve(curves: Sequence[ScalingCurve], title: str) -> Table:

@@ -1,6 +1,8 @@
 """The explanation of a curve: as a section, and as JSON."""
 
 from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
 
 from scalewise.analysis.explain import (
     CAUSES,
@@ -14,7 +16,7 @@ from scalewise.analysis.explain import (
 from scalewise.analysis.explain.utilisation import HostUtilisation
 from scalewise.analysis.number_format import format_count
 from scalewise.record.schema import in_order_of_life
-from scalewise.report.formats import dump_json, plain
+from scalewise.report.formats import dump_json, pick, plain
 from scalewise.report.tables import (
     NONE,
     Section,
@@ -26,6 +28,15 @@ from scalewise.report.tables import (
     percent,
     table_by_devices,
     warnings_of,
+)
+from scalewise.report.text.doubts import warning_text
+from scalewise.report.text.explanation import (
+    boundary_sentence,
+    exchange_sentence,
+    mfu_sentence,
+    point_action,
+    point_sentence,
+    verdict_text,
 )
 
 VERDICTS = {True: "yes", False: "no", None: "too small to say"}
@@ -86,7 +97,7 @@ def _section(explanation: Explanation) -> Section:
         title=explanation.name,
         lines=tuple(_lines(explanation)),
         tables=tuple(table for table in tables if len(table.header) > 1 and table.rows),
-        warnings=(*explanation.warnings, *warnings_of(points)),
+        warnings=(*map(warning_text, explanation.warnings), *warnings_of(points)),
     )
 
 
@@ -161,15 +172,15 @@ def _lines(explanation: Explanation) -> list[str]:
     last = explanation.points[-1]
     lines = _correctness_lines(explanation)
     if explanation.scales:
-        devices, runs = explanation.scales.devices, explanation.scales.efficiency.count
+        scale, efficiency = explanation.scales.devices, explanation.scales.efficiency
         lines.append(
-            f"{explanation.scales.verdict}: efficiency {percent(explanation.scales.efficiency)} "
-            f"on {format_count(devices, 'device')}, from {format_count(runs, 'run')}"
+            f"{verdict_text(explanation.scales)}: efficiency {percent(efficiency)} "
+            f"on {format_count(scale)}, from {format_count(efficiency.count, 'run')}"
         )
-    lines.append(last.sentence)
-    lines += filter(None, (last.action, last.exchange, last.operations))
+    text = _point_text(last)
+    lines += filter(None, (text[key] for key in ("sentence", "action", "exchange", "operations")))
     if explanation.boundary:
-        lines.append(explanation.boundary.sentence)
+        lines.append(boundary_sentence(explanation.boundary))
     turn = explanation.left_compute_at
     if turn:
         regime = next(point.regime for point in explanation.points if point.devices == turn)
@@ -283,8 +294,31 @@ def _ms(seconds: float | None) -> str:
 
 def as_json(explanations: Sequence[Explanation], receipt: Receipt | None = None) -> str:
     """Return the documented JSON shape: an unknown value is null."""
-    curves = [
-        {**plain(explanation), "left_compute_at": explanation.left_compute_at}
-        for explanation in explanations
-    ]
+    curves = [_curve(explanation) for explanation in explanations]
     return dump_json({"curves": curves, "receipt": receipt})
+
+
+def _curve(explanation: Explanation) -> dict[str, Any]:
+    scales = explanation.scales
+    return {
+        **plain(replace(explanation, points=(), scales=None)),
+        "points": [_breakdown(point) for point in explanation.points],
+        "scales": scales
+        and {"verdict": verdict_text(scales), **pick(scales, "efficiency", "devices")},
+        "left_compute_at": explanation.left_compute_at,
+    }
+
+
+def _breakdown(point: Breakdown) -> dict[str, Any]:
+    names = [field.name for field in fields(point) if field.name != "facts"]
+    return {**pick(point, *names), **_point_text(point)}
+
+
+def _point_text(point: Breakdown) -> dict[str, str | None]:
+    """Return the sentences about a point, by their names in JSON."""
+    return {
+        "sentence": point_sentence(point),
+        "action": point_action(point),
+        "exchange": exchange_sentence(point),
+        "operations": mfu_sentence(point.facts.point),
+    }

@@ -13,10 +13,11 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from scalewise.analysis.measure import Estimate, Point, ScalingCurve
+from scalewise.analysis.measure import Doubt, Estimate, Point, ScalingCurve
 from scalewise.report.curve_table import sections
 from scalewise.report.escape import escape_csv, escape_latex, escape_markdown, printable
 from scalewise.report.tables import Section, Table
+from scalewise.report.text.doubts import warning_text
 
 SCHEMA = 1
 """Version of the documented JSON shapes."""
@@ -164,9 +165,9 @@ def _flat(point: Point) -> dict[str, Any]:
         elif isinstance(metric, Mapping):
             flat |= {f"{name}_{part}": estimate.value for part, estimate in metric.items()}
         elif name == "warnings":
-            flat[name] = "; ".join(metric)
+            flat[name] = "; ".join(map(warning_text, metric))
         else:
-            flat[name] = metric
+            flat[name] = warning_text(metric) if isinstance(metric, Doubt) else metric
     return flat
 
 
@@ -200,6 +201,8 @@ def dump_json(document: Mapping[str, Any]) -> str:
 
 def plain(value: Any) -> Any:
     """Return a value as JSON types; infinity and not-a-number become null."""
+    if isinstance(value, Doubt):
+        return warning_text(value)
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):

@@ -26,6 +26,7 @@ from scalewise.report import (
 from scalewise.report.escape import printable
 from scalewise.report.tables import Section, Table
 from scalewise.report.text.advice import returns_warnings
+from scalewise.report.text.doubts import warning_text
 
 PlottedSection = tuple[Section, tuple[tuple[str, str], ...]]
 """A section, and its plots as (title, SVG)."""
@@ -75,7 +76,8 @@ def outlook_sections(curve: ScalingCurve) -> list[PlottedSection]:
     else:
         (section,) = prediction_sections.sections(prediction)
         # The page shows the warnings of the measured curve elsewhere.
-        warnings = [text for text in section.warnings if text not in curve.warnings]
+        measured = [warning_text(warning) for warning in curve.warnings]
+        warnings = [text for text in section.warnings if text not in measured]
         # The table of laws is left to `scalewise predict`, to keep the page small.
         first = replace(section, title=title, tables=section.tables[:1], warnings=tuple(warnings))
         metrics = prediction_plot.predicted_metrics(prediction)
@@ -97,7 +99,7 @@ def _advice_section(curve: ScalingCurve) -> Section:
         (section,) = advice_sections.sections(advice)
         lines += [line for line in section.lines if line not in lines]
         tables += [replace(table, title=f"{table.title} for {purpose}") for table in section.tables]
-        earlier = (*curve.warnings, *warnings)
+        earlier = (*map(warning_text, curve.warnings), *warnings)
         warnings += [text for text in returns_warnings(advice.returns) if text not in earlier]
     title = f"{curve.name}: how many to use"
     return Section(title, tuple(lines), tuple(tables), tuple(warnings))

@@ -12,6 +12,7 @@ from scalewise.report.tables import (
     number,
     percent,
 )
+from scalewise.report.text.doubts import warning_text
 from scalewise.report.text.simulation import describe_note, describe_reach, simulation_sentences
 
 PHASE_HEADINGS = {"exchange": "exposed exchange", "balance": "slowest rank"}
@@ -49,7 +50,10 @@ def sections(simulation: Simulation) -> list[Section]:
         ]),
     )  # fmt: skip
     shown = tuple(table for table in tables if table.rows)
-    warnings = (*map(describe_note, simulation.notes), *simulation.curve.warnings)
+    warnings = (
+        *map(describe_note, simulation.notes),
+        *map(warning_text, simulation.curve.warnings),
+    )
     title = f"{simulation.curve.name}, simulated"
     return [Section(title, simulation_sentences(simulation), shown, warnings)]
 

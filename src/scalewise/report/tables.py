@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from scalewise.analysis.explain import Breakdown
 from scalewise.analysis.measure import Estimate, Point
 from scalewise.analysis.number_format import format_count
+from scalewise.report.text.doubts import warning_text
 
 NONE = "–"
 """An unknown value."""
@@ -77,9 +78,9 @@ def table_by_devices(
 def warnings_of(points: Sequence[DevicesRow]) -> list[str]:
     """Return the warnings of all rows, each with its number of devices."""
     return [
-        f"{format_count(point.devices, 'device')}: {text}"
+        f"{format_count(point.devices, 'device')}: {warning_text(warning)}"
         for point in points
-        for text in point.warnings
+        for warning in point.warnings
     ]
 
 

@@ -14,12 +14,13 @@ from fake_study import play, play_all
 from scalewise.analysis.cost.energy_use import power_of
 from scalewise.analysis.measure import curve_from_csv, curve_from_numbers, scaling_curves
 from scalewise.analysis.measure.energy import Energy, run_energy
-from scalewise.analysis.measure.host_load import overload_warnings
+from scalewise.analysis.measure.host_load import overload_doubts
 from scalewise.errors import SpecError
 from scalewise.frameworks.fake import Law
 from scalewise.record.node_samples import DeviceRecord, NodeRecord, sampled
 from scalewise.report import advice_sections, formats
 from scalewise.report.text.advice import power_sentence
+from scalewise.report.text.doubts import warning_text
 from scalewise.spec import Topology
 
 LAW = {"watts": 400, "idle_watts": 90, "launch": 20.0}
@@ -346,6 +347,6 @@ def test_a_machine_that_others_filled_is_told(alone, cpu, own, samples, told):
     trains = [span for rank in alone.ranks for span in rank.spans if span.name == "train"]
     at = np.linspace(trains[0].start, trains[0].end, samples + 1)[1:]
     node = replace(a_node(alone), at=at, cpu=np.full(samples, cpu), own=np.full(samples, own))
-    said = overload_warnings([alone, alone], {alone.folder: [node]})
-    assert len(said) == bool(told) and told in "".join(said)
-    assert overload_warnings([alone], {}) == []
+    said = overload_doubts([alone, alone], {alone.folder: [node]})
+    assert len(said) == bool(told) and told in "".join(map(warning_text, said))
+    assert overload_doubts([alone], {}) == []

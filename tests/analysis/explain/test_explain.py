@@ -3,8 +3,9 @@
 import json
 import re
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from math import prod
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -21,10 +22,11 @@ from scalewise.analysis.explain import (
     CAUSES,
     COMPUTE_AND_COMMUNICATION,
     Breakdown,
-    Explanation,
     Finding,
+    RankTime,
     explain,
 )
+from scalewise.analysis.explain.breakdown import LoaderRates, PointFacts
 from scalewise.analysis.explain.chain import (
     build_chain,
     comparable_chains,
@@ -33,15 +35,9 @@ from scalewise.analysis.explain.chain import (
     relative_factors,
     seconds_by_cause,
 )
-from scalewise.analysis.explain.explain_text import (
-    LoaderRates,
-    PointFacts,
-    SlowestRank,
-    communication_sentence,
-    describe_point,
-)
 from scalewise.analysis.explain.whatif import Replay
-from scalewise.analysis.measure import scaling_curves
+from scalewise.analysis.measure import Point, scaling_curves
+from scalewise.analysis.measure.doubt import DoubtKind
 from scalewise.analysis.measure.ledger import Ledger, build_ledger
 from scalewise.analysis.measure.window import Window
 from scalewise.cli import main
@@ -51,8 +47,16 @@ from scalewise.record.node_samples import NodeRecord
 from scalewise.record.read import read_rank
 from scalewise.record.write import write_json
 from scalewise.report import explanation_sections, formats
+from scalewise.report.text.doubts import DOUBT_TEXT, warning_text
+from scalewise.report.text.explanation import (
+    boundary_sentence,
+    communication_sentence,
+    exchange_sentence,
+    point_action,
+    point_sentence,
+    verdict_text,
+)
 from scalewise.spec import StudySpec, Topology
-from scalewise.spec.strategy_traits import traits_of
 
 CLEAN = {"host": 0.0, "compute": 1e-3, "ring": 1e-3, "network": 1e-3, "latency": 0.0}
 NOISY = {"noise": 0.05, "drift": 0.03, "slow": 0.004, "wait": 0.003, "jitter": 0.02}
@@ -170,7 +174,7 @@ def test_scattering_ranks_are_a_matter_of_balance(tmp_path):
     found = explained(study, tmp_path).points[1]
     assert found.cause == "balance"
     assert found.seconds["balance"] > 0.8 * (found.step - found.ideal)
-    assert "take turns" in found.action
+    assert "take turns" in point_action(found)
 
 
 def test_a_rank_that_is_slow_outside_its_computation_is_a_matter_of_balance_too(tmp_path):
@@ -234,10 +238,11 @@ def test_without_phases_nothing_is_made_up(tmp_path):
         assert [each.change for each in point.what_if] in ([], ["no validation"])
         assert point.efficiency > 0
     last = found.points[-1]
-    assert last.sentence.startswith("On 4 devices a step takes 13.2 ms, and at the baseline's pace")
-    assert "cannot be known" in last.sentence
-    assert "would take 10 ms" in last.sentence
-    assert "no causes are known" in last.warnings[-1]
+    sentence = point_sentence(last)
+    assert sentence.startswith("On 4 devices a step takes 13.2 ms, and at the baseline's pace")
+    assert "cannot be known" in sentence
+    assert "would take 10 ms" in sentence
+    assert "no causes are known" in warning_text(last.warnings[-1])
 
 
 def test_communication_that_is_not_told_apart_is_unknown(tmp_path):
@@ -257,8 +262,8 @@ def test_communication_that_is_not_told_apart_is_unknown(tmp_path):
     assert last.factors["transfer"] is last.seconds["transfer"] is last.exposed is None
     known = [each for each in last.factors.values() if each is not None]
     assert prod(known) == pytest.approx(last.efficiency, rel=1e-9)
-    assert "not measured separately" in last.sentence
-    assert "transfer is unknown" in last.warnings[-1]
+    assert "not measured separately" in point_sentence(last)
+    assert "transfer is unknown" in warning_text(last.warnings[-1])
     assert last.shares["communication"] is None and "compute" not in last.shares
     assert last.regime == COMPUTE_AND_COMMUNICATION and last.compute is None
     assert found.left_compute_at is None
@@ -289,11 +294,11 @@ def test_of_a_fused_step_by_one_process_neither_balance_nor_loaders_are_told(tmp
     assert "balance" not in last.costs and last.shares["waiting"] is None
     known = [each for each in last.factors.values() if each is not None]
     assert prod(known) == pytest.approx(last.efficiency, rel=1e-9)
-    assert "transfer and balance are unknown" in last.warnings[-1]
+    assert "transfer and balance are unknown" in warning_text(last.warnings[-1])
     for point in found.points:
         assert not {each.change for each in point.what_if} - {"no validation"}
-    told = describe_point(a_story(added={"input": 0.007}, has_workers=False))
-    assert told.cause == "input" and "workers" not in told.action.replace("without workers", "")
+    action = point_action(a_breakdown("input", input=0.007, has_workers=False))
+    assert "workers" not in action.replace("without workers", "")
 
 
 def test_a_step_in_which_a_phase_was_not_measured_is_left_out(tmp_path):
@@ -377,14 +382,15 @@ def test_the_slowest_rank_is_named(tmp_path):
     assert (found.slowest.rank, found.slowest.host) == (3, "node-1")
     assert found.slowest.behind == pytest.approx(0.02, rel=1e-3)
     assert found.cause == "balance"
-    assert "Look at rank 3 on node-1: in every step its own work takes 20 ms longer" in found.action
+    action = point_action(found)
+    assert "Look at rank 3 on node-1: in every step its own work takes 20 ms longer" in action
     assert [each.sync > 0.02 for each in found.ranks] == [True, True, True, False]
 
 
 def test_uneven_batches_are_named(tmp_path):
     found = explained(a_study(batch=64, options={"uneven": 0.5}), tmp_path).points[-1]
     assert found.cause == "balance"
-    assert "different numbers of samples" in found.action
+    assert "different numbers of samples" in point_action(found)
 
 
 def test_the_regime_is_the_largest_share_and_the_curve_says_where_it_turns(tmp_path):
@@ -405,7 +411,7 @@ def test_the_regime_is_the_largest_share_and_the_curve_says_where_it_turns(tmp_p
 def test_the_largest_point_decides_whether_it_scales(network, verdict, tmp_path):
     options = CLEAN | {"network": network, "ring": 0.0}
     found = explained(a_study(options=options, topologies=["1x1", "2x1"]), tmp_path)
-    assert found.scales.verdict == verdict
+    assert verdict_text(found.scales) == verdict
     assert (found.scales.devices, found.scales.efficiency.count) == (2, 1)
     assert found.correct is None
 
@@ -419,12 +425,12 @@ def test_what_leaving_the_node_costs(tmp_path):
     assert edge.factor == pytest.approx(
         found.points[2].factors["transfer"] / found.points[1].factors["transfer"]
     )
-    assert edge.sentence in formats.plain_text(explanation_sections.sections([found]))
+    assert boundary_sentence(edge) in formats.plain_text(explanation_sections.sections([found]))
 
 
 def test_a_network_that_costs_nothing_is_said_to(tmp_path):
     study = a_study(options=CLEAN | {"ring": 0.0, "network": 0.0}, topologies=["1x2", "2x2"])
-    assert "costs little so far" in explained(study, tmp_path).boundary.sentence
+    assert "costs little so far" in boundary_sentence(explained(study, tmp_path).boundary)
 
 
 def test_nodes_on_one_host_have_no_boundary(tmp_path):
@@ -444,7 +450,8 @@ def test_a_clock_that_is_off_is_told_of(tmp_path):
         for place, ahead in enumerate([None, -2.5])
     ]
     found = explain(curve, [record], nodes={record.folder: nodes})
-    (told,) = [text for text in found.points[0].warnings if "clock" in text]
+    texts = map(warning_text, found.points[0].warnings)
+    (told,) = [text for text in texts if "clock" in text]
     assert "the clock of node-1 is 2.50 s behind the first node's" in told
     assert "-2500.00 ± 1.00" in formats.plain_text(explanation_sections.sections([found]))
 
@@ -515,14 +522,25 @@ def test_with_workers_twice_the_loaders_hide_behind_the_step():
     assert Replay(starved, workers=2).fed() == pytest.approx(np.full(3, 12.0))
 
 
-def a_story(**changes):
-    added = dict.fromkeys((*CAUSES, "unexplained"), 0.0) | changes.pop("added", {})
-    values = {
-        "devices": 8, "step": 0.025, "ideal": 0.018, "added": added, "phases_known": True,
-        "transfer_known": True, "batch": 64.0, "batch_before": 64.0,
-        "added_before": {}, "devices_before": 1,
+def a_breakdown(cause, **changes):
+    """Return a point of 8 devices with the seconds of causes, and other facts changed."""
+    seconds = dict.fromkeys((*CAUSES, "unexplained"), 0.0)
+    seconds |= {name: changes.pop(name) for name in (*CAUSES,) if name in changes}
+    point = {"devices": 8, "step": 0.025, "ideal": 0.018, "slowest": None}
+    point |= {name: changes.pop(name) for name in (*point,) if name in changes}
+    facts = {
+        "point": Point(devices=8), "spec": a_run(topology="1x8", framework="torch"),
+        "step_at_baseline_pace": 0.018, "batch": 64.0, "baseline_batch": 64.0,
+        "baseline_seconds": {}, "baseline_devices": 1,
     }  # fmt: skip
-    return PointFacts(**values | changes)
+    return Breakdown(
+        cause=cause, efficiency=None, factors={}, seconds=seconds, complete={}, grown={}, shares={},
+        facts=PointFacts(**facts | changes), **point,
+    )  # fmt: skip
+
+
+def a_rank(number, host, behind):
+    return RankTime(number, host, compute=0.0, input=0.0, sync=0.0, other=0.0, behind=behind)
 
 
 def exchanging(record):
@@ -545,9 +563,9 @@ def test_a_point_tells_what_is_sent_and_which_share_of_a_step_waits(tmp_path):
     assert pair.sent.value == 2048  # Of the rank that sends most.
     assert pair.exposed.value == pytest.approx(causes.points[1].exposed / causes.points[1].step)
     assert causes.points[1].traffic == {"all-reduce": 4096}
-    assert causes.points[1].exchange.startswith("ddp: 4 KiB all-reduced per step and device; ")
-    lines = explanation_sections.sections([causes])[0].lines
-    assert causes.points[1].exchange in lines
+    exchange = exchange_sentence(causes.points[1])
+    assert exchange.startswith("ddp: 4 KiB all-reduced per step and device; ")
+    assert exchange in explanation_sections.sections([causes])[0].lines
 
 
 @pytest.mark.parametrize(
@@ -588,59 +606,72 @@ def test_the_bubble_of_a_pipeline_is_computed(run, share):
 
 
 def test_what_moves_depends_on_the_way_of_splitting():
-    told = describe_point(a_story(added={"transfer": 0.0041}, split=traits_of("torch", "pipeline")))
-    assert "is waiting for other stages: the pipeline's bubble" in told.sentence
-    assert "micro_batches" in told.action
+    spec = a_run(topology="1x2", framework="torch", strategy="pipeline", batch=16)
+    told = a_breakdown("transfer", transfer=0.0041, spec=spec)
+    assert "is waiting for other stages: the pipeline's bubble" in point_sentence(told)
+    assert "micro_batches" in point_action(told)
 
 
 def test_the_sentence_names_the_largest_cause_and_its_seconds():
-    told = describe_point(a_story(added={"transfer": 0.0041, "balance": 0.0029}))
-    assert told.cause == "transfer"
-    assert told.sentence == (
+    told = a_breakdown("transfer", transfer=0.0041, balance=0.0029)
+    assert point_sentence(told) == (
         "On 8 devices a step takes 25 ms, and computation alone would take 18 ms: "
         "most of the rest (4.1 ms) is moving gradients."
     )
-    assert told.action.startswith("Try a larger batch per device")
+    assert point_action(told).startswith("Try a larger batch per device")
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("cause", "changes", "said"),
     [
-        ({"added": {"transfer": 0.0004}, "ideal": 0.0246}, "nothing else costs much"),
-        ({"added": {"input": 0.003, "transfer": 0.0025}}, "the largest part of the rest"),
+        (None, {"transfer": 0.0004, "ideal": 0.0246}, "nothing else costs much"),
+        ("input", {"input": 0.003, "transfer": 0.0025}, "the largest part of the rest"),
         (
-            {"added": {"input": 0.004}, "added_before": {"input": 0.003}},
+            "input",
+            {"input": 0.004, "baseline_seconds": {"input": 0.003}},
             "on 1 device it was 3 ms already, so it costs time rather than scaling",
         ),
-        ({"added": {"input": 0.002, "computation": -0.004}, "ideal": 0.027}, "2 ms of it waiting"),
-        ({"devices": 1, "added": {"input": 0.007}}, "On 1 device a step"),
+        (
+            "input",
+            {"input": 0.002, "computation": -0.004, "ideal": 0.027},
+            "2 ms of it waiting",
+        ),
+        ("input", {"devices": 1, "input": 0.007}, "On 1 device a step"),
     ],
 )
-def test_the_sentence_fits_the_numbers(changes, said):
-    assert said in describe_point(a_story(**changes)).sentence
+def test_the_sentence_fits_the_numbers(cause, changes, said):
+    assert said in point_sentence(a_breakdown(cause, **changes))
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("cause", "changes", "said"),
     [
-        ({"added": {"input": 0.007}}, "`loaders_alone = true`"),
-        ({"added": {"input": 0.007}, "loaders": LoaderRates(410, 980, 2)},
+        ("input", {}, "`loaders_alone = true`"),
+        ("input", {"loaders": LoaderRates(410, 980, 2)},
          "The loaders deliver 410 samples/s and you need 980: raise workers from 2 to 5."),
-        ({"added": {"input": 0.007}, "loaders": LoaderRates(410, 980, 0)}, "from 0 to 3."),
-        ({"added": {"input": 0.007}, "loaders": LoaderRates(2000, 980, 2)}, "beside the training"),
-        ({"added": {"computation": 0.007}, "batch": 8.0}, "8 samples per step, and 64"),
-        ({"added": {"computation": 0.007}}, "threads per rank"),
-        ({"added": {"orchestration": 0.007}}, "logging"),
-        ({"added": {"balance": 0.007}, "balance": SlowestRank(3, "n1", 0.007, even=True)},
-         "rank 3 on n1"),
-        ({"added": {"balance": 0.007}, "balance": SlowestRank(3, "n1", 0.001, even=True)},
-         "take turns"),
-        ({"added": {"balance": 0.007}, "balance": SlowestRank(3, "n1", 0.007, even=False)},
+        ("input", {"loaders": LoaderRates(410, 980, 0)}, "from 0 to 3."),
+        ("input", {"loaders": LoaderRates(2000, 980, 2)}, "beside the training"),
+        ("computation", {"batch": 8.0}, "8 samples per step, and 64"),
+        ("computation", {}, "threads per rank"),
+        ("orchestration", {}, "logging"),
+        ("balance", {"slowest": a_rank(3, "n1", 0.007)}, "rank 3 on n1"),
+        ("balance", {"slowest": a_rank(3, "n1", 0.001)}, "take turns"),
+        ("balance", {"slowest": a_rank(3, "n1", 0.007), "even_batches": False},
          "different numbers"),
     ],
 )  # fmt: skip
-def test_the_action_fits_the_cause(changes, said):
-    assert said in describe_point(a_story(**changes)).action
+def test_the_action_fits_the_cause(cause, changes, said):
+    assert said in point_action(a_breakdown(cause, **{cause: 0.007}, **changes))
+
+
+@pytest.mark.parametrize(("seconds", "cause"), [(0.007, "transfer"), (1e-5, None)])
+def test_the_largest_cause_is_named_if_it_matters(seconds, cause, tmp_path):
+    study = a_study(options=CLEAN | {"ring": seconds, "network": 0.0}, topologies=["1x1", "1x2"])
+    assert explained(study, tmp_path).points[-1].cause == cause
+
+
+def test_every_doubt_has_a_sentence():
+    assert set(DOUBT_TEXT) == set(get_args(DoubtKind))
 
 
 def test_measured_loaders_reach_the_action(tmp_path):
@@ -650,7 +681,7 @@ def test_measured_loaders_reach_the_action(tmp_path):
         return replace(record, ranks=ranks)
 
     study = a_study(batch=8, options=CLEAN | {"wait": 0.05})
-    action = explained(study, tmp_path, with_loader).points[-1].action
+    action = point_action(explained(study, tmp_path, with_loader).points[-1])
     needed = 4 * 8 / Law.of(CLEAN).step(8, Topology(1, 4))
     assert f"deliver 400 samples/s and you need {needed:,.0f}: raise workers from 2 to" in action
 
@@ -781,13 +812,13 @@ def test_the_json_has_the_documented_shape(folder, command):
         assert "unexplained" in point["complete"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "heading"), [(Explanation, "### An explanation"), (Breakdown, "### A breakdown")]
-)
-def test_every_field_is_in_the_reference(kind, heading):
+@pytest.mark.parametrize("heading", ["### An explanation", "### A breakdown"])
+def test_every_field_is_in_the_reference(heading, tmp_path):
+    (curve,) = json.loads(explanation_sections.as_json([explained(a_study(), tmp_path)]))["curves"]
+    names = curve if heading == "### An explanation" else curve["points"][0]
     page = DOCS / "reference" / "json.md"
     told = page.read_text().partition(heading)[2].partition("\n#")[0]
-    assert [each.name for each in fields(kind) if f"`{each.name}`" not in told] == []
+    assert [name for name in names if f"`{name}`" not in told] == []
 
 
 def test_python_explains_one_curve(folder):

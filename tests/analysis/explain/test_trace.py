@@ -23,6 +23,7 @@ from scalewise.record.read import RankRecord, RunRecord, Steps
 from scalewise.record.schema import LoaderTiming
 from scalewise.record.trace import Event, Lap, Trace, read_trace
 from scalewise.report import explanation_sections
+from scalewise.report.text.explanation import point_action
 from watch_script import run
 from watched_scripts import HERE, Script
 
@@ -341,7 +342,7 @@ def test_the_loader_alone_says_how_many_workers_would_do(tmp_path):
         assert loader.batches == 38
         assert 250 < loader.rate < 505
     assert lifetime_parts(record)["loaders"] > 0
-    assert "raise workers from 1 to" in found.points[0].action
+    assert "raise workers from 1 to" in point_action(found.points[0])
 
 
 @pytest.mark.scripts

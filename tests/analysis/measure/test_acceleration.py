@@ -19,6 +19,7 @@ from scalewise.frameworks.fake import Fake
 from scalewise.frameworks.torch import Torch
 from scalewise.record.write import write_json
 from scalewise.report import curve_table, formats, plot
+from scalewise.report.text.doubts import warning_text
 from scalewise.spec import RunSpec
 
 KINDS = {"cpu": ("cpu", 4e-3), "cuda": ("NVIDIA H200", 1e-3)}
@@ -143,8 +144,9 @@ def test_devices_that_meet_by_accident_are_named_and_not_called_efficient(mixed)
     assert second.acceleration.value > 8 and second.accelerated_from == "1 x Tesla T4"
     assert third.gain.value < 1 and third.efficiency is None
     warned = "2 x NVIDIA H200 against 1 x Tesla T4: acceleration, not efficiency"
-    assert warned in second.warnings
-    assert "runs of this curve differ in device: Tesla T4, NVIDIA H200" in curve.warnings
+    assert warned in map(warning_text, second.warnings)
+    told = map(warning_text, curve.warnings)
+    assert "runs of this curve differ in device: Tesla T4, NVIDIA H200" in told
 
 
 def test_causes_and_receipts_do_not_hold_one_device_against_another(mixed):

@@ -15,6 +15,8 @@ from scalewise.cli import app
 from scalewise.errors import SpecError
 from scalewise.record.write import write_json
 from scalewise.report import explanation_sections, formats
+from scalewise.report.text.doubts import warning_text
+from scalewise.report.text.explanation import mfu_sentence
 
 VIT_H14 = 999_358_279_680
 """Operations of one picture, as a hand counts them."""
@@ -87,11 +89,12 @@ def test_every_format_has_it(tmp_path):
 def test_what_is_not_listed_has_no_mfu_and_says_so(tmp_path, device, precision, why):
     folder = told(tmp_path, device=device, precision=precision)
     found = point(folder)
-    assert found.mfu is None and found.peak is None and found.mfu_unknown == why
+    assert found.mfu is None and found.peak is None and warning_text(found.mfu_unknown) == why
     assert found.flops_per_second.value == pytest.approx(435 * VIT_H14, rel=1e-4)
     assert f"MFU is not known: {why}" in formats.text(results.curves([folder]))
     (explained,) = results.explanations(folder)
-    assert explained.points[0].operations.endswith(f"operations; MFU is not known: {why}")
+    sentence = mfu_sentence(explained.points[0].facts.point)
+    assert sentence.endswith(f"operations; MFU is not known: {why}")
 
 
 def test_records_without_a_count_are_silent_about_it(tmp_path):
@@ -117,7 +120,7 @@ def test_ranks_on_several_kinds_of_device_have_no_peak(tmp_path):
     record = retold(run, tmp_path, device=["NVIDIA H200", "NVIDIA L4"], flops=10**9)
     (curve,) = scaling_curves(a_study(precision="bf16", topologies=["1x2"]), [record])
     assert curve.points[0].device_name == "NVIDIA H200 and NVIDIA L4"
-    assert curve.points[0].mfu is None and "NVIDIA L4" in curve.points[0].mfu_unknown
+    assert curve.points[0].mfu is None and "NVIDIA L4" in warning_text(curve.points[0].mfu_unknown)
 
 
 def test_a_name_belongs_to_one_row_and_a_die_has_its_share():

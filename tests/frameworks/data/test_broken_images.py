@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,16 +10,17 @@ import pytest
 import torch
 from PIL import Image
 
-from builders import a_run
+from builders import a_run, a_study
+from fake_study import play_all
 from paths import RANK_PROGRAMS
 from scalewise import datasets
-from scalewise.analysis.measure import metrics, summary
+from scalewise.analysis.measure import metrics, scaling_curves, summary
 from scalewise.errors import NotEnoughData, RecordError, SpecError
 from scalewise.frameworks.data.make_data import synthetic_image
 from scalewise.frameworks.torch.input.batches import IGNORED_LABEL
 from scalewise.frameworks.torch.task import Task
-from scalewise.record.read import RankRecord
 from scalewise.record.schema import SkippedFiles, skipped_sentence
+from scalewise.report.text.doubts import warning_text
 from scalewise.study.notices import warn_skipped_files
 from start_ranks import start
 
@@ -168,14 +170,21 @@ def test_the_end_of_a_study_tells_of_files_that_were_left_out(tmp_path):
     assert str(problem).endswith(words)
 
 
-def test_what_is_measured_tells_of_files_that_were_left_out():
-    def record(*paths):
-        lines = ({"left_out": told(*paths)},) if paths else ()
-        return SimpleNamespace(ranks=[RankRecord(0, "", (), None, lines)])
+def test_what_is_measured_tells_of_files_that_were_left_out(tmp_path):
+    study = a_study(topologies=["1x1"], repeats=2)
+
+    def warnings(*paths_by_run):
+        records = []
+        for record, paths in zip(play_all(study, tmp_path), paths_by_run, strict=True):
+            lines = ({"left_out": told(*paths)},) if paths else ()
+            ranks = [replace(rank, lines=(*rank.lines, *lines)) for rank in record.ranks]
+            records.append(replace(record, ranks=tuple(ranks)))
+        (curve,) = scaling_curves(study, records)
+        return [warning_text(each) for each in curve.points[0].warnings]
 
     words = "left out: 2 images that cannot be read, the first is a"
-    assert summary._skipped_file_warnings([record("b"), record("a", "b")]) == [words]
-    assert summary._skipped_file_warnings([record(), record()]) == []
+    assert words in warnings(["b"], ["a", "b"])
+    assert not any("left out" in text for text in warnings([], []))
 
 
 def test_a_run_in_which_no_sample_counts_says_why(monkeypatch):

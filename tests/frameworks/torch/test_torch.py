@@ -13,6 +13,7 @@ import torch
 from builders import a_run
 from commands import COMMAND
 from scalewise import results
+from scalewise.analysis.measure import Doubt
 from scalewise.api import run as run_study
 from scalewise.errors import ScalewiseError, SpecError
 from scalewise.frameworks import Outline
@@ -134,7 +135,7 @@ def test_a_training_that_goes_astray_is_told(tmp_path):
         options={"hidden": [8]}, vary={"topology": ["1x1"]},
     )  # fmt: skip
     (curve,) = results.curves([run_study(question, tmp_path / "runs")])
-    assert any("the final loss is not a number" in each for each in curve.points[0].warnings)
+    assert Doubt("loss not finite") in curve.points[0].warnings
 
 
 def test_techniques_and_two_nodes_go_together(tmp_path):
@@ -149,7 +150,7 @@ def test_techniques_and_two_nodes_go_together(tmp_path):
     assert (point.nodes, point.hosts, point.steps, point.global_batch) == (2, 1, 60, 64)
     assert point.samples_per_rank == 60 * 32 and point.batches_per_rank == 120
     assert point.accuracy.value > 0.5  # It has learned: chance is 0.1.
-    assert any("rehearsed on 1 host" in warning for warning in point.warnings)
+    assert Doubt("rehearsed", {"nodes": 2, "hosts": 1}) in point.warnings
 
 
 def test_a_model_that_cannot_be_built_is_refused_in_its_own_words(tmp_path):

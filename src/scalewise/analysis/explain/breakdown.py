@@ -1,5 +1,6 @@
 """The results of `explain`: the causes of one point, and of a curve."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,8 @@ from scalewise.analysis.explain.receipt import Receipt
 from scalewise.analysis.explain.trace_analysis import TraceComparison
 from scalewise.analysis.explain.utilisation import HostUtilisation, Utilisation
 from scalewise.analysis.explain.whatif import WhatIf
-from scalewise.analysis.measure import Estimate
+from scalewise.analysis.measure import Doubt, Estimate, Point
+from scalewise.spec import RunSpec
 
 COMPUTE_AND_COMMUNICATION = "compute and communication"
 """The name of their common share, where they were not measured separately."""
@@ -44,6 +46,45 @@ class RankTime:
     other: float
     behind: float
     """How much longer its own work takes than the typical rank's."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderRates:
+    """Samples per second that all loaders deliver without training, and that the steps need."""
+
+    delivered: float
+    needed: float
+    workers: int
+
+    @property
+    def needed_workers(self) -> int:
+        """How many workers would deliver what is needed."""
+        per_worker = self.delivered / max(self.workers, 1)
+        return max(1, math.ceil(self.needed / per_worker))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointFacts:
+    """What decides which action helps against the largest cause of a point."""
+
+    point: Point
+    spec: RunSpec
+    """Of the first run."""
+    step_at_baseline_pace: float
+    """Seconds of a step at the baseline's device-seconds per sample, whatever they include."""
+    baseline_devices: int
+    baseline_seconds: Mapping[str, float | None]
+    """Added to the ideal step by each cause, on the baseline."""
+    batch: float
+    """Samples of one device in a step."""
+    baseline_batch: float
+    transfer_known: bool = True
+    """If not, communication is part of computation and balance."""
+    even_batches: bool = True
+    """Whether all ranks have the same number of samples in a step."""
+    has_workers: bool = True
+    """Whether workers load the samples; if not, the framework reads them itself."""
+    loaders: LoaderRates | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,14 +124,10 @@ class Breakdown:
     """Exposed communication over computation."""
     traffic: Mapping[str, int] | None = None
     """Bytes exchanged in a step by kind of collective, on the device that sends most."""
-    exchange: str | None = None
-    """The traffic in a sentence, with the strategy and the share that is exposed."""
     flops_per_second: Estimate | None = None
     """Operations of the model per second, on one device."""
     mfu: Estimate | None = None
     """The share of the device's peak that they reach."""
-    operations: str | None = None
-    """Operations and MFU in a sentence, or why they are unknown."""
     costs: Mapping[str, Cost] = field(default_factory=dict)
     ranks: tuple[RankTime, ...] = ()
     slowest: RankTime | None = None
@@ -103,10 +140,8 @@ class Breakdown:
     """Device-hours of its runs: bought, useful, lost."""
     cause: str | None = None
     """The largest cause, if one matters."""
-    sentence: str
-    action: str | None = None
-    """Something to try."""
-    warnings: tuple[str, ...] = ()
+    facts: PointFacts
+    warnings: tuple[str | Doubt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +156,8 @@ class Usage:
 class ScalingVerdict:
     """Whether the curve scales, judged by its largest point."""
 
-    verdict: str
+    grades: tuple[str, ...]
+    """``badly``, ``partly`` or ``well``: all that its interval allows."""
     efficiency: Estimate
     devices: int
 
@@ -139,20 +175,6 @@ class Boundary:
     factor: float | None = None
     """That factor beyond the node over the one inside it."""
 
-    @property
-    def sentence(self) -> str:
-        """What leaving the node costs."""
-        (inside, beyond), (before, after) = self.devices, self.efficiency
-        change = (
-            f"leaving the node ({inside} to {beyond} devices, on {self.nodes} nodes) "
-            f"takes efficiency from {100 * before:.1f} % to {100 * after:.1f} %"
-        )
-        if before - after < MIN_EFFICIENCY_LOSS:
-            return f"{change}: the network between the nodes costs little so far"
-        if self.cause is None or self.factor is None:
-            return change
-        return f"{change}; the largest part of that is {self.cause} (× {self.factor:.2f})"
-
 
 def find_node_boundary(points: Sequence[Breakdown]) -> Boundary | None:
     """Return where a curve leaves the node; None if only one side was measured."""
@@ -164,29 +186,21 @@ def find_node_boundary(points: Sequence[Breakdown]) -> Boundary | None:
     first = min(beyond, key=lambda point: (point.nodes, point.devices))
     if last.efficiency is None or first.efficiency is None:
         return None
-    cause = factor = None
-    if last.efficiency - first.efficiency >= MIN_EFFICIENCY_LOSS:
-        cause, factor = _worst_cause(last.factors, first.factors)
+    ratios = {
+        cause: factor / inside_factor
+        for cause, factor in first.factors.items()
+        if factor is not None and (inside_factor := last.factors.get(cause))
+    }
+    cause = min(ratios, key=lambda name: ratios[name], default=None)
+    if last.efficiency - first.efficiency < MIN_EFFICIENCY_LOSS or (cause and ratios[cause] >= 1):
+        cause = None
     return Boundary(
         devices=(last.devices, first.devices),
         nodes=first.nodes or 1,
         efficiency=(last.efficiency, first.efficiency),
         cause=cause,
-        factor=factor,
+        factor=ratios[cause] if cause else None,
     )
-
-
-def _worst_cause(
-    before: Mapping[str, float | None], after: Mapping[str, float | None]
-) -> tuple[str | None, float | None]:
-    """Return the cause whose factor falls most, with the ratio of its factors."""
-    ratios = {
-        cause: factor / before_factor
-        for cause, factor in after.items()
-        if factor is not None and (before_factor := before.get(cause))
-    }
-    cause = min(ratios, key=lambda name: ratios[name], default=None)
-    return (cause, ratios[cause]) if cause and ratios[cause] < 1 else (None, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +221,7 @@ class Explanation:
     """Of one device for one hour."""
     rate: Rate | None = None
     """The price with its currency and source."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str | Doubt, ...] = ()
 
     @property
     def name(self) -> str:

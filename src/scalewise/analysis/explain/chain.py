@@ -11,9 +11,11 @@ Each factor is the ratio of two neighbouring lines, so their product is T0/T5; d
 their values at the baseline they give the measured efficiency, exactly.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import geometric_mean
+
+import numpy as np
 
 from scalewise.analysis.measure.ledger import Ledger
 from scalewise.analysis.measure.window import Window
@@ -38,16 +40,10 @@ class Chain:
     balance_known: bool = True
     """If not, one process had several devices, and their imbalance is part of computation."""
 
-    @property
-    def per_sample(self) -> float:
-        """Seconds of computation for one sample."""
-        return self.compute / self.samples
-
     def lines(self, per_sample: float) -> tuple[float, ...]:
         """Return T0 to T5, with T0 at this computation per sample."""
-        ideal = per_sample * self.samples
         return (
-            ideal,
+            per_sample * self.samples,
             self.compute,
             self.with_imbalance,
             self.with_input,
@@ -94,7 +90,7 @@ def comparable_chains(chains: Sequence[Chain]) -> list[Chain]:
 
 def mean_per_sample(chains: Sequence[Chain]) -> float:
     """Return the compute per sample of a point's repeats, as their geometric mean."""
-    return math.exp(_mean([math.log(chain.per_sample) for chain in chains]))
+    return geometric_mean([chain.compute / chain.samples for chain in chains])
 
 
 def factors_by_cause(chains: Sequence[Chain], per_sample: float) -> ByCause:
@@ -103,21 +99,18 @@ def factors_by_cause(chains: Sequence[Chain], per_sample: float) -> ByCause:
     A geometric mean, like that of throughput, so that the product is exact.
     """
     chains = comparable_chains(chains)
-    logs = [[math.log(line) for line in chain.lines(per_sample)] for chain in chains]
-    factors: ByCause = {
-        cause: math.exp(_mean([lines[index] - lines[index + 1] for lines in logs]))
-        for index, cause in enumerate(CAUSES)
-    }
-    return _without_unknown(factors, chains)
+    logs = np.log([chain.lines(per_sample) for chain in chains])
+    factors = np.exp(-np.diff(logs).mean(axis=0))
+    return _without_unknown(dict(zip(CAUSES, factors.tolist())), chains)
 
 
 def relative_factors(factors: ByCause, base: ByCause) -> ByCause:
     """Return factors divided by the baseline's."""
-    ratios: ByCause = {}
-    for cause in CAUSES:
-        upper, lower = factors[cause], base[cause]
-        ratios[cause] = None if upper is None or lower is None else upper / lower
-    return ratios
+    pairs = {cause: (factors[cause], base[cause]) for cause in CAUSES}
+    return {
+        cause: None if upper is None or lower is None else upper / lower
+        for cause, (upper, lower) in pairs.items()
+    }
 
 
 def seconds_by_cause(chains: Sequence[Chain], per_sample: float) -> ByCause:
@@ -127,30 +120,21 @@ def seconds_by_cause(chains: Sequence[Chain], per_sample: float) -> ByCause:
     difference is ``unexplained``; repeats are averaged.
     """
     chains = comparable_chains(chains)
-    all_lines = [chain.lines(per_sample) for chain in chains]
-    seconds: ByCause = {
-        cause: _mean([lines[index + 1] - lines[index] for lines in all_lines])
-        for index, cause in enumerate(CAUSES)
-    }
-    after_transfer = [lines[5] - lines[4] for lines in all_lines]
-    seconds["orchestration"] = _mean([max(0.0, difference) for difference in after_transfer])
-    seconds["unexplained"] = _mean([min(0.0, difference) for difference in after_transfer])
-    return _without_unknown(seconds, chains)
+    added = np.diff([chain.lines(per_sample) for chain in chains])
+    above, below = np.maximum(added[:, -1], 0.0), np.minimum(added[:, -1], 0.0)
+    means = np.column_stack([added[:, :-1], above, below]).mean(axis=0).tolist()
+    return _without_unknown(dict(zip((*CAUSES, "unexplained"), means)), chains)
 
 
 def _without_unknown(values: ByCause, chains: Sequence[Chain]) -> ByCause:
     """Return the values with None for causes that are part of computation in some run."""
-    unknown = {
-        "balance": not all(chain.balance_known for chain in chains),
-        "transfer": not all(chain.transfer_known for chain in chains),
+    known = {
+        "balance": all(chain.balance_known for chain in chains),
+        "transfer": all(chain.transfer_known for chain in chains),
     }
-    return {cause: None if unknown.get(cause) else value for cause, value in values.items()}
+    return {cause: value if known.get(cause, True) else None for cause, value in values.items()}
 
 
 def unknown_causes(*extra: str) -> ByCause:
     """Return None for every cause, and for extra keys."""
     return dict.fromkeys((*CAUSES, *extra))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)

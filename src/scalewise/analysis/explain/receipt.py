@@ -26,7 +26,7 @@ from scalewise.analysis.explain.chain import (
 from scalewise.analysis.explain.run_view import RunView, runs_by_point
 from scalewise.analysis.measure import Point, ScalingCurve
 from scalewise.analysis.measure.acceleration import same_device_kind
-from scalewise.analysis.measure.window import is_watched_program, lifetime_parts, resumed_after_step
+from scalewise.analysis.measure.window import is_watched_program, lifetime_parts
 from scalewise.record.attempts import Attempt
 from scalewise.record.read import RunRecord
 from scalewise.record.schema import EARLIER, SPANS, UNEXPLAINED
@@ -67,15 +67,12 @@ class Receipt:
 
     def priced(self, rate: Rate | None) -> "Receipt":
         """Return the receipt with its cost."""
-        if rate is None:
-            return replace(self, cost=None, currency=None)
-        return replace(self, cost=rate.per_device_hour * self.bought, currency=rate.currency)
+        cost = rate.per_device_hour * self.bought if rate else None
+        return replace(self, cost=cost, currency=rate.currency if rate else None)
 
 
 def receipts(
-    curve: ScalingCurve,
-    records: Sequence[RunRecord],
-    attempts: Mapping[Path, Sequence[Attempt]],
+    curve: ScalingCurve, records: Sequence[RunRecord], attempts: Mapping[Path, Sequence[Attempt]]
 ) -> list[Receipt]:
     """Return the receipt of every point of a curve; ``attempts`` are by run folder."""
     groups = list(runs_by_point(curve, records))
@@ -143,7 +140,7 @@ def _run_receipt(
     failed = [attempt for attempt in attempts.get(record.folder, ()) if not attempt.well]
     failed_seconds = SECONDS_PER_HOUR * math.fsum(attempt.device_hours for attempt in failed)
     # The steps that earlier attempts saved in a checkpoint were useful.
-    resumed_samples = (resumed_after_step(record) or 0) * window.samples / window.steps
+    resumed_samples = (record.ranks[0].notes.resumed or 0) * window.samples / window.steps
     useful_before = min(resumed_samples * pace, failed_seconds)
     lost["repeated"] += failed_seconds - useful_before
     bought = devices * (record.ended - record.started - earlier_seconds) + failed_seconds

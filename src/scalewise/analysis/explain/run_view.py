@@ -8,8 +8,6 @@ from scalewise.analysis.measure import Point, ScalingCurve
 from scalewise.analysis.measure.ledger import Ledger, build_ledger
 from scalewise.analysis.measure.window import Window, steady_window
 from scalewise.record.read import RunRecord
-from scalewise.spec import RunSpec, StrategyTraits
-from scalewise.spec.strategy_traits import traits_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +69,3 @@ def collective_bytes(record: RunRecord) -> Mapping[str, int] | None:
         key=lambda collectives: sum(collective["sent"] for collective in collectives.values()),
     )
     return {kind: int(collective["bytes"]) for kind, collective in busiest.items()}
-
-
-def dominant_split(spec: RunSpec) -> StrategyTraits:
-    """Return the split that makes a step wait: pipeline, then tensor, else the strategy."""
-    if spec.degrees.pipeline > 1:
-        return traits_of(spec.framework, "pipeline")
-    return traits_of(spec.framework, "tensor") if spec.degrees.tensor > 1 else spec.traits

@@ -13,14 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from scalewise.analysis.explain.intervals import (
-    Interval,
-    intersect,
-    subtract,
-    total_length,
-    union,
-    union_over_gaps,
-)
+from scalewise.analysis.measure.intervals import Interval, intersect, subtract, total_length, union
 from scalewise.record.read import RankRecord, RunRecord
 from scalewise.record.trace import Event, Trace
 
@@ -28,6 +21,8 @@ MIN_COMPARED_SHARE = 0.1
 """The smallest share of a step at which the two measurements are compared."""
 MAX_RELATIVE_GAP = 0.1
 """How far they may differ, relative to the trace."""
+MAX_OPERATOR_GAP_SECONDS = 1e-4
+"""Shorter gaps between operators are the framework's overhead, not waiting."""
 HOST_COLLECTIVE_PREFIXES = ("gloo:", "mpi:")
 """Names of collectives that the host runs, on separate threads."""
 COLLECTIVE_CALL_PREFIX = "c10d::"
@@ -215,7 +210,7 @@ def _is_device_event(event: Event) -> bool:
 
 
 def _is_device_collective(event: Event) -> bool:
-    return event.name.startswith(("nccl", "ncclDev", "rccl"))
+    return event.name.startswith(("nccl", "rccl"))
 
 
 def _is_host_collective(event: Event) -> bool:
@@ -224,13 +219,14 @@ def _is_host_collective(event: Event) -> bool:
 
 def _device_compute(events: Iterable[Event]) -> list[Interval]:
     """Return when a device computed: kernels but collectives, and copies inside the device."""
-    return union_over_gaps(
+    working = (
         _span(event)
         for event in events
         if _is_device_event(event)
         and not _is_device_collective(event)
         and (event.kind != "gpu_memcpy" or "DtoD" in event.name)
     )
+    return union(working, MAX_OPERATOR_GAP_SECONDS)
 
 
 def _host_compute(events: Iterable[Event]) -> list[Interval]:
@@ -246,7 +242,8 @@ def _host_compute(events: Iterable[Event]) -> list[Interval]:
     for thread in by_thread.values():
         if not any(_is_host_collective(event) for event in thread):
             unpacking = [_span(event) for event in thread if event.name == UNPACK_OPERATOR]
-            working += subtract(union_over_gaps(_operators_without_waiting(thread)), unpacking)
+            operators = union(_operators_without_waiting(thread), MAX_OPERATOR_GAP_SECONDS)
+            working += subtract(operators, unpacking)
     return union(working)
 
 

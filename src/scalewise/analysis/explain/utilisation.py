@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalewise.analysis.measure.energy import energy_between
-from scalewise.record.node_samples import DeviceRecord, NodeRecord
+from scalewise.analysis.measure.intervals import intersect
+from scalewise.record.node_samples import NodeRecord
 from scalewise.record.read import Numbers
 
 IDLE_SHARE = 0.05
@@ -76,53 +77,52 @@ def device_utilisations(
     nodes: Sequence[NodeRecord], start: float, end: float
 ) -> tuple[Utilisation, ...]:
     """Return how each device was used between two times of the wall clock."""
-    return tuple(
-        _device_utilisation(node, device, start, end) for node in nodes for device in node.devices
-    )
+    utilisations = []
+    for node in nodes:
+        weights = _sample_weights(node, start, end)
+        late = _sample_weights(node, end - (end - start) / 4, end)
+        for device in node.devices:
+            # A low clock of an idle device is not throttling.
+            clock = np.where(device.utilisation < IDLE_SHARE, np.nan, device.clock)
+            late_clock = weighted_mean(clock, late)
+            own, foreign = _highest(device.own, weights), _highest(device.foreign, weights)
+            utilisations.append(
+                Utilisation(
+                    host=node.host,
+                    index=device.index,
+                    name=device.name,
+                    busy=weighted_mean(device.utilisation, weights),
+                    memory=_highest(device.memory, weights),
+                    power=weighted_mean(device.power, weights),
+                    energy=energy_between(node.at, device.energy, start, end),
+                    idle=idle_periods(_edges(node), device.utilisation, start, end),
+                    clock=weighted_mean(clock, weights),
+                    throttled=None
+                    if late_clock is None
+                    else bool(late_clock < THROTTLED_SHARE * np.nanmax(clock)),
+                    own=None if own is None else int(own),
+                    foreign=None if foreign is None else int(foreign),
+                )
+            )
+    return tuple(utilisations)
 
 
 def host_utilisations(
     nodes: Sequence[NodeRecord], start: float, end: float
 ) -> tuple[HostUtilisation, ...]:
     """Return how each machine was used between two times of the wall clock."""
-    utilisations = []
-    for node in nodes:
-        weights = sample_weights(node, start, end)
-        utilisations.append(
-            HostUtilisation(
-                host=node.host,
-                busy=weighted_mean(node.cpu, weights),
-                own=weighted_mean(node.own, weights),
-                memory=_highest(node.memory, weights),
-                energy=energy_between(node.at, node.energy, start, end),
-                ahead=node.ahead,
-                within=node.within,
-            )
+    weights = [_sample_weights(node, start, end) for node in nodes]
+    return tuple(
+        HostUtilisation(
+            host=node.host,
+            busy=weighted_mean(node.cpu, seconds),
+            own=weighted_mean(node.own, seconds),
+            memory=_highest(node.memory, seconds),
+            energy=energy_between(node.at, node.energy, start, end),
+            ahead=node.ahead,
+            within=node.within,
         )
-    return tuple(utilisations)
-
-
-def _device_utilisation(
-    node: NodeRecord, device: DeviceRecord, start: float, end: float
-) -> Utilisation:
-    weights = sample_weights(node, start, end)
-    # A low clock of an idle device is not throttling.
-    clock = np.where(device.utilisation < IDLE_SHARE, np.nan, device.clock)
-    late = sample_weights(node, end - (end - start) / 4, end)
-    own, foreign = _highest(device.own, weights), _highest(device.foreign, weights)
-    return Utilisation(
-        host=node.host,
-        index=device.index,
-        name=device.name,
-        busy=weighted_mean(device.utilisation, weights),
-        memory=_highest(device.memory, weights),
-        power=weighted_mean(device.power, weights),
-        energy=energy_between(node.at, device.energy, start, end),
-        idle=idle_periods(_edges(node), device.utilisation, start, end),
-        clock=weighted_mean(clock, weights),
-        throttled=clock_throttled(clock, late),
-        own=None if own is None else int(own),
-        foreign=None if foreign is None else int(foreign),
+        for node, seconds in zip(nodes, weights)
     )
 
 
@@ -131,10 +131,9 @@ def _edges(node: NodeRecord) -> Numbers:
     return np.concatenate([node.at[:1] - node.interval, node.at])
 
 
-def sample_weights(node: NodeRecord, start: float, end: float) -> Numbers:
+def _sample_weights(node: NodeRecord, start: float, end: float) -> Numbers:
     """Return how many seconds between ``start`` and ``end`` each sample covers."""
-    edges = np.clip(_edges(node), start, end)
-    return np.diff(edges)
+    return np.diff(np.clip(_edges(node), start, end))
 
 
 def weighted_mean(values: Numbers, weights: Numbers) -> float | None:
@@ -163,17 +162,7 @@ def idle_periods(
     >>> idle_periods(np.arange(6.0), np.array([1.0, 0.0, 0.04, 0.0, 0.9]), 0.0, 5.0)
     ((1.0, 4.0),)
     """
-    idle = np.concatenate([[False], utilisation < IDLE_SHARE, [False]])
-    turns = np.flatnonzero(np.diff(idle.astype(np.int8)))
-    moments = np.clip(edges[turns], start, end)
-    pairs = zip(moments[::2].tolist(), moments[1::2].tolist())
-    return tuple((begin, stop) for begin, stop in pairs if stop - begin >= MIN_IDLE_SECONDS)
-
-
-def clock_throttled(clock: Numbers, late: Numbers) -> bool | None:
-    """Say whether the mean clock at the end is below 90 % of the highest one.
-
-    ``late`` are the seconds of each sample that lie in the last quarter.
-    """
-    mean = weighted_mean(clock, late)
-    return None if mean is None else bool(mean < THROTTLED_SHARE * np.nanmax(clock))
+    idle = utilisation < IDLE_SHARE
+    samples = zip(edges[:-1][idle].tolist(), edges[1:][idle].tolist())
+    periods = intersect(samples, [(start, end)])
+    return tuple((begin, stop) for begin, stop in periods if stop - begin >= MIN_IDLE_SECONDS)

@@ -1,13 +1,15 @@
 """Throughput, time, efficiency and all other metrics of a study, each declared once.
 
 estimate      a number with its interval
+doubt         a reason to trust a result less
 window        the steady part of one run, and the parts of its lifetime
 ledger        the phases of every rank in each steady step
 metrics       one function per metric, from the repeats of one topology
 point         all metrics of one number of devices, and their columns in tables
+intervals     set operations on time intervals
 energy        joules and watts, by the counters of devices and hosts
 mfu           the share of a device's peak that the model's operations reach
-host_load     warnings of other processes on the hosts
+host_load     other processes on the hosts
 curve         points compared with the baseline and with each other
 acceleration  points on another kind of device than the baseline's
 summary       curves from the records of a study
@@ -16,11 +18,13 @@ csv_table     curves from numbers measured elsewhere
 
 from scalewise.analysis.measure.csv_table import curve_from_csv, curve_from_numbers
 from scalewise.analysis.measure.curve import ScalingCurve, condition_differences
+from scalewise.analysis.measure.doubt import Doubt
 from scalewise.analysis.measure.estimate import Estimate
 from scalewise.analysis.measure.point import Point
 from scalewise.analysis.measure.summary import scaling_curves
 
 __all__ = [
+    "Doubt",
     "Estimate",
     "Point",
     "ScalingCurve",

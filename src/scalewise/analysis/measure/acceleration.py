@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from scalewise.analysis.measure.curve import ScalingCurve, same_work
-from scalewise.analysis.measure.estimate import Estimate
+from scalewise.analysis.measure.curve import ScalingCurve, ratio, same_work
+from scalewise.analysis.measure.doubt import Doubt
 from scalewise.analysis.measure.point import Point
 from scalewise.spec import StudySpec
 
@@ -32,10 +32,8 @@ def compare_to_other_devices(curve: ScalingCurve) -> ScalingCurve:
             point = replace(point, **GAIN_FIELDS)
         if not same_device_kind(point, base):
             point = _accelerated(replace(point, **SAME_KIND_FIELDS), base)
-            warning = (
-                f"{point.named} against {point.accelerated_from}: acceleration, not efficiency"
-            )
-            point = replace(point, warnings=(*point.warnings, warning))
+            doubt = Doubt("other device", {"device": point.named, "baseline": base.named})
+            point = replace(point, warnings=(*point.warnings, doubt))
         points.append(point)
     return replace(curve, points=tuple(points))
 
@@ -50,7 +48,8 @@ def compare_device_kinds(study: StudySpec, curves: Sequence[ScalingCurve]) -> li
         return list(curves)
     compared = []
     for curve in curves:
-        siblings = [other for other in curves if _equal_but_for_device(other, curve)]
+        where = {**curve.where, "device": None}
+        siblings = [other for other in curves if {**other.where, "device": None} == where]
         first = min(siblings, key=lambda sibling: kinds.index(str(sibling.where["device"])))
         base_points = {(p.devices, p.nodes): p for p in first.points}
         points = list(curve.points)
@@ -63,25 +62,17 @@ def compare_device_kinds(study: StudySpec, curves: Sequence[ScalingCurve]) -> li
     return compared
 
 
-def _equal_but_for_device(curve: ScalingCurve, other: ScalingCurve) -> bool:
-    return {**curve.where, "device": None} == {**other.where, "device": None}
-
-
 def _accelerated(point: Point, base: Point) -> Point:
     comparable = same_work(point, base)
     return replace(
         point,
-        acceleration=_ratio(point.throughput, base.throughput),
-        acceleration_epoch=_ratio(base.epoch_time, point.epoch_time) if comparable else None,
-        acceleration_first=_ratio(base.first_epoch_time, point.first_epoch_time)
+        acceleration=ratio(point.throughput, base.throughput),
+        acceleration_epoch=ratio(base.epoch_time, point.epoch_time) if comparable else None,
+        acceleration_first=ratio(base.first_epoch_time, point.first_epoch_time)
         if comparable
         else None,
         accelerated_from=base.named,
     )
-
-
-def _ratio(upper: Estimate | None, lower: Estimate | None) -> Estimate | None:
-    return upper / lower if upper and lower else None
 
 
 def same_device_kind(point: Point, other: Point) -> bool:

@@ -2,8 +2,8 @@
 
 import csv
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any, SupportsFloat, SupportsIndex
+from collections.abc import Iterable, Iterator, Sequence
+from typing import SupportsFloat, SupportsIndex
 
 from scalewise.analysis.measure.curve import ScalingCurve, compare
 from scalewise.analysis.measure.energy import JOULES_PER_UNIT, mean_device_watts
@@ -59,36 +59,37 @@ def curve_from_numbers(
         raise SpecError("a curve needs at least one number", hint=HEADER_HINT)
     points = []
     for devices in device_counts:
-        rate, seconds, work, kwh = (column.get(devices) for column in columns.values())
-        if rate is None and seconds is not None and work is not None:
-            rate = work / seconds
-        points.append(
-            Point(
-                devices=devices,
-                nodes=-(-devices // devices_per_node) if devices_per_node else None,
-                throughput=Estimate(rate) if rate else None,
-                throughput_per_device=Estimate(rate / devices) if rate else None,
-                time=Estimate(seconds) if seconds else None,
-                samples=round(work) if work else None,
-                **_energy_fields(devices, seconds, kwh),
-            )
-        )
-    return compare(
-        ScalingCurve(
-            study=name,
-            points=tuple(points),
-            scaling=scaling,
-            devices_per_node=devices_per_node,
-        )
+        nodes = -(-devices // devices_per_node) if devices_per_node else None
+        points.append(_point(devices, nodes, *(column.get(devices) for column in columns.values())))
+    curve = ScalingCurve(
+        study=name, points=tuple(points), scaling=scaling, devices_per_node=devices_per_node
     )
+    return compare(curve)
 
 
-def _energy_fields(devices: int, seconds: float | None, kwh: float | None) -> dict[str, Any]:
-    if kwh is None:
-        return {}
-    joules = kwh * JOULES_PER_UNIT["kWh"]
-    power = Estimate(mean_device_watts(joules, seconds, devices)) if seconds else None
-    return {"energy": Estimate(joules), "energy_covers": "as given", "power": power}
+def _point(
+    devices: int,
+    nodes: int | None,
+    rate: float | None,
+    seconds: float | None,
+    samples: float | None,
+    kwh: float | None,
+) -> Point:
+    if rate is None and seconds and samples:
+        rate = samples / seconds
+    joules = kwh and kwh * JOULES_PER_UNIT["kWh"]
+    watts = mean_device_watts(joules, seconds, devices) if joules and seconds else None
+    return Point(
+        devices=devices,
+        nodes=nodes,
+        throughput=Estimate(rate) if rate else None,
+        throughput_per_device=Estimate(rate / devices) if rate else None,
+        time=Estimate(seconds) if seconds else None,
+        samples=round(samples) if samples else None,
+        energy=Estimate(joules) if joules else None,
+        energy_covers="as given" if joules else None,
+        power=Estimate(watts) if watts else None,
+    )
 
 
 def _column(name: str, pairs: Iterable[tuple[int, float]]) -> dict[int, float]:
@@ -137,11 +138,7 @@ def curve_from_csv(
     devices, for callers to which the order matters.
     """
     source = source or name
-    rows = [
-        (f"{source}, line {number}", _cells(f"{source}, line {number}", line))
-        for number, line in enumerate(text.lstrip("\ufeff").splitlines(), start=1)
-        if line.strip() and not line.lstrip().startswith("#")
-    ]
+    rows = list(_lines(source, text))
     if not rows:
         raise SpecError(f"{source} is empty", hint=HEADER_HINT)
     header = [title.lower() for title in rows[0][1]]
@@ -178,11 +175,15 @@ def curve_from_csv(
     )
 
 
-def _cells(where: str, line: str) -> list[str]:
-    try:
-        return [cell.strip() for cell in next(csv.reader([line]))]
-    except csv.Error as bad:
-        raise SpecError(f"{where}: {bad}", hint=HEADER_HINT) from bad
+def _lines(source: str, text: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the place and the cells of each line that is neither empty nor a comment."""
+    for number, line in enumerate(text.lstrip("\ufeff").splitlines(), start=1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            where = f"{source}, line {number}"
+            try:
+                yield where, [cell.strip() for cell in next(csv.reader([line]))]
+            except csv.Error as bad:
+                raise SpecError(f"{where}: {bad}", hint=HEADER_HINT) from bad
 
 
 def _check_header(source: str, header: Sequence[str]) -> None:
@@ -204,10 +205,7 @@ def _row(where: str, header: Sequence[str], cells: Sequence[str]) -> dict[str, f
     """Return the numbers of one line by column; empty cells are omitted."""
     if len(cells) != len(header):
         raise SpecError(f"{where}: {len(cells)} cells under {len(header)} columns")
-    row = {}
-    for title, cell in zip(header, cells):
-        if cell:
-            row[title] = _parse_number(where, title, cell)
+    row = {title: _parse_number(where, title, cell) for title, cell in zip(header, cells) if cell}
     if "devices" not in row or not {"throughput", "time"} & set(row):
         raise SpecError(f"{where}: devices and throughput or time are needed", hint=HEADER_HINT)
     return row

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from scalewise.analysis.measure.doubt import Doubt, DoubtKind
 from scalewise.analysis.measure.estimate import Estimate, student_t_quantile
 from scalewise.analysis.measure.point import Point
 from scalewise.errors import NotEnoughData
@@ -37,7 +38,7 @@ class ScalingCurve:
     unit: str = "samples"
     devices_per_node: int | None = None
     """Devices of a full node; None if unknown."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str | Doubt, ...] = ()
     not_correct: tuple[str, ...] = ()
     """Sentences of the guards that found the training incorrect."""
 
@@ -63,26 +64,26 @@ class ScalingCurve:
         return dominated[0] if dominated else None
 
 
-def condition_differences(curves: Sequence[ScalingCurve]) -> list[str]:
-    """Return a sentence for each condition in which curves differ, beyond what was varied."""
+def condition_differences(curves: Sequence[ScalingCurve]) -> list[Doubt]:
+    """Return a doubt for each condition in which curves differ, beyond what was varied."""
     by_curve = []
     for curve in curves:
         conditions = {"scaling": curve.scaling, "work": curve.work, **curve.conditions}
         by_curve.append({k: v for k, v in conditions.items() if k not in curve.where})
     shared = [name for name in by_curve[0] if all(name in conditions for conditions in by_curve)]
-    return describe_differences(
-        [{name: conditions[name] for name in shared} for conditions in by_curve], "these curves"
+    return find_differences(
+        "curves differ", [{name: conditions[name] for name in shared} for conditions in by_curve]
     )
 
 
-def describe_differences(items: Sequence[Mapping[str, Any]], label: str) -> list[str]:
-    """Return a sentence for each key whose value is not the same in all items."""
-    sentences = []
-    for name in items[0]:
-        values = dict.fromkeys(str(item[name]) for item in items)
-        if len(values) > 1:
-            sentences.append(f"{label} differ in {name}: {', '.join(values)}")
-    return sentences
+def find_differences(kind: DoubtKind, items: Sequence[Mapping[str, Any]]) -> list[Doubt]:
+    """Return a doubt for each key whose value is not the same in all items."""
+    values = {name: [*dict.fromkeys(str(item[name]) for item in items)] for name in items[0]}
+    return [
+        Doubt(kind, {"name": name, "values": texts})
+        for name, texts in values.items()
+        if len(texts) > 1
+    ]
 
 
 def compare(curve: ScalingCurve) -> ScalingCurve:
@@ -100,19 +101,20 @@ def compare(curve: ScalingCurve) -> ScalingCurve:
 
 def _compare_times(point: Point, base: Point, previous: Point | None, fixed: float | None) -> Point:
     """Return the point with its times and accuracy compared; ``fixed`` are fitted seconds."""
-    first = point is base
     equal_work = same_work(point, base)
+    work = {"samples": point.samples, "baseline": base.samples}
+    work_doubts = [] if equal_work else [Doubt("work differs", work)]
     overhead = point.overhead
     if overhead is None and fixed is not None and point.time:
         overhead = fixed / point.time.value
     return replace(
         point,
-        speedup_time=_ratio(base.time, point.time, first) if equal_work else None,
-        speedup_epoch=_ratio(base.epoch_time, point.epoch_time, first) if equal_work else None,
-        saved_previous=_saved(previous, point) if previous and same_work(point, previous) else None,
-        saved_baseline=_saved(base, point) if equal_work and not first else None,
+        speedup_time=ratio(base.time, point.time) if equal_work else None,
+        speedup_epoch=ratio(base.epoch_time, point.epoch_time) if equal_work else None,
+        saved_previous=_saved(previous, point) if previous else None,
+        saved_baseline=_saved(base, point) if point is not base else None,
         overhead=overhead,
-        warnings=(*point.warnings, *_work_warning(point, base), *_quality_warning(point, base)),
+        warnings=(*point.warnings, *work_doubts, *_quality_doubts(point, base)),
     )
 
 
@@ -123,8 +125,8 @@ def _compare_speed(
 
     def speedup_over(other: Point) -> Estimate | None:
         if not by_time:
-            return _ratio(point.throughput, other.throughput, point is other)
-        return _ratio(other.time, point.time, point is other) if same_work(point, other) else None
+            return ratio(point.throughput, other.throughput)
+        return ratio(other.time, point.time) if same_work(point, other) else None
 
     growth = point.devices / base.devices
     speedup = speedup_over(base)
@@ -145,22 +147,22 @@ def _compare_speed(
     }
 
 
-def _ratio(upper: Estimate | None, lower: Estimate | None, same: bool) -> Estimate | None:
+def ratio(upper: Estimate | None, lower: Estimate | None) -> Estimate | None:
     """Return a ratio of estimates; exactly 1 where both are the same one."""
     if upper is None or lower is None:
         return None
-    if same:
+    if upper is lower:
         bound = None if upper.low is None else 1.0
         return Estimate(1.0, bound, bound, upper.count)
     return upper / lower
 
 
-def _per_doubling(ratio: Estimate | None, growth: float) -> Estimate | None:
+def _per_doubling(speedup: Estimate | None, growth: float) -> Estimate | None:
     """Return the gain of one doubling, as a share, from the speedup over a growth in devices."""
-    if ratio is None or growth == 1:
+    if speedup is None or growth == 1:
         return None
     try:
-        return ratio.through(lambda r: r ** (1 / math.log2(growth)) - 1)
+        return speedup.through(lambda r: r ** (1 / math.log2(growth)) - 1)
     except OverflowError:  # The two device counts are almost equal.
         return None
 
@@ -173,46 +175,30 @@ def same_work(point: Point, other: Point) -> bool:
 
 
 def _saved(earlier: Point, point: Point) -> Estimate | None:
-    ratio = _ratio(point.time, earlier.time, same=False)
-    return ratio.through(lambda r: 1 - r) if ratio else None
+    """Return the share of the complete time saved since an earlier point of the same work."""
+    share = ratio(point.time, earlier.time) if same_work(point, earlier) else None
+    return share.through(lambda s: 1 - s) if share else None
 
 
-def _work_warning(point: Point, base: Point) -> list[str]:
-    if same_work(point, base):
-        return []
-    now, before = (
-        "an unknown number of" if samples is None else f"{samples:,}"
-        for samples in (point.samples, base.samples)
-    )
-    return [f"{now} samples in all, and {before} at the baseline: times are not compared"]
+def _quality_doubts(point: Point, base: Point) -> list[Doubt]:
+    """Doubt a validation accuracy that differs from the baseline's by more than chance, at 90 %.
 
-
-def _quality_warning(point: Point, base: Point) -> list[str]:
-    """Warn of a validation accuracy that differs from the baseline's by more than chance."""
-    now, before = point.accuracy, base.accuracy
-    if point is base or now is None or before is None or not point.validation_samples:
-        return []
-    allowed = _spread(now, before, point.validation_samples)
-    if abs(now.value - before.value) <= allowed:
-        return []
-    return [
-        f"validation accuracy {now.value:.1%} differs from the baseline's "
-        f"{before.value:.1%} by more than its spread ({allowed:.1%})"
-    ]
-
-
-def _spread(now: Estimate, before: Estimate, samples: int) -> float:
-    """Return the difference of two accuracies that chance explains, at 90 %.
-
-    From the repeats where there are some, but never less than one and a half
-    validation samples; for single runs, from the size of the validation set.
+    Chance is estimated from the repeats where there are some, else from the size of the
+    validation set; it is never less than one and a half validation samples.
     """
+    now, before, samples = point.accuracy, base.accuracy, point.validation_samples
+    if point is base or now is None or before is None or not samples:
+        return []
     if now.high is not None and before.high is not None:
-        return max(math.hypot(now.high - now.value, before.high - before.value), 1.5 / samples)
-    share = (now.value + before.value) / 2
-    return max(
-        student_t_quantile(samples) * math.sqrt(2 * share * (1 - share) / samples), 1.5 / samples
-    )
+        chance = math.hypot(now.high - now.value, before.high - before.value)
+    else:
+        share = (now.value + before.value) / 2
+        chance = student_t_quantile(samples) * math.sqrt(2 * share * (1 - share) / samples)
+    spread = max(chance, 1.5 / samples)
+    if abs(now.value - before.value) <= spread:
+        return []
+    figures = {"accuracy": now.value, "baseline": before.value, "spread": spread}
+    return [Doubt("accuracy differs", figures)]
 
 
 def _fixed_seconds(points: Sequence[Point]) -> float | None:

@@ -21,12 +21,6 @@ NodeSamples = Mapping[Path, Sequence[NodeRecord]]
 MAX_UNSAMPLED_SHARE = 0.1
 """At most this share of a run may lie before the first and after the last sample."""
 JOULES_PER_UNIT = {"J": 1.0, "Wh": 3.6e3, "kWh": 3.6e6, "MWh": 3.6e9}
-COVERAGE_TEXT = {
-    "accelerators": "energy is that of the accelerators alone, without their hosts",
-    "processors": "energy is that of the hosts' processors, with all that ran on them",
-    "as given": "energy is as the table gives it",
-}
-"""What an energy may include, and the sentence that says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,11 @@ class Ledger:
         return self.compute + self.other
 
     @property
+    def behind(self) -> Numbers:
+        """How much longer a rank's own work takes than the typical rank's."""
+        return self.own - self.typical(self.own)
+
+    @property
     def exposed(self) -> float | None:
         """Seconds of exposed communication per step, mean over ranks."""
         return None if self.sync is None else float(self.sync.mean())

@@ -3,7 +3,7 @@
 A metric is declared once, as a field of ``Point`` with its function and its columns.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,15 +12,9 @@ import numpy as np
 from scalewise.analysis.measure.energy import NodeSamples
 from scalewise.analysis.measure.estimate import Estimate, estimate_from_steps, estimate_if_all_known
 from scalewise.analysis.measure.ledger import build_ledger
-from scalewise.analysis.measure.window import (
-    Window,
-    epoch_seconds,
-    last_validation,
-    lifetime_parts,
-    steady_window,
-)
+from scalewise.analysis.measure.window import Window, epoch_seconds, lifetime_parts, steady_window
 from scalewise.record.read import RunRecord
-from scalewise.record.schema import Outline
+from scalewise.record.schema import Outline, RankNotes
 from scalewise.spec import RunSpec
 
 
@@ -97,40 +91,22 @@ def overhead(repeats: Repeats) -> float:
     return float(1 - trained / np.mean(repeats.complete_seconds))
 
 
-def epoch_time(repeats: Repeats) -> Estimate | None:
-    """Return the seconds of an epoch, without the first."""
-    return _epoch_estimate(repeats, slice(1, None))
-
-
-def first_epoch_time(repeats: Repeats) -> Estimate | None:
-    """Return the seconds of the first epoch."""
-    return _epoch_estimate(repeats, slice(0, 1))
-
-
-def _epoch_estimate(repeats: Repeats, selection: slice) -> Estimate | None:
-    selected = [epoch_seconds(record)[selection] for record in repeats.records]
+def epoch_time(repeats: Repeats, epochs: slice = slice(1, None)) -> Estimate | None:
+    """Return the seconds of an epoch: of those after the first, if not given otherwise."""
+    selected = [epoch_seconds(record)[epochs] for record in repeats.records]
     return Estimate.of([float(np.mean(s)) for s in selected]) if all(selected) else None
 
 
 def peak_memory(repeats: Repeats) -> Estimate | None:
     """Return the peak bytes on the device that used most."""
-
-    def largest(record: RunRecord) -> float | None:
-        peaks = [rank.notes.peak_memory for rank in record.ranks]
-        known = [peak for peak in peaks if peak is not None]
-        return float(max(known)) if len(known) == len(peaks) else None
-
-    return estimate_if_all_known([largest(record) for record in repeats.records])
+    return _largest_of_ranks(repeats, lambda notes: notes.peak_memory)
 
 
 def state_bytes(repeats: Repeats) -> Estimate | None:
     """Return the bytes of parameters, gradients and optimizer state on the fullest device."""
-
-    def largest(record: RunRecord) -> float | None:
-        totals = [state.total for rank in record.ranks if (state := rank.notes.state_bytes)]
-        return float(max(totals)) if len(totals) == len(record.ranks) else None
-
-    return estimate_if_all_known([largest(record) for record in repeats.records])
+    return _largest_of_ranks(
+        repeats, lambda notes: notes.state_bytes.total if notes.state_bytes else None
+    )
 
 
 def compression(repeats: Repeats) -> dict[str, Estimate] | None:
@@ -160,15 +136,25 @@ def gradient_noise(repeats: Repeats) -> Estimate | None:
 
 def sent_bytes(repeats: Repeats) -> Estimate | None:
     """Return the bytes that the device which sends most sends in a step."""
+    return _largest_of_ranks(
+        repeats,
+        lambda notes: (
+            sum(collective["sent"] for collective in notes.traffic.exchanged.values())
+            if notes.traffic
+            else None
+        ),
+    )
 
-    def largest(record: RunRecord) -> float | None:
-        traffics = [traffic for rank in record.ranks if (traffic := rank.notes.traffic)]
-        if len(traffics) < len(record.ranks):
-            return None
-        collectives = [traffic.exchanged.values() for traffic in traffics]
-        return float(max(sum(kind["sent"] for kind in kinds) for kinds in collectives))
 
-    return estimate_if_all_known([largest(record) for record in repeats.records])
+def _largest_of_ranks(
+    repeats: Repeats, quantity: Callable[[RankNotes], float | None]
+) -> Estimate | None:
+    """Return the largest number of any rank; None where a rank did not record it."""
+    largest = []
+    for record in repeats.records:
+        numbers = [n for rank in record.ranks if (n := quantity(rank.notes)) is not None]
+        largest.append(float(max(numbers)) if len(numbers) == len(record.ranks) else None)
+    return estimate_if_all_known(largest)
 
 
 def exposed_communication(repeats: Repeats) -> Estimate | None:
@@ -207,15 +193,14 @@ def total_samples(repeats: Repeats) -> int:
 
 def accuracy(repeats: Repeats) -> Estimate | None:
     """Return the accuracy of the last validation."""
-    validations = [last_validation(record) for record in repeats.records]
-    if not all(validations):
-        return None
-    return Estimate.of_shares([validation.accuracy for validation in validations if validation])
+    validations = [record.ranks[0].notes.validation for record in repeats.records]
+    shares = [validation.accuracy for validation in validations if validation]
+    return Estimate.of_shares(shares) if len(shares) == len(validations) else None
 
 
 def validation_samples(repeats: Repeats) -> int | None:
     """Return the number of samples that were validated."""
-    validation = last_validation(repeats.records[0])
+    validation = repeats.records[0].ranks[0].notes.validation
     return validation.samples if validation else None
 
 

@@ -9,6 +9,7 @@ catalog has no peak; a similar name is not enough.
 from collections.abc import Sequence
 from typing import Any
 
+from scalewise.analysis.measure.doubt import Doubt
 from scalewise.analysis.measure.estimate import Estimate
 from scalewise.catalog.hardware import device_by_reported_name
 from scalewise.record.read import RunRecord
@@ -34,12 +35,14 @@ def point_flops(repeats: Sequence[RunRecord], per_device: Estimate) -> dict[str,
     flops = outline.flops
     if not flops:
         reason = outline.uncounted
-        return {"mfu_unknown": f"operations were not counted: {reason}" if reason else None}
+        doubt = Doubt("operations not counted", {"reason": reason}) if reason else None
+        return {"mfu_unknown": doubt}
     rate = per_device * flops
     counted: dict[str, Any] = {"flops": flops, "flops_per_second": rate}
-    peak, source = peak_flops(device_name(repeats), repeats[0].spec.precision)
-    if peak is None:
-        return {**counted, "mfu_unknown": source}
+    listed = peak_flops(device_name(repeats), repeats[0].spec.precision)
+    if isinstance(listed, Doubt):
+        return {**counted, "mfu_unknown": listed}
+    peak, source = listed
     return {**counted, "peak": peak, "peak_source": source, "mfu": rate * (1 / peak)}
 
 
@@ -49,22 +52,20 @@ def device_name(repeats: Sequence[RunRecord]) -> str | None:
     return " and ".join(sorted(map(str, names - {None}))) or None
 
 
-def peak_flops(device: str | None, precision: str) -> tuple[float | None, str]:
-    """Return a device's peak operations per second in a precision, and the source.
-
-    Where it is unknown, the peak is None and the text is the reason.
+def peak_flops(device: str | None, precision: str) -> tuple[float, str] | Doubt:
+    """Return a device's peak operations per second in a precision, with its source.
 
     >>> peak_flops("NVIDIA H200", "bf16")[0]
     989500000000000.0
     >>> peak_flops("cpu", "fp32")
-    (None, 'the catalog has no peak for a CPU')
+    Doubt(kind='no peak of a CPU', figures={})
     """
     if device == "cpu":
-        return None, "the catalog has no peak for a CPU"
+        return Doubt("no peak of a CPU")
     row = device_by_reported_name(device) if device else None
     if row is None:
-        return None, f"the catalog has no device named {device!r}"
+        return Doubt("unlisted device", {"device": device})
     peak = row.peak.get(precision)
     if peak is None:
-        return None, f"the catalog has no peak of {row.name} in {precision}"
+        return Doubt("unlisted precision", {"device": row.name, "precision": precision})
     return float(peak / row.dies), f"{row.name} in {precision}: {row.source}"

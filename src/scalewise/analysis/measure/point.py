@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from scalewise.analysis.measure import metrics
+from scalewise.analysis.measure.doubt import Doubt
 from scalewise.analysis.measure.energy import point_energy
 from scalewise.analysis.measure.estimate import Estimate
 from scalewise.analysis.measure.metrics import Repeats
@@ -64,13 +65,15 @@ class Point:
     peak_source: str | None = None
     mfu: Estimate | None = None
     """The share of the peak that the model's operations reach."""
-    mfu_unknown: str | None = None
+    mfu_unknown: Doubt | None = None
     """The reason why MFU is not known."""
     time: Estimate | None = metric(metrics.complete_time)
     """Seconds of the complete job."""
     epoch_time: Estimate | None = metric(metrics.epoch_time)
     """Seconds per epoch, without the first."""
-    first_epoch_time: Estimate | None = metric(metrics.first_epoch_time)
+    first_epoch_time: Estimate | None = metric(
+        lambda repeats: metrics.epoch_time(repeats, slice(0, 1))
+    )
     complete: Mapping[str, Estimate] = metric(metrics.complete_time_parts, default_factory=dict)
     """The complete time by parts of the lifetime; with ``unexplained`` they sum to it."""
     energy: Estimate | None = None
@@ -156,7 +159,7 @@ class Point:
     """Karp and Flatt's experimentally determined serial fraction."""
     overhead: float | None = metric(metrics.overhead)
     """Share of the complete time that is not training steps."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str | Doubt, ...] = ()
 
     @property
     def named(self) -> str:
@@ -185,7 +188,7 @@ def columns_of(table: TableName) -> list[tuple[str, Column]]:
     ]
 
 
-def measure_point(repeats: Repeats, warnings: tuple[str, ...]) -> Point:
+def measure_point(repeats: Repeats, warnings: tuple[Doubt, ...]) -> Point:
     """Return the point of one topology, not yet compared with others."""
     topology = repeats.spec.topology
     computed = {

@@ -1,20 +1,21 @@
 """Scaling curves from the records of a study: repeats are summarized as points."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from math import inf, isfinite
 from typing import Any
 
 from scalewise.analysis.measure.acceleration import compare_device_kinds, compare_to_other_devices
-from scalewise.analysis.measure.curve import ScalingCurve, compare, describe_differences
+from scalewise.analysis.measure.curve import ScalingCurve, compare, find_differences
+from scalewise.analysis.measure.doubt import Doubt
 from scalewise.analysis.measure.energy import NodeSamples
-from scalewise.analysis.measure.host_load import overload_warnings
+from scalewise.analysis.measure.host_load import overload_doubts
 from scalewise.analysis.measure.metrics import Repeats, host_count
 from scalewise.analysis.measure.point import Point, measure_point
-from scalewise.analysis.measure.window import MIN_STEADY_STEPS, lifetime_parts, resumed_after_step
+from scalewise.analysis.measure.window import MIN_STEADY_STEPS, lifetime_parts
 from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord
-from scalewise.record.schema import EARLIER, skipped_sentence
+from scalewise.record.schema import EARLIER
 from scalewise.spec import StudySpec
 
 SAME_BATCH_TOLERANCE = 0.05
@@ -46,12 +47,10 @@ def _curve(study: StudySpec, records: Sequence[RunRecord], nodes: NodeSamples) -
     ordered = sorted(records, key=size)
     points = [_point(Repeats(list(runs), nodes)) for _, runs in groupby(ordered, key=size)]
     first = ordered[0]
-    warnings = _environment_warnings(records)
+    doubts = _environment_doubts(records)
     smallest = min(run.topology.world for run in study.runs())
     if points[0].devices > smallest:
-        warnings.append(
-            f"the run on {smallest} is missing: compared with {points[0].devices} devices"
-        )
+        doubts.append(Doubt("baseline missing", {"missing": smallest, "used": points[0].devices}))
     # A full node is known only where several nodes were used.
     full_nodes = [run.spec.topology.devices for run in ordered if run.spec.topology.nodes > 1]
     curve = ScalingCurve(
@@ -63,7 +62,7 @@ def _curve(study: StudySpec, records: Sequence[RunRecord], nodes: NodeSamples) -
         conditions=_conditions(study, first),
         unit=first.ranks[0].outline.unit,
         devices_per_node=max(full_nodes, default=None),
-        warnings=tuple(warnings),
+        warnings=tuple(doubts),
     )
     return compare_to_other_devices(compare(curve))
 
@@ -79,7 +78,7 @@ def _work_text(records: Sequence[RunRecord]) -> str:
         at_most = "at most " if any(ended) else ""
         return f"{at_most}{spec.stop_after} steps of the program"
     if spec.epochs:
-        return f"{_plural(spec.epochs, 'epoch')} over the same data"
+        return f"{spec.epochs} epoch{'s' if spec.epochs > 1 else ''} over the same data"
     if spec.samples:
         return f"{spec.samples:,} samples per device"
     return f"{spec.steps} steps"
@@ -87,20 +86,12 @@ def _work_text(records: Sequence[RunRecord]) -> str:
 
 def _conditions(study: StudySpec, record: RunRecord) -> dict[str, Any]:
     """Return the settings in which two curves must agree to be comparable."""
-    spec = record.spec
+    spec, device = record.spec, record.ranks[0].notes.device
     if spec.program:
-        return {
-            "program": " ".join(spec.program),
-            "threads": spec.threads,
-            "device": record.ranks[0].notes.device,
-        }
+        return {"program": " ".join(spec.program), "threads": spec.threads, "device": device}
     fixed = "batch" if study.scaling == "weak" else "global_batch"
-    names = ("workload", "data", "precision", "compile", "accumulate", "threads", "workers")
-    return {
-        fixed: getattr(spec, fixed),
-        **{name: getattr(spec, name) for name in names},
-        "device": record.ranks[0].notes.device,
-    }
+    names = (fixed, "workload", "data", "precision", "compile", "accumulate", "threads", "workers")
+    return {**{name: getattr(spec, name) for name in names}, "device": device}
 
 
 def _observed_scaling(points: Sequence[Point]) -> str | None:
@@ -117,7 +108,7 @@ def _observed_scaling(points: Sequence[Point]) -> str | None:
 
 
 def _point(repeats: Repeats) -> Point:
-    """Return the point of one topology, with its warnings."""
+    """Return the point of one topology, with its doubts."""
     spec = repeats.spec
     if not all(window.samples > 0 for window in repeats.windows):
         if not spec.program:
@@ -127,62 +118,38 @@ def _point(repeats: Repeats) -> Point:
             )
         raise NotEnoughData(
             f"the batch size of {spec.program[0]} could not be observed",
-            hint="say how many samples one rank takes per step: --samples-per-step 64",
+            hint="give `samples_per_step`, the samples that one rank takes per step",
         )
-    warnings = (
-        *_size_warnings(repeats),
-        *_resume_warnings(repeats.records),
-        *_skipped_file_warnings(repeats.records),
-        *_loss_warnings(repeats.records),
-        *overload_warnings(repeats.records, repeats.nodes),
-    )
-    return measure_point(repeats, warnings)
+    return measure_point(repeats, tuple(_doubts(repeats)))
 
 
-def _size_warnings(repeats: Repeats) -> list[str]:
-    warnings = []
+def _doubts(repeats: Repeats) -> Iterator[Doubt]:
+    records = repeats.records
     steady_steps = min(window.steps for window in repeats.windows)
-    per_epoch = repeats.outline.steps
     if steady_steps < MIN_STEADY_STEPS:
-        count = _plural(steady_steps, "steady step")
-        warnings.append(f"only {count}: the rate is rough")
-    elif per_epoch < MIN_STEADY_STEPS:
-        warnings.append(f"only {_plural(per_epoch, 'batch', 'es')} per rank and epoch")
+        yield Doubt("few steps", {"count": steady_steps})
+    elif repeats.outline.steps < MIN_STEADY_STEPS:
+        yield Doubt("few batches", {"count": repeats.outline.steps})
     nodes, hosts = repeats.spec.topology.nodes, host_count(repeats)
     if hosts < nodes:
-        warnings.append(f"{nodes} nodes rehearsed on {_plural(hosts, 'host')}")
-    return warnings
-
-
-def _plural(count: int, noun: str, ending: str = "s") -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}{ending}"
-
-
-def _resume_warnings(records: Sequence[RunRecord]) -> list[str]:
-    warnings = []
+        yield Doubt("rehearsed", {"nodes": nodes, "hosts": hosts})
     for record in records:
-        if step := resumed_after_step(record):
+        if step := record.ranks[0].notes.resumed:
             # With a span of the earlier attempts, the complete time includes them.
-            subject = "its rate is" if EARLIER in lifetime_parts(record) else "times are"
-            warnings.append(f"resumed after step {step:,}: {subject} of the last attempt alone")
-    return warnings
-
-
-def _skipped_file_warnings(records: Sequence[RunRecord]) -> list[str]:
-    """Return one warning of all files that could not be read: repeats read the same ones."""
-    skipped = [rank.notes.skipped_files for record in records for rank in record.ranks]
-    return [text] if (text := skipped_sentence(skipped)) else []
-
-
-def _loss_warnings(records: Sequence[RunRecord]) -> list[str]:
+            rate_only = EARLIER in lifetime_parts(record)
+            yield Doubt("resumed", {"step": step, "rate_only": rate_only})
+    # In one doubt, because repeats read the same files.
+    skipped = [f for record in records for rank in record.ranks if (f := rank.notes.skipped_files)]
+    if any(files.paths for files in skipped):
+        yield Doubt("skipped files", {"by_rank": skipped})
     losses = [record.ranks[0].notes.loss for record in records]
-    if all(loss is None or isfinite(loss) for loss in losses):
-        return []
-    return ["the final loss is not a number: the accuracy means nothing"]
+    if not all(loss is None or isfinite(loss) for loss in losses):
+        yield Doubt("loss not finite")
+    yield from overload_doubts(records, repeats.nodes)
 
 
-def _environment_warnings(records: Sequence[RunRecord]) -> list[str]:
-    """Return a warning for each part of the environment in which a curve's runs differ."""
+def _environment_doubts(records: Sequence[RunRecord]) -> list[Doubt]:
+    """Return a doubt for each part of the environment in which a curve's runs differ."""
 
     def facts(record: RunRecord) -> dict[str, Any]:
         environment = record.environment
@@ -198,4 +165,4 @@ def _environment_warnings(records: Sequence[RunRecord]) -> list[str]:
             "OMP_NUM_THREADS": environment.get("variables", {}).get("OMP_NUM_THREADS"),
         }
 
-    return describe_differences([facts(record) for record in records], "runs of this curve")
+    return find_differences("runs differ", [facts(record) for record in records])

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from scalewise.analysis.measure.intervals import intersect, total_length
 from scalewise.errors import NotEnoughData
 from scalewise.record.read import RunRecord, Span
 from scalewise.record.schema import (
@@ -12,7 +13,6 @@ from scalewise.record.schema import (
     PAUSES,
     SHUTDOWN,
     UNEXPLAINED,
-    Quality,
     by_precedence,
     in_order_of_life,
 )
@@ -57,42 +57,39 @@ def steady_window(record: RunRecord) -> Window:
             f"{record.folder} was resumed after its last step: no step was left to measure",
             hint="ask for more steps than its checkpoint has, or leave resume out"
             if record.spec.resume
-            else "--again repeats it",
+            else "repeat it with `again`",
         )
     per_epoch = record.ranks[0].outline.steps
-    if len(epochs) > 1:
-        stretches = [spans for epoch in epochs[1:] for spans in epoch]
-        first = _count_steps(epochs[0], per_epoch)
-        return Window(
-            samples=sum(_count_samples(spans) for spans in stretches),
-            seconds=sum(_duration(spans) for spans in stretches),
-            step_seconds=_step_seconds(record, first),
-            first=first,
-            steps=per_epoch * (len(epochs) - 1),
-            left_out="first epoch",
-        )
-    return _window_after_warmup(record, epochs[0], per_epoch)
+    # A resumed epoch has fewer steps than others, and its spans count them.
+    first_steps = sum(per_epoch if s[0].steps is None else s[0].steps for s in epochs[0])
+    stretches = [spans for epoch in epochs[1:] or epochs for spans in epoch]
+    window = Window(
+        samples=sum(span.samples for spans in stretches for span in spans),
+        seconds=sum(_duration(spans) for spans in stretches),
+        step_seconds=_step_seconds(record, first_steps),
+        first=first_steps,
+        steps=per_epoch * (len(epochs) - 1) or first_steps,
+        left_out="first epoch",
+    )
+    return window if len(epochs) > 1 else _after_warmup(record, window, stretches[0])
 
 
-def _window_after_warmup(
-    record: RunRecord, stretches: list[tuple[Span, ...]], per_epoch: int
-) -> Window:
-    """Return the steady part of a run with a single epoch, given by its stretches."""
+def _after_warmup(record: RunRecord, epoch: Window, first: tuple[Span, ...]) -> Window:
+    """Return an only epoch without its warm-up; ``first`` is its first stretch of training."""
     series = _step_seconds(record, 0)
     # Counting traffic slows its step down, so the window begins after it.
     traffic = record.ranks[0].notes.traffic
     traffic_steps = 0 if traffic is None or traffic.step is None else traffic.step + 1
     dropped = max(count_warmup_steps(series), min(traffic_steps, len(series) // 2))
     warmup = [float(rank.steps.seconds[:dropped].sum()) for rank in record.ranks]
-    begin = min(span.start + late for span, late in zip(stretches[0], warmup, strict=True))
+    begin = min(span.start + late for span, late in zip(first, warmup, strict=True))
     warmup_samples = sum(int(rank.steps.samples[:dropped].sum()) for rank in record.ranks)
     return Window(
-        samples=sum(_count_samples(spans) for spans in stretches) - warmup_samples,
-        seconds=sum(_duration(spans) for spans in stretches)
-        - (begin - min(span.start for span in stretches[0])),
+        samples=epoch.samples - warmup_samples,
+        seconds=epoch.seconds - (begin - min(span.start for span in first)),
         step_seconds=series[dropped:],
         first=dropped,
-        steps=_count_steps(stretches, per_epoch) - dropped,
+        steps=epoch.steps - dropped,
         left_out=_first_steps_text(dropped),
     )
 
@@ -145,21 +142,15 @@ def _watched_seconds(record: RunRecord, dropped: int, recorded: int, steady_step
     begin = min(float(columns.at[dropped]) for columns in steps if columns.at is not None)
     end = max(span.end for span in spans if span.name == "train")
     pauses = [(span.start, span.end) for span in spans if span.name in PAUSES]
-    return end - begin - _covered(pauses, begin, end)
+    return end - begin - total_length(intersect(pauses, [(begin, end)]))
 
 
-def _covered(parts: list[tuple[float, float]], begin: float, end: float) -> float:
-    """Return how many seconds between ``begin`` and ``end`` the parts cover together.
-
-    >>> _covered([(1.0, 3.0), (2.0, 4.0), (8.0, 20.0)], 0.0, 10.0)
-    5.0
-    """
-    covered, reached = 0.0, begin
-    for start, stop in sorted(parts):
-        stop = min(stop, end)
-        covered += max(0.0, stop - max(start, reached))
-        reached = max(reached, stop)
-    return covered
+def training_interval(record: RunRecord) -> tuple[float, float] | None:
+    """Return when the first rank began to train, and when the last one ended."""
+    trains = [span for rank in record.ranks for span in rank.spans if span.name == "train"]
+    if not trains:
+        return None
+    return min(span.start for span in trains), max(span.end for span in trains)
 
 
 def _first_steps_text(count: int) -> str:
@@ -243,7 +234,7 @@ def _watched_lifetime_parts(record: RunRecord) -> dict[str, float]:
     covered = 0.0
     for name in by_precedence(span.name for span in spans):
         intervals += [(span.start, span.end) for span in spans if span.name == name]
-        covered_with_name = _covered(intervals, record.started, record.ended)
+        covered_with_name = total_length(intersect(intervals, [(record.started, record.ended)]))
         seconds[name], covered = covered_with_name - covered, covered_with_name
     # From the last rank's last record to the launcher's is shutdown too.
     exiting = max(0.0, record.ended - max(span.end for span in spans))
@@ -255,19 +246,9 @@ def _watched_lifetime_parts(record: RunRecord) -> dict[str, float]:
 
 def epoch_seconds(record: RunRecord) -> list[float]:
     """Return how long each epoch trained; empty if the run was not given as epochs."""
-    if record.spec.epochs is None or resumed_after_step(record):
+    if record.spec.epochs is None or record.ranks[0].notes.resumed:
         return []
     return [sum(_duration(spans) for spans in epoch) for epoch in _epochs(record)]
-
-
-def resumed_after_step(record: RunRecord) -> int | None:
-    """Return the step after which a run resumed from a checkpoint; None if it did not."""
-    return record.ranks[0].notes.resumed
-
-
-def last_validation(record: RunRecord) -> Quality | None:
-    """Return the last validation's result, if there was one."""
-    return record.ranks[0].notes.validation
 
 
 def _epochs(record: RunRecord) -> list[list[tuple[Span, ...]]]:
@@ -278,19 +259,10 @@ def _epochs(record: RunRecord) -> list[list[tuple[Span, ...]]]:
     return list(epochs.values())
 
 
-def _count_steps(stretches: list[tuple[Span, ...]], per_epoch: int) -> int:
-    """Return the steps of an epoch's stretches; ``per_epoch`` where a span has no count."""
-    return sum(per_epoch if spans[0].steps is None else spans[0].steps for spans in stretches)
-
-
 def _spans_of_all_ranks(record: RunRecord, name: str) -> list[tuple[Span, ...]]:
     """Return the spans of this name: for each occurrence, those of all ranks."""
     by_rank = [[span for span in rank.spans if span.name == name] for rank in record.ranks]
     return list(zip(*by_rank))
-
-
-def _count_samples(spans: tuple[Span, ...]) -> int:
-    return sum(span.samples for span in spans)
 
 
 def _duration(spans: tuple[Span, ...]) -> float:

@@ -3,9 +3,16 @@
 from collections.abc import Sequence
 
 from scalewise.analysis.measure import Point, ScalingCurve
-from scalewise.analysis.measure.energy import COVERAGE_TEXT
 from scalewise.analysis.number_format import format_count, format_rounded
 from scalewise.report.tables import number
+from scalewise.report.text.doubts import warning_text
+
+COVERAGE_TEXT = {
+    "accelerators": "energy is that of the accelerators alone, without their hosts",
+    "processors": "energy is that of the hosts' processors, with all that ran on them",
+    "as given": "energy is as the table gives it",
+}
+"""What an energy may include, and the sentence that says so."""
 
 
 def curve_lines(curve: ScalingCurve) -> list[str]:
@@ -42,7 +49,7 @@ def _metric_lines(points: Sequence[Point]) -> list[str]:
     lines = [COVERAGE_TEXT[parts] for parts in covered if parts]
     peaks = dict.fromkeys((p.peak, p.peak_source) for p in points if p.peak)
     lines += [f"MFU is of {number(peak / 1e12)} TFLOP/s, {source}" for peak, source in peaks]
-    unknown = dict.fromkeys(p.mfu_unknown for p in points if p.mfu_unknown)
+    unknown = dict.fromkeys(warning_text(p.mfu_unknown) for p in points if p.mfu_unknown)
     lines += [f"MFU is not known: {reason}" for reason in unknown]
     return lines
 

@@ -7,6 +7,7 @@ from scalewise.analysis.predict import PredictedPoint, Prediction
 from scalewise.analysis.predict.forecast import Forecast
 from scalewise.analysis.predict.next_measurement import NextMeasurement
 from scalewise.analysis.predict.outliers import Outlier
+from scalewise.report.text.doubts import warning_text
 
 UNKNOWNS = {
     "network": "data from one node cannot show the network between nodes, a two-node run can",
@@ -33,8 +34,9 @@ def prediction_sentences(prediction: Prediction) -> tuple[str, ...]:
 
 def prediction_warnings(prediction: Prediction) -> tuple[str, ...]:
     """Return the warnings of the curve, and one per outlier."""
-    unit = prediction.curve.unit
-    return (*prediction.curve.warnings, *(_outlier(row, unit) for row in prediction.outliers))
+    curve = prediction.curve
+    outliers = (_outlier(row, curve.unit) for row in prediction.outliers)
+    return (*map(warning_text, curve.warnings), *outliers)
 
 
 def describe_reach(point: PredictedPoint) -> str:

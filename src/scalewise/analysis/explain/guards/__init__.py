@@ -5,7 +5,7 @@ reads, its condition, its sentence and its hint. All guards of these modules run
 order in which they are declared. A new fact is recorded in ``scalewise.watch``.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from scalewise.analysis.explain.guards import correctness, tuning
 from scalewise.analysis.explain.guards.guard import Finding, Guard, watched_runs
@@ -21,18 +21,12 @@ GUARDS: tuple[Guard, ...] = tuple(
 
 def run_guards(records: Sequence[RunRecord]) -> tuple[Finding, ...] | None:
     """Return the findings in the runs of a curve; None where no facts were recorded."""
-    return _findings(GUARDS, records) if watched_runs(records) else None
+    runs = watched_runs(records)
+    findings = (guard.first_finding(runs) for guard in GUARDS)
+    return tuple(finding for finding in findings if finding) if runs else None
 
 
 def correctness_faults(records: Sequence[RunRecord]) -> tuple[Finding, ...]:
-    """Return the findings that make the training of these runs incorrect.
-
-    A finding that is only a question is not among them.
-    """
-    faults = (guard for guard in GUARDS if guard.kind == "correct" and not guard.question)
-    return _findings(faults, records)
-
-
-def _findings(guards: Iterable[Guard], records: Sequence[RunRecord]) -> tuple[Finding, ...]:
-    runs = watched_runs(records)
-    return tuple(finding for guard in guards if (finding := guard.first_finding(runs)))
+    """Return the findings that make the training of these runs incorrect, without questions."""
+    findings = run_guards(records) or ()
+    return tuple(fault for fault in findings if fault.kind == "correct" and not fault.question)

@@ -35,7 +35,9 @@ def no_exchange(run: WatchedRun) -> tuple[str, str] | None:
 @guard("same samples", "correct")
 def same_samples(run: WatchedRun) -> tuple[str, str] | None:
     """Ranks whose first training batches are equal."""
-    if run.ranks < 2 or run.split or replicas.alone(run.facts):
+    # Ranks that hold parts of one model read the same samples by design.
+    split = any(facts.split for facts in run.facts)
+    if run.ranks < 2 or split or replicas.alone(run.facts):
         return None
     first_batches = [batches for facts in run.facts if (batches := batch_sharing.batches(facts))]
     if not first_batches:
@@ -95,12 +97,20 @@ def set_epoch(run: WatchedRun) -> tuple[str, str] | None:
 @guard("learning rate", "correct", question=True)
 def learning_rate(run: WatchedRun) -> tuple[str, str] | None:
     """A learning rate that stays the same while the global batch grows."""
-    comparable = [candidate for candidate in (*run.smaller, run) if _has_rate(candidate)]
+    comparable = [
+        candidate
+        for candidate in (*run.smaller, run)
+        if candidate.first.first_rate is not None and candidate.counts_samples_once
+    ]
     if not comparable or comparable[-1] is not run or not comparable[0].global_batch:
         return None
     baseline, rate = comparable[0], run.first.first_rate or 0.0
     growth = run.global_batch / baseline.global_batch
-    if growth < MIN_BATCH_GROWTH or not _same_rate(baseline, run):
+    if growth < MIN_BATCH_GROWTH or baseline.first.first_rate != rate:
+        return None
+    # A schedule that falls in every step is a little lower when it is first read.
+    highest = [facts.highest_rate or rate for facts in (baseline.first, run.first)]
+    if not isclose(*highest, rel_tol=SAME_RATE_TOLERANCE):
         return None
     optimizer = run.first.optimizer or ""
     if any(name in optimizer.lower() for name in SQUARE_ROOT_OPTIMIZERS):
@@ -113,15 +123,3 @@ def learning_rate(run: WatchedRun) -> tuple[str, str] | None:
         f"Is that your recipe? With {optimizer or 'this optimizer'} it often grows {rule}, "
         f"here to {scaled:.3g}, after a warm-up; or keep the global batch.",
     )
-
-
-def _has_rate(run: WatchedRun) -> bool:
-    return run.first.first_rate is not None and run.counts_samples_once
-
-
-def _same_rate(run: WatchedRun, other: WatchedRun) -> bool:
-    # A schedule that falls in every step is a little lower when it is first read.
-    first, second = run.first, other.first
-    highest = [facts.highest_rate or facts.first_rate or 0.0 for facts in (first, second)]
-    same_first = first.first_rate == second.first_rate
-    return same_first and isclose(*highest, rel_tol=SAME_RATE_TOLERANCE)

@@ -65,11 +65,6 @@ class WatchedRun:
         return len(self.facts)
 
     @property
-    def accelerated(self) -> bool:
-        """Whether the model was on an accelerator."""
-        return self.first.accelerator is not None
-
-    @property
     def steps(self) -> tuple[int, ...]:
         """Steps of each rank."""
         return tuple(rank.outline.steps for rank in self.record.ranks)
@@ -79,11 +74,6 @@ class WatchedRun:
         """Samples of all ranks in the typical step."""
         samples = [rank.steps.samples for rank in self.record.ranks]
         return sum(int(np.median(column)) for column in samples if column.size)
-
-    @property
-    def split(self) -> bool:
-        """Whether ranks hold parts of one model, and so read the same samples by design."""
-        return any(facts.split for facts in self.facts)
 
     @property
     def counts_samples_once(self) -> bool:

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from scalewise.analysis.explain.explain_text import format_seconds
 from scalewise.analysis.explain.guards.guard import WatchedRun, guard
+from scalewise.analysis.number_format import format_seconds
 from scalewise.record.schema import HostWaits
 
 MIN_CORES_PER_THREAD = 4
@@ -49,7 +49,7 @@ def threads(run: WatchedRun) -> tuple[str, str] | None:
     """Cores that no thread uses, on a run without accelerator."""
     used = run.record.ranks[0].notes.threads
     cores = run.first.cores
-    if run.accelerated or not used or not cores:
+    if run.first.accelerator is not None or not used or not cores:
         return None
     sharing = sum(
         rank.host == run.record.ranks[0].host and facts.core_set == run.first.core_set

@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 
 Interval = tuple[float, float]
-MAX_OPERATOR_GAP_SECONDS = 1e-4
-"""Shorter gaps between operators are the framework's overhead, not waiting."""
 
 
 def union(parts: Iterable[Interval], gap: float = 0.0) -> list[Interval]:
@@ -20,11 +18,6 @@ def union(parts: Iterable[Interval], gap: float = 0.0) -> list[Interval]:
         else:
             merged.append((start, end))
     return merged
-
-
-def union_over_gaps(parts: Iterable[Interval]) -> list[Interval]:
-    """Return the intervals merged over short gaps too."""
-    return union(parts, MAX_OPERATOR_GAP_SECONDS)
 
 
 def subtract(parts: Iterable[Interval], removed: Iterable[Interval]) -> list[Interval]:

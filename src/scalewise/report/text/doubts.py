@@ -1,0 +1,105 @@
+"""Warnings: each doubt about a result as a sentence."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from scalewise.analysis.measure import Doubt, ScalingCurve
+from scalewise.analysis.measure.doubt import DoubtKind
+from scalewise.analysis.number_format import format_count
+from scalewise.record.schema import skipped_sentence
+
+NO_PHASES = "the steps of this point, or of the baseline, were recorded without phases"
+
+
+def warning_text(warning: str | Doubt) -> str:
+    """Return a warning as a sentence.
+
+    >>> warning_text(Doubt("few steps", {"count": 8}))
+    'only 8 steady steps: the rate is rough'
+    """
+    if isinstance(warning, str):
+        return warning
+    text = DOUBT_TEXT[warning.kind]
+    return (text.format if isinstance(text, str) else text)(**warning.figures)
+
+
+def worded(curve: ScalingCurve) -> ScalingCurve:
+    """Return a curve whose warnings are sentences."""
+    points = [
+        replace(point, warnings=tuple(map(warning_text, point.warnings))) for point in curve.points
+    ]
+    warnings = tuple(map(warning_text, curve.warnings))
+    return replace(curve, points=tuple(points), warnings=warnings)
+
+
+def _few_batches(count: int) -> str:
+    return f"only {count} batch{'' if count == 1 else 'es'} per rank and epoch"
+
+
+def _resumed(step: int, rate_only: bool) -> str:
+    subject = "its rate is" if rate_only else "times are"
+    return f"resumed after step {step:,}: {subject} of the last attempt alone"
+
+
+def _overloaded(host: str, share: float) -> str:
+    return (
+        f"host {host} was overloaded: other processes used {100 * share:.0f} % of its CPU; "
+        "times are unreliable"
+    )
+
+
+def _differ(subject: str) -> Callable[..., str]:
+    def text(name: str, values: Sequence[str]) -> str:
+        return f"{subject} differ in {name}: {', '.join(values)}"
+
+    return text
+
+
+def _work_differs(samples: int | None, baseline: int | None) -> str:
+    now, before = (
+        "an unknown number of" if count is None else f"{count:,}" for count in (samples, baseline)
+    )
+    return f"{now} samples in all, and {before} at the baseline: times are not compared"
+
+
+def _accuracy_differs(accuracy: float, baseline: float, spread: float) -> str:
+    return (
+        f"validation accuracy {accuracy:.1%} differs from the baseline's {baseline:.1%} "
+        f"by more than its spread ({spread:.1%})"
+    )
+
+
+def _clock_off(host: str, ahead: float) -> str:
+    return (
+        f"the clock of {host} is {abs(ahead):.2f} s {'ahead of' if ahead > 0 else 'behind'} the "
+        "first node's: parts of the complete time that begin on one node and end on another are "
+        "off by as much"
+    )
+
+
+DOUBT_TEXT: Mapping[DoubtKind, str | Callable[..., str]] = {
+    "few steps": lambda count: f"only {format_count(count, 'steady step')}: the rate is rough",
+    "few batches": _few_batches,
+    "rehearsed": lambda nodes, hosts: f"{nodes} nodes rehearsed on {format_count(hosts, 'host')}",
+    "resumed": _resumed,
+    "skipped files": lambda by_rank: skipped_sentence(by_rank),
+    "loss not finite": "the final loss is not a number: the accuracy means nothing",
+    "overloaded": _overloaded,
+    "work differs": _work_differs,
+    "accuracy differs": _accuracy_differs,
+    "other device": "{device} against {baseline}: acceleration, not efficiency",
+    "runs differ": _differ("runs of this curve"),
+    "baseline missing": "the run on {missing} is missing: compared with {used} devices",
+    "curves differ": _differ("these curves"),
+    "operations not counted": "operations were not counted: {reason}",
+    "no peak of a CPU": "the catalog has no peak for a CPU",
+    "unlisted device": "the catalog has no device named {device!r}",
+    "unlisted precision": "the catalog has no peak of {device} in {precision}",
+    "no phases": f"no causes are known: {NO_PHASES}",
+    "fused step": "one process has several devices, and its step is fused: transfer and balance "
+    "are unknown, and their time is in computation",
+    "transfer unknown": "communication was not measured separately from computation (`sync` is "
+    "missing): transfer is unknown, and its time is in computation or balance",
+    "clock off": _clock_off,
+}
+"""A template of the figures of a doubt, or a function of them."""

@@ -1,0 +1,242 @@
+"""Every sentence of `explain`: the largest cause of a point, something to try, the verdicts.
+
+A guard's sentence and hint are declared with its check, in ``analysis.explain.guards``.
+"""
+
+from collections.abc import Mapping
+
+from scalewise.analysis.explain import Boundary, Breakdown, ScalingVerdict
+from scalewise.analysis.explain.breakdown import MIN_EFFICIENCY_LOSS
+from scalewise.analysis.measure import Point
+from scalewise.analysis.measure.mfu import flops_unit
+from scalewise.analysis.number_format import (
+    format_count,
+    format_rounded,
+    format_seconds,
+    join_with_and,
+)
+from scalewise.report.text.doubts import NO_PHASES, warning_text
+from scalewise.spec import RunSpec, StrategyTraits
+from scalewise.spec.strategy_traits import traits_of
+
+CAUSE_TEXT = {
+    "computation": "computation that takes longer than on the baseline",
+    "balance": "waiting for the slowest rank",
+    "input": "waiting for input",
+    "transfer": "moving gradients",
+    "orchestration": "other work in the loop, outside computation, input and communication",
+}
+COLLECTIVE_VERBS = {
+    "all-reduce": "all-reduced",
+    "all-gather": "all-gathered",
+    "reduce-scatter": "reduce-scattered",
+    "broadcast": "broadcast",
+    "all-to-all": "exchanged by all with all",
+    "point-to-point": "sent point to point",
+}
+
+
+def point_sentence(point: Breakdown) -> str:
+    """Return how long a step of a point takes, and the largest cause of that."""
+    takes = f"On {format_count(point.devices)} a step takes {format_seconds(point.step)}"
+    if point.ideal is None:
+        return (
+            f"{takes}, and at the baseline's pace it would take "
+            f"{format_seconds(point.facts.step_at_baseline_pace)}. "
+            f"Where the time goes cannot be known: {NO_PHASES}."
+        )
+    ideal = format_seconds(point.ideal)
+    if point.cause is None:
+        return f"{takes}, and computation alone needs {ideal} of it: nothing else costs much."
+    cause = CAUSE_TEXT[point.cause]
+    if point.cause == "transfer":
+        cause = _split(point.facts.spec).transfer or cause
+    elif _mixed_with_transfer(point):
+        cause = "computation and communication, which were not measured separately"
+    seconds, added = point.seconds[point.cause] or 0.0, point.step - point.ideal
+    if added <= 0:
+        return f"{takes}, {format_seconds(seconds)} of it {cause}{_baseline_had_it(point)}."
+    part = "most" if seconds > added / 2 else "the largest part"
+    return (
+        f"{takes}, and computation alone would take {ideal}: "
+        f"{part} of the rest ({format_seconds(seconds)}) is {cause}{_baseline_had_it(point)}."
+    )
+
+
+def _split(spec: RunSpec) -> StrategyTraits:
+    """Return the split that makes a step wait: pipeline, then tensor, else the strategy."""
+    if spec.degrees.pipeline > 1:
+        return traits_of(spec.framework, "pipeline")
+    return traits_of(spec.framework, "tensor") if spec.degrees.tensor > 1 else spec.traits
+
+
+def _mixed_with_transfer(point: Breakdown) -> bool:
+    return not point.facts.transfer_known and point.cause in ("computation", "balance")
+
+
+def _baseline_had_it(point: Breakdown) -> str:
+    """Return a clause where the baseline lost half as much to the same cause, or more."""
+    cause, baseline_devices = point.cause or "", point.facts.baseline_devices
+    before, now = point.facts.baseline_seconds.get(cause) or 0.0, point.seconds[cause] or 0.0
+    if point.devices == baseline_devices or before < now / 2:
+        return ""
+    return (
+        f"; on {format_count(baseline_devices)} it was {format_seconds(before)} already, "
+        "so it costs time rather than scaling"
+    )
+
+
+def point_action(point: Breakdown) -> str | None:
+    """Return something to try against the largest cause of a point."""
+    facts = point.facts
+    if point.ideal is None:
+        return "Use a strategy that records its phases; a fused step has none."
+    if point.cause is None:
+        return None
+    if _mixed_with_transfer(point):
+        return (
+            "Try a larger batch per device; to see which of the two it is, "
+            "use a strategy that measures communication separately."
+        )
+    if point.cause == "input":
+        return _input_action(point)
+    if point.cause == "balance":
+        return _balance_action(point)
+    if point.cause == "transfer":
+        return _split(facts.spec).advice or (
+            "Try a larger batch per device, several micro-steps per step (accumulate), "
+            "or fewer nodes with more devices each."
+        )
+    if point.cause == "orchestration":
+        return (
+            "Look for work between the phases: logging, reading the loss of every step, "
+            "saving; do it less often, or take a larger batch per device."
+        )
+    if facts.batch < 0.9 * facts.baseline_batch:
+        return (
+            f"A device gets {facts.batch:.3g} samples per step, and {facts.baseline_batch:.3g} "
+            "on the baseline: try a larger global batch, small batches use a device badly."
+        )
+    return (
+        "Look at what the devices of a host share: processor cores, memory bandwidth, power; "
+        "try fewer threads per rank, or fewer ranks per host."
+    )
+
+
+def _input_action(point: Breakdown) -> str:
+    loaders = point.facts.loaders
+    if not point.facts.has_workers:
+        return (
+            "The framework reads its data itself, without workers: look at the size of the "
+            "samples, and at the cores that are left for reading them."
+        )
+    if loaders is None:
+        return (
+            "Try more loader workers; --loaders-alone (`loaders_alone = true` in a study file) "
+            "measures what the loaders can deliver, and then the number of workers can be named."
+        )
+    rates = f"deliver {loaders.delivered:,.0f} samples/s and you need {loaders.needed:,.0f}"
+    if loaders.needed_workers <= loaders.workers:
+        return (
+            f"Alone the loaders {rates}: beside the training they are slower. "
+            "Look at the processor cores and the storage that the ranks share."
+        )
+    return f"The loaders {rates}: raise workers from {loaders.workers} to {loaders.needed_workers}."
+
+
+def _balance_action(point: Breakdown) -> str:
+    slowest = point.slowest
+    if slowest and not point.facts.even_batches:
+        return (
+            "The ranks have different numbers of samples in a step: give all of them the same, "
+            "for example with batches of equal length."
+        )
+    if slowest and slowest.behind > (point.seconds["balance"] or 0.0) / 2:
+        return (
+            f"Look at rank {slowest.rank} on {slowest.host}: in every step its own work takes "
+            f"{format_seconds(slowest.behind)} longer than a typical rank's. Does the script do "
+            "something on that rank alone? If not, compare its clocks, its temperature and the "
+            "other load of its host."
+        )
+    return (
+        "The ranks take turns at being slow: look for other work on their hosts, "
+        "and for samples whose cost differs."
+    )
+
+
+def exchange_sentence(point: Breakdown) -> str | None:
+    """Return what a step of a point exchanges; None if that is unknown."""
+    exposed = None if point.exposed is None else point.exposed / point.step
+    return communication_sentence(point.facts.spec, point.traffic, exposed)
+
+
+def communication_sentence(
+    spec: RunSpec, payload_bytes: Mapping[str, int] | None, exposed: float | None
+) -> str | None:
+    """Return what a step exchanges, and the share of it that is exposed; None if unknown."""
+    if not payload_bytes:
+        return None
+    splits = {"tensor": spec.degrees.tensor, "pipeline": spec.degrees.pipeline}
+    used = [f"{name} {n}" for name, n in splits.items() if n > 1 and name != spec.traits.degree]
+    moved = [f"{_size(count)} {COLLECTIVE_VERBS[kind]}" for kind, count in payload_bytes.items()]
+    parts = [f"{' x '.join([spec.strategy, *used])}: {join_with_and(moved)} per step and device"]
+    if exposed is not None:
+        parts.append(f"{100 * exposed:.0f} % of the step waits for others")
+    if spec.bubble is not None:
+        parts.append(
+            f"the bubble of {spec.degrees.pipeline} stages and "
+            f"{spec.pipeline_micro_batches} micro-batches "
+            f"is {100 * spec.bubble:.0f} % of it (computed)"
+        )
+    return "; ".join(parts)
+
+
+def _size(count: int) -> str:
+    """Return bytes in MiB or KiB where there are as many.
+
+    >>> _size(3 * 2**19), _size(2048), _size(5)
+    ('1.5 MiB', '2 KiB', '5 bytes')
+    """
+    for unit, size in (("MiB", 2**20), ("KiB", 2**10)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count} bytes"
+
+
+def mfu_sentence(point: Point) -> str | None:
+    """Return a sentence with a device's operations per second and MFU, or why it is unknown."""
+    unknown = warning_text(point.mfu_unknown) if point.mfu_unknown else None
+    if point.flops_per_second is None:
+        return unknown
+    rate = _flops_text(point.flops_per_second.value)
+    subject = "a device" if point.devices == 1 else f"each of {point.devices:,} devices"
+    reached = f"{subject} does {rate} of the model's own operations"
+    if point.mfu is None or point.peak is None:
+        return f"{reached}; MFU is not known: {unknown}"
+    share = f"{100 * point.mfu.value:.1f} % of its {_flops_text(point.peak)}"
+    return f"{reached}, {share} (MFU; {point.peak_source})"
+
+
+def _flops_text(rate: float) -> str:
+    size, unit = flops_unit(rate)
+    return f"{format_rounded(rate / size)} {unit}"
+
+
+def verdict_text(verdict: ScalingVerdict) -> str:
+    """Return whether a curve scales; several grades are possible where its interval is wide."""
+    uncertain = ", too uncertain to say" if len(verdict.grades) > 1 else ""
+    return f"scales {' or '.join(verdict.grades)}{uncertain}"
+
+
+def boundary_sentence(boundary: Boundary) -> str:
+    """Return what leaving the node costs."""
+    (inside, beyond), (before, after) = boundary.devices, boundary.efficiency
+    change = (
+        f"leaving the node ({inside} to {beyond} devices, on {boundary.nodes} nodes) "
+        f"takes efficiency from {100 * before:.1f} % to {100 * after:.1f} %"
+    )
+    if before - after < MIN_EFFICIENCY_LOSS:
+        return f"{change}: the network between the nodes costs little so far"
+    if boundary.cause is None or boundary.factor is None:
+        return change
+    return f"{change}; the largest part of that is {boundary.cause} (× {boundary.factor:.2f})"
