@@ -6,8 +6,7 @@ import framework_envs
 from builders import a_run
 from scalewise.errors import FrameworkMissing, SpecError
 from scalewise.frameworks import deepspeed
-from scalewise.frameworks.deepspeed import Deepspeed
-from scalewise.frameworks.deepspeed.config import make_config
+from scalewise.frameworks.deepspeed import Deepspeed, make_config
 
 STAGES = range(4)
 NEAR = 1e-5

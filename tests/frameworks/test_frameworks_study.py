@@ -17,7 +17,7 @@ import framework_envs
 import scalewise
 from paths import STUDIES
 from scalewise.analysis.measure.ledger import build_ledger
-from scalewise.frameworks.deepspeed.config import make_config
+from scalewise.frameworks.deepspeed import make_config
 from scalewise.frameworks.torch.models.mnist_cnn import mnist_cnn
 from scalewise.record.read import read_run
 from scalewise.study import load, plan

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 from shutil import which
+from types import ModuleType
 
 import pytest
 
@@ -16,8 +17,8 @@ from builders import a_run
 from scalewise.api import run as run_study
 from scalewise.errors import FrameworkMissing, LaunchError, RecordError, SpecError
 from scalewise.frameworks import horovod
-from scalewise.frameworks.horovod import Horovod, unsupported
-from scalewise.frameworks.horovod.exchange_options import Settings
+from scalewise.frameworks.horovod import Horovod
+from scalewise.frameworks.horovod.strategy import Settings
 from scalewise.launch.interpreters import Interpreters
 from scalewise.launch.local import LocalLauncher
 from scalewise.launch.slurm import SlurmLauncher
@@ -215,7 +216,10 @@ def there(monkeypatch):
     monkeypatch.setattr(horovod, "installed", lambda package, extra: "0.28.1")
     monkeypatch.setattr(horovod, "_refuse_unbuilt", lambda: None)
     monkeypatch.setattr(horovod, "which", lambda path: str(path))
-    monkeypatch.setattr(unsupported, "_has_mpi", lambda: False)
+    built = ModuleType("horovod.torch")
+    built.mpi_built = lambda: False
+    monkeypatch.setitem(sys.modules, "horovod", ModuleType("horovod"))
+    monkeypatch.setitem(sys.modules, "horovod.torch", built)
 
 
 MPI = {"topology": "1x2", "start": "mpirun", "options": {"adasum": True}}
@@ -237,8 +241,8 @@ ELASTIC = {"topology": "1x2", "steps": 10, "epochs": None, "options": {"min_np":
         ({"start": "node"}, "a horovod run takes start = .horovodrun"),
         ({"options": {"adasum": 1}}, "adasum must be true or false"),
         ({**MPI, "topology": "1x3"}, "adasum needs a power of two of ranks"),
-        ({**MPI, "clip": 1.0}, "too early for clip"),
-        ({**MPI, "schedule": "cosine"}, "too early for schedule = 'cosine'"),
+        ({**MPI, "clip": 1.0}, "too early for this: clip"),
+        ({**MPI, "schedule": "cosine"}, "too early for this: schedule = 'cosine'"),
         ({**MPI, "start": "plain"}, "plain starts no ranks of MPI"),
         (MPI, "adasum needs a Horovod with MPI"),
         ({**ELASTIC, "options": {"min_np": 0}}, "min_np must be"),

@@ -167,8 +167,8 @@ REFUSED = [
     ({"options": {"dropuot": 0.1}}, "has no option 'dropuot'"),
     ({"options": {"dropout": 2.0}}, "dropout is a share from 0 to 1"),
     ({"data": "synthetic:3", "topology": "1x4"}, "3 samples are too few for 4 replicas"),
-    ({"data": "tokens:100"}, "the data are tokens"),
-    ({"data": "synthetic-on-device:100"}, "the data cannot be there already"),
+    ({"data": "tokens:100"}, "the jax framework does not read 'tokens:100'"),
+    ({"data": "synthetic-on-device:100"}, "does not read 'synthetic-on-device:100'"),
     ({"data": "synthetic:100x4x4"}, "need 6 pixels a side"),
     ({}, None),
 ]

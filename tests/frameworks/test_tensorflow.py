@@ -199,7 +199,7 @@ def a_tf_run(**changes):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        *(({name: value}, f"has no {name}") for name, value in REFUSED.items()),
+        *(({name: value}, f"{name} does not go together") for name, value in REFUSED.items()),
         ({"topology": "2x1"}, "mirrored stays within a node"),
         ({"start": "plain"}, "mirrored takes start = 'node', and this run says 'plain'"),
         ({"strategy": "multiworker", "start": "node"}, "takes start = 'plain', 'srun' or 'mpirun'"),

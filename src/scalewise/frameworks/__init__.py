@@ -4,6 +4,7 @@ A ``Framework`` creates sessions, a ``Session`` does steps, and ``loop`` is the 
 drives them. Importing this package imports no framework.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib.metadata import version
@@ -12,11 +13,20 @@ from typing import Any, Protocol
 
 from scalewise.errors import FrameworkMissing, SpecError
 from scalewise.plugins import install_hint
-from scalewise.probe import Clock, Laps, Probe
+from scalewise.probe import Clock, HostClock, Laps, Probe
 from scalewise.probe.environment import release
+from scalewise.probe.rank_identity import required_rank
 from scalewise.record.schema import Outline as Outline
 from scalewise.record.schema import Quality as Quality
 from scalewise.spec import RunSpec
+
+Refused = Mapping[str, Sequence[object] | None]
+"""Fields of a run with the values to refuse; None for all but the default."""
+TORCH_ONLY: Refused = dict.fromkeys((
+    "parallelism", "workers", "backend", "augment", "optimizer_step", "noise_every", "recompute",
+    "ema", "sync_batchnorm", "checkpoint_every", "resume",
+))  # fmt: skip
+"""Fields that only PyTorch supports."""
 
 
 def too_few(samples: int, replicas: int) -> SpecError:
@@ -57,6 +67,20 @@ def refuse_start(name: str, spec: RunSpec) -> None:
             f"{name} takes start = {supported}, and this run says {spec.started_by!r}",
             hint="leave start out",
         )
+
+
+def refuse_fields(spec: RunSpec, refused: Refused, reasons: Mapping[str, str]) -> None:
+    """Refuse a run with a value that its framework does not support; ``reasons`` are optional."""
+    default = RunSpec(topology=spec.topology, batch=1, steps=1)
+    for field, values in refused.items():
+        value = getattr(spec, field)
+        if value != getattr(default, field) if values is None else value in values:
+            reason = f"{field} does not go together with {spec.framework}'s {spec.strategy}"
+            setting = f"{field} = {value!r}" if isinstance(value, str) else f"{field} = {value}"
+            raise SpecError(
+                f"{reasons.get(field, reason)}: {setting}",
+                hint=f'leave {field} out, or write framework = "torch"',
+            )
 
 
 class Session(Protocol):
@@ -133,7 +157,10 @@ class Session(Protocol):
 
 
 class Framework(Protocol):
-    """A framework that can train."""
+    """A framework that can train.
+
+    Methods with a body are defaults for frameworks whose launcher starts one process per rank.
+    """
 
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""
@@ -141,11 +168,11 @@ class Framework(Protocol):
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
         """Return the ranks that this process runs, one after the other."""
-        ...
+        return [required_rank(spec, os.environ)]
 
     def clock(self, spec: RunSpec) -> Clock:
         """Return the clock to measure a rank with; a session may switch to another."""
-        ...
+        return HostClock()
 
     def facts(self) -> dict[str, Any]:
         """Return the framework's version and the devices that it sees."""

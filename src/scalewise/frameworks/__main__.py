@@ -25,8 +25,8 @@ from typing import Any
 
 from scalewise import plugins
 from scalewise.errors import FrameworkMissing, ScalewiseError
-from scalewise.frameworks import Framework
-from scalewise.frameworks.loop import train
+from scalewise.frameworks import Framework, data_verb
+from scalewise.frameworks.loop import Training
 from scalewise.frameworks.pickles import describe_failure
 from scalewise.frameworks.train_log import Log
 from scalewise.probe import Probe
@@ -76,12 +76,18 @@ def do_train(argument: str) -> int:
     except Exception as problem:
         if not isinstance(problem, ScalewiseError):
             traceback.print_exc()
-        _record_failure(attempt, identity.rank if identity else 0, _describe(problem))
+        rank, failure = identity.rank if identity else 0, _describe(problem)
+        print(f"rank {rank} failed: {failure}", file=sys.stderr, flush=True)
+        try:
+            line = {"failed": failure, "kind": "error", "at": time.time(), **_process_identity()}
+            attempt.file(rank).line(line)
+        except OSError as error:  # The disk is full.
+            print(f"rank {rank}: {error}", file=sys.stderr, flush=True)
         return 1
     return 0
 
 
-def do_close(argument: str) -> int:
+def do_close(argument: str) -> None:
     """Close the last attempt at a run; a job calls this when its ranks have ended."""
     folder = Path(argument)
     spec = _read_spec(folder)
@@ -92,7 +98,7 @@ def do_close(argument: str) -> int:
     reason = told_to_end(log, start)
     launched = os.environ.get("SCALEWISE_LAUNCHED")
     if closed(folder, attempt) or reason.endswith(("due to job requeue", "due to preemption")):
-        return 0  # Closed by another process, or Slurm will restart the job.
+        return  # Closed by another process, or Slurm will restart the job.
     try:
         cause = close(
             folder, attempt=attempt, world=spec.ranks, ended=time.time(),
@@ -102,7 +108,6 @@ def do_close(argument: str) -> int:
     except ScalewiseError as error:
         cause = str(error)
     print(f"{OURS}failed: {cause}" if cause else f"{OURS}finished", flush=True)
-    return 0
 
 
 def _read_spec(folder: Path) -> RunSpec:
@@ -133,10 +138,9 @@ def _run_rank(
             probe.note(environment=write_environment(attempt.folder, framework.facts()))
         probe.note(span="launch", start=attempt.launched, end=probe.wall())
         with entering as session:
-            stopped = train(spec, session, probe, attempt.folder, log)
+            stopped = Training(spec, session, probe, attempt.folder, log).run()
             memory, state_bytes = session.memory(), session.held()
-            exchanged = session.exchanged()
-            traffic = session.traffic()
+            exchanged, traffic = session.exchanged(), session.traffic()
             damaged = list(session.damaged()) if spec.checkpoint_every or spec.resume else []
             if log:
                 log.end(memory, exchanged, stopped)
@@ -158,18 +162,7 @@ def _run_rank(
     file.close()
 
 
-def _record_failure(attempt: Attempt, rank: int, problem: str) -> None:
-    """Print a rank's failure, and append it to its file if the disk has space."""
-    print(f"rank {rank} failed: {problem}", file=sys.stderr, flush=True)
-    try:
-        file = attempt.file(rank)
-        identity = _process_identity()
-        file.line({"failed": problem, "kind": "error", "at": time.time(), **identity})
-    except OSError as error:
-        print(f"rank {rank}: {error}", file=sys.stderr, flush=True)
-
-
-def do_check(argument: str) -> int:
+def do_check(argument: str) -> None:
     """Print, for each run of a JSON list, null or its problem."""
     answers: list[dict[str, Any] | None] = []
     for values in json.loads(Path(argument).read_text(encoding="utf-8")):
@@ -185,10 +178,9 @@ def do_check(argument: str) -> int:
             hint = "check its options and its data"
             answers.append({"problem": sentence, "hint": hint, "absent": False})
     print(json.dumps(answers))
-    return 0
 
 
-def do_export(argument: str) -> int:
+def do_export(argument: str) -> None:
     """Write weights for the serial model; print what was written."""
     request = json.loads(Path(argument).read_text(encoding="utf-8"))
     try:
@@ -202,20 +194,14 @@ def do_export(argument: str) -> int:
         sentence = f"cannot write {paths}: {_describe(problem)}"
         answer = {"problem": sentence, "hint": "is the checkpoint complete? name an older one"}
     print(json.dumps(answer))
-    return 0
 
 
-def do_data(argument: str) -> int:
+def do_data(argument: str) -> None:
     """Make, check or bench a data set; print progress and the answer."""
-    try:
-        from scalewise.frameworks.data.data_verb import answer
-    except ScalewiseError as missing:
-        print(json.dumps({"answer": {"problem": str(missing), "hint": missing.hint}}))
-        return 0
-    return answer(json.loads(Path(argument).read_text(encoding="utf-8")))
+    data_verb.answer(json.loads(Path(argument).read_text(encoding="utf-8")))
 
 
-def do_about(argument: str) -> int:
+def do_about(argument: str) -> None:
     """Print a framework's version and the devices that it sees."""
     try:
         facts: dict[str, Any] = plugins.load("frameworks", argument)().facts()
@@ -224,20 +210,16 @@ def do_about(argument: str) -> int:
     except Exception as problem:
         facts = {"problem": _describe(problem)}
     print(json.dumps(facts))
-    return 0
 
 
-def do_collectives(argument: str) -> int:
+def do_collectives(argument: str) -> None:
     """Time collectives between the ranks that torchrun started."""
     try:
         from scalewise.frameworks.torch.timing.collective_bench import run_bench
 
         run_bench(Path(argument))
     except Exception as problem:
-        rank, _ = rank_and_world(os.environ)
-        print(f"rank {rank} failed: {_describe(problem)}", file=sys.stderr, flush=True)
-        return 1
-    return 0
+        sys.exit(f"rank {rank_and_world(os.environ)[0]} failed: {_describe(problem)}")
 
 
 def _process_identity() -> dict[str, Any]:
@@ -253,14 +235,9 @@ def _describe(problem: Exception) -> str:
     return f"{type(problem).__name__}: {text}"
 
 
-VERBS: dict[str, Callable[[str], int]] = {
-    "train": do_train,
-    "close": do_close,
-    "check": do_check,
-    "about": do_about,
-    "export": do_export,
-    "data": do_data,
-    "collectives": do_collectives,
+VERBS: dict[str, Callable[[str], int | None]] = {
+    verb.__name__.removeprefix("do_"): verb
+    for verb in (do_train, do_close, do_check, do_about, do_export, do_data, do_collectives)
 }
 
 
@@ -269,11 +246,9 @@ def main() -> None:
     with suppress(OSError):  # The working directory may have been removed.
         # Last on the path: a study may name a user's module, which must not shadow any other.
         sys.path.append(os.getcwd())
-    match sys.argv[1:]:
-        case [verb, argument] if verb in VERBS:
-            sys.exit(VERBS[verb](argument))
-        case _:
-            sys.exit(f"{__doc__}")
+    if len(sys.argv) != 3 or sys.argv[1] not in VERBS:
+        sys.exit(f"{__doc__}")
+    sys.exit(VERBS[sys.argv[1]](sys.argv[2]))
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from scalewise.errors import PluginError, SpecError
+from scalewise.frameworks import too_few
 from scalewise.spec import RunSpec
-from scalewise.validate import path_exists, suggest_name, suggest_path
+from scalewise.validate import PERMISSION_HINT, path_exists, suggest_name, suggest_path
 
 Kind = Literal[
     "digits", "synthetic", "synthetic tokens", "packed", "cifar", "idx", "tokens", "images"
@@ -42,12 +43,15 @@ class Source:
 
     @classmethod
     def of_run(cls, spec: RunSpec) -> "Source":
-        """Return the data of a run; refuse data that does not exist.
+        """Return the data of a run; refuse data that does not exist, or too few samples.
 
         The default is the embedded digits, or synthetic tokens for a language model.
         """
         default = "tokens:10000" if str(spec.workload).startswith("gpt") else "digits"
-        return cls.of(spec.data or default, edge=spec.edge, length=spec.length)
+        source = cls.of(spec.data or default, edge=spec.edge, length=spec.length)
+        if source.count and source.count < spec.replicas:
+            raise too_few(source.count, spec.replicas)
+        return source
 
     @classmethod
     def of(cls, data: str, *, edge: int | None = None, length: int | None = None) -> "Source":
@@ -64,12 +68,12 @@ class Source:
                     hint="pip install scikit-learn beside the framework, or give "
                     'data = "synthetic:10000"',
                 )
-            return cls("digits", shape=_square(1, 8, edge))
+            return cls("digits", shape=(1, edge or 8, edge or 8))
         if kind in ("synthetic", "synthetic-on-device"):
             return _parse_synthetic(data)
         if kind == "tokens":
             return _parse_tokens(data)
-        return _find_files(data, edge, length)
+        return _find_files(data, edge, length or LENGTH)
 
 
 def refuse_crop(source: Source, augment: str) -> None:
@@ -82,11 +86,52 @@ def refuse_crop(source: Source, augment: str) -> None:
         )
 
 
-def _square(channels: int, default_edge: int, edge: int | None) -> Shape:
-    return channels, edge or default_edge, edge or default_edge
+def in_memory_source(spec: RunSpec) -> Source:
+    """Return the data of a run as ``Source.of_run`` does; refuse data that only PyTorch reads."""
+    source = Source.of_run(spec)
+    if source.kind not in ("digits", "synthetic", "idx", "cifar") or source.on_device:
+        raise SpecError(
+            f"the {spec.framework} framework does not read {spec.data or source.kind!r}",
+            hint='give MNIST\'s idx files, CIFAR\'s batches, "digits" or "synthetic:10000"',
+        )
+    return source
 
 
-def _find_files(data: str, edge: int | None, length: int | None) -> Source:
+def kind_of(path: Path) -> Kind:
+    """Return the kind of data set at a path, judged by file names only; refuse unknown ones.
+
+    A folder with a subfolder ``train`` is an image folder, whatever else it contains.
+    """
+    from scalewise.frameworks.data import cifar, idx, printable, tokens
+
+    if not path_exists(path):
+        raise SpecError(
+            f"there is no data in {printable(path)}",
+            hint=suggest_path(path) or "is the path right?",
+        )
+    try:
+        if (path / "train").is_dir():
+            return "images"
+        if tokens.find_files(path):
+            return "tokens"
+        if (path / "index.json").is_file():
+            return "packed"
+        if cifar.find_batches(path):
+            return "cifar"
+        if any(idx.find_file(path, name) for name in idx.FILES):
+            return "idx"
+    except OSError as error:
+        raise SpecError(
+            f"cannot look into {printable(path)}: {error.strerror}", hint=PERMISSION_HINT
+        ) from error
+    raise SpecError(
+        f"{printable(path)} is not a data set that scalewise knows",
+        hint="an image folder has train/CLASS/*.jpg; others are packed images, CIFAR's "
+        "batches, MNIST's idx files and token files",
+    )
+
+
+def _find_files(data: str, edge: int | None, length: int) -> Source:
     """Return the data set at a path, in the format that its files have."""
     path = Path(data).expanduser()
     if not path_exists(path):
@@ -98,23 +143,22 @@ def _find_files(data: str, edge: int | None, length: int | None) -> Source:
             'text or token file, "digits", "synthetic:10000" or "tokens:10000"',
         )
     from scalewise.frameworks.data import cifar, tokens
-    from scalewise.frameworks.data.kinds import kind_of
 
     kind = kind_of(path)
     if kind == "tokens":
-        tokens.refuse_short(path, length or LENGTH)
-        return Source("tokens", path, shape=length or LENGTH)
-    if kind == "images":
-        return Source("images", path, shape=_square(3, EDGE, edge))
-    if kind == "cifar":
-        cifar.refuse_empty(path)
-        return Source("cifar", path, shape=_square(3, 32, edge))
+        tokens.refuse_short(path, length)
+        return Source(kind, path, shape=length)
+    if kind == "idx":
+        return Source(kind, path, shape=_idx_shape(path, data, edge))
     if kind == "packed":
-        return Source("packed", path, shape=_packed_shape(path, data, edge))
-    return Source("idx", path, shape=_idx_shape(path, data, edge))
+        edge = _packed_edge(path, data, edge)
+    elif kind == "cifar":
+        cifar.refuse_empty(path)
+    side = edge or (cifar.EDGE if kind == "cifar" else EDGE)
+    return Source(kind, path, shape=(3, side, side))
 
 
-def _packed_shape(path: Path, data: str, edge: int | None) -> Shape:
+def _packed_edge(path: Path, data: str, edge: int | None) -> int:
     from scalewise.frameworks.data.packed import Packed
 
     packed = Packed.of(path)
@@ -123,7 +167,7 @@ def _packed_shape(path: Path, data: str, edge: int | None) -> Shape:
             f"{data} is packed at {packed.edge} pixels, and this run says edge {edge}",
             hint=f"leave edge out, or pack it again with --edge {edge}",
         )
-    return _square(3, packed.edge, None)
+    return packed.edge
 
 
 def _idx_shape(path: Path, data: str, edge: int | None) -> Shape:
@@ -163,16 +207,12 @@ def _parse_tokens(data: str) -> Source:
             hint='write "tokens:SAMPLES", "tokens:SAMPLESxLENGTH" or '
             '"tokens:SAMPLESxLENGTHxVOCABULARY"',
         )
-    samples, length, vocabulary = (int(part) if part else None for part in match.groups())
-    if vocabulary and vocabulary > MAX_VOCABULARY:
+    defaults = (0, LENGTH, VOCABULARY)
+    count, length, vocabulary = (int(part or n) for part, n in zip(match.groups(), defaults))
+    if vocabulary > MAX_VOCABULARY:
         raise SpecError(
             f"synthetic tokens have a vocabulary of at most {MAX_VOCABULARY:,}, and {data!r} asks "
             f"for {vocabulary:,}",
             hint="GPT-2 has 50,257",
         )
-    return Source(
-        "synthetic tokens",
-        count=samples or 0,
-        shape=length or LENGTH,
-        vocabulary=vocabulary or VOCABULARY,
-    )
+    return Source("synthetic tokens", count=count, shape=length, vocabulary=vocabulary)

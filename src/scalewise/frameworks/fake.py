@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.errors import SpecError
-from scalewise.frameworks import Outline, Quality, Session, too_few
+from scalewise.frameworks import Framework, Outline, Quality, Session, too_few
 from scalewise.frameworks.fake_power import Meter, write_node
 from scalewise.probe import Laps, Probe
 from scalewise.spec import Parallelism, RunSpec, Topology
@@ -33,8 +33,9 @@ from scalewise.validate import refuse_unknown_keys
 
 DEFAULT_SAMPLES = 65536
 """Samples in the simulated data set unless ``data = "synthetic:SAMPLES"``."""
+PHASES = ("input", "forward", "backward", "sync")
 Lap = tuple[float, float, float, float]
-"""Seconds of input, forward, backward and sync in one step."""
+"""Seconds of each phase in one step."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,8 @@ class Law:
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Law":
         """Return the law of a run's options; refuse unknown ones."""
-        refuse_unknown_keys(
-            "the fake machine's law", options, [field.name for field in fields(cls)]
-        )
+        names = [field.name for field in fields(cls)]
+        refuse_unknown_keys("the fake machine's law", options, names)
         for key, value in options.items():
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not is_number or not 0 <= value < math.inf:
@@ -93,11 +93,6 @@ class Law:
         if options.get("uneven", 0) > 1:
             raise SpecError(f"uneven must be a share from 0 to 1, got {options['uneven']!r}")
         return cls(**{key: float(value) for key, value in options.items()})
-
-    @property
-    def ranks_differ(self) -> bool:
-        """Whether ranks differ from each other."""
-        return bool(self.slow or self.uneven or self.jitter)
 
     def transfer(self, topology: Topology) -> float:
         """Return the seconds a step spends moving gradients."""
@@ -152,7 +147,7 @@ class SimulatedClock:
         return [end - start for start, end in zip(earlier, later)]
 
 
-class Fake:
+class Fake(Framework):
     """The simulated framework: one object plays all ranks of a run."""
 
     def __init__(self) -> None:
@@ -165,19 +160,16 @@ class Fake:
         law = Law.of(spec.options)
         if not law.step(spec.global_batch // spec.replicas, spec.topology):
             raise SpecError("a law in which a step takes no time", hint="give compute above 0")
-        if spec.parallelism != Parallelism():
-            raise SpecError("the fake machine splits no model", hint="leave parallelism out")
-        if spec.remainder != "drop":
-            raise SpecError(
-                f"the fake machine cannot {spec.remainder} a remainder, it only drops it",
-                hint="leave remainder out",
-            )
-        if spec.checkpoint_every or spec.resume:
-            raise SpecError("the fake machine has no checkpoints", hint="leave checkpoints out")
-        if spec.device:
-            raise SpecError("the fake machine has one kind of device", hint="leave device out")
-        if spec.started_by != "direct":
-            raise SpecError("the fake framework is one process", hint="leave start out")
+        rule, checkpoints = spec.remainder, spec.checkpoint_every or spec.resume
+        for field, is_set, sentence in (
+            ("parallelism", spec.parallelism != Parallelism(), "splits no model"),
+            ("remainder", rule != "drop", f"cannot {rule} a remainder, it only drops it"),
+            ("checkpoints", checkpoints, "has no checkpoints"),
+            ("device", spec.device, "has one kind of device"),
+            ("start", spec.started_by != "direct", "is one process"),
+        ):
+            if is_set:
+                raise SpecError(f"the fake machine {sentence}", hint=f"leave {field} out")
         if _size(spec) < spec.replicas:
             raise too_few(_size(spec), spec.replicas)
 
@@ -196,20 +188,17 @@ class Fake:
     def session(self, spec: RunSpec, rank: int, probe: Probe) -> Iterator["FakeSession"]:
         law, clock = Law.of(spec.options), probe.clock
         assert isinstance(clock, SimulatedClock)
-        probe.note(host=f"node-{rank // spec.topology.devices}", device="simulated")
-        doublings = math.log2(spec.topology.world)
-        for name, seconds in (
-            ("rendezvous", law.rendezvous * (1 + doublings)),
-            ("data", law.data),
-            ("build", law.build),
-        ):
+        host = f"node-{rank // spec.topology.devices}"
+        probe.note(host=host, device="simulated")
+        rendezvous = law.rendezvous * (1 + math.log2(spec.topology.world))
+        for name, seconds in (("rendezvous", rendezvous), ("data", law.data), ("build", law.build)):
             with probe.span(name):
                 clock.time += seconds
         session = FakeSession(spec, law, clock, rank)
         session.meter.read(clock.time)
         self._noise = self._noise or step_noise(spec, law, session.total_steps)
         self._slowest = self._slowest or session.slowest()
-        if not self._laps or law.ranks_differ:
+        if not self._laps or law.slow or law.uneven or law.jitter:
             self._laps = session.laps_of(rank, self._slowest, self._noise)
         session.laps = self._laps
         yield session
@@ -219,16 +208,11 @@ class Fake:
         with probe.span("shutdown"):
             clock.time += law.shutdown
         session.meter.read(clock.time)
-        if law.watts:
-            self._write_meter(spec, rank, probe, session.meter)
-
-    def _write_meter(self, spec: RunSpec, rank: int, probe: Probe, meter: Meter) -> None:
-        """Collect a device's meter; write those of a node after its last rank."""
-        self._meters.append(meter)
-        if len(self._meters) == spec.topology.devices:
-            host = f"node-{rank // spec.topology.devices}"
-            launched = probe.wall() - meter.readings[-1][0]
-            write_node(probe.folder, host, probe.attempt, launched, self._meters)
+        self._meters.append(session.meter)
+        if len(self._meters) == spec.topology.devices:  # This is the last rank of a node.
+            if law.watts:
+                launched = probe.wall() - clock.time
+                write_node(probe.folder, host, probe.attempt, launched, self._meters)
             self._meters = []
 
 
@@ -243,9 +227,8 @@ class FakeSession(Session):
         self._batch = min(spec.global_batch, size) // spec.replicas
         self._samples = law.share(self._batch, rank, self._world)
         steps = spec.budget or max(1, size // spec.global_batch)
-        self.outline = Outline(
-            epochs=spec.epochs, steps=steps, samples=size, seen=steps * self._samples
-        )
+        seen = steps * self._samples
+        self.outline = Outline(epochs=spec.epochs, steps=steps, samples=size, seen=seen)
         self.total_steps = steps * (spec.epochs or 1)
         self.laps: list[Lap] = []
         """The laps of this rank in each step."""
@@ -255,13 +238,11 @@ class FakeSession(Session):
 
     def work(self, rank: int) -> list[float]:
         """Return the seconds of a rank's own work in each step, before noise."""
-        law, steps = self._law, self.total_steps
+        law = self._law
         mean = law.own(self._batch, rank, self._world)
-        if not law.jitter:
-            return [mean] * steps
-        rng = random.Random(f"{self._id} rank {rank}")
         compute = law.compute * law.share(self._batch, rank, self._world)
-        factors = _lognormal_factors(law.jitter, steps, rng)
+        rng = random.Random(f"{self._id} rank {rank}")
+        factors = _lognormal_factors(law.jitter, self.total_steps, rng)
         return [mean + compute * (factor - 1) for factor in factors]
 
     def slowest(self) -> list[float]:
@@ -273,17 +254,12 @@ class FakeSession(Session):
             longest = list(map(max, longest, self.work(rank)))
         return longest
 
-    def laps_of(self, rank: int, slowest: list[float], noise: list[float]) -> list[Lap]:
+    def laps_of(self, rank: int, slowest: list[float], noises: list[float]) -> list[Lap]:
         """Return a rank's laps in each step; waiting for the slowest rank is in ``sync``."""
         wait, transfer = self._law.wait, self._transfer
         return [
-            (
-                wait * factor,
-                own * factor / 3,
-                own * factor * 2 / 3,
-                (transfer + longest - own) * factor,
-            )
-            for own, longest, factor in zip(self.work(rank), slowest, noise)
+            (wait * noise, own * noise / 3, own * noise * 2 / 3, (transfer + longest - own) * noise)
+            for own, longest, noise in zip(self.work(rank), slowest, noises)
         ]
 
     def begin(self, epoch: int) -> None:
@@ -291,18 +267,12 @@ class FakeSession(Session):
         self.meter.read(self._clock.time)
 
     def step(self, probe: Laps) -> int:
-        clock = self._clock
-        wait, forward, backward, sync = self.laps[self._done]
+        laps = self.laps[self._done]
         self._done += 1
-        self._computed += forward + backward
-        clock.time += wait
-        probe.lap("input")
-        clock.time += forward
-        probe.lap("forward")
-        clock.time += backward
-        probe.lap("backward")
-        clock.time += sync
-        probe.lap("sync")
+        self._computed += laps[1] + laps[2]
+        for phase, seconds in zip(PHASES, laps):
+            self._clock.time += seconds
+            probe.lap(phase)
         return self._samples
 
     def settle(self) -> None:

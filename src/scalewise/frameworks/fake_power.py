@@ -29,26 +29,22 @@ def write_node(
     folder: Path, host: str, attempt: int, launched: float, meters: Sequence[Meter]
 ) -> None:
     """Append the readings of a node's meters to its file; the meters are read at equal times."""
-    header = {
-        "schema": SCHEMA,
-        "host": host,
-        "interval": 1.0,
-        "devices": [{"index": index, "name": "simulated"} for index in range(len(meters))],
-    }
-    lines = [header]
-    for number, (now, _) in enumerate(meters[0].readings):
-        devices = [_device_sample(index, meter, number) for index, meter in enumerate(meters)]
-        lines.append({"at": launched + now, "devices": devices})
+    devices: list[dict[str, Any]] = [
+        {"index": index, "name": "simulated"} for index in range(len(meters))
+    ]
+    lines = [{"schema": SCHEMA, "host": host, "interval": 1.0, "devices": devices}]
+    for number, (at, _) in enumerate(meters[0].readings):
+        devices = []
+        for index, meter in enumerate(meters):
+            now, joules = meter.readings[number]
+            previous, previous_joules = meter.readings[max(0, number - 1)]
+            power = (joules - previous_joules) / (now - previous) if now > previous else None
+            sample = {"index": index, "energy": joules, "power": power, "own": 1, "foreign": 0}
+            devices.append(sample)
+        lines.append({"at": launched + at, "devices": devices})
     path = node_file(folder, host)
     try:
         with path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps({"attempt": attempt, **line}) + "\n" for line in lines)
     except OSError as error:
         raise cannot_write(path, error) from error
-
-
-def _device_sample(index: int, meter: Meter, number: int) -> dict[str, Any]:
-    now, joules = meter.readings[number]
-    previous, previous_joules = meter.readings[max(0, number - 1)]
-    power = (joules - previous_joules) / (now - previous) if now > previous else None
-    return {"index": index, "energy": joules, "power": power, "own": 1, "foreign": 0}

@@ -8,12 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from scalewise.errors import SpecError
-from scalewise.frameworks.data import Pixels
+from scalewise.frameworks.data import Labelled, Pixels
 from scalewise.frameworks.data_source import Source
 
 HELD_OUT = 5
@@ -23,8 +21,6 @@ IMAGENET_MEAN_STD = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """Mean and standard deviation of ImageNet's channels, customary for all photos."""
 CIFAR_MEAN_STD = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 """Those of CIFAR-10."""
-
-LabelArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +36,6 @@ class ImageTransform:
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
-    """Images and their labels."""
-
-    images: Pixels
-    labels: LabelArray
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-
-@dataclass(frozen=True, slots=True)
 class Arrays:
     """A data set in memory."""
 
@@ -63,20 +48,9 @@ class Arrays:
 
 
 def read(source: Source) -> Arrays:
-    """Read a data set that fits into memory; refuse one that only PyTorch reads."""
-    readers = {
-        "digits": _read_digits,
-        "synthetic": _make_synthetic,
-        "idx": _read_idx,
-        "cifar": _read_cifar,
-    }
-    if source.kind not in readers:
-        raise SpecError(
-            f"{source.path if source.path.name else source.kind} is read by PyTorch alone",
-            hint='give MNIST\'s idx files, CIFAR\'s batches, "digits" or "synthetic:10000"',
-        )
+    """Read a data set that fits into memory: see ``in_memory_source``."""
     assert not isinstance(source.shape, int)
-    return readers[source.kind](source, source.shape)
+    return READERS[source.kind](source, source.shape)
 
 
 def _read_digits(source: Source, shape: tuple[int, int, int]) -> Arrays:
@@ -84,11 +58,8 @@ def _read_digits(source: Source, shape: tuple[int, int, int]) -> Arrays:
     rows = _read_digit_rows()
     images, labels = rows[:, :64].reshape(-1, 8, 8, 1), rows[:, 64].astype(np.int64)
     validates = np.arange(len(labels)) % HELD_OUT == HELD_OUT - 1
-    return Arrays(
-        Labelled(images[~validates], labels[~validates]),
-        Labelled(images[validates], labels[validates]),
-        10, shape, ImageTransform(1 / 16, edge=shape[1]),
-    )  # fmt: skip
+    train, validation = (Labelled(images[part], labels[part]) for part in (~validates, validates))
+    return Arrays(train, validation, 10, shape, ImageTransform(1 / 16, edge=shape[1]))
 
 
 def _read_digit_rows() -> Pixels:
@@ -111,15 +82,12 @@ def _make_synthetic(source: Source, shape: tuple[int, int, int]) -> Arrays:
     """Return noisy copies of ten random patterns: the same on every rank, and learnable."""
     channels, *edges = shape
     rng = np.random.default_rng(20)
-
-    def random_images(count: int) -> Pixels:
-        return rng.integers(0, 128, (count, *edges, channels), dtype=np.uint8)
-
-    patterns = random_images(10)
+    patterns = rng.integers(0, 128, (10, *edges, channels), dtype=np.uint8)
 
     def make_split(count: int) -> Labelled:
         labels = rng.integers(0, 10, count)
-        return Labelled(patterns[labels] + random_images(count), labels)
+        noise = rng.integers(0, 128, (count, *edges, channels), dtype=np.uint8)
+        return Labelled(patterns[labels] + noise, labels)
 
     train = make_split(source.count)
     validation = make_split(max(1, source.count // HELD_OUT))
@@ -144,8 +112,11 @@ def _read_cifar(source: Source, shape: tuple[int, int, int]) -> Arrays:
     from scalewise.frameworks.data import cifar
 
     images = cifar.read(source.path)
-    return Arrays(
-        Labelled(images.train, images.train_labels.astype(np.int64)),
-        Labelled(images.validation, images.validation_labels.astype(np.int64)),
-        len(images.classes), shape, ImageTransform(BYTE_SCALE, CIFAR_MEAN_STD, shape[1]),
-    )  # fmt: skip
+    transform = ImageTransform(BYTE_SCALE, CIFAR_MEAN_STD, shape[1])
+    return Arrays(images.train, images.validation, len(images.classes), shape, transform)
+
+
+READERS = {
+    "digits": _read_digits, "synthetic": _make_synthetic, "idx": _read_idx, "cifar": _read_cifar,
+}  # fmt: skip
+"""By kind; ``in_memory_source`` refuses others."""

@@ -13,11 +13,11 @@ itself. A run with a checkpoint in its folder continues from there.
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from scalewise.frameworks import Quality, Session
+from scalewise.frameworks import Session
 from scalewise.frameworks.train_log import Log, say
 from scalewise.probe import Laps, Probe
 from scalewise.record.checkpoints import FOLDER, LEAVE
@@ -29,16 +29,8 @@ MAX_LOSSES = 1000
 """Losses recorded per epoch; of more, every n-th is recorded."""
 
 
-def train(spec: RunSpec, session: Session, probe: Probe, folder: Path, log: Log | None) -> int:
-    """Train as ``spec`` says; only one rank has a ``log``.
-
-    Return 0, or the number of steps after which a stop was requested: then there is a checkpoint.
-    """
-    return _Training(spec, session, probe, folder, log).run()
-
-
-class _Training:
-    """The state of the loop."""
+class Training:
+    """The training that ``spec`` describes; only one rank has a ``log``."""
 
     def __init__(
         self, spec: RunSpec, session: Session, probe: Probe, folder: Path, log: Log | None
@@ -54,6 +46,7 @@ class _Training:
         self._preemption: Preemption | None = None
 
     def run(self) -> int:
+        """Train; return 0, or the steps done if a stop was requested and a checkpoint is stored."""
         outline = self._outline
         self._probe.note(outline=asdict(outline))
         self._restore()
@@ -64,7 +57,7 @@ class _Training:
             seconds, samples = 0.0, 0
             while self._done < (epoch + 1) * outline.steps:
                 span, stop_requested = self._train_stretch(epoch)
-                seconds, samples = seconds + _duration(span), samples + span["samples"]
+                seconds, samples = seconds + span["end"] - span["start"], samples + span["samples"]
                 if self._store_if_due(stop_requested):
                     return self._done
             self._validate(epoch, samples, seconds)
@@ -86,22 +79,35 @@ class _Training:
             probe.note(damaged=damaged)
         if self._log:
             self._log.outline(self._spec, session, self._done)
-            self._log.damaged(damaged)
+            for sentence in damaged:
+                say(f"damaged        {sentence}")
 
     def _train_stretch(self, epoch: int) -> tuple[Mapping[str, Any], bool]:
         """Train until the epoch ends, a checkpoint is due, or a stop is requested.
 
         Return the span, and whether a stop was requested.
         """
-        first = epoch * self._outline.steps
-        stop = _next_stop(self._done, first + self._outline.steps, self._spec.checkpoint_every)
-        with self._probe.span("train", epoch=epoch) as span:
-            start_epoch = epoch if self._done == first else None
-            stretch = Stretch(stop - self._done, start_epoch, self._preemption)
-            span["samples"] = stretch.run(self._session, self._probe)
-            span["taken"] = stretch.steps_done
-        self._done += stretch.steps_done
-        return span, stretch.stop_requested
+        session, probe = self._session, self._probe
+        start, stop_requested, every = self._done, False, self._spec.checkpoint_every
+        end = (epoch + 1) * self._outline.steps
+        if every:
+            end = min(end, (start // every + 1) * every)
+        with probe.span("train", epoch=epoch) as span:
+            span["samples"] = 0
+            probe.start()
+            if start == epoch * self._outline.steps:
+                session.begin(epoch)
+            while self._done < end and not stop_requested:
+                samples = session.step(probe)
+                if self._preemption:
+                    stop_requested = self._preemption.after_step(probe)
+                probe.step(samples)
+                span["samples"] += samples
+                self._done += 1
+            session.settle()
+            probe.flush()
+            span["taken"] = self._done - start
+        return span, stop_requested
 
     def _store_if_due(self, stop_requested: bool) -> bool:
         """Begin a checkpoint if one is due; return whether to stop now, with it complete."""
@@ -124,12 +130,19 @@ class _Training:
             losses = self._session.losses()
             if self._spec.validates(epoch):
                 quality = self._session.validate()
-        if self._log:
-            self._probe.note(**_epoch_line(epoch, losses, quality))
-            # A new outline means that ranks were lost: the epoch has no single throughput.
-            same = self._session.outline is self._outline
-            rate = (samples if same else 0, seconds)
-            self._log.epoch(epoch, losses, quality, rate, _duration(span))
+        if not self._log:
+            return
+        line: dict[str, Any] = {"epoch": epoch}
+        if losses:
+            every = -(-len(losses) // MAX_LOSSES)
+            line |= {"loss": sum(losses) / len(losses), "losses": losses[::every], "every": every}
+        if quality:
+            line["validation"] = asdict(quality)
+        self._probe.note(**line)
+        # A new outline means that ranks were lost: the epoch has no single throughput.
+        same = self._session.outline is self._outline
+        rate = (samples if same else 0, seconds)
+        self._log.epoch(epoch, losses, quality, rate, span["end"] - span["start"])
 
     def _finish(self) -> None:
         """Complete the last checkpoint, and save the weights."""
@@ -147,62 +160,6 @@ class _Training:
         """Log a failed checkpoint: the previous one is complete, and training continues."""
         if problem and self._log:
             say(f"{problem}; training continues")
-
-
-def _next_stop(done: int, end: int, every: int | None) -> int:
-    """Return the step of the next pause on the way from ``done`` to ``end`` steps.
-
-    >>> _next_stop(5, 22, 10), _next_stop(10, 22, 10), _next_stop(20, 22, 10)
-    (10, 20, 22)
-    """
-    return min(end, (done // every + 1) * every) if every else end
-
-
-@dataclass(slots=True)
-class Stretch:
-    """Consecutive steps without a pause."""
-
-    steps: int
-    epoch: int | None = None
-    """The epoch that starts with the first step; None in the middle of one."""
-    preemption: "Preemption | None" = None
-    steps_done: int = 0
-    stop_requested: bool = False
-
-    def run(self, session: Session, probe: Probe) -> int:
-        """Do the steps; return the samples this rank trained on."""
-        samples = 0
-        probe.start()
-        if self.epoch is not None:
-            session.begin(self.epoch)
-        while self.steps_done < self.steps and not self.stop_requested:
-            step_samples = session.step(probe)
-            if self.preemption:
-                self.stop_requested = self.preemption.after_step(probe)
-            probe.step(step_samples)
-            samples += step_samples
-            self.steps_done += 1
-        session.settle()
-        probe.flush()
-        return samples
-
-
-def _duration(span: Mapping[str, Any]) -> float:
-    return float(span["end"] - span["start"])
-
-
-def _epoch_line(epoch: int, losses: list[float], quality: Quality | None) -> dict[str, object]:
-    line: dict[str, object] = {"epoch": epoch}
-    if losses:
-        every = -(-len(losses) // MAX_LOSSES)
-        line |= {"loss": sum(losses) / len(losses), "losses": losses[::every], "every": every}
-    if quality:
-        line["validation"] = {
-            "accuracy": quality.accuracy,
-            "loss": quality.loss,
-            "samples": quality.samples,
-        }
-    return line
 
 
 class Preemption:

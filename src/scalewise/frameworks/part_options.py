@@ -6,14 +6,18 @@ from inspect import signature
 from typing import Any
 
 from scalewise import plugins
-from scalewise.errors import SpecError
+from scalewise.errors import ScalewiseError, SpecError
+from scalewise.frameworks.data_source import Shape
 from scalewise.spec import RunSpec
 from scalewise.validate import INT32_MAX, check_integer, check_type, suggest_name
+
+BUILD_ERRORS = (TypeError, ValueError, RuntimeError, AssertionError, AttributeError, LookupError)
+"""Errors of a model that cannot be built for these samples or options."""
 
 
 def check_options(spec: RunSpec, workload: Callable[..., Any]) -> None:
     """Refuse options that neither the workload nor the strategy has, and values of a wrong type."""
-    strategy = _load_strategy(spec)
+    strategy = plugins.load("strategies", spec.strategy, framework=spec.framework)
     names = [*option_names(workload), *option_names(strategy)]
     for part in (workload, strategy):
         options_for(part, spec)
@@ -48,16 +52,42 @@ def options_for(part: Any, spec: RunSpec) -> dict[str, Any]:
             _refuse_type(name, spec.options[name], default)
             arguments[name] = spec.options[name]
     if _takes_any(part):
-        used = {*arguments, *option_names(_load_strategy(spec))}
+        strategy = plugins.load("strategies", spec.strategy, framework=spec.framework)
+        used = {*arguments, *option_names(strategy)}
         arguments |= {key: value for key, value in spec.options.items() if key not in used}
     return arguments
 
 
-def _load_strategy(spec: RunSpec) -> Callable[..., Any]:
-    strategy: Callable[..., Any] = plugins.load(
-        "strategies", spec.strategy, framework=spec.framework
-    )
-    return strategy
+def build_model(
+    factory: Callable[..., Any], spec: RunSpec, shape: Shape, classes: int
+) -> Any:
+    """Return a workload's model for images of a shape, or for sequences of a length."""
+    try:
+        return factory(shape, classes, **options_for(factory, spec))
+    except ScalewiseError:
+        raise
+    except (*BUILD_ERRORS, SystemExit) as error:
+        is_exit = isinstance(error, SystemExit)
+        reason = "it calls sys.exit" if is_exit else " ".join(str(error).split())
+        samples = f"{shape} tokens" if isinstance(shape, int) else f"images of {shape}"
+        raise SpecError(
+            f"{spec.workload} cannot be built for {samples} "
+            f"with options {dict(spec.options)}: {reason}",
+            hint=_build_hint(str(spec.workload), shape, classes),
+        ) from error
+
+
+def _build_hint(workload: str, shape: Shape, classes: int) -> str:
+    """Return how to find out why a model cannot be built.
+
+    >>> _build_hint("mine:net", 64, 10)
+    'call it in Python to see where: from mine import net; net(64, 10)'
+    """
+    module, colon, name = workload.partition(":")
+    if not colon or module in plugins.framework_parts("libraries", "torch"):
+        return "check its options, and the size of its input: edge, length or data"
+    call = f"from {module} import {name.partition('.')[0]}; {name}({shape}, {classes})"
+    return f"call it in Python to see where: {call}"
 
 
 def _refuse_type(name: str, value: Any, default: Any) -> None:

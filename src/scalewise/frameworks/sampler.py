@@ -1,7 +1,7 @@
 """Which samples a replica sees in each micro-step of training and validation; all frameworks."""
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any
 
 import numpy as np
@@ -129,11 +129,13 @@ def count_steps(spec: RunSpec, size: int) -> int:
     if spec.samples is None:
         return spec.steps or shard.steps
     epochs, remaining = divmod(spec.samples, shard.samples_per_epoch)
-    step = 0
-    while remaining > 0:
-        remaining -= sum(shard.counts(step))
-        step += 1
-    return epochs * shard.steps + step
+    totals = accumulate(samples_by_step([shard]))
+    return epochs * shard.steps + sum(total < remaining for total in totals) + bool(remaining)
+
+
+def samples_by_step(shards: Sequence[Shards]) -> list[int]:
+    """Return the samples of some replicas in each step of an epoch."""
+    return [sum(sum(shard.counts(n)) for shard in shards) for n in range(shards[0].steps)]
 
 
 def samples_in_steps(steps: int, samples: Sequence[int]) -> int:

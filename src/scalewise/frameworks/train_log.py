@@ -1,6 +1,6 @@
 """The lines that rank 0 prints to ``log.txt``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from scalewise.frameworks import Quality, Session
@@ -50,11 +50,6 @@ class Log:
             say(f"learning rate  {outline.rates}{rule}")
         if done:
             say(f"resumed        from the checkpoint after step {done:,}")
-
-    def damaged(self, sentences: Sequence[str]) -> None:
-        """Print a line for each damaged checkpoint that was skipped."""
-        for sentence in sentences:
-            say(f"damaged        {sentence}")
 
     def epoch(
         self,

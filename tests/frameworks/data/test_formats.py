@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from image_files import cifar_batch, idx_files, image_folder
 from scalewise.errors import Broken, NewerSchema, ScalewiseError, SpecError
 from scalewise.frameworks import in_memory_data
-from scalewise.frameworks.data import cifar, idx, kinds, tokens
+from scalewise.frameworks.data import cifar, idx, tokens
 from scalewise.frameworks.data.check_data import check_data_set
 from scalewise.frameworks.data.image_folder import Listing
 from scalewise.frameworks.data.make_data import Recipe, make_data_set
 from scalewise.frameworks.data.packed import Layout, Packed
 from scalewise.frameworks.data.pixels import decode_image
-from scalewise.frameworks.data_source import Source
+from scalewise.frameworks.data_source import Source, kind_of
 
 
 @pytest.fixture
@@ -193,13 +193,13 @@ def test_cifar_10_is_read_from_its_batches(tmp_path, where, protocol, text):
     names = [f"thing {n}".encode() for n in range(10)]
     (home / "batches.meta").write_bytes(pickle.dumps({b"label_names": names}, protocol))
     there = cifar.read(tmp_path)
-    assert there.train.shape == (50, 32, 32, 3)
-    assert there.train_labels.tolist() == list(range(10)) * 5
-    assert there.validation_labels.tolist() == [3, 4]
+    assert there.train.images.shape == (50, 32, 32, 3)
+    assert there.train.labels.tolist() == list(range(10)) * 5
+    assert there.validation.labels.tolist() == [3, 4]
     assert there.classes[9] == "thing 9"
     red = rows[0][:1024].reshape(32, 32)
-    assert (there.train[40, :, :, 0] == red).all()
-    assert kinds.kind_of(tmp_path) == "cifar"
+    assert (there.train.images[40, :, :, 0] == red).all()
+    assert kind_of(tmp_path) == "cifar"
 
 
 def test_cifar_100_has_its_fine_labels_and_may_lack_names(tmp_path):
@@ -221,8 +221,8 @@ def test_a_pickle_of_python_2_is_read(tmp_path):
     for name in ("test_batch", *(f"data_batch_{n}" for n in range(1, 6))):
         (tmp_path / name).write_bytes(PYTHON_2 % (b"\\xe9" * 3072))
     there = cifar.read(tmp_path)
-    assert there.train_labels.tolist() == [7] * 5
-    assert (there.train == 0xE9).all()
+    assert there.train.labels.tolist() == [7] * 5
+    assert (there.train.images == 0xE9).all()
 
 
 class Evil:
@@ -329,7 +329,7 @@ def test_idx_files_are_read_plain_and_gzipped(tmp_path, zipped):
     found, labels = idx.read_split(tmp_path, "validation")
     assert (found == images).all()
     assert labels.tolist() == [0, 1, 2, 0, 1, 2]
-    assert kinds.kind_of(tmp_path) == "idx"
+    assert kind_of(tmp_path) == "idx"
 
 
 @pytest.mark.parametrize("content", [b"", b"abc", struct.pack(">4I", 0x0803, 9, 5, 4), bytes(99)])
@@ -426,7 +426,7 @@ def test_tokens_are_mapped_and_not_loaded(tmp_path):
     assert there.train.tolist() == [5, 60_000, 7]
     assert there.validation.tolist() == [5, 60_000]
     assert (there.vocabulary, tokens.token_range(there.train)) == (None, (5, 60_000))
-    assert kinds.kind_of(tmp_path) == kinds.kind_of(tmp_path / "val.bin") == "tokens"
+    assert kind_of(tmp_path) == kind_of(tmp_path / "val.bin") == "tokens"
 
 
 def test_the_kind_of_a_stream_is_in_the_ending_of_its_own_name(tmp_path):
@@ -448,11 +448,12 @@ def test_an_array_with_an_odd_header_is_refused_in_one_sentence(header, tmp_path
 
 @pytest.mark.parametrize("name", ["idx", "cifar"])
 def test_a_file_that_may_not_be_read_is_not_called_damaged(name, tmp_path, monkeypatch):
-    def closed(path):
+    def closed(path, *_):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "read_bytes", closed)
-    with pytest.raises(ScalewiseError, match=r"cannot read .*: Permission denied") as told:
+    monkeypatch.setattr(Path, "open", closed)
+    with pytest.raises(ScalewiseError, match=r"cannot be read: Permission denied") as told:
         idx.read_array(tmp_path / "a", 1) if name == "idx" else cifar._unpickle(tmp_path / "a")
     assert "who may read it" in told.value.hint
 
@@ -463,7 +464,7 @@ def test_a_place_that_may_not_be_looked_into_is_no_fault_of_the_model(asks, tmp_
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, asks, closed)
-    for look in (kinds.kind_of, lambda path: Source.of(str(path))):
+    for look in (kind_of, lambda path: Source.of(str(path))):
         with pytest.raises(SpecError, match=r"cannot look .*: Permission denied"):
             look(tmp_path)
 
@@ -526,14 +527,14 @@ def test_the_file_that_is_too_short_for_a_sequence_is_named_before_anything_star
 def test_a_folder_with_train_has_images_whatever_lies_beside_it(tmp_path, beside):
     (tmp_path / "train" / "a").mkdir(parents=True)
     (tmp_path / beside).write_text('{"a": 1}')
-    assert kinds.kind_of(tmp_path) == "images"
+    assert kind_of(tmp_path) == "images"
 
 
 def test_what_is_no_data_set_is_refused_with_what_would_be(tmp_path):
     with pytest.raises(SpecError, match="not a data set that scalewise knows"):
-        kinds.kind_of(tmp_path)
+        kind_of(tmp_path)
     with pytest.raises(SpecError, match="there is no data in"):
-        kinds.kind_of(tmp_path / "nowhere")
+        kind_of(tmp_path / "nowhere")
 
 
 def test_a_token_below_0_is_named_with_its_file(tmp_path):

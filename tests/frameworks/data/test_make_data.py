@@ -181,9 +181,9 @@ def test_what_a_set_is_made_of_is_there_and_a_folder_of_images(tmp_path):
     cifar_batch(tmp_path / "cifar" / "data_batch_1", [1])
     (tmp_path / "text.txt").write_text("words")
     for name, words in {
-        "packed": "packed is packed images, and only a folder of images can be converted",
-        "cifar": "cifar is CIFAR's batches, and only a folder of images can be converted",
-        "text.txt": "text.txt is tokens, and only a folder of images can be converted",
+        "packed": "packed is packed data, and only a folder of images can be converted",
+        "cifar": "cifar is cifar data, and only a folder of images can be converted",
+        "text.txt": "text.txt is tokens data, and only a folder of images can be converted",
         "image": "there is no data in .*/image$",
     }.items():
         with pytest.raises(SpecError, match=words) as refused:

@@ -4,7 +4,6 @@ pixels         decode one image file to a square of bytes
 image_folder   list an image folder (train/CLASS/*.jpg)
 packed         images decoded beforehand, in a few large files
 cifar, idx, tokens   the formats of CIFAR, MNIST and language models
-kinds          which of these formats a path holds
 make_data, check_data   build a data set, or check every file of one
 
 Images stay uint8 (height × width × channels) throughout: normalization is cheaper once per
@@ -12,9 +11,10 @@ batch, on the device.
 """
 
 import os
+from dataclasses import dataclass
 from typing import Any
 
-from scalewise.errors import PluginError
+from scalewise.errors import Broken, PluginError
 
 try:
     import numpy as np
@@ -28,6 +28,22 @@ Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 Labels = np.ndarray[Any, np.dtype[np.int32]]
 
 
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """Images in memory and their labels."""
+
+    images: Pixels
+    labels: np.ndarray[Any, np.dtype[np.int64]]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
 def printable(path: "str | os.PathLike[str]") -> str:
     """Return a path that any terminal can print: bytes that are not UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def broken(path: "str | os.PathLike[str]", problem: str, hint: str = "") -> Broken:
+    """Return the error for a file of a data set; ``problem`` is a sentence without its subject."""
+    return Broken(f"{printable(path)} {problem}", hint=hint, path=os.fspath(path))

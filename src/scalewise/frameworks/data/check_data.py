@@ -5,34 +5,34 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from scalewise.errors import Broken, ScalewiseError, SpecError
-from scalewise.frameworks.data import Labels, cifar, idx, kinds, printable, tokens
+from scalewise.frameworks.data import cifar, idx, printable, tokens
 from scalewise.frameworks.data.image_folder import (
     ANNOTATIONS,
     ENDINGS,
     VALIDATION,
     Listing,
-    Split,
     list_classes,
 )
-from scalewise.frameworks.data.process_pool import available_cores, map_unordered
-from scalewise.frameworks.data_source import LENGTH
+from scalewise.frameworks.data.process_pool import Progress, map_unordered
+from scalewise.frameworks.data_source import LENGTH, kind_of
+from scalewise.probe.environment import usable_cores
 
-Progress = Callable[[int, int], None]
-"""Called with the number of samples checked so far and the total."""
+if TYPE_CHECKING:  # It needs Pillow, which only image folders do.
+    from scalewise.frameworks.data.pixels import Header
+
 MAX_NAMES = 5
 """Names listed in one note."""
 CHUNK_FILES = 128
 """Files that a process checks at a time."""
-Header = tuple[str, str, tuple[int, int]]
-"""Format, mode and size of an image."""
 
 
 @dataclass(slots=True)
@@ -59,17 +59,10 @@ def check_data_set(
     folder: Path, progress: Progress, processes: int | None = None
 ) -> dict[str, Any]:
     """Check a data set of any kind; return the findings as JSON values."""
-    kind = kinds.kind_of(folder)
+    kind = kind_of(folder)
     findings = Findings(kind, printable(folder))
-    checks = {
-        "images": _check_images,
-        "packed": _check_packed,
-        "cifar": _check_cifar,
-        "idx": _check_idx,
-        "tokens": _check_tokens,
-    }
     try:
-        checks[kind](folder, findings, progress, processes or available_cores())
+        CHECKS[kind](folder, findings, progress, processes or usable_cores() or 1)
     except ScalewiseError as error:
         findings.problem(str(error), error.path if isinstance(error, Broken) else "")
     return asdict(findings)
@@ -77,10 +70,13 @@ def check_data_set(
 
 def _check_images(folder: Path, findings: Findings, progress: Progress, processes: int) -> None:
     listing = _list_folder(folder, findings)
-    splits = {"train": listing.train, "validation": listing.validation} if listing else {}
-    for name, split in splits.items():
-        findings.counts[name] = _class_counts(listing.classes, split.labels) if listing else {}
-    paths = _image_paths(folder, splits)
+    if listing:
+        paths = []
+        for name, split in (("train", listing.train), ("validation", listing.validation)):
+            findings.counts[name] = _class_counts(listing.classes, split.labels)
+            paths += [f"{folder}/{split.name(n)}" for n in range(len(split))]
+    else:
+        paths = _unlisted_paths(folder)
     headers: Counter[Header] = Counter()
     broken: list[tuple[str, str]] = []
     done = 0
@@ -111,9 +107,8 @@ def _list_folder(folder: Path, findings: Findings) -> Listing | None:
             path = f"{root}/train/{name}"
             findings.problem(f"class {printable(name)} has no image in train", path)
         if empty:
-            findings.counts["train"] = {
-                printable(name): len(names) for name, names in zip(classes, files)
-            }
+            counts = {printable(name): len(names) for name, names in zip(classes, files)}
+            findings.counts["train"] = counts
             return None
         listing = Listing.of(folder)
     except SpecError as error:
@@ -123,8 +118,8 @@ def _list_folder(folder: Path, findings: Findings) -> Listing | None:
     if listing.cut:
         findings.notes.append("there is no val folder: every fifth image of train validates")
     else:
-        counts = np.bincount(listing.validation.labels, minlength=len(classes))
-        if lacking := [printable(name) for name, count in zip(classes, counts) if not count]:
+        counts = _class_counts(classes, listing.validation.labels)
+        if lacking := [name for name, count in counts.items() if not count]:
             findings.notes.append(f"classes without a validation image: {_first_names(lacking)}")
     return listing
 
@@ -172,9 +167,8 @@ def _unread_files(
 
 def _first_names(names: Sequence[str]) -> str:
     """Return the first names and the count of all."""
-    return (
-        ", ".join(names[:MAX_NAMES]) + (" …" if len(names) > MAX_NAMES else "") + f" ({len(names)})"
-    )
+    more = " …" if len(names) > MAX_NAMES else ""
+    return f"{', '.join(names[:MAX_NAMES])}{more} ({len(names)})"
 
 
 def _check_classes(findings: Findings) -> None:
@@ -186,20 +180,18 @@ def _check_classes(findings: Findings) -> None:
         findings.notes.append(f"classes without an image: {_first_names(empty)}")
 
 
-def _image_paths(folder: Path, splits: Mapping[str, Split]) -> list[str]:
-    """Return every image file, also of a folder that cannot be trained on (empty ``splits``)."""
-    names = [split.name(n) for split in splits.values() for n in range(len(split))]
-    for part in ("train", "val", "validation") if not splits else ():
+def _unlisted_paths(folder: Path) -> list[str]:
+    """Return every image file of a folder that cannot be trained on."""
+    paths = []
+    for part in ("train", *VALIDATION):
         if (folder / part).is_dir():
-            try:
+            with suppress(SpecError):  # Already reported by _list_folder.
                 _, files = list_classes(str(folder), part)
-            except SpecError:  # Already reported by _list_folder.
-                continue
-            names += [name for class_files in files for name in class_files]
-    return [f"{folder}/{name}" for name in names]
+                paths += [f"{folder}/{name}" for class_files in files for name in class_files]
+    return paths
 
 
-def _decode_files(paths: Sequence[str]) -> tuple[Counter[Header], list[tuple[str, str]]]:
+def _decode_files(paths: Sequence[str]) -> tuple[Counter["Header"], list[tuple[str, str]]]:
     """Decode files; return how often each header occurs, and (path, problem) of broken files."""
     from scalewise.frameworks.data.pixels import read_header
 
@@ -207,8 +199,7 @@ def _decode_files(paths: Sequence[str]) -> tuple[Counter[Header], list[tuple[str
     broken = []
     for path in paths:
         try:
-            header = read_header(path, decode=True)
-            headers[header.format, header.mode, header.size] += 1
+            headers[read_header(path, decode=True)] += 1
         except Broken as error:
             broken.append((path, str(error)))
     return headers, broken
@@ -221,7 +212,7 @@ def _check_packed(folder: Path, findings: Findings, progress: Progress, processe
     total = len(packed.train) + len(packed.validation)
     findings.sizes = {f"{packed.edge}x{packed.edge}": total}
     done = 0
-    for name, rows in packed.splits.items():
+    for name, rows in (("train", packed.train), ("validation", packed.validation)):
         findings.counts[name] = _class_counts(packed.classes, rows.labels)
         blocks = rows.layout.blocks
         for number, problem in map_unordered(rows.check_block, range(len(blocks)), processes):
@@ -234,9 +225,9 @@ def _check_packed(folder: Path, findings: Findings, progress: Progress, processe
 
 def _check_cifar(folder: Path, findings: Findings, progress: Progress, processes: int) -> None:
     images = cifar.read(folder)
-    findings.counts["train"] = _class_counts(images.classes, images.train_labels)
-    findings.counts["validation"] = _class_counts(images.classes, images.validation_labels)
-    findings.sizes = {"32x32": sum(sum(counts.values()) for counts in findings.counts.values())}
+    for name, split in (("train", images.train), ("validation", images.validation)):
+        findings.counts[name] = _class_counts(images.classes, split.labels)
+    findings.sizes = {"32x32": len(images.train) + len(images.validation)}
     _check_classes(findings)
 
 
@@ -244,7 +235,7 @@ def _check_idx(folder: Path, findings: Findings, progress: Progress, processes: 
     splits = {name: idx.read_split(folder, name) for name in ("train", "validation")}
     classes = [str(n) for n in range(max(int(labels.max()) for _, labels in splits.values()) + 1)]
     for name, (_, labels) in splits.items():
-        findings.counts[name] = _class_counts(classes, labels.astype(np.int32))
+        findings.counts[name] = _class_counts(classes, labels)
     _check_classes(findings)
     shapes = {name: images.shape for name, (images, _) in splits.items()}
     findings.sizes = _tally((f"{w}x{h}", count) for count, h, w in shapes.values())
@@ -255,7 +246,7 @@ def _check_idx(folder: Path, findings: Findings, progress: Progress, processes: 
 
 def _check_tokens(folder: Path, findings: Findings, progress: Progress, processes: int) -> None:
     files = tokens.read(folder)
-    for name, stream in {"train": files.train, "validation": files.validation}.items():
+    for name, stream in (("train", files.train), ("validation", files.validation)):
         if stream is not None:
             findings.counts[name] = {"tokens": len(stream)}
             low, high = tokens.token_range(stream)
@@ -266,7 +257,13 @@ def _check_tokens(folder: Path, findings: Findings, progress: Progress, processe
         findings.notes.append(f"{error}, the default length")
 
 
-def _class_counts(classes: Sequence[str], labels: Labels) -> dict[str, int]:
+CHECKS = {
+    "images": _check_images, "packed": _check_packed, "cifar": _check_cifar, "idx": _check_idx,
+    "tokens": _check_tokens,
+}  # fmt: skip
+
+
+def _class_counts(classes: Sequence[str], labels: Any) -> dict[str, int]:
     counts = np.bincount(labels, minlength=len(classes))
     if len(counts) > len(classes):
         raise SpecError(f"a label is {len(counts) - 1}, and there are {len(classes)} classes")

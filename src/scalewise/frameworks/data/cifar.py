@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from scalewise.errors import Broken, SpecError
-from scalewise.frameworks.data import Labels, Pixels, printable
+from scalewise.frameworks.data import Labelled, broken, printable
 from scalewise.frameworks.pickles import RestrictedUnpickler, describe_failure, one_line
 from scalewise.validate import PERMISSION_HINT
 
@@ -46,12 +46,10 @@ VERSIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Images in memory, their labels, and the names of their classes."""
+    """The images of CIFAR-10 or CIFAR-100, and the names of their classes."""
 
-    train: Pixels
-    train_labels: Labels
-    validation: Pixels
-    validation_labels: Labels
+    train: Labelled
+    validation: Labelled
     classes: tuple[str, ...]
 
 
@@ -101,21 +99,17 @@ def _no_images(root: Path, files: tuple[str, ...]) -> SpecError:
 def read(folder: Path) -> Images:
     """Read CIFAR-10 or CIFAR-100 into memory."""
     root, version = _require_batches(folder)
-    train = [_read_batch(root / name, version) for name in version.train]
-    validation = [_read_batch(root / name, version) for name in version.validation]
-    for files, batches in ((version.train, train), (version.validation, validation)):
-        if not any(len(labels) for _, labels in batches):
-            raise _no_images(root, files)
-    return Images(
-        np.concatenate([pixels for pixels, _ in train]),
-        np.concatenate([labels for _, labels in train]),
-        np.concatenate([pixels for pixels, _ in validation]),
-        np.concatenate([labels for _, labels in validation]),
-        _read_class_names(root, version),
-    )
+    splits = []
+    for names in (version.train, version.validation):
+        batches = [_read_batch(root / name, version) for name in names]
+        images, labels = map(np.concatenate, zip(*batches))
+        if not len(labels):
+            raise _no_images(root, names)
+        splits.append(Labelled(images, labels))
+    return Images(splits[0], splits[1], _read_class_names(root, version))
 
 
-def _read_batch(path: Path, version: Version) -> tuple[Pixels, Labels]:
+def _read_batch(path: Path, version: Version) -> tuple[Any, Any]:
     """Return a file's images, as count × height × width × channels, and their labels."""
     values = _unpickle(path)
     try:
@@ -125,7 +119,7 @@ def _read_batch(path: Path, version: Version) -> tuple[Pixels, Labels]:
         # Nested lists in a pickle can be far larger than their file.
         if not isinstance(numbers, np.ndarray) and {*map(type, numbers)} - {int}:
             raise ValueError(f"its {version.labels_key} are not whole numbers")
-        labels = np.asarray(numbers, dtype=np.int32)
+        labels = np.asarray(numbers, dtype=np.int64)
         if rows.dtype != np.uint8 or rows.shape != (len(labels), 3 * EDGE * EDGE):
             raise ValueError(f"{rows.dtype} of {rows.shape} for {len(labels)} labels")
         if len(labels) and not 0 <= labels.min() <= labels.max() < version.classes:
@@ -161,8 +155,8 @@ def _unpickle(path: Path) -> dict[str, Any]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        problem = f"cannot read {printable(path)}: {error.strerror or error}"
-        raise Broken(problem, hint=PERMISSION_HINT, path=str(path)) from error
+        problem = f"cannot be read: {error.strerror or error}"
+        raise broken(path, problem, PERMISSION_HINT) from error
     try:
         values = RestrictedUnpickler(io.BytesIO(content), ALLOWED, encoding="bytes").load()
         if not isinstance(values, dict):
@@ -178,11 +172,7 @@ def _unpickle(path: Path) -> dict[str, Any]:
 
 
 def _broken_batch(path: Path, problem: str) -> Broken:
-    return Broken(
-        f"{printable(path)} is not a complete CIFAR batch: {problem}",
-        hint="download it again",
-        path=str(path),
-    )
+    return broken(path, f"is not a complete CIFAR batch: {problem}", "download it again")
 
 
 class _ArrayType:
@@ -198,30 +188,23 @@ class _ArrayType:
         self.numpy = np.dtype(text)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        order: Any = state[1].decode("latin1") if isinstance(state[1], bytes) else state[1]
+        order: Any = _as_text(state[1])
         self.numpy = self.numpy.newbyteorder(order)
 
 
 class _Array:
-    """An array in a pickle; ``__setstate__`` fills it."""
+    """An array in a pickle; protocols up to 4 make it empty and fill it in ``__setstate__``."""
 
-    values: Any = None
+    def __init__(
+        self, content: bytes = b"", dtype: Any = None, shape: Any = (), order: Any = "C"
+    ) -> None:
+        self.values: Any = None
+        if dtype:
+            self.values = np.frombuffer(content, dtype.numpy).reshape(shape, order=order)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, dtype, column_major, content = state
-        self.values = _frombuffer(content, dtype, shape, "F" if column_major else "C").values
-
-
-def _reconstruct(*_: Any) -> _Array:
-    """Return an empty array, which pickle protocols up to 4 fill through ``__setstate__``."""
-    return _Array()
-
-
-def _frombuffer(content: bytes, dtype: _ArrayType, shape: tuple[int, ...], order: Any) -> _Array:
-    """Return an array from its bytes, as pickle protocol 5 stores it."""
-    array = _Array()
-    array.values = np.frombuffer(content, dtype.numpy).reshape(shape, order=order)
-    return array
+        self.__init__(content, dtype, shape, "F" if column_major else "C")  # type: ignore[misc]
 
 
 def _encode(text: str, encoding: str) -> bytes:
@@ -231,18 +214,13 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-def _no_bytes() -> bytes:
-    """Return what ``bytes()`` returns: old protocols store empty bytes as this call."""
-    return b""
-
-
 ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy.core.numeric", "_frombuffer"): _frombuffer,
-    ("numpy._core.numeric", "_frombuffer"): _frombuffer,
+    ("numpy.core.multiarray", "_reconstruct"): lambda *_: _Array(),
+    ("numpy._core.multiarray", "_reconstruct"): lambda *_: _Array(),
+    ("numpy.core.numeric", "_frombuffer"): _Array,
+    ("numpy._core.numeric", "_frombuffer"): _Array,
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _ArrayType,
     ("_codecs", "encode"): _encode,
-    ("__builtin__", "bytes"): _no_bytes,
+    ("__builtin__", "bytes"): lambda: b"",  # Old protocols store empty bytes as this call.
 }

@@ -22,11 +22,8 @@ FILES = {
 
 def find_file(folder: Path, name: str) -> Path | None:
     """Return the path of a key of ``FILES``, plain or gzipped; None if it does not exist."""
-    for suffix in ("", ".gz"):
-        path = folder / (FILES[name] + suffix)
-        if path.is_file():
-            return path
-    return None
+    paths = (folder / f"{FILES[name]}{suffix}" for suffix in ("", ".gz"))
+    return next(filter(Path.is_file, paths), None)
 
 
 def read_split(folder: Path, split: str) -> tuple[Pixels, Pixels]:
@@ -42,26 +39,17 @@ def image_size(folder: Path, split: str) -> tuple[int, int]:
 
     Reads headers only. All four files must exist, with as many images as labels.
     """
-    for name in FILES:
-        _require_file(folder, name)
-    count, height, width = _read_sizes(_require_file(folder, f"{split} images"), 3)
-    _refuse_counts(folder, split, count, *_read_sizes(_require_file(folder, f"{split} labels"), 1))
+    paths = {name: _require_file(folder, name) for name in FILES}
+    (count, height, width), _ = _read_file(paths[f"{split} images"], 3, header_only=True)
+    (labels,), _ = _read_file(paths[f"{split} labels"], 1, header_only=True)
+    _refuse_counts(folder, split, count, labels)
     return height, width
 
 
 def read_array(path: Path, dimensions: int) -> Pixels:
     """Return an idx file of bytes with this many dimensions."""
-    try:
-        content = path.read_bytes()
-        if path.suffix == ".gz":
-            content = gzip.decompress(content)
-        sizes = _parse_header(content, dimensions)
-        values = np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions)
-        if len(values) != math.prod(sizes):
-            raise ValueError(f"it has {len(values):,} of {math.prod(sizes):,} bytes")
-        return values.reshape(sizes)
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise _unreadable(path, error) from error
+    sizes, content = _read_file(path, dimensions)
+    return np.frombuffer(content, np.uint8).reshape(sizes)
 
 
 def _refuse_counts(folder: Path, split: str, images: int, labels: int) -> None:
@@ -83,29 +71,27 @@ def _require_file(folder: Path, name: str) -> Path:
     return path
 
 
-def _read_sizes(path: Path, dimensions: int) -> list[int]:
-    """Return the sizes in a file's header, without reading its content."""
+def _read_file(
+    path: Path, dimensions: int, *, header_only: bool = False
+) -> tuple[list[int], bytes]:
+    """Return the sizes in a file's header, and the bytes after it."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return _parse_header(file.read(4 + 4 * dimensions), dimensions)
+            header = file.read(4 + 4 * dimensions)
+            content = b"" if header_only else file.read()
+        if len(header) < 4 + 4 * dimensions:
+            raise ValueError(f"it ends after {len(header)} bytes")
+        magic, *sizes = struct.unpack(f">{1 + dimensions}I", header)
+        if magic != 0x0800 + dimensions:
+            raise ValueError(f"magic number {magic:#x}")
+        if 0 in sizes[1:]:
+            raise ValueError(f"images of {sizes[2]}x{sizes[1]}")
+        if not header_only and len(content) != math.prod(sizes):
+            raise ValueError(f"it has {len(content):,} of {math.prod(sizes):,} bytes")
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise _unreadable(path, error) from error
-
-
-def _parse_header(content: bytes, dimensions: int) -> list[int]:
-    if len(content) < 4 + 4 * dimensions:
-        raise ValueError(f"it ends after {len(content)} bytes")
-    magic, *sizes = struct.unpack_from(f">{1 + dimensions}I", content)
-    if magic != 0x0800 + dimensions:
-        raise ValueError(f"magic number {magic:#x}")
-    if 0 in sizes[1:]:
-        raise ValueError(f"images of {sizes[2]}x{sizes[1]}")
-    return sizes
-
-
-def _unreadable(path: Path, error: Exception) -> SpecError:
-    if isinstance(error, OSError) and error.strerror:
-        return SpecError(f"cannot read {printable(path)}: {error.strerror}", hint=PERMISSION_HINT)
-    return SpecError(
-        f"{printable(path)} is not a complete MNIST idx file: {error}", hint="download it again"
-    )
+        if isinstance(error, OSError) and error.strerror:
+            problem, hint = f"cannot be read: {error.strerror}", PERMISSION_HINT
+        else:
+            problem, hint = f"is not a complete MNIST idx file: {error}", "download it again"
+        raise SpecError(f"{printable(path)} {problem}", hint=hint) from error
+    return sizes, content

@@ -5,12 +5,13 @@ and none per image. One rank lists; the others receive the listing as bytes.
 """
 
 import errno
-import json
 import os
+import pickle
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +51,9 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Split, (self.names, self.labels)
 
     def name(self, index: int) -> str:
         """Return a file's path relative to the data folder."""
@@ -105,27 +109,13 @@ class Listing:
 
     def to_bytes(self) -> bytes:
         """Return the listing as bytes, to be sent to the other ranks."""
-        splits = (self.train, self.validation)
-        header = {
-            "root": self.root,
-            "classes": self.classes,
-            "cut": self.cut,
-            "sizes": [[len(split.names), len(split)] for split in splits],
-        }
-        body = b"".join(split.names + split.labels.tobytes() for split in splits)
-        return json.dumps(header).encode() + b"\n" + zlib.compress(body, 1)
+        return zlib.compress(pickle.dumps(self), 1)
 
-    @classmethod
-    def from_bytes(cls, content: bytes) -> "Listing":
-        """Return the listing that ``to_bytes`` encoded."""
-        first_line, _, compressed = content.partition(b"\n")
-        header, body = json.loads(first_line), zlib.decompress(compressed)
-        splits = []
-        for names, count in header["sizes"]:
-            labels = np.frombuffer(body, np.int32, count, offset=names)
-            splits.append(Split(body[:names], labels))
-            body = body[names + labels.nbytes :]
-        return cls(header["root"], tuple(header["classes"]), splits[0], splits[1], header["cut"])
+    @staticmethod
+    def from_bytes(content: bytes) -> "Listing":
+        """Return the listing that another rank of this run encoded."""
+        listing: Listing = pickle.loads(zlib.decompress(content))
+        return listing
 
 
 def list_classes(root: str, part: str) -> tuple[tuple[str, ...], list[list[str]]]:
@@ -166,7 +156,7 @@ def _list_validation(root: str, classes: Sequence[str]) -> Split | None:
         return None
     annotated = os.path.isfile(os.path.join(root, part, ANNOTATIONS))
     # Many users sort Tiny ImageNet's images into class folders, and leave the old folder empty.
-    if annotated and _has_entries(os.path.join(root, part, "images")):
+    if annotated and any(Path(root, part, "images").glob("*")):
         return _list_annotated(root, part, classes)
     names, files = list_classes(root, part)
     for name, class_files in zip(names, files):
@@ -186,14 +176,6 @@ def _list_validation(root: str, classes: Sequence[str]) -> Split | None:
             hint="remove the folder, and every fifth training image validates",
         )
     return split
-
-
-def _has_entries(path: str) -> bool:
-    try:
-        with os.scandir(path) as entries:
-            return any(entries)
-    except OSError:
-        return False
 
 
 def _list_annotated(root: str, part: str, classes: Sequence[str]) -> Split:

@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,13 +20,12 @@ import numpy as np
 from PIL import Image
 
 from scalewise.errors import RecordError, SpecError
-from scalewise.frameworks.data import Pixels, kinds, packed, printable
+from scalewise.frameworks.data import Pixels, packed, printable
 from scalewise.frameworks.data.image_folder import Listing, Split
 from scalewise.frameworks.data.pixels import Header, decode_image, read_header
-from scalewise.frameworks.data.process_pool import available_cores, map_unordered
-
-Progress = Callable[[int, int], None]
-"""Called with the number of images written so far and the total."""
+from scalewise.frameworks.data.process_pool import Progress, map_unordered
+from scalewise.frameworks.data_source import kind_of
+from scalewise.probe.environment import usable_cores
 
 JPEG_QUALITY = 90
 CHUNK_IMAGES = 64
@@ -55,8 +54,8 @@ class Recipe:
     packed: bool = False
 
 
-Item = tuple[str, int, str]
-"""An image's class, its number within the class, and its source file ("" if synthetic)."""
+Item = tuple[int, int, str]
+"""An image's label, its number within the class, and its source file ("" if synthetic)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ def make_data_set(
         raise _write_failed(recipe.to, error) from error
     try:
         write = _write_packed if recipe.packed else _write_folder
-        write(recipe, plan, draft, progress, processes or available_cores())
+        write(recipe, plan, draft, progress, processes or usable_cores() or 1)
         os.rename(draft, recipe.to)
     except BaseException as error:
         with suppress(OSError):
@@ -108,10 +107,10 @@ def plan_images(recipe: Recipe) -> Plan:
     like_classes, like_images = LIKE.get(recipe.like or "", (None, None))
     classes, images = recipe.classes or like_classes, recipe.images or like_images
     if recipe.source is not None:
-        if (kind := kinds.kind_of(recipe.source)) != "images":
+        if (kind := kind_of(recipe.source)) != "images":
             raise SpecError(
-                f"{printable(recipe.source)} is {kinds.KIND_NAMES[kind]}, and only a folder of "
-                "images can be converted",
+                f"{printable(recipe.source)} is {kind} data, and only a folder of images can be "
+                "converted",
                 hint="give a folder with train/CLASS/*.jpg",
             )
         return _plan_from_folder(Listing.of(recipe.source), classes, images, recipe.seed)
@@ -126,19 +125,17 @@ def plan_images(recipe: Recipe) -> Plan:
             f"a synthetic set has at most {MAX_SYNTHETIC_IMAGES:,} images, not {images:,}",
             hint=f"--images {MAX_SYNTHETIC_IMAGES} or fewer",
         )
-    names = tuple(f"class-{n:04d}" for n in range(classes))
-    train = _even_shares(images, classes)
-    validation = _even_shares(max(1, images // 10), classes)
+    validation = max(1, images // 10)
     splits = {
-        "train": [(name, n, "") for name, share in zip(names, train) for n in range(share)],
-        "validation": [
-            # Numbers beyond the training images: these must be other images.
-            (name, images + n, "")
-            for name, share in zip(names, validation)
+        split: [
+            (label, first + n, "")
+            for label, share in enumerate(_even_shares(count, classes))
             for n in range(share)
-        ],
+        ]
+        # Validation numbers begin beyond those of training: these must be other images.
+        for split, count, first in (("train", images, 0), ("validation", validation, images))
     }
-    return Plan(names, splits)
+    return Plan(tuple(f"class-{n:04d}" for n in range(classes)), splits)
 
 
 def _refuse_few(images: int, classes: int) -> None:
@@ -163,49 +160,40 @@ def _plan_from_folder(listing: Listing, classes: int | None, images: int | None,
             f"{printable(listing.root)} has {len(listing.classes)} classes, not {classes}",
             hint=f"--classes {len(listing.classes)} takes all",
         )
-    names = listing.classes[: classes or len(listing.classes)]
+    names = listing.classes[:classes]
     if images is not None:
         _refuse_few(images, len(names))
     validation = None if images is None else max(1, images // 10)
-    train_rng, validation_rng = np.random.default_rng([seed, 0]), np.random.default_rng([seed, 1])
-    plan = Plan(
-        names,
-        {
-            "train": _draw_images(listing, listing.train, names, images, train_rng),
-            "validation": _draw_images(
-                listing, listing.validation, names, validation, validation_rng
-            ),
-        },
-    )
-    if not plan.splits["validation"]:
+    splits = {
+        "train": _draw_images(listing, listing.train, len(names), images, [seed, 0]),
+        "validation": _draw_images(listing, listing.validation, len(names), validation, [seed, 1]),
+    }
+    if not splits["validation"]:
         first = "first class" if len(names) == 1 else f"first {len(names)} classes"
         raise SpecError(
             f"no validation image in the {first} of {printable(listing.root)}",
             hint="take more --classes, or put images into val",
         )
-    return plan
+    return Plan(names, splits)
 
 
 def _draw_images(
-    listing: Listing,
-    split: Split,
-    names: Sequence[str],
-    images: int | None,
-    rng: np.random.Generator,
+    listing: Listing, split: Split, classes: int, images: int | None, seed: Sequence[int]
 ) -> list[Item]:
     """Return images of each class that has any, in even shares; all if ``images`` is None."""
-    indices_of_class = [np.flatnonzero(split.labels == label) for label in range(len(names))]
+    rng = np.random.default_rng(seed)
+    indices_of_class = [np.flatnonzero(split.labels == label) for label in range(classes)]
     filled = [label for label, indices in enumerate(indices_of_class) if len(indices)]
     shares = {}
     if images is not None and filled:
         shares = dict(zip(filled, _even_shares(images, len(filled))))
     items = []
-    for label, (name, indices) in enumerate(zip(names, indices_of_class)):
+    for label, indices in enumerate(indices_of_class):
         share = shares.get(label, len(indices))
         if share < len(indices):
             indices = np.sort(rng.choice(indices, share, replace=False))
         paths = [listing.path(split, int(n)) for n in indices]
-        items += [(name, number, path) for number, path in enumerate(paths)]
+        items += [(label, number, path) for number, path in enumerate(paths)]
     return items
 
 
@@ -213,20 +201,16 @@ def _write_folder(
     recipe: Recipe, plan: Plan, draft: Path, progress: Progress, processes: int
 ) -> None:
     """Write train/CLASS/NAME.jpg and val/CLASS/NAME.jpg."""
-    folders = {"train": "train", "validation": "val"}
-    chunks = []
-    for split, items in plan.splits.items():
-        folder = os.path.join(draft, folders[split])
+    files: list[tuple[Item, str]] = []
+    for split, folder in (("train", "train"), ("validation", "val")):
         for name in plan.classes:
-            os.makedirs(os.path.join(folder, name))
-        named = list(zip(items, _file_names(items)))
-        chunks += [
-            (folder, named[start : start + CHUNK_IMAGES])
-            for start in range(0, len(named), CHUNK_IMAGES)
-        ]
+            os.makedirs(draft / folder / name)
+        items = plan.splits[split]
+        folders = [f"{folder}/{plan.classes[label]}" for label, _, _ in items]
+        files += zip(items, map("/".join, zip(folders, _file_names(items))))
+    chunks = [files[start : start + CHUNK_IMAGES] for start in range(0, len(files), CHUNK_IMAGES)]
     done = 0
-    labels = {name: label for label, name in enumerate(plan.classes)}
-    write_chunk = partial(_write_images, recipe.edge, recipe.seed, labels)
+    write_chunk = partial(_write_images, draft, recipe.edge, recipe.seed)
     for _, count in map_unordered(write_chunk, chunks, processes):
         done += count
         progress(done, plan.total)
@@ -255,22 +239,16 @@ def _file_names(items: Sequence[Item]) -> list[str]:
     return names
 
 
-def _write_images(
-    edge: int, seed: int, labels: dict[str, int], chunk: tuple[str, list[tuple[Item, str]]]
-) -> int:
+def _write_images(draft: Path, edge: int, seed: int, files: Sequence[tuple[Item, str]]) -> int:
     """Write some images and return how many; a JPEG of the right size is copied unchanged."""
-    folder, items = chunk
-    for (name, number, path), file in items:
-        target = os.path.join(folder, name, file)
+    for (label, number, path), name in files:
+        target = os.path.join(draft, name)
+        pixels = decode_image(path, edge) if path else synthetic_image(seed, label, number, edge)
         if path and read_header(path) == Header("JPEG", "RGB", (edge, edge)):
-            decode_image(path, edge)  # Raises if the file is broken.
             shutil.copyfile(path, target)
-            continue
-        pixels = (
-            decode_image(path, edge) if path else synthetic_image(seed, labels[name], number, edge)
-        )
-        Image.fromarray(pixels).save(target, "JPEG", quality=JPEG_QUALITY)
-    return len(items)
+        else:
+            Image.fromarray(pixels).save(target, "JPEG", quality=JPEG_QUALITY)
+    return len(files)
 
 
 def _write_packed(
@@ -285,7 +263,6 @@ def _write_packed(
             f"{free / 2**20:,.1f} MiB left",
             hint="free some space, or take fewer --images or a smaller --edge",
         )
-    labels = {name: label for label, name in enumerate(plan.classes)}
     index: dict[str, Any] = {
         "schema": packed.SCHEMA, "format": packed.FORMAT,
         "edge": recipe.edge, "classes": list(plan.classes),
@@ -295,30 +272,26 @@ def _write_packed(
         layout = packed.Layout(recipe.edge, len(items), split)
         checksums = [""] * len(layout.blocks)
         chunks = [(block, items[block.start : block.stop]) for block in layout.blocks]
-        write_chunk = partial(_write_rows, draft, layout, recipe.seed, labels)
+        write_chunk = partial(_write_rows, draft, layout, recipe.seed)
         for number, checksum in map_unordered(write_chunk, chunks, processes):
             checksums[number] = checksum
             done += len(layout.blocks[number])
             progress(done, plan.total)
-        index[split] = packed.index_of(layout, [labels[item[0]] for item in items], checksums)
+        index[split] = packed.index_of(layout, [label for label, _, _ in items], checksums)
     (draft / packed.INDEX).write_text(json.dumps(index), encoding="utf-8")
 
 
 def _write_rows(
-    draft: Path,
-    layout: packed.Layout,
-    seed: int,
-    labels: dict[str, int],
-    chunk: tuple[range, list[Item]],
+    draft: Path, layout: packed.Layout, seed: int, chunk: tuple[range, list[Item]]
 ) -> str:
     """Decode and write one block of images; return its checksum."""
     block, items = chunk
     rows: Pixels = np.empty((len(items), layout.edge, layout.edge, 3), np.uint8)
-    for row, (name, number, path) in zip(rows, items):
+    for row, (label, number, path) in zip(rows, items):
         if path:
             decode_image(path, layout.edge, out=row)
         else:
-            row[:] = synthetic_image(seed, labels[name], number, layout.edge)
+            row[:] = synthetic_image(seed, label, number, layout.edge)
     return packed.write_block(draft, layout, block, rows)
 
 

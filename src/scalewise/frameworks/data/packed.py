@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from scalewise.errors import Broken, NewerSchema, SpecError
-from scalewise.frameworks.data import Labels, Pixels, printable
+from scalewise.frameworks.data import Labels, Pixels, broken, printable
 
 INDEX = "index.json"
 FORMAT = "scalewise packed images"
@@ -63,13 +63,9 @@ class Layout:
     @property
     def files(self) -> list[tuple[str, int]]:
         """Name and bytes of each file."""
-        return [
-            (
-                f"{self.split}-{n:05d}.bin",
-                min(self.file_images, self.count - start) * self.row_bytes,
-            )
-            for n, start in enumerate(range(0, self.count, self.file_images))
-        ]
+        starts = range(0, self.count, self.file_images)
+        images = [min(self.file_images, self.count - start) for start in starts]
+        return [(self.locate(n)[0], count * self.row_bytes) for n, count in zip(starts, images)]
 
     @property
     def blocks(self) -> list[range]:
@@ -106,10 +102,9 @@ def write_block(folder: Path, layout: Layout, block: range, rows: Pixels) -> str
 
 def index_of(layout: Layout, labels: Sequence[int], checksums: Sequence[str]) -> dict[str, Any]:
     """Return the entry of a split in the index."""
-    files = [{"name": name, "bytes": size} for name, size in layout.files]
     return {
         "labels": list(labels),
-        "files": files,
+        "files": [{"name": name, "bytes": size} for name, size in layout.files],
         "block": layout.block_images,
         "checksums": list(checksums),
     }
@@ -162,27 +157,25 @@ class Rows:
         """Refuse files that are missing, or not as long as the layout says."""
         for name, size in self.layout.files:
             try:
-                actual = os.stat(os.path.join(self.folder, name)).st_size
+                actual = os.stat(f"{self.folder}/{name}").st_size
             except OSError as error:
                 raise self._broken_file(name, error.strerror or str(error)) from error
             if actual != size:
                 raise self._broken_file(name, f"it has {actual:,} bytes instead of {size:,}")
 
     def _file(self, name: str) -> int:
-        if (
-            self._owner != os.getpid()
-        ):  # A forked process opens its own files, and closes only those.
+        # A forked process opens its own files, and closes only those.
+        if self._owner != os.getpid():
             self._descriptors, self._owner = {}, os.getpid()
         if name not in self._descriptors:
             try:
-                self._descriptors[name] = os.open(os.path.join(self.folder, name), os.O_RDONLY)
+                self._descriptors[name] = os.open(f"{self.folder}/{name}", os.O_RDONLY)
             except OSError as error:
                 raise self._broken_file(name, error.strerror or str(error)) from error
         return self._descriptors[name]
 
     def _broken_file(self, name: str, problem: str) -> Broken:
-        path = os.path.join(self.folder, name)
-        return Broken(f"{printable(path)} is not complete: {problem}", hint=REMAKE_HINT, path=path)
+        return broken(f"{self.folder}/{name}", f"is not complete: {problem}", REMAKE_HINT)
 
     # Only these travel to a worker process: descriptors are not valid there.
     def __getstate__(self) -> tuple[Any, ...]:
@@ -210,7 +203,7 @@ class Packed:
         index = _read_index(path)
         try:
             edge, classes = index["edge"], index["classes"]
-            if not _is_integer(edge) or edge < 1:
+            if type(edge) is not int or edge < 1:
                 raise ValueError(f"edge {edge!r}")
             if not _is_text_list(classes):
                 raise ValueError("its classes are no names")
@@ -221,11 +214,6 @@ class Packed:
             raise _damaged_index(path, str(error)) from error
         return cls(root, edge, tuple(classes), *splits)
 
-    @property
-    def splits(self) -> dict[str, Rows]:
-        """The splits by name."""
-        return {"train": self.train, "validation": self.validation}
-
 
 def _read_index(path: Path) -> Mapping[str, Any]:
     try:
@@ -233,14 +221,13 @@ def _read_index(path: Path) -> Mapping[str, Any]:
     except FileNotFoundError as error:
         raise SpecError(f"{printable(path.parent)} has no {INDEX}", hint=REMAKE_HINT) from error
     except OSError as error:
-        problem = f"{printable(path)} cannot be read: {error.strerror}"
-        raise Broken(problem, hint=REMAKE_HINT, path=str(path)) from error
+        raise broken(path, f"cannot be read: {error.strerror}", REMAKE_HINT) from error
     except (ValueError, RecursionError) as error:
         raise _damaged_index(path, str(error)) from error
     if not isinstance(index, dict) or index.get("format") != FORMAT:
         raise SpecError(f"{printable(path)} is not an index of packed images", hint=REMAKE_HINT)
     schema: Any = index.get("schema")
-    if not _is_integer(schema) or schema < 1:
+    if type(schema) is not int or schema < 1:
         raise _damaged_index(path, f"schema {schema!r}")
     if schema > SCHEMA:
         raise NewerSchema(
@@ -250,16 +237,12 @@ def _read_index(path: Path) -> Mapping[str, Any]:
     return index
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _is_text_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _damaged_index(path: Path, problem: str) -> Broken:
-    return Broken(f"{printable(path)} is damaged: {problem}", hint=REMAKE_HINT, path=str(path))
+    return broken(path, f"is damaged: {problem}", REMAKE_HINT)
 
 
 def _open_rows(root: str, edge: int, classes: int, split: str, entry: Any) -> Rows:

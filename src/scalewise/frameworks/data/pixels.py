@@ -14,7 +14,7 @@ import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,8 @@ except ImportError as missing:
     ) from missing
 
 Box = tuple[float, float, float, float]
-Origin = Path | str | bytes | BinaryIO
+Origin = Path | str | bytes
+"""The path of an image, or its content."""
 
 OTHER_FORMATS = ("BMP", "GIF", "JPEG2000", "PPM", "TGA", "TIFF")
 """Formats read besides JPEG, PNG and WebP, whatever a file's name. Not EPS: that is a program,
@@ -105,7 +106,9 @@ def decode_image(
         raise ValueError(f"{pixels.dtype} of {pixels.shape} cannot take an image of edge {edge}")
     try:
         with _open_image(source) as image:
-            _decode(image, edge, pixels, crop, (epoch, index))
+            size = image.size
+            box, flipped = crop.draw(epoch, index, size) if crop else (_centre_box(*size), False)
+            _decode(image, box, edge, pixels[:, ::-1] if flipped else pixels)
     except MemoryError:
         raise
     except Exception as error:  # A decoder can raise anything on a damaged file.
@@ -113,8 +116,7 @@ def decode_image(
     return pixels
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """Format, mode and size of an image, from the header of its file."""
 
     format: str
@@ -137,7 +139,7 @@ def read_header(source: Origin, *, decode: bool = False) -> Header:
 
 def broken_image(source: Origin, error: Exception) -> Broken:
     """Return the error to raise for a file that cannot be decoded."""
-    path = os.fsdecode(source) if isinstance(source, (Path, str)) else ""
+    path = "" if isinstance(source, bytes) else os.fsdecode(source)
     reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
     if isinstance(error, UnidentifiedImageError):
         reason = "it is not an image"
@@ -153,22 +155,21 @@ def broken_image(source: Origin, error: Exception) -> Broken:
 def _open_image(source: Origin) -> ImageFile.ImageFile:
     """Open an image by its first bytes, whatever its name; only its header is read."""
     file: Any
-    if isinstance(source, (Path, str)):
-        file = open(source, "rb", opener=_open_regular_file)  # noqa: SIM115 - the image closes it
+    if isinstance(source, bytes):
+        file = io.BytesIO(source)
     else:
-        file = io.BytesIO(source) if isinstance(source, bytes) else source
+        file = open(source, "rb", opener=_open_regular_file)  # noqa: SIM115 - the image closes it
     try:
         start = file.read(12)
-        file.seek(-len(start), os.SEEK_CUR)
+        file.seek(0)
         if not start:
             raise ValueError("it is empty")
         image = _open_format(start, file)
-        image._exclusive_fp = file is not source  # So that closing the image closes the file.
+        image._exclusive_fp = True  # So that closing the image closes the file.
         if image.width * image.height > MAX_PIXELS:
             raise ValueError(f"{image.width} × {image.height} pixels, as decompression bombs have")
     except BaseException:
-        if file is not source:
-            file.close()
+        file.close()
         raise
     return image
 
@@ -197,24 +198,14 @@ def _open_format(start: bytes, file: Any) -> ImageFile.ImageFile:
     return Image.open(file, formats=OTHER_FORMATS)
 
 
-def _decode(
-    image: ImageFile.ImageFile,
-    edge: int,
-    out: Pixels,
-    crop: Crop | None,
-    epoch_and_index: tuple[int, int],
-) -> None:
-    if crop:
-        box, flipped = crop.draw(*epoch_and_index, image.size)
-    else:
-        box, flipped = _centre_box(*image.size), False
+def _decode(image: ImageFile.ImageFile, box: Box, edge: int, out: Pixels) -> None:
+    """Write the part of an image in a box into ``out``, resized to ``edge`` × ``edge``."""
     if isinstance(image, JpegImageFile):
         box = _shrink_on_load(image, box, edge)
     rgb = _to_rgb(image)
     if rgb.size != (edge, edge) or box != (0, 0, edge, edge):
         rgb = rgb.resize((edge, edge), Image.Resampling.BILINEAR, box=box)
-    pixels = np.frombuffer(rgb.tobytes(), np.uint8).reshape(edge, edge, 3)
-    np.copyto(out, pixels[:, ::-1] if flipped else pixels)
+    np.copyto(out, np.frombuffer(rgb.tobytes(), np.uint8).reshape(edge, edge, 3))
 
 
 def _shrink_on_load(image: JpegImageFile, box: Box, edge: int) -> Box:

@@ -4,7 +4,6 @@ Processes are spawned and receive only their items. They exit when their pipe is
 they do not outlive the parent, however it ends.
 """
 
-import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -16,11 +15,8 @@ from scalewise.errors import LaunchError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-def available_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+Progress = Callable[[int, int], None]
+"""Called with the number of samples done so far and the total."""
 
 
 def map_unordered(

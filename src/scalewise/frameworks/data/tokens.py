@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from scalewise.errors import Broken, SpecError
-from scalewise.frameworks.data import printable
+from scalewise.errors import SpecError
+from scalewise.frameworks.data import broken, printable
 from scalewise.frameworks.pickles import describe_failure
 
 Stream = np.ndarray[Any, np.dtype[Any]]
@@ -51,12 +51,8 @@ def read(path: Path) -> Tokens:
             hint="give a .bin of uint16, a .npy of integers, a text, or a folder with train.bin",
         )
     train, validation = files
-    is_text = train.suffix.lower() not in ENDINGS
-    return Tokens(
-        open_stream(train),
-        open_stream(validation) if validation else None,
-        256 if is_text else None,
-    )
+    vocabulary = None if train.suffix.lower() in ENDINGS else 256
+    return Tokens(open_stream(train), open_stream(validation) if validation else None, vocabulary)
 
 
 def open_stream(path: Path) -> Stream:
@@ -70,21 +66,19 @@ def open_stream(path: Path) -> Stream:
             if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
                 raise ValueError(f"{tokens.dtype} of shape {tokens.shape} are no tokens")
         else:
-            dtype = np.uint16 if path.suffix.lower() == ".bin" else np.uint8
+            dtype = np.dtype(np.uint16 if path.suffix.lower() == ".bin" else np.uint8)
             size = path.stat().st_size
             if not size:
                 raise ValueError("it is empty")
-            if size % np.dtype(dtype).itemsize:
-                raise ValueError(f"{size} bytes are no {np.dtype(dtype).name}")
+            if size % dtype.itemsize:
+                raise ValueError(f"{size} bytes are no {dtype.name}")
             tokens = np.memmap(path, dtype, "r")
     except Exception as error:  # numpy parses the header of a .npy as Python: it may raise anything
-        raise Broken(
-            f"{printable(path)} cannot be read as tokens: {describe_failure(error)}",
-            hint="a .bin holds uint16, a .npy one row of integers; anything else is read as text",
-            path=str(path),
-        ) from error
+        hint = "a .bin holds uint16, a .npy one row of integers; anything else is read as text"
+        problem = f"cannot be read as tokens: {describe_failure(error)}"
+        raise broken(path, problem, hint) from error
     if not len(tokens):
-        raise Broken(f"{printable(path)} holds no tokens", path=str(path))
+        raise broken(path, "holds no tokens")
     return tokens
 
 

@@ -6,18 +6,21 @@ neither torch nor deepspeed: a run can be checked without them.
 
 import json
 from contextlib import AbstractContextManager
+from typing import Any
 
 from scalewise.errors import SpecError
-from scalewise.frameworks import Session, installed, refuse_older
-from scalewise.frameworks.deepspeed.config import make_config, zero_stage
-from scalewise.frameworks.torch import OverTorch, refuse_torch, refuse_unfit
+from scalewise.frameworks import Session, installed, refuse_fields, refuse_older
+from scalewise.frameworks.torch import ENGINE_UNSUPPORTED, OverTorch, refuse_torch, refuse_unfit
 from scalewise.probe import Probe
 from scalewise.record.write import write_text
 from scalewise.spec import RunSpec
+from scalewise.validate import check_choice
 
 OLDEST = (0, 19)
 """Oldest supported version of DeepSpeed."""
 CONFIG_FILE = "deepspeed.json"
+OFFLOADS = ("none", "cpu")
+"""Where the optimizer's state may be offloaded to."""
 
 
 class Deepspeed(OverTorch):
@@ -26,34 +29,48 @@ class Deepspeed(OverTorch):
     package = "deepspeed"
 
     def check(self, spec: RunSpec) -> None:
-        """Refuse a run that cannot work, before any rank starts."""
         version = installed("deepspeed", extra="deepspeed")
         refuse_older("DeepSpeed", version, OLDEST, hint="pip install --upgrade deepspeed")
         refuse_torch(spec)
-        _refuse_fields(spec)
+        sharded = {"ema": None} if zero_stage(spec) == 3 else {}
+        refuse_fields(spec, {**ENGINE_UNSUPPORTED, **sharded}, {})
         refuse_unfit(spec)
         make_config(spec)
 
     def session(self, spec: RunSpec, rank: int, probe: Probe) -> AbstractContextManager[Session]:
-        """Set up a training on this rank's device; write DeepSpeed's configuration for the user."""
-        if rank == 0:
+        if rank == 0:  # For the user; the run itself does not read it.
             write_text(probe.folder / CONFIG_FILE, json.dumps(make_config(spec), indent=1) + "\n")
         return super().session(spec, rank, probe)
 
 
-def _refuse_fields(spec: RunSpec) -> None:
-    """Refuse fields that DeepSpeed runs do not support."""
-    unsupported = {
-        "parallelism": spec.degrees.degree > 1,
-        "compile": bool(spec.compile),
-        "noise_every": bool(spec.noise_every),
-        "checkpoint_every": spec.checkpoint_every is not None,
-        "resume": spec.resume is not None,
-        "ema": spec.ema is not None and zero_stage(spec) == 3,
+def zero_stage(spec: RunSpec) -> int:
+    """Return ZeRO's stage: 1 shards optimizer state, 2 gradients too, 3 weights too; 0 is DDP."""
+    return int(spec.strategy.removeprefix("zero"))
+
+
+def make_config(spec: RunSpec) -> dict[str, Any]:
+    """Return DeepSpeed's configuration of a run; all else has DeepSpeed's defaults.
+
+    The optimizer is not in it: it is PyTorch's, so that all frameworks compute the same.
+    """
+    offload = spec.options.get("offload", "none")
+    check_choice("offload", offload, OFFLOADS)
+    zero: dict[str, Any] = {"stage": zero_stage(spec)}
+    config: dict[str, Any] = {
+        "train_micro_batch_size_per_gpu": spec.batch,
+        "gradient_accumulation_steps": spec.accumulate,
+        "gradient_clipping": spec.clip or 0.0,  # DeepSpeed's default clips to a norm of 1.
+        "zero_optimization": zero,
+        "zero_allow_untested_optimizer": True,
     }
-    for field, is_set in unsupported.items():
-        if is_set:
+    if offload != "none":
+        if not zero_stage(spec):
             raise SpecError(
-                f"{field} does not go together with deepspeed's {spec.strategy} yet",
-                hint=f'leave {field} out, or write framework = "torch"',
+                "zero0 shards no optimizer state, and only sharded state can be offloaded",
+                hint='write strategy = "zero1", or leave offload out',
             )
+        zero["offload_optimizer"] = {"device": offload}
+        config["zero_force_ds_cpu_optimizer"] = False
+    if spec.precision in ("bf16", "fp16"):
+        config[spec.precision] = {"enabled": True}
+    return config

@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
 from scalewise.errors import SpecError
-from scalewise.frameworks.deepspeed.config import make_config, zero_stage
+from scalewise.frameworks.deepspeed import make_config, zero_stage
 from scalewise.frameworks.torch.models.block_compile import apply_activation_checkpointing
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.probe import Laps

@@ -13,9 +13,8 @@ from pathlib import Path
 from shutil import which
 
 from scalewise.errors import FrameworkMissing, SpecError
-from scalewise.frameworks import Session, installed, refuse_older
-from scalewise.frameworks.horovod.unsupported import refuse_adasum, refuse_elastic
-from scalewise.frameworks.torch import OverTorch, refuse_torch, refuse_unfit
+from scalewise.frameworks import Refused, Session, installed, refuse_fields, refuse_older
+from scalewise.frameworks.torch import ENGINE_UNSUPPORTED, OverTorch, refuse_torch, refuse_unfit
 from scalewise.probe import Probe
 from scalewise.spec import RunSpec
 
@@ -31,27 +30,24 @@ class Horovod(OverTorch):
     package = "horovod"
 
     def check(self, spec: RunSpec) -> None:
-        """Refuse a run that cannot work, before any rank starts."""
         hint = "make horovod, in a checkout of scalewise, builds one"
         refuse_older("Horovod", installed("horovod", extra="horovod"), OLDEST, hint=hint)
         _refuse_unbuilt()
         refuse_torch(spec)
         _refuse_no_horovodrun(spec)
-        _refuse_fields(spec)
+        refuse_fields(spec, ENGINE_UNSUPPORTED, {})
         refuse_unfit(spec)
         if spec.options.get("adasum") and spec.topology.world > 1:
-            refuse_adasum(spec)
+            _refuse_adasum(spec)
         if is_elastic(spec):
-            refuse_elastic(spec)
+            _refuse_elastic(spec)
 
     def ranks(self, spec: RunSpec) -> Sequence[int]:
-        """Return this process's rank, which its launcher set in the environment."""
         if is_elastic(spec):  # Horovod gives each rank local rank 0; all are on this host.
             os.environ["LOCAL_RANK"] = os.environ["RANK"]
         return super().ranks(spec)
 
     def session(self, spec: RunSpec, rank: int, probe: Probe) -> AbstractContextManager[Session]:
-        """Set up a training on this rank's device."""
         if is_elastic(spec):
             from scalewise.frameworks.horovod.elastic import session
 
@@ -87,18 +83,50 @@ def _refuse_no_horovodrun(spec: RunSpec) -> None:
         )
 
 
-def _refuse_fields(spec: RunSpec) -> None:
-    """Refuse fields that Horovod runs do not support."""
-    unsupported = {
-        "parallelism": spec.degrees.degree > 1,
-        "compile": bool(spec.compile),
-        "noise_every": bool(spec.noise_every),
-        "checkpoint_every": spec.checkpoint_every is not None,
-        "resume": spec.resume is not None,
-    }
-    for field, is_set in unsupported.items():
-        if is_set:
-            raise SpecError(
-                f"{field} does not go together with horovod yet",
-                hint=f'leave {field} out, or write framework = "torch"',
-            )
+def _refuse_adasum(spec: RunSpec) -> None:
+    """Refuse Adasum where it would fail, or silently do something else."""
+    world = spec.topology.world
+    if world & (world - 1):
+        raise SpecError(
+            f"adasum needs a power of two of ranks, and {spec.topology} has {world}",
+            hint="take 2, 4, 8 … devices",
+        )
+    fields = ("clip", "warmup_steps", "warmup_epochs", "schedule")
+    refused: Refused = {**dict.fromkeys(fields), "precision": ("fp16",)}
+    reason = "with adasum each rank does its step inside backward, too early for this"
+    refuse_fields(spec, refused, dict.fromkeys(refused, reason))
+    if spec.started_by != "mpirun":
+        raise SpecError(
+            f"adasum goes over MPI, and {spec.started_by} starts no ranks of MPI",
+            hint='write start = "mpirun"',
+        )
+    import horovod.torch as hvd
+
+    if not hvd.mpi_built():
+        raise SpecError(
+            "adasum needs a Horovod with MPI, and this one was built without",
+            hint="install MPI's headers, for example libopenmpi-dev, and build it anew: make "
+            "horovod, in a checkout of scalewise, does",
+        )
+
+
+def _refuse_elastic(spec: RunSpec) -> None:
+    """Refuse an elastic run that could not continue with fewer ranks."""
+    min_np, world = int(spec.options["min_np"]), spec.topology.world
+    if min_np > world:
+        raise SpecError(
+            f"min_np is {min_np}, and {spec.topology} has {world} ranks",
+            hint=f"with min_np = {world - 1} it continues when one is lost",
+        )
+    if spec.started_by != "horovodrun" or spec.topology.nodes > 1:
+        raise SpecError(
+            "min_np is for ranks that horovodrun starts on one machine",
+            hint="leave start out, and take one node",
+        )
+    if not spec.steps:
+        raise SpecError(
+            "with fewer ranks an epoch would have more steps: an elastic run says steps",
+            hint="for example steps = 1000, in place of epochs or samples",
+        )
+    if spec.ema:
+        raise SpecError("ema does not go together with min_np", hint="leave one of them out")

@@ -70,7 +70,13 @@ def rendezvous_variables(env: Mapping[str, str]) -> dict[str, str]:
     dist.all_gather_object(hosts, (os.uname().nodename, _address_towards(master)))
     slots = assign_slots([host for host, _ in hosts])
     slot = slots[dist.get_rank()]
-    port = [_start_server(slots) if slot.rank == 0 else 0]
+    port = [0]
+    if slot.rank == 0:  # Horovod's server runs in a thread until this process ends.
+        from horovod.runner.http.http_server import RendezvousServer
+
+        server = RendezvousServer()
+        port = [server.start()]
+        server.init(slots)
     dist.broadcast_object_list(port)
     interface = env.get("HOROVOD_GLOO_IFACE") or env.get("GLOO_SOCKET_IFNAME")
     return {
@@ -80,16 +86,6 @@ def rendezvous_variables(env: Mapping[str, str]) -> dict[str, str]:
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port[0]),
         "HOROVOD_GLOO_IFACE": interface or _interface_of(_own_address(master, hosts, slot)),
     }
-
-
-def _start_server(slots: Sequence[Slot]) -> int:
-    """Run Horovod's server until this process ends; return its port."""
-    from horovod.runner.http.http_server import RendezvousServer
-
-    server = RendezvousServer()
-    port: int = server.start()
-    server.init(slots)
-    return port
 
 
 def _own_address(master: str, hosts: Sequence[tuple[str, str]], slot: Slot) -> str:

@@ -9,6 +9,8 @@ optimizer waits for that, and the wait has no lap.
 """
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 from torch import Tensor
@@ -16,14 +18,57 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
 from scalewise.errors import PluginError
-from scalewise.frameworks.horovod.exchange_options import DEFAULT_SETTINGS, Settings
 from scalewise.frameworks.torch.models.block_compile import apply_activation_checkpointing
+from scalewise.frameworks.torch.parallel.step import single_stage_step
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.probe import Laps
 from scalewise.spec import RunSpec
+from scalewise.validate import check_choice, check_integer, check_positive, check_type
 
 MPI_VARIABLES = {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CPU_OPERATIONS": "mpi"}
 """For Adasum, which only works with MPI; then mpirun does the rendezvous."""
+COMPRESSIONS = ("none", "fp16")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Horovod's settings; None means Horovod's default."""
+
+    compression: str = "none"
+    """Gradient compression."""
+    fusion_threshold: float | None = None
+    """MiB of gradients that are exchanged at once, at most."""
+    autotune: bool = False
+    """Whether Horovod tunes its settings during the training."""
+    adasum: bool = False
+    """Whether Adasum combines the updates of ranks, instead of an average of gradients."""
+    min_np: int | None = None
+    """The fewest ranks with which an elastic run continues; None: not elastic."""
+
+    def __post_init__(self) -> None:
+        check_choice("compression", self.compression, COMPRESSIONS)
+        if self.fusion_threshold is not None:
+            check_positive("fusion_threshold", self.fusion_threshold, example=64)
+        for name in ("autotune", "adasum"):
+            check_type(name, getattr(self, name), bool, "true or false")
+        if self.min_np is not None:
+            check_integer("min_np", self.min_np, minimum=1)
+
+    def variables(self) -> Mapping[str, str]:
+        """Return the environment variables that Horovod reads when it starts.
+
+        >>> Settings(fusion_threshold=2, autotune=True).variables()
+        {'HOROVOD_FUSION_THRESHOLD': '2097152', 'HOROVOD_AUTOTUNE': '1'}
+        """
+        result = {}
+        if self.fusion_threshold is not None:
+            result["HOROVOD_FUSION_THRESHOLD"] = str(int(self.fusion_threshold * 2**20))
+        if self.autotune:
+            result["HOROVOD_AUTOTUNE"] = "1"
+        return result
+
+
+DEFAULT_SETTINGS = Settings()
 
 
 def parallelize(
@@ -41,21 +86,17 @@ def parallelize(
         backward_passes_per_step=spec.accumulate,
         op=hvd.Adasum if adasum else hvd.Average,
     )
+    micro_step = single_stage_step(task, task.model)
 
     def forward_backward(
         inputs: Tensor, labels: Tensor, weight: float, probe: Laps, *, sync: bool
     ) -> Tensor:
-        _, loss = task.forward(task.model, inputs, labels)
-        if weight != 1.0:
-            loss = loss * weight
-        probe.lap("forward")
-        loss.backward()  # type: ignore[no-untyped-call]  # PyTorch's.
-        probe.lap("backward")
+        loss = micro_step(inputs, labels, weight, probe, sync=True)
         if sync and not adasum:
             optimizer.synchronize()
             if mesh.size() > 1:
                 probe.lap("sync")
-        return loss.detach()
+        return loss
 
     step_optimizer = cast(Optimizer, optimizer if adasum else SynchronizedOptimizer(optimizer))
     return Parallel(task.model, step_optimizer, forward_backward, unseen=True)
@@ -96,7 +137,3 @@ class SynchronizedOptimizer:
         """Update the weights without another exchange."""
         with self._optimizer.skip_synchronize():
             self._optimizer.step()
-
-    def zero_grad(self) -> None:
-        """Reset the gradients."""
-        self._optimizer.zero_grad()

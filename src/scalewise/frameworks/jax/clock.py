@@ -3,18 +3,17 @@
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Any
 
 
+@dataclass(slots=True)
 class Mark:
     """The time at which an array was ready; None until then."""
 
-    __slots__ = ("at",)
-
-    def __init__(self, at: float | None = None) -> None:
-        self.at = at
+    at: float | None = None
 
 
 class ReadyClock:

@@ -31,12 +31,6 @@ def initialize(spec: RunSpec) -> None:
     )
 
 
-def shutdown(spec: RunSpec) -> None:
-    """Disconnect from the other processes."""
-    if spec.ranks > 1:
-        jax.distributed.shutdown()
-
-
 def find_devices(spec: RunSpec) -> list[Any]:
     """Return the devices of a run in the order of replicas, equally many of each process."""
     try:
@@ -67,11 +61,6 @@ def find_devices(spec: RunSpec) -> list[Any]:
     return [device for process_devices in by_process for device in process_devices[:needed]]
 
 
-def name(device: Any) -> str:
-    """Return a device's model name."""
-    return str(device.device_kind)
-
-
 def peak_memory(devices: list[Any]) -> int | None:
     """Return the peak bytes of this process's fullest device; of the process itself on CPUs."""
     if devices[0].platform == "cpu":
@@ -82,10 +71,8 @@ def peak_memory(devices: list[Any]) -> int | None:
 
 
 def facts() -> dict[str, Any]:
-    """Return JAX's version and devices; no devices on a rank, which must not ask before it joins.
-
-    A rank records its devices itself.
-    """
+    """Return JAX's version and devices; a rank, which must not ask before it joins, has None."""
+    on_rank = "RANK" in os.environ
+    devices = None if on_rank else [device.device_kind for device in jax.local_devices()]
     versions = {"version": jax.__version__, "jaxlib": jaxlib.__version__}
-    names = None if "RANK" in os.environ else [name(device) for device in jax.local_devices()]
-    return {"name": "jax", **versions, "devices": names}
+    return {"name": "jax", **versions, "devices": devices}

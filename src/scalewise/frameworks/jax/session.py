@@ -8,16 +8,18 @@ from typing import Any
 import jax
 import numpy as np
 
+from scalewise import plugins
 from scalewise.frameworks import Outline, Quality, Session
-from scalewise.frameworks.data_source import Source
+from scalewise.frameworks.data_source import in_memory_source
 from scalewise.frameworks.in_memory_data import Arrays, read
-from scalewise.frameworks.jax import build, device
+from scalewise.frameworks.jax import device
 from scalewise.frameworks.jax.clock import ReadyClock
-from scalewise.frameworks.jax.loader import TrainLoader, validation_loader
+from scalewise.frameworks.jax.loader import Batch, training_loader, validation_loader
 from scalewise.frameworks.jax.sharded import Layout, parallelize
 from scalewise.frameworks.jax.train_step import State, initial_state, make_score, make_train_step
 from scalewise.frameworks.lr_schedule import Rates
-from scalewise.frameworks.sampler import count_steps, samples_in_steps
+from scalewise.frameworks.part_options import build_model
+from scalewise.frameworks.sampler import Shards, count_steps, samples_by_step, samples_in_steps
 from scalewise.frameworks.train_log import say
 from scalewise.probe import Laps, Probe
 from scalewise.spec import RunSpec
@@ -34,13 +36,13 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["JaxSession"]:
     with probe.span("rendezvous"):
         device.initialize(spec)
         devices = device.find_devices(spec)
-    kind = device.name(devices[0])
+    kind = devices[0].device_kind
     probe.note(device=kind, threads=spec.threads)
     if rank == 0:
         say(f"devices        {len(devices)} x {kind}, {len(devices) // spec.ranks} per process")
         say("compiled       the whole step is one program, whatever compile says")
     with probe.span("data"):
-        data = read(Source.of_run(spec))
+        data = read(in_memory_source(spec))
     clock = ReadyClock()
     with probe.span("build"):
         training = JaxSession(spec, data, devices, clock)
@@ -50,7 +52,8 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["JaxSession"]:
     yield training
     with probe.span("shutdown"):
         clock.close()
-        device.shutdown(spec)
+        if spec.ranks > 1:
+            jax.distributed.shutdown()
 
 
 class JaxSession(Session):
@@ -64,10 +67,14 @@ class JaxSession(Session):
         process = jax.process_index()
         self._replicas = [n for n, dev in enumerate(devices) if dev.process_index == process]
         self._devices = [devices[n] for n in self._replicas]
-        self._loader = TrainLoader(data.train, spec, self._replicas)
+        self._shards = [Shards(len(data.train), spec, replica) for replica in self._replicas]
+        self._batches: Iterator[Batch] = iter(())
+        self._step_samples = samples_by_step(self._shards)
+        """This process's samples in each step of an epoch."""
         steps = count_steps(spec, len(data.train))
-        self._rates = Rates.of(spec, self._loader.steps, steps * (spec.epochs or 1))
-        model = build(spec, data.shape, data.classes)
+        self._rates = Rates.of(spec, self._shards[0].steps, steps * (spec.epochs or 1))
+        workload = plugins.load("workloads", str(spec.workload), framework="jax")
+        model = build_model(workload, spec, data.shape, data.classes)
         weights = model.init(np.random.default_rng(spec.seed + spec.repeat))
         self._state: State = self._layout.replicate(initial_state(spec, weights))
         replicated = self._layout.replicated
@@ -81,12 +88,13 @@ class JaxSession(Session):
         self._losses: list[Any] = []
         """Losses that are still on the device."""
         self._fetched: list[float] = []
-        self._steps_done = 0
+        self._step, self._steps_done = 0, 0
+        """Steps since ``begin``, and in total."""
         self.outline = Outline(
             epochs=spec.epochs,
             steps=steps,
             samples=len(data.train),
-            seen=samples_in_steps(steps, self._loader.samples),
+            seen=samples_in_steps(steps, self._step_samples),
             parameters=sum(weight.size for weight in weights.values()),
             uncounted="the step is one program of XLA's",
             validation=len(data.validation),
@@ -95,8 +103,8 @@ class JaxSession(Session):
 
     def compile(self) -> None:
         """Compile the step and the validation for the shapes that they will see."""
-        self._loader.begin(0)  # begin() restarts this epoch when the training starts.
-        batch, _ = self._loader.next_batch()
+        self.begin(0)  # Called again when the training starts.
+        batch = next(self._batches)
         step = self._train_step.lower(self._state, *self._shard(batch), self._rate)
         self._train_step = step.compile()
         batch = next(validation_loader(self._data.validation, self._spec, self._replicas))
@@ -104,9 +112,8 @@ class JaxSession(Session):
         self._score = self._score.lower(sums, self._state.weights, *self._shard(batch)).compile()
 
     def begin(self, epoch: int) -> None:
-        """Start a pass over the data in a new order."""
-        self._losses, self._fetched = [], []
-        self._loader.begin(epoch)
+        self._losses, self._fetched, self._step = [], [], 0
+        self._batches = training_loader(self._data.train, self._spec, self._shards, epoch)
 
     def _shard(self, batch: Sequence[Any]) -> list[Any]:
         return [self._layout.shard(array) for array in batch]
@@ -118,8 +125,7 @@ class JaxSession(Session):
         """
         if not self._rates.constant:
             self._rate = self._layout.replicate(np.float32(self._rates.at(self._steps_done)))
-        batch, samples = self._loader.next_batch()
-        images, labels = self._shard(batch)
+        images, labels = self._shard(next(self._batches))
         self._clock.about(images)
         probe.lap("input")
         self._state, loss = self._train_step(self._state, images, labels, self._rate)
@@ -131,10 +137,10 @@ class JaxSession(Session):
             self._losses[-1 - MAX_STEPS_AHEAD].block_until_ready()
         if len(self._losses) == FETCH_LOSSES + MAX_STEPS_AHEAD:
             self._fetch_losses(FETCH_LOSSES)
-        return samples
+        self._step += 1
+        return self._step_samples[(self._step - 1) % len(self._step_samples)]
 
     def settle(self) -> None:
-        """Wait until the devices have finished all steps."""
         if self._losses:
             self._losses[-1].block_until_ready()
         self._clock.settle()
@@ -150,7 +156,6 @@ class JaxSession(Session):
         return self._fetched
 
     def validate(self) -> Quality | None:
-        """Return the quality now, each validation sample counted once."""
         sums = self._layout.replicate(np.zeros(3, np.float32))
         for batch in validation_loader(self._data.validation, self._spec, self._replicas):
             sums = self._score(sums, self._state.weights, *self._shard(batch))
@@ -158,17 +163,12 @@ class JaxSession(Session):
         return Quality(accuracy=correct / samples, loss=loss / samples, samples=int(samples))
 
     def memory(self) -> int | None:
-        """Return the peak bytes of this process's fullest device."""
         return device.peak_memory(self._devices)
-
-    def weights(self) -> dict[str, Any]:
-        """Return the weights by the names that the same model has in PyTorch."""
-        return dict(self._state.weights)
 
     def save(self, path: Path) -> None:
         """Write the weights as a numpy archive (``.npz``), by process 0 only."""
         if jax.process_index() == 0:
             draft = path.with_suffix(".part")
             with draft.open("wb") as file:
-                np.savez(file, **jax.device_get(self.weights()))
+                np.savez(file, **jax.device_get(dict(self._state.weights)))
             draft.replace(path.with_suffix(".npz"))

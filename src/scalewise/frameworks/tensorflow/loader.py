@@ -4,12 +4,15 @@ Images are sent to the device as bytes, and converted there.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import count, repeat
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from scalewise.frameworks.in_memory_data import ImageTransform, Labelled
+from scalewise.frameworks.data import Labelled
+from scalewise.frameworks.in_memory_data import ImageTransform
 from scalewise.frameworks.sampler import Indices, Shards, validation_batches
 from scalewise.frameworks.tensorflow.strategies import Parallel
 from scalewise.spec import RunSpec
@@ -20,15 +23,11 @@ Rows = tuple[Any, Any, Any]
 
 def train_batches(data: Labelled, shards: Sequence[Shards], parallel: Parallel) -> Any:
     """Return an endless iterator of training batches, each with the weight of its loss."""
+    ragged = not shards[0].is_full(shards[0].steps - 1)
 
     def epochs() -> Iterator[Rows]:
-        epoch = 0
-        while True:
-            yield _epoch_rows(shards, epoch)
-            epoch += 1
+        return map(partial(_epoch_rows, shards), count())
 
-    first = shards[0]
-    ragged = not all(first.is_full(step) for step in range(first.steps))
     return _distribute(data, epochs, parallel, ragged=ragged)
 
 
@@ -45,12 +44,7 @@ def validate_batches(data: Labelled, spec: RunSpec, parallel: Parallel) -> tuple
     batches = np.stack([batches for _, batches in shares], axis=1).reshape(-1, spec.batch)
     counts = np.stack([counts for counts, _ in shares], axis=1).reshape(-1)
     rows = batches, np.full(len(batches), spec.batch), counts.astype(np.float32)
-
-    def epochs() -> Iterator[Rows]:
-        while True:
-            yield rows
-
-    return len(shares[0][0]), _distribute(data, epochs, parallel, ragged=False)
+    return len(shares[0][0]), _distribute(data, lambda: repeat(rows), parallel, ragged=False)
 
 
 def _epoch_rows(shards: Sequence[Shards], epoch: int) -> Rows:

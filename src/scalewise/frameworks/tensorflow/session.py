@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ import tensorflow as tf
 
 from scalewise.errors import SpecError
 from scalewise.frameworks import Outline, Quality, Session
-from scalewise.frameworks.data_source import Source
+from scalewise.frameworks.data_source import in_memory_source
 from scalewise.frameworks.in_memory_data import Arrays, read
 from scalewise.frameworks.lr_schedule import Rates
-from scalewise.frameworks.part_options import options_for
-from scalewise.frameworks.sampler import Shards, count_steps, samples_in_steps
+from scalewise.frameworks.part_options import build_model, options_for
+from scalewise.frameworks.sampler import Shards, count_steps, samples_by_step, samples_in_steps
 from scalewise.frameworks.tensorflow import loader, part
 from scalewise.frameworks.tensorflow.strategies import Parallel
 from scalewise.probe import Laps, Probe
@@ -38,7 +39,7 @@ def session(spec: RunSpec, rank: int, probe: Probe) -> Iterator["TensorFlowSessi
         processes = ProcessGroup(parallel.strategy, spec.ranks)
     probe.note(device=devices.name(names), threads=spec.threads)
     with probe.span("data"):
-        data = read(Source.of_run(spec))
+        data = read(in_memory_source(spec))
     with probe.span("build"):
         training = TensorFlowSession(spec, data, parallel, processes, names)
     with probe.span("compile"):
@@ -69,31 +70,20 @@ class ProcessGroup:
 
 def make_optimizer(spec: RunSpec) -> Any:
     """Return the run's optimizer."""
-    rate = spec.lr * spec.lr_factor
-    if spec.optimizer == "sgd":
-        optimizer: Any = keras.optimizers.SGD(rate, momentum=MOMENTUM)
-    elif spec.optimizer == "adam":
-        optimizer = keras.optimizers.Adam(rate, epsilon=EPSILON)
-    else:
-        optimizer = keras.optimizers.AdamW(rate, weight_decay=WEIGHT_DECAY, epsilon=EPSILON)
-    if spec.precision == "fp16":
-        return keras.optimizers.LossScaleOptimizer(optimizer)
-    return optimizer
+    kinds: dict[str, Any] = {
+        "sgd": partial(keras.optimizers.SGD, momentum=MOMENTUM),
+        "adam": partial(keras.optimizers.Adam, epsilon=EPSILON),
+        "adamw": partial(keras.optimizers.AdamW, weight_decay=WEIGHT_DECAY, epsilon=EPSILON),
+    }
+    optimizer = kinds[spec.optimizer](spec.lr * spec.lr_factor)
+    return keras.optimizers.LossScaleOptimizer(optimizer) if spec.precision == "fp16" else optimizer
 
 
 def build(spec: RunSpec, shape: tuple[int, int, int], classes: int) -> Any:
     """Return the run's model, its weights drawn from the run's seed."""
     keras.utils.set_random_seed(spec.seed + spec.repeat)
     keras.config.set_dtype_policy(POLICIES.get(spec.precision, "float32"))
-    factory = part("workloads", str(spec.workload))
-    try:
-        return factory(shape, classes, **options_for(factory, spec))
-    except ValueError as error:
-        raise SpecError(
-            f"{spec.workload} cannot be built for images of {shape} "
-            f"with options {dict(spec.options)}: {error}",
-            hint="check its options",
-        ) from error
+    return build_model(part("workloads", str(spec.workload)), spec, shape, classes)
 
 
 class TensorFlowSession(Session):
@@ -112,11 +102,8 @@ class TensorFlowSession(Session):
         self._transform = data.transform
         shards = [Shards(len(data.train), spec, replica) for replica in parallel.replicas]
         steps = count_steps(spec, len(data.train))
-        total = steps * (spec.epochs or 1)
-        self._rates = Rates.of(spec, shards[0].steps, total)
-        self._step_samples = [
-            sum(sum(shard.counts(n)) for shard in shards) for n in range(shards[0].steps)
-        ]
+        self._rates = Rates.of(spec, shards[0].steps, steps * (spec.epochs or 1))
+        self._step_samples = samples_by_step(shards)
         """This process's samples in each step of an epoch."""
         self._train_batches = loader.train_batches(data.train, shards, parallel)
         self._validate_steps, self._validate_batches = loader.validate_batches(
@@ -128,15 +115,19 @@ class TensorFlowSession(Session):
             self._optimizer = make_optimizer(spec)
             self._optimizer.build(self._model.trainable_variables)
         _separate_dropout_seeds(self._model, parallel)
-        self._train_step = tf.function(self._train_replicas)
-        self._validate_step = tf.function(self._validate_replicas)
+        self._train_step = self._on_replicas(self._train_replica)
+        self._validate_step = self._on_replicas(self._validate_replica)
         self._forward_backward: Any = self._compute_gradients
         if spec.compile:
             self._forward_backward = tf.function(self._compute_gradients, jit_compile=True)
         self._step, self._steps_done, self._epoch = 0, 0, 0
         self._results: list[tuple[float, float, int]] = []
         """Loss, correct predictions and samples of this process in each step since ``begin``."""
-        self._progress_bar = make_progress_bar(spec, steps) if 0 in parallel.replicas else None
+        self._progress_bar: Any = None
+        if 0 in parallel.replicas:  # It prints the same lines to a log as ``fit`` does.
+            self._progress_bar = keras.callbacks.CallbackList(
+                add_progbar=True, verbose=2, epochs=spec.epochs or 1, steps=steps
+            )
         self._metrics: dict[str, float] = {}
         """What the progress bar shows at the end of the epoch."""
         self.outline = Outline(
@@ -153,15 +144,19 @@ class TensorFlowSession(Session):
     def trace(self) -> None:
         """Trace the graphs of a training step and a validation step."""
         batch = self._train_batches.element_spec
-        self._train_step.get_concrete_function((batch,) * self._spec.accumulate)
-        self._validate_step.get_concrete_function(self._validate_batches.element_spec)
+        self._train_step.get_concrete_function(*(batch,) * self._spec.accumulate)
+        self._validate_step.get_concrete_function(*self._validate_batches.element_spec)
 
-    def _train_replicas(self, batches: Any) -> Any:
-        """Do a step on every replica of this process; return the sums of loss and correct."""
-        sums = self._parallel.strategy.run(self._train_replica, args=(batches,))
-        return tf.add_n(self._parallel.strategy.experimental_local_results(sums))
+    def _on_replicas(self, function: Any) -> Any:
+        """Return a graph that calls a function on each replica here, and sums the results."""
+        strategy = self._parallel.strategy
 
-    def _train_replica(self, batches: Any) -> Any:
+        def run(*batch: Any) -> Any:
+            return tf.add_n(strategy.experimental_local_results(strategy.run(function, args=batch)))
+
+        return tf.function(run)
+
+    def _train_replica(self, *batches: Any) -> Any:
         """Train on the micro-batches of one replica; ``apply`` sums gradients over all replicas."""
         sums, gradients = self._forward_backward(*batches[0])
         for batch in batches[1:]:
@@ -180,18 +175,13 @@ class TensorFlowSession(Session):
         sums = tf.stack([loss, tf.reduce_sum(_correct(output, labels))])
         return sums, tape.gradient(scaled, self._model.trainable_variables)
 
-    def _validate_replicas(self, batch: Any) -> Any:
-        """Return the sums of correct predictions and losses of this process's replicas."""
-
-        def validate_replica(images: Any, labels: Any, count: Any) -> Any:
-            output = self._model(loader.transform_images(self._transform, images), training=False)
-            # The batch is padded: only its first ``count`` samples count.
-            mask = tf.cast(tf.range(tf.shape(labels)[0]) < tf.cast(count, tf.int32), tf.float32)
-            correct, losses = _correct(output, labels), _sample_losses(output, labels)
-            return tf.stack([tf.reduce_sum(correct * mask), tf.reduce_sum(losses * mask)])
-
-        sums = self._parallel.strategy.run(validate_replica, args=batch)
-        return tf.add_n(self._parallel.strategy.experimental_local_results(sums))
+    def _validate_replica(self, images: Any, labels: Any, count: Any) -> Any:
+        """Return the sums of correct predictions and losses of one replica."""
+        output = self._model(loader.transform_images(self._transform, images), training=False)
+        # The batch is padded: only its first ``count`` samples count.
+        mask = tf.cast(tf.range(tf.shape(labels)[0]) < tf.cast(count, tf.int32), tf.float32)
+        correct, losses = _correct(output, labels), _sample_losses(output, labels)
+        return tf.stack([tf.reduce_sum(correct * mask), tf.reduce_sum(losses * mask)])
 
     def begin(self, epoch: int) -> None:
         """Start an epoch: its batches follow those of the previous one in the same iterator."""
@@ -201,15 +191,13 @@ class TensorFlowSession(Session):
 
     def step(self, probe: Laps) -> int:
         """Do one optimizer step, which TensorFlow does in one piece; return its samples."""
-        if self._step == len(self._step_samples):
-            self._step = 0
         if not self._rates.constant:
             self._optimizer.learning_rate = self._rates.at(self._steps_done)
-        batches = tuple(next(self._train_batches) for _ in range(self._spec.accumulate))
+        batches = [next(self._train_batches) for _ in range(self._spec.accumulate)]
         probe.lap("input")
-        loss, correct = self._train_step(batches).numpy()
+        loss, correct = self._train_step(*batches).numpy()
         probe.lap("step")
-        samples = self._step_samples[self._step]
+        samples = self._step_samples[self._step % len(self._step_samples)]
         self._results.append((loss, correct, samples))
         self._step += 1
         self._steps_done += 1
@@ -219,7 +207,6 @@ class TensorFlowSession(Session):
         """No wait is needed: a step ends when its loss is on the host."""
 
     def losses(self) -> list[float]:
-        """Return the loss of each step since ``begin``, over all replicas."""
         if not self._results:
             return []
         losses, correct, samples = self._processes.gather(self._results).sum(axis=0).T
@@ -232,10 +219,9 @@ class TensorFlowSession(Session):
         return [round(float(loss), 9) for loss in losses]
 
     def validate(self) -> Quality:
-        """Return the quality now, each validation sample counted once."""
         sums = np.zeros(2)
         for _ in range(self._validate_steps):
-            sums += self._validate_step(next(self._validate_batches)).numpy()
+            sums += self._validate_step(*next(self._validate_batches)).numpy()
         samples = self._validation_samples
         accuracy, loss = map(float, self._processes.gather(sums).sum(axis=0) / samples)
         self._metrics |= {"val_loss": loss, "val_accuracy": accuracy}
@@ -255,13 +241,6 @@ class TensorFlowSession(Session):
         """Write the weights in Keras's format, by the process with replica 0 only."""
         if 0 in self._parallel.replicas:
             self._model.save_weights(path.with_name("model.weights.h5"))
-
-
-def make_progress_bar(spec: RunSpec, steps: int) -> Any:
-    """Return Keras's progress bar, which prints the same lines to a log as ``fit`` does."""
-    return keras.callbacks.CallbackList(
-        add_progbar=True, verbose=2, epochs=spec.epochs or 1, steps=steps
-    )
 
 
 def _separate_dropout_seeds(model: Any, parallel: Parallel) -> None:

@@ -1,21 +1,19 @@
 """The PyTorch framework. This file does not import torch: runs can be checked without it."""
 
 import math
-import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
 from scalewise import plugins
 from scalewise.errors import SpecError
-from scalewise.frameworks import Session, installed, refuse_older, refuse_start, too_few
+from scalewise.frameworks import Framework, Session, installed, refuse_older, refuse_start
 from scalewise.frameworks.data_source import Source, refuse_crop
 from scalewise.frameworks.part_options import check_options, options_for
-from scalewise.probe import HostClock, Probe
+from scalewise.probe import Probe
 from scalewise.probe.environment import release
-from scalewise.probe.rank_identity import required_rank
 from scalewise.record import checkpoints
 from scalewise.spec import RunSpec
 
@@ -26,10 +24,14 @@ MIN_EDGE = {"mlp": 1, "mnist-cnn": 6}
 checked without importing PyTorch."""
 PUBLISHED_VIT = re.compile(r"vit-[a-z]+(?P<patch>\d+)")
 """Published ViTs: the patch size in the name determines which images they accept."""
+ENGINE_UNSUPPORTED = dict.fromkeys(
+    ("parallelism", "compile", "noise_every", "checkpoint_every", "resume")
+)
+"""Fields that do not go together with another package's optimizer, such as DeepSpeed's."""
 
 
-class Torch:
-    """Trains with PyTorch, one process per device; its methods are those of ``Framework``."""
+class Torch(Framework):
+    """Trains with PyTorch, one process per device."""
 
     def check(self, spec: RunSpec) -> None:
         refuse_torch(spec)
@@ -44,13 +46,6 @@ class Torch:
                 hint="leave noise_every out, or strategy and parallelism",
             )
         refuse_unfit(spec)
-
-    def ranks(self, spec: RunSpec) -> Sequence[int]:
-        return [required_rank(spec, os.environ)]
-
-    def clock(self, spec: RunSpec) -> HostClock:
-        """Return the host's clock; the session replaces it by the device's."""
-        return HostClock()
 
     def facts(self) -> dict[str, Any]:
         from scalewise.probe.torch.device import facts
@@ -100,8 +95,6 @@ def refuse_unfit(spec: RunSpec) -> None:
         )
     source = Source.of_run(spec)
     refuse_crop(source, spec.augment)
-    if source.count and source.count < spec.replicas:
-        raise too_few(source.count, spec.replicas)
     if source.on_device and spec.workers:
         raise SpecError(
             "what lies on the device already needs no workers, and this run has "

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
-from scalewise import plugins
-from scalewise.errors import ScalewiseError, SpecError
+from scalewise.errors import SpecError
+from scalewise.frameworks import part_options
 from scalewise.frameworks.data_source import Shape
-from scalewise.frameworks.part_options import options_for
 from scalewise.frameworks.torch import workload
 from scalewise.frameworks.torch.input.batches import IGNORED_LABEL
 from scalewise.frameworks.torch.parallel.gradient_exchange import GradientExchange
@@ -22,8 +21,6 @@ from scalewise.probe import Laps
 from scalewise.spec import RunSpec
 
 MOMENTUM = 0.9
-BUILD_ERRORS = (TypeError, ValueError, RuntimeError, AssertionError, AttributeError, LookupError)
-"""Errors of a model that cannot be built for these samples or options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,34 +79,8 @@ class Parallel:
 
 def build_model(spec: RunSpec, shape: Shape, classes: int) -> nn.Module:
     """Return the run's model for images of a shape, or for sequences of a length."""
-    factory = workload(spec)
-    try:
-        model: nn.Module = factory(shape, classes, **options_for(factory, spec))
-    except ScalewiseError:
-        raise
-    except (*BUILD_ERRORS, SystemExit) as error:
-        is_exit = isinstance(error, SystemExit)
-        reason = "it calls sys.exit" if is_exit else " ".join(str(error).split())
-        samples = f"{shape} tokens" if isinstance(shape, int) else f"images of {shape}"
-        raise SpecError(
-            f"{spec.workload} cannot be built for {samples} "
-            f"with options {dict(spec.options)}: {reason}",
-            hint=_build_hint(str(spec.workload), shape, classes),
-        ) from error
+    model: nn.Module = part_options.build_model(workload(spec), spec, shape, classes)
     return model
-
-
-def _build_hint(workload: str, shape: Shape, classes: int) -> str:
-    """Return how to find out why a model cannot be built.
-
-    >>> _build_hint("mine:net", 64, 10)
-    'call it in Python to see where: from mine import net; net(64, 10)'
-    """
-    module, colon, name = workload.partition(":")
-    if not colon or module in plugins.framework_parts("libraries", "torch"):
-        return "check its options, and the size of its input: edge, length or data"
-    call = f"from {module} import {name.partition('.')[0]}; {name}({shape}, {classes})"
-    return f"call it in Python to see where: {call}"
 
 
 OPTIMIZER_STEPS: dict[str, dict[str, bool]] = {

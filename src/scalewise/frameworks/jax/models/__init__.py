@@ -23,14 +23,9 @@ class Model:
     validation; returns the logits."""
 
 
-def linear(name: str, inputs: int, outputs: int) -> Shapes:
-    """Return the shapes of a dense layer's weights."""
-    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
-
-
-def convolution(name: str, inputs: int, outputs: int, edge: int) -> Shapes:
-    """Return the shapes of a convolution's weights."""
-    return {f"{name}.weight": (outputs, inputs, edge, edge), f"{name}.bias": (outputs,)}
+def layer(name: str, inputs: int, outputs: int, *kernel: int) -> Shapes:
+    """Return the shapes of the weights of a convolution, or of a dense layer without a kernel."""
+    return {f"{name}.weight": (outputs, inputs, *kernel), f"{name}.bias": (outputs,)}
 
 
 def draw_weights(shapes: Shapes, rng: np.random.Generator) -> dict[str, np.ndarray[Any, Any]]:

@@ -6,15 +6,7 @@ import jax
 from jax import lax
 
 from scalewise.frameworks.jax import models
-from scalewise.frameworks.jax.models import (
-    Model,
-    Weights,
-    convolution,
-    convolve,
-    dense,
-    draw_weights,
-    linear,
-)
+from scalewise.frameworks.jax.models import Model, Weights, convolve, dense, draw_weights, layer
 
 
 def mnist_cnn(shape: tuple[int, int, int], classes: int, *, dropout: float = 0.25) -> Model:
@@ -26,10 +18,10 @@ def mnist_cnn(shape: tuple[int, int, int], classes: int, *, dropout: float = 0.2
         raise ValueError(f"dropout is a share from 0 to 1, got {dropout}")
     flat = 64 * ((height - 4) // 2) * ((width - 4) // 2)
     shapes = {
-        **convolution("0", channels, 32, 3),
-        **convolution("2", 32, 64, 3),
-        **linear("7", flat, 128),
-        **linear("10", 128, classes),
+        **layer("0", channels, 32, 3, 3),
+        **layer("2", 32, 64, 3, 3),
+        **layer("7", flat, 128),
+        **layer("10", 128, classes),
     }
 
     def output(weights: Weights, x: Any, key: Any) -> Any:

@@ -7,15 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scalewise.frameworks.jax.models import (
-    Model,
-    Weights,
-    convolution,
-    convolve,
-    dense,
-    draw_weights,
-    linear,
-)
+from scalewise.frameworks.jax.models import Model, Weights, convolve, dense, draw_weights, layer
 
 POSITION_STD = 0.02
 """Standard deviation of the initial position embeddings."""
@@ -42,17 +34,17 @@ def vit(
     blocks = [f"block{n}" for n in range(depth)]
 
     def init(rng: np.random.Generator) -> dict[str, np.ndarray[Any, Any]]:
-        weights = draw_weights(convolution("patches.project", channels, width, patch), rng)
+        weights = draw_weights(layer("patches.project", channels, width, patch, patch), rng)
         positions = rng.normal(0, POSITION_STD, (length, width))
         weights["positions.weight"] = positions.astype(np.float32)
         for block in blocks:
             weights |= _norm_weights(f"{block}.norm", width)
-            weights |= draw_weights(linear(f"{block}.attention.qkv", width, 3 * width), rng)
-            weights |= draw_weights(linear(f"{block}.attention.out", width, width), rng)
+            weights |= draw_weights(layer(f"{block}.attention.qkv", width, 3 * width), rng)
+            weights |= draw_weights(layer(f"{block}.attention.out", width, width), rng)
             weights |= _norm_weights(f"{block}.norm2", width)
-            weights |= draw_weights(linear(f"{block}.dense.0", width, 4 * width), rng)
-            weights |= draw_weights(linear(f"{block}.dense.2", 4 * width, width), rng)
-        head = draw_weights(linear("head", width, classes), rng)
+            weights |= draw_weights(layer(f"{block}.dense.0", width, 4 * width), rng)
+            weights |= draw_weights(layer(f"{block}.dense.2", 4 * width, width), rng)
+        head = draw_weights(layer("head", width, classes), rng)
         return weights | _norm_weights("norm", width) | head
 
     def output(weights: Weights, x: Any, key: Any) -> Any:

@@ -20,8 +20,8 @@ CLEANUP_SECONDS = 300.0
 """Time to remove an unfinished data set after the lab has ended; a busy disk is slow."""
 
 
-def answer(request: dict[str, Any]) -> int:
-    """Print progress lines, then the answer as the last line; return the exit code."""
+def answer(request: dict[str, Any]) -> None:
+    """Print progress lines, then the answer as the last line."""
     signal.signal(signal.SIGTERM, _exit)  # SystemExit, so that an unfinished data set is removed.
     if parent := os.environ.get(PARENT_VARIABLE):
         Thread(target=_exit_with_parent, args=(int(parent),), daemon=True).start()
@@ -40,7 +40,6 @@ def answer(request: dict[str, Any]) -> int:
         _print_line({"answer": _handle(request, progress)})
     except ScalewiseError as problem:
         _print_line({"answer": {"problem": str(problem), "hint": problem.hint}})
-    return 0
 
 
 def _handle(request: dict[str, Any], progress: Any) -> dict[str, Any]:
