@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scalewise.frameworks.data import Labelled, Pixels
+from scalewise.frameworks.data import Labelled
 from scalewise.frameworks.data_source import Source
 
 HELD_OUT = 5
@@ -54,28 +54,24 @@ def read(source: Source) -> Arrays:
 
 
 def _read_digits(source: Source, shape: tuple[int, int, int]) -> Arrays:
-    """Return 1,797 handwritten digits of 8x8 pixels (UCI, shipped by scikit-learn)."""
-    rows = _read_digit_rows()
-    images, labels = rows[:, :64].reshape(-1, 8, 8, 1), rows[:, 64].astype(np.int64)
-    validates = np.arange(len(labels)) % HELD_OUT == HELD_OUT - 1
-    train, validation = (Labelled(images[part], labels[part]) for part in (~validates, validates))
-    return Arrays(train, validation, 10, shape, ImageTransform(1 / 16, edge=shape[1]))
-
-
-def _read_digit_rows() -> Pixels:
-    """Return 64 pixels and the label of each digit.
+    """Return 1,797 handwritten digits of 8x8 pixels (UCI, shipped by scikit-learn).
 
     Reads scikit-learn's file: importing sklearn takes a second or more, on every rank.
     """
+    rows = None
     package = find_spec("sklearn")
     for folder in (package.submodule_search_locations if package else None) or ():
         with suppress(OSError):
             file = Path(folder, "datasets", "data", "digits.csv.gz")
-            return np.loadtxt(file, delimiter=",", dtype=np.uint8)
-    from sklearn.datasets import load_digits  # For versions that keep the file elsewhere.
+            rows = np.loadtxt(file, delimiter=",", dtype=np.uint8)
+    if rows is None:  # Versions that keep the file elsewhere.
+        from sklearn.datasets import load_digits
 
-    images, labels = load_digits(return_X_y=True)
-    return np.column_stack([images, labels]).astype(np.uint8)
+        rows = np.column_stack(load_digits(return_X_y=True)).astype(np.uint8)
+    images, labels = rows[:, :64].reshape(-1, 8, 8, 1), rows[:, 64].astype(np.int64)
+    validates = np.arange(len(labels)) % HELD_OUT == HELD_OUT - 1
+    train, validation = (Labelled(images[part], labels[part]) for part in (~validates, validates))
+    return Arrays(train, validation, 10, shape, ImageTransform(1 / 16, edge=shape[1]))
 
 
 def _make_synthetic(source: Source, shape: tuple[int, int, int]) -> Arrays:

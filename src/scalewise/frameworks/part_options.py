@@ -58,9 +58,7 @@ def options_for(part: Any, spec: RunSpec) -> dict[str, Any]:
     return arguments
 
 
-def build_model(
-    factory: Callable[..., Any], spec: RunSpec, shape: Shape, classes: int
-) -> Any:
+def build_model(factory: Callable[..., Any], spec: RunSpec, shape: Shape, classes: int) -> Any:
     """Return a workload's model for images of a shape, or for sequences of a length."""
     try:
         return factory(shape, classes, **options_for(factory, spec))

@@ -7,7 +7,6 @@ is measured at PyTorch's collectives, as for every strategy.
 
 import logging
 import os
-from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
@@ -17,6 +16,7 @@ from torch.optim import Optimizer
 
 from scalewise.errors import SpecError
 from scalewise.frameworks.deepspeed import make_config, zero_stage
+from scalewise.frameworks.torch.checkpoint.local_state import optimizer_parameters
 from scalewise.frameworks.torch.models.block_compile import apply_activation_checkpointing
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.probe import Laps
@@ -102,21 +102,16 @@ class EngineOptimizer:
         """
         params = list(self._engine.module.parameters())
         inner = self._engine.basic_optimizer
-        updated = [param for group in inner.param_groups for param in group["params"]]
+        updated = optimizer_parameters(inner)
         model_ids = {id(param) for param in params}
         # Copies in 32 bits, or flattened shards, which are not the model's own parameters.
         copies = {id(p): p for p in (*updated, *inner.state) if id(p) not in model_ids}
         moments = [value for state in inner.state.values() for value in state.values()]
         # Stage 3 keeps a shard as ds_tensor, and the full size as ds_numel.
         sizes = [getattr(p, "ds_numel", p.numel()) * p.element_size() for p in params]
-        shards = [getattr(param, "ds_tensor", param) for param in params]
+        tensors = [value for value in (*copies.values(), *moments) if isinstance(value, Tensor)]
         return {
-            "parameters": _total_bytes(shards),
+            "parameters": sum(getattr(param, "ds_tensor", param).nbytes for param in params),
             "gradients": sum(sizes) // (self._ranks if self._stage > 1 else 1),
-            "optimizer": _total_bytes((*copies.values(), *moments)),
+            "optimizer": sum(tensor.nbytes for tensor in tensors),
         }
-
-
-def _total_bytes(values: Iterable[Any]) -> int:
-    tensors = [value for value in values if isinstance(value, Tensor)]
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -69,7 +69,14 @@ class Elastic:
         hvd.init()  # Returns when all remaining ranks have joined.
         remaining = hvd.allgather_object((self._rank, former.taken))
         furthest = max(range(len(remaining)), key=lambda n: remaining[n][1])
-        _reinitialize_process_group(hvd)
+        # Start PyTorch's process group again with Horovod's ranks, which are all on this host.
+        backend = dist.get_backend()
+        dist.destroy_process_group()
+        with socket.socket() as reserved:
+            reserved.bind(("localhost", 0))
+            port = hvd.broadcast_object(reserved.getsockname()[1], root_rank=0)
+        address = f"tcp://localhost:{port}"
+        dist.init_process_group(backend, address, rank=hvd.rank(), world_size=hvd.size())
         spec = replace(self._spec, topology=Topology(1, hvd.size()))
         self._current = former.on(spec)
         states = [former.carried() if hvd.rank() == furthest else None]
@@ -82,14 +89,3 @@ class Elastic:
             ranks = ", ".join(map(str, self._lost))
             step = self._current.taken + 1
             say(f"lost           rank {ranks} by step {step:,}; {len(remaining)} continue")
-
-
-def _reinitialize_process_group(hvd: Any) -> None:
-    """Start PyTorch's process group again with Horovod's ranks, which are all on this host."""
-    backend = dist.get_backend()
-    dist.destroy_process_group()
-    with socket.socket() as reserved:
-        reserved.bind(("localhost", 0))
-        port = hvd.broadcast_object(reserved.getsockname()[1], root_rank=0)
-    address = f"tcp://localhost:{port}"
-    dist.init_process_group(backend, address, rank=hvd.rank(), world_size=hvd.size())

@@ -50,13 +50,10 @@ def assign_slots(hosts: Sequence[str]) -> list[Slot]:
     >>> [(slot.cross_rank, slot.cross_size) for slot in assign_slots(["a", "b", "a"])]
     [(0, 2), (1, 2), (0, 1)]
     """
-    counts: Counter[str] = Counter()
-    local_ranks = []
-    for host in hosts:
-        local_ranks.append(counts[host])
-        counts[host] += 1
+    counts = Counter(hosts)
     slots = []
-    for rank, (host, local) in enumerate(zip(hosts, local_ranks)):
+    for rank, host in enumerate(hosts):
+        local = hosts[:rank].count(host)
         peers = [peer for peer, count in counts.items() if count > local]
         cross = peers.index(host), len(peers)
         slots.append(Slot(host, rank, len(hosts), local, counts[host], *cross))

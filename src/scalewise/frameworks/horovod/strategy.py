@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 
 from scalewise.errors import PluginError
 from scalewise.frameworks.torch.models.block_compile import apply_activation_checkpointing
-from scalewise.frameworks.torch.parallel.step import single_stage_step
+from scalewise.frameworks.torch.parallel.assemble import single_stage_step
 from scalewise.frameworks.torch.task import Parallel, Task
 from scalewise.probe import Laps
 from scalewise.spec import RunSpec

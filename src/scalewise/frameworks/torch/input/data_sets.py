@@ -9,7 +9,6 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from scalewise.frameworks.data import Labelled
 from scalewise.frameworks.data_source import Shape, Source, refuse_crop
 from scalewise.frameworks.in_memory_data import (
     BYTE_SCALE,
