@@ -250,7 +250,6 @@ def advise(  # noqa: PLR0913 - one parameter per option
     from scalewise import results
     from scalewise.analysis.advise import Conditions, Purpose
     from scalewise.analysis.advise import advise as choose_devices
-    from scalewise.analysis.predict import parse_larger_counts
     from scalewise.report import advice_sections
     from scalewise.report.text.measurement import not_correct
 
@@ -271,7 +270,7 @@ def advise(  # noqa: PLR0913 - one parameter per option
     advice = choose_devices(
         curve,
         purpose,
-        parse_larger_counts(curve, at) if at is not None else (),
+        predict_modes.parse_counts(at, curve) if at is not None else (),
         price=price,
         watts=watts,
         device=device,

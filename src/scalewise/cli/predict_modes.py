@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -10,11 +10,35 @@ from scalewise.cli.output import print_sections
 from scalewise.errors import SpecError
 from scalewise.validate import check_integer
 
+if TYPE_CHECKING:
+    from scalewise.analysis.measure import ScalingCurve
+
+MAX_COUNT_DIGITS = 100
+"""Longer numbers are refused before int(), which fails beyond some thousand digits."""
+
 
 def refuse(reason: str, options: Mapping[str, Any], hint: str) -> None:
     """Raise SpecError if any of these options, which have no effect here, was set."""
     if names := [name for name, value in options.items() if value]:
         raise SpecError(f"{', '.join(names)}: {reason}", hint=hint)
+
+
+def parse_counts(text: str, curve: "ScalingCurve | None" = None) -> list[int]:
+    """Parse ``--at 16,32,64``; refuse counts below the largest that was measured of a curve."""
+    largest = max(point.devices for point in curve.points) if curve else 8
+    counts = []
+    for part in text.split(","):
+        if not part.strip().isdecimal() or not part.isascii() or len(part) > MAX_COUNT_DIGITS:
+            hint = f"for example --at {2 * largest},{4 * largest}"
+            raise SpecError(f"--at takes whole numbers of devices, got {text!r}", hint=hint)
+        counts.append(int(part))
+    for count in counts:
+        if curve and count < largest:
+            raise SpecError(
+                f"--at {count} is below the {largest} devices that were measured",
+                hint=f"for example --at {2 * largest}; `scalewise measure` shows the others",
+            )
+    return counts
 
 
 def predict_from_curve(  # noqa: PLR0913 - one parameter per option
@@ -30,14 +54,14 @@ def predict_from_curve(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Predict from a measured curve; with ``like``, compare with published curves."""
     from scalewise import results
-    from scalewise.analysis.predict import parse_larger_counts, predict
+    from scalewise.analysis.predict import predict
     from scalewise.report import prediction_sections
     from scalewise.report.text.measurement import not_correct
 
     curve, _ = results.curve_and_records(
         source, where=where, scaling=scaling, devices_per_node=devices_per_node
     )
-    prediction = predict(curve, parse_larger_counts(curve, at))
+    prediction = predict(curve, parse_counts(at, curve))
     sections, comparison = prediction_sections.sections(prediction), {}
     if like is not None:
         from scalewise.analysis.predict.published_curves import compare_published
@@ -64,7 +88,6 @@ def predict_from_curve(  # noqa: PLR0913 - one parameter per option
 
 def show_published(like: str, at: str | None, *, as_json: bool) -> None:
     """Show the published curves that match the words of ``like``."""
-    from scalewise.analysis.predict import parse_counts
     from scalewise.catalog.curves import find_curves
     from scalewise.report import published_sections
 
@@ -93,7 +116,6 @@ def simulate(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Simulate from the smallest run of a study."""
     from scalewise import results
-    from scalewise.analysis.predict import parse_counts
     from scalewise.analysis.simulate import make_exchange, parse_link, parse_size, simulate_curve
     from scalewise.report import simulation_sections
     from scalewise.report.text.measurement import not_correct

@@ -13,12 +13,6 @@ published_curves  how published curves continued beyond the same growth
 prediction        all of it as one value
 """
 
-from scalewise.analysis.predict.prediction import (
-    PredictedPoint,
-    Prediction,
-    parse_counts,
-    parse_larger_counts,
-    predict,
-)
+from scalewise.analysis.predict.prediction import PredictedPoint, Prediction, predict
 
-__all__ = ["PredictedPoint", "Prediction", "parse_counts", "parse_larger_counts", "predict"]
+__all__ = ["PredictedPoint", "Prediction", "predict"]

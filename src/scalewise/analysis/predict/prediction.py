@@ -17,8 +17,6 @@ from scalewise.analysis.predict.series import Series, Unknown, curve_series, req
 from scalewise.errors import NotEnoughData, SpecError
 
 MAX_DEVICES = 2**31 - 1
-MAX_COUNT_DIGITS = 100
-"""Longer numbers are refused before int(), which fails beyond some thousand digits."""
 SIMULATE_EXAMPLE = (
     "--simulate --devices-per-node 8 --link-inside 200GB/s,5us --link-between 25GB/s,20us"
 )
@@ -168,30 +166,6 @@ def _fit_laws(points: Series) -> Sequence[Fit]:
         except NotEnoughData:
             continue
     return sorted(fits, key=lambda fit: fit.error)
-
-
-def parse_larger_counts(curve: ScalingCurve, text: str) -> list[int]:
-    """Parse ``16,32,64``; refuse counts below the largest measurement."""
-    largest = max(point.devices for point in curve.points)
-    counts = parse_counts(text, largest)
-    for count in counts:
-        if count < largest:
-            raise SpecError(
-                f"--at {count} is below the {largest} devices that were measured",
-                hint=f"for example --at {2 * largest}; `scalewise measure` shows the others",
-            )
-    return counts
-
-
-def parse_counts(text: str, largest: int = 8) -> list[int]:
-    """Parse ``16,32,64``; ``largest`` is the measured count that the hint's example doubles."""
-    hint = f"for example --at {2 * largest},{4 * largest}"
-    counts = []
-    for part in text.split(","):
-        if not part.strip().isdecimal() or not part.isascii() or len(part) > MAX_COUNT_DIGITS:
-            raise SpecError(f"--at takes whole numbers of devices, got {text!r}", hint=hint)
-        counts.append(int(part))
-    return counts
 
 
 def _checked_counts(curve: ScalingCurve, at: Iterable[int]) -> list[int]:
