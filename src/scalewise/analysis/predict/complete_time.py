@@ -19,11 +19,12 @@ from scalewise.analysis.measure.estimate import student_t_quantile
 from scalewise.analysis.number_format import format_number
 from scalewise.analysis.predict.forecast import forecast
 from scalewise.analysis.predict.laws import nonnegative_least_squares
-from scalewise.analysis.predict.series import Floats, make_series
+from scalewise.analysis.predict.series import Floats, Series, make_series
 
 MIN_START_SPREAD = 0.05
 """Smallest half-width of the start of a job, as a share: no two launches are equal."""
 NEGLIGIBLE_SECONDS = 1e-6
+ZERO = Estimate(0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +71,11 @@ def predict_complete_time(curve: ScalingCurve, at: Floats) -> CompleteTime | Non
     samples = samples_at(points, at)
     if len({point.devices for point in points}) < 2 or samples is None:
         return None
-    # The cost of a sample is predicted, as for a throughput, and multiplied by the samples.
-    rates = {
-        point.devices: point.samples / point.complete["train"].value
-        for point in reversed(points)
-        if point.samples and point.complete["train"].value > 0
-    }
-    devices = sorted(rates)
-    throughputs = [rates[count] for count in devices]
-    measured = make_series(
-        devices, throughputs, scaling=curve.scaling, per_node=curve.devices_per_node
-    )
-    made = forecast(measured, at)
+    made = forecast(_training_series(curve, points), at)
     training = [samples * np.exp(log) / at for log in (made.middle, made.low, made.high)]
     counts = np.array([float(point.devices) for point in points])
-    names = dict.fromkeys(name for point in points for name in point.complete if name != "train")
-    spans = tuple(_fit_span(name, counts, points) for name in names)
-    start = np.sum([span.seconds(at) for span in spans], axis=0) if spans else np.zeros_like(at)
-    spread = math.hypot(MIN_START_SPREAD, _spread(spans, counts, points))
+    spans, error = _fit_spans(points, counts)
+    spread, start = math.hypot(MIN_START_SPREAD, error), _sum_seconds(spans, at)
     times = []
     columns = (column.tolist() for column in (*training, start, at))
     for value, low, high, seconds, count in zip(*columns):
@@ -95,9 +83,21 @@ def predict_complete_time(curve: ScalingCurve, at: Floats) -> CompleteTime | Non
         half = spread * math.sqrt(1 + doublings)
         below = math.hypot(value - low, -seconds * math.expm1(-half))
         above = math.hypot(high - value, seconds * math.expm1(half))
-        total = value + seconds
-        times.append(Estimate(total, total - below, total + above, len(points)))
+        complete = value + seconds
+        times.append(Estimate(complete, complete - below, complete + above, len(points)))
     return CompleteTime(tuple(times), spans)
+
+
+def _training_series(curve: ScalingCurve, points: Sequence[Point]) -> Series:
+    """Return the cost of a sample in the span of training, as of a throughput."""
+    rates = {
+        point.devices: point.samples / point.complete["train"].value
+        for point in reversed(points)
+        if point.samples and point.complete["train"].value > 0
+    }
+    counts = sorted(rates)
+    throughputs = [rates[count] for count in counts]
+    return make_series(counts, throughputs, "throughput", curve.scaling, curve.devices_per_node)
 
 
 def samples_at(points: Sequence[Point], at: Floats) -> Floats | None:
@@ -118,13 +118,24 @@ def samples_at(points: Sequence[Point], at: Floats) -> Floats | None:
     return None
 
 
-def _measured_seconds(name: str, points: Sequence[Point]) -> Floats:
-    return np.array([p.complete[name].value if name in p.complete else 0.0 for p in points])
+def _fit_spans(points: Sequence[Point], counts: Floats) -> tuple[tuple[SpanLaw, ...], float]:
+    """Return the law of every span but training, and their 90 % relative error together."""
+    names = dict.fromkeys(name for point in points for name in point.complete if name != "train")
+    measured = [np.array([p.complete.get(name, ZERO).value for p in points]) for name in names]
+    spans = tuple(_fit_span(name, counts, seconds) for name, seconds in zip(names, measured))
+    total = sum(measured, np.zeros_like(counts))
+    if len(counts) < 3 or total.min() <= 0:
+        return spans, 0.0
+    error = float(np.sqrt(np.square(_sum_seconds(spans, counts) / total - 1).mean()))
+    return spans, student_t_quantile(len(counts) - 2) * error
 
 
-def _fit_span(name: str, counts: Floats, points: Sequence[Point]) -> SpanLaw:
+def _sum_seconds(spans: Sequence[SpanLaw], at: Floats) -> Floats:
+    return sum((span.seconds(at) for span in spans), np.zeros_like(at))
+
+
+def _fit_span(name: str, counts: Floats, seconds: Floats) -> SpanLaw:
     """Fit one span; its shared part needs four points."""
-    seconds = _measured_seconds(name, points)
     if seconds.max() <= 0:
         return SpanLaw(name, max(float(seconds.mean()), 0.0), 0.0, 0.0)
     columns = np.stack([np.ones_like(counts), np.log2(counts), 1 / counts], axis=1)
@@ -133,13 +144,3 @@ def _fit_span(name: str, counts: Floats, points: Sequence[Point]) -> SpanLaw:
     sizes = nonnegative_least_squares(columns if len(counts) > 3 else columns[:, :2], target)
     fixed, growing, shared = (*map(float, sizes), 0.0)[:3]
     return SpanLaw(name, fixed, growing, shared)
-
-
-def _spread(spans: Sequence[SpanLaw], counts: Floats, points: Sequence[Point]) -> float:
-    """Return the 90 % relative error of all spans together at the measured points."""
-    fitted = sum((span.seconds(counts) for span in spans), np.zeros_like(counts))
-    measured = sum((_measured_seconds(span.name, points) for span in spans), np.zeros_like(counts))
-    if len(counts) < 3 or measured.min() <= 0:
-        return 0.0
-    error = float(np.sqrt(np.square(fitted / measured - 1).mean()))
-    return student_t_quantile(len(counts) - 2) * error

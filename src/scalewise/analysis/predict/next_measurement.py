@@ -72,7 +72,7 @@ def best_next_measurement(
             widths.append(float(forecast(assumed, at, learned, draws=DRAWS).width[0]))
         candidate = NextMeasurement(
             devices=int(count),
-            nodes=int(points.nodes(np.array([count]))[0]) if points.per_node else None,
+            nodes=points.node_count(int(count)),
             target=int(target),
             metric=points.metric,
             width=float(current.width[0]),

@@ -54,21 +54,21 @@ def find_outliers(points: Series) -> list[Outlier]:
     return outliers
 
 
-def _judge_time(others: Series, point: Series) -> tuple[float, Outlier]:
+def _judge_time(remaining: Series, point: Series) -> tuple[float, Outlier]:
     """Compare a time with fixed, shared and growing parts fitted to the others.
 
     The first value is the error over the largest that is accepted.
     """
-    fit = complete.fit(others)
+    fit = complete.fit(remaining)
     devices = int(point.devices[0])
     error = abs(float(np.log(point.cost / fit.cost(point.devices))[0]))
     outlier = Outlier(devices, "time", float(point.values[0]), fit.value(devices), fit.formula)
     return error / max(MIN_ERROR, TIME_ERROR_RATIO * fit.error), outlier
 
 
-def _judge_throughput(others: Series, point: Series) -> tuple[float, Outlier]:
+def _judge_throughput(remaining: Series, point: Series) -> tuple[float, Outlier]:
     """Compare a throughput with the forecast from the others, likewise."""
-    made = forecast(others, point.devices, draws=DRAWS)
+    made = forecast(remaining, point.devices, draws=DRAWS)
     error = float(np.log(point.cost)[0] - made.middle[0])
     half = (made.high - made.middle if error > 0 else made.middle - made.low)[0]
     expected = float(point.to_metric(point.devices, np.exp(made.middle))[0])

@@ -111,7 +111,7 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
         }
         point = PredictedPoint(
             devices=count,
-            nodes=int(main.nodes(targets[index : index + 1])[0]) if main.per_node else None,
+            nodes=main.node_count(count),
             throughput=expected.get("throughput"),
             time=expected.get("time"),
             reach=count / main.last,

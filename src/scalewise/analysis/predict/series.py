@@ -57,6 +57,10 @@ class Series:
         """Return the number of nodes for these counts; 1 where devices per node are unknown."""
         return np.ceil(devices / self.per_node) if self.per_node else np.ones_like(devices)
 
+    def node_count(self, devices: int) -> int | None:
+        """Return the number of nodes for this count; None where devices per node are unknown."""
+        return -(-devices // self.per_node) if self.per_node else None
+
     def devices_in_node(self, devices: Floats) -> Floats:
         """Return how many devices share a node; all, where devices per node are unknown."""
         return np.minimum(devices, self.per_node) if self.per_node else devices

@@ -138,7 +138,15 @@ def simulate_curve(
     repeats = [record for record in records if record.spec.topology.world == fewest]
     repeats.sort(key=lambda record: (window := steady_window(record)).seconds / window.steps)
     record = repeats[(len(repeats) - 1) // 2]
-    strategy = _strategy(record)
+    spec = record.spec
+    if spec.traits.degree == "pipeline" or spec.degrees.degree > 1:
+        raise SpecError(
+            f"no device of the smallest run ({spec.topology}, {spec.strategy}) computes a whole "
+            "model",
+            hint="simulate from a run on one device, for example with ddp",
+        )
+    is_sharded = record.ranks[0].notes.facts.sharded
+    strategy = Fsdp() if is_sharded else strategy_from_spec(spec)
     inputs = load_inputs(record, gradients)
     sweeps = exchange.sweeps
     swept_nodes = [sweep.topology.devices for sweep in sweeps if sweep.topology.nodes > 1]
@@ -154,8 +162,8 @@ def simulate_curve(
     checks, skipped = _check_measured(curve, records, inputs.work, machine, strategy)
     return Simulation(
         curve=curve,
-        origin=record.spec.topology,
-        run=record.spec.id,
+        origin=spec.topology,
+        run=spec.id,
         work=inputs.work,
         spread=inputs.spread,
         strategy=strategy.name,
@@ -166,18 +174,6 @@ def simulate_curve(
         checks=checks,
         notes=(*inputs.notes, *skipped),
     )
-
-
-def _strategy(record: RunRecord) -> Strategy:
-    """Return how the run spreads its model; refuse one whose ranks hold only a part of it."""
-    spec = record.spec
-    if spec.traits.degree == "pipeline" or spec.degrees.degree > 1:
-        raise SpecError(
-            f"no device of the smallest run ({spec.topology}, {spec.strategy}) computes a whole "
-            "model",
-            hint="simulate from a run on one device, for example with ddp",
-        )
-    return Fsdp() if record.ranks[0].notes.facts.sharded else strategy_from_spec(spec)
 
 
 def _machine(record: RunRecord, exchange: Exchange, spread: Spread) -> Machine:

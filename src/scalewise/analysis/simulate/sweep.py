@@ -11,7 +11,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scalewise.analysis.simulate.network import Algorithm, Link, Network, Operation
 from scalewise.errors import NotEnoughData, SpecError
@@ -115,7 +114,10 @@ def fit_link(sweep: Sweep, inside: Link | None = None) -> FittedLink:
         )
     ranks, nodes = sweep.topology.world, sweep.topology.nodes
     size, seconds = np.array(points).T
-    constant, slope = _fit_nonnegative_line(size, seconds)
+    terms = np.stack([1 / seconds, size / seconds], axis=1)
+    constant, slope = np.linalg.lstsq(terms, np.ones(len(terms)), rcond=None)[0].tolist()
+    if constant < 0:
+        constant, slope = 0.0, float(terms[:, 1].sum() / (terms[:, 1] ** 2).sum())
     if slope <= 0:
         raise NotEnoughData(
             "larger messages took no longer, so no bandwidth can be fitted",
@@ -127,21 +129,6 @@ def fit_link(sweep: Sweep, inside: Link | None = None) -> FittedLink:
         hops = 2 * (nodes - 1)
         constant = max(0.0, constant - 2 * (ranks - nodes) * inside.latency)
     return FittedLink(Link(constant / hops, 2 * (ranks - 1) / ranks / slope), error)
-
-
-def _fit_nonnegative_line(
-    size: NDArray[np.float64], seconds: NDArray[np.float64]
-) -> tuple[float, float]:
-    """Return constant and slope of seconds against size, with least relative squares.
-
-    A constant below 0 is set to 0; the slope may still be 0 or less.
-    """
-    relative_size = size / seconds
-    terms = np.stack([1 / seconds, relative_size], axis=1)
-    (constant, slope), *_ = np.linalg.lstsq(terms, np.ones(len(terms)), rcond=None)
-    if constant < 0:
-        return 0.0, float(relative_size.sum() / (relative_size**2).sum())
-    return float(constant), float(slope)
 
 
 @dataclass(frozen=True)
