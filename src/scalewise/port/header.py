@@ -98,13 +98,12 @@ def _refuse_name_clashes(script: Script, added: str) -> None:
     for node in script.names.nodes:
         if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Store):
             continue
-        name = node.id
-        if name not in RANK_VARIABLES and script.names.scope(node) is not script.names.tree:
-            continue
-        clashes = (name == "dist" and "dist." in added) or (name == "os" and "environ" in added)
+        name, clashes = node.id, False
         if name in RANK_VARIABLES and _uses(added, name):
             statement = script.source.text_of(script.statement(node)).lower()
             clashes = not ("environ" in statement or "get_" in statement)
+        elif script.names.scope(node) is script.names.tree:
+            clashes = (name == "dist" and "dist." in added) or (name == "os" and "environ" in added)
         if clashes:
             hint = f"call it something else, then port again; the patch means its own {name}"
             line = f"{script.path}, line {node.lineno}"
@@ -133,18 +132,14 @@ def _import_os(script: Script, last_import: ast.stmt | None) -> Edit:
     """Add ``import os`` in alphabetical order among the imports of the standard library."""
     body = script.names.tree.body
     # The docstring and imports from __future__ stay first.
-    movable = list(
-        dropwhile(lambda n: isinstance(n, ast.Expr) or _package(n) == "__future__", body)
-    )
+    movable = dropwhile(lambda n: isinstance(n, ast.Expr) or _package(n) == "__future__", body)
     imports = list(takewhile(lambda n: isinstance(n, ast.Import | ast.ImportFrom), movable))
     if not imports:
         return _insert_after_import(script, last_import, ["import os"])
     standard = list(takewhile(lambda node: _package(node) in sys.stdlib_module_names, imports))
     if not standard:
         return script.source.insert_before(imports[0], ["import os", ""])
-    smaller = list(
-        takewhile(lambda node: isinstance(node, ast.Import) and _package(node) < "os", standard)
-    )
+    smaller = [*takewhile(lambda n: isinstance(n, ast.Import) and _package(n) < "os", standard)]
     if smaller:
         return script.source.insert_after(smaller[-1], ["import os"])
     return script.source.insert_before(standard[0], ["import os"])
