@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from scalewise.analysis.predict.series import KINDS, Kind
 
@@ -49,15 +48,13 @@ class Learned:
     interval_factor: float
     """Factor on the interval of the machine models, so that 90 % of points lie inside."""
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Learned":
-        """Read one kind of ``learned.json``."""
-        priors = {name: Prior(**prior) for name, prior in data["priors"].items()}
-        return cls(**{**data, "priors": priors})
-
 
 @cache
 def load_learned() -> dict[Kind, Learned]:
     """Return the parameters that ship with scalewise."""
     data = json.loads(LEARNED_FILE.read_text(encoding="utf-8"))
-    return {kind: Learned.from_dict(data[kind]) for kind in KINDS}
+    learned = {}
+    for kind in KINDS:
+        priors = {name: Prior(**prior) for name, prior in data[kind]["priors"].items()}
+        learned[kind] = Learned(**{**data[kind], "priors": priors})
+    return learned
