@@ -16,7 +16,6 @@ from scipy.optimize import nnls
 
 from scalewise.analysis.measure import Estimate, Point, ScalingCurve
 from scalewise.analysis.measure.curve import SAME_WORK_TOLERANCE
-from scalewise.analysis.measure.energy import mean_device_watts
 from scalewise.catalog.hardware import Device, device_for_power
 from scalewise.errors import SpecError, parameter
 from scalewise.validate import check_positive
@@ -92,7 +91,7 @@ def _fit_power(measured: Sequence[Point]) -> Power:
         for point in measured
         if point.energy and point.time
     ]
-    mean_watts = [mean_device_watts(joules, seconds, 1) for joules, seconds in rows]
+    mean_watts = [joules / seconds for joules, seconds in rows]
     # Unknown samples count as equal work, as in every table of times.
     samples = [point.samples for point in measured if point.samples is not None]
     equal_work = len(samples) < len(measured) or max(samples) - min(

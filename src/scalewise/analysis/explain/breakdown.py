@@ -178,6 +178,8 @@ class Boundary:
 
 def find_node_boundary(points: Sequence[Breakdown]) -> Boundary | None:
     """Return where a curve leaves the node; None if only one side was measured."""
+    # Points that were rehearsed on fewer hosts than nodes did not use the network.
+    points = [point for point in points if point.facts.point.hosts in (None, point.nodes)]
     inside = [point for point in points if point.nodes == 1]
     beyond = [point for point in points if point.nodes and point.nodes > 1]
     if not inside or not beyond:
@@ -192,7 +194,8 @@ def find_node_boundary(points: Sequence[Breakdown]) -> Boundary | None:
         if factor is not None and (inside_factor := last.factors.get(cause))
     }
     cause = min(ratios, key=lambda name: ratios[name], default=None)
-    if last.efficiency - first.efficiency < MIN_EFFICIENCY_LOSS or (cause and ratios[cause] >= 1):
+    lost = last.efficiency - first.efficiency
+    if lost < MIN_EFFICIENCY_LOSS or min(ratios.values(), default=1.0) >= 1:
         cause = None
     return Boundary(
         devices=(last.devices, first.devices),

@@ -22,6 +22,7 @@ from scalewise.analysis.measure.window import Window
 
 CAUSES = ("computation", "balance", "input", "transfer", "orchestration")
 ByCause = dict[str, float | None]
+UNKNOWN_CAUSES: ByCause = dict.fromkeys((*CAUSES, "unexplained"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +134,3 @@ def _without_unknown(values: ByCause, chains: Sequence[Chain]) -> ByCause:
         "transfer": all(chain.transfer_known for chain in chains),
     }
     return {cause: value if known.get(cause, True) else None for cause, value in values.items()}
-
-
-def unknown_causes(*extra: str) -> ByCause:
-    """Return None for every cause, and for extra keys."""
-    return dict.fromkeys((*CAUSES, *extra))

@@ -22,6 +22,7 @@ from scalewise.analysis.explain.breakdown import (
 )
 from scalewise.analysis.explain.chain import (
     CAUSES,
+    UNKNOWN_CAUSES,
     ByCause,
     Chain,
     comparable_chains,
@@ -29,7 +30,6 @@ from scalewise.analysis.explain.chain import (
     mean_per_sample,
     relative_factors,
     seconds_by_cause,
-    unknown_causes,
 )
 from scalewise.analysis.explain.guards import run_guards
 from scalewise.analysis.explain.receipt import point_receipt
@@ -86,7 +86,7 @@ def explain(
         breakdowns.append(
             replace(
                 breakdown,
-                factors=breakdown.factors if same_kind else unknown_causes(),
+                factors=breakdown.factors if same_kind else dict.fromkeys(CAUSES),
                 trace=compare_with_trace(traced, traces[traced.folder]) if traced else None,
                 busy=usage,
                 receipt=point_receipt(curve, point, runs, base_runs, attempts).priced(rate),
@@ -98,18 +98,12 @@ def explain(
         kind: None if findings is None else tuple(f for f in findings if f.kind == kind)
         for kind in ("correct", "tune")
     }
-    # Points that were rehearsed on fewer hosts than nodes did not use the network.
-    on_real_nodes = [
-        breakdown
-        for breakdown, (point, _) in zip(breakdowns, groups)
-        if point.hosts in (None, point.nodes)
-    ]
     return Explanation(
         study=curve.study,
         where=curve.where,
         points=tuple(breakdowns),
         scales=_scaling_verdict(curve),
-        boundary=find_node_boundary(on_real_nodes),
+        boundary=find_node_boundary(breakdowns),
         correct=by_kind["correct"],
         tune=by_kind["tune"],
         price=hourly_price,
@@ -151,9 +145,9 @@ class CauseTimes:
     chains: Sequence[Chain] = ()
     """Of the point's runs; empty where a run, or one of the baseline's, has none."""
     ideal: float | None = None
-    factors: ByCause = field(default_factory=unknown_causes)
-    seconds: ByCause = field(default_factory=lambda: unknown_causes("unexplained"))
-    baseline_seconds: ByCause = field(default_factory=unknown_causes)
+    factors: ByCause = field(default_factory=lambda: dict.fromkeys(CAUSES))
+    seconds: ByCause = field(default_factory=UNKNOWN_CAUSES.copy)
+    baseline_seconds: ByCause = field(default_factory=UNKNOWN_CAUSES.copy)
     doubts: tuple[Doubt, ...] = (Doubt("no phases"),)
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import SupportsFloat, SupportsIndex
 
 from scalewise.analysis.measure.curve import ScalingCurve, compare
-from scalewise.analysis.measure.energy import JOULES_PER_UNIT, mean_device_watts
+from scalewise.analysis.measure.energy import JOULES_PER_UNIT
 from scalewise.analysis.measure.estimate import Estimate
 from scalewise.analysis.measure.point import Point
 from scalewise.errors import SpecError
@@ -78,7 +78,7 @@ def _point(
     if rate is None and seconds and samples:
         rate = samples / seconds
     joules = kwh and kwh * JOULES_PER_UNIT["kWh"]
-    watts = mean_device_watts(joules, seconds, devices) if joules and seconds else None
+    watts = joules / (seconds * devices) if joules and seconds else None
     return Point(
         devices=devices,
         nodes=nodes,

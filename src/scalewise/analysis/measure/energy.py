@@ -107,15 +107,6 @@ def energy_between(at: Numbers, counter: Numbers, start: float, end: float) -> f
     return float(high - low)
 
 
-def mean_device_watts(joules: float, seconds: float, devices: int) -> float:
-    """Return the mean power of one device in watts.
-
-    >>> mean_device_watts(3.6e6, 3600.0, 2)
-    500.0
-    """
-    return joules / (seconds * devices)
-
-
 def point_energy(repeats: Sequence[RunRecord], nodes: NodeSamples) -> dict[str, Any]:
     """Return the fields of a point for energy and mean power of a device.
 
@@ -127,7 +118,7 @@ def point_energy(repeats: Sequence[RunRecord], nodes: NodeSamples) -> dict[str, 
     if len(covers) > 1:
         return {}
     watts = [
-        mean_device_watts(run.total, record.ended - record.started, record.spec.topology.world)
+        run.total / ((record.ended - record.started) * record.spec.topology.world)
         for run, record in zip(runs, repeats)
         if run.total
     ]

@@ -97,20 +97,15 @@ def set_epoch(run: WatchedRun) -> tuple[str, str] | None:
 @guard("learning rate", "correct", question=True)
 def learning_rate(run: WatchedRun) -> tuple[str, str] | None:
     """A learning rate that stays the same while the global batch grows."""
-    comparable = [
-        candidate
-        for candidate in (*run.smaller, run)
-        if candidate.first.first_rate is not None and candidate.counts_samples_once
-    ]
+    comparable = [r for r in (*run.smaller, run) if r.comparable_rate is not None]
     if not comparable or comparable[-1] is not run or not comparable[0].global_batch:
         return None
     baseline, rate = comparable[0], run.first.first_rate or 0.0
     growth = run.global_batch / baseline.global_batch
-    if growth < MIN_BATCH_GROWTH or baseline.first.first_rate != rate:
-        return None
     # A schedule that falls in every step is a little lower when it is first read.
-    highest = [facts.highest_rate or rate for facts in (baseline.first, run.first)]
-    if not isclose(*highest, rel_tol=SAME_RATE_TOLERANCE):
+    highest, base_highest = run.first.highest_rate or rate, baseline.first.highest_rate or rate
+    same_rate = isclose(highest, base_highest, rel_tol=SAME_RATE_TOLERANCE)
+    if growth < MIN_BATCH_GROWTH or baseline.first.first_rate != rate or not same_rate:
         return None
     optimizer = run.first.optimizer or ""
     if any(name in optimizer.lower() for name in SQUARE_ROOT_OPTIMIZERS):

@@ -76,9 +76,10 @@ class WatchedRun:
         return sum(int(np.median(column)) for column in samples if column.size)
 
     @property
-    def counts_samples_once(self) -> bool:
-        """Whether samples that several ranks may share are known to be counted once."""
-        return bool(self.record.spec.samples_per_step) or not batch_sharing.unclear(self.facts)
+    def comparable_rate(self) -> float | None:
+        """The first learning rate, if samples that several ranks may share were counted once."""
+        once = self.record.spec.samples_per_step or not batch_sharing.unclear(self.facts)
+        return self.first.first_rate if once else None
 
     @cached_property
     def window(self) -> Window:
