@@ -129,8 +129,8 @@ def seconds_by_cause(chains: Sequence[Chain], per_sample: float) -> ByCause:
 
 def _without_unknown(values: ByCause, chains: Sequence[Chain]) -> ByCause:
     """Return the values with None for causes that are part of computation in some run."""
-    known = {
+    separate = {
         "balance": all(chain.balance_known for chain in chains),
         "transfer": all(chain.transfer_known for chain in chains),
     }
-    return {cause: value if known.get(cause, True) else None for cause, value in values.items()}
+    return {cause: value if separate.get(cause, True) else None for cause, value in values.items()}

@@ -26,7 +26,7 @@ from scalewise.analysis.explain.chain import (
 from scalewise.analysis.explain.run_view import RunView, runs_by_point
 from scalewise.analysis.measure import Point, ScalingCurve
 from scalewise.analysis.measure.acceleration import same_device_kind
-from scalewise.analysis.measure.window import is_watched_program, lifetime_parts
+from scalewise.analysis.measure.window import lifetime_parts
 from scalewise.record.attempts import Attempt
 from scalewise.record.read import RunRecord
 from scalewise.record.schema import EARLIER, SPANS, UNEXPLAINED
@@ -160,7 +160,7 @@ def _run_receipt(
 
 def _count_samples(record: RunRecord) -> tuple[float, float]:
     """Return the samples of all ranks in this attempt: those trained on, and those traced."""
-    if not is_watched_program(record):
+    if not record.ranks[0].notes.watched:
         trained = (s for rank in record.ranks for s in rank.spans if s.name == "train")
         return float(sum(span.samples for span in trained)), 0.0
     total = sum(rank.outline.seen for rank in record.ranks)

@@ -76,11 +76,6 @@ class TraceComparison:
     ranks: tuple[TracedStepTimes, ...]
     checks: tuple[QuantityCheck, ...]
 
-    @property
-    def holds(self) -> bool:
-        """Whether no check of a relevant size disagrees."""
-        return all(check.agrees is not False for check in self.checks)
-
 
 def compare_with_trace(record: RunRecord, traces: Sequence[Trace]) -> TraceComparison | None:
     """Compare the traces of a run with what was measured in the same steps; None without any."""

@@ -117,8 +117,8 @@ def compression(repeats: Repeats) -> dict[str, Estimate] | None:
         if len(ranks) < len(record.ranks):
             return None
         ratios.append(sum(r.sent_bytes for r in ranks) / sum(r.gradient_bytes for r in ranks))
-        known = [rank.relative_error for rank in ranks if rank.relative_error is not None]
-        errors.append(float(np.mean(known)) if len(known) == len(ranks) else None)
+        of_ranks = [rank.relative_error for rank in ranks if rank.relative_error is not None]
+        errors.append(float(np.mean(of_ranks)) if len(of_ranks) == len(ranks) else None)
     error = Estimate.of_shares([e for e in errors if e is not None]) if None not in errors else None
     return {"ratio": Estimate.of(ratios), **({"error": error} if error else {})}
 

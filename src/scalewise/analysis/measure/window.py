@@ -49,7 +49,7 @@ def steady_window(record: RunRecord) -> Window:
     With several epochs: all but the first. With one epoch, or a number of steps: what
     follows the warm-up and the step in which traffic was counted.
     """
-    if is_watched_program(record):
+    if record.ranks[0].notes.watched:  # A user's program, not a built-in workload.
         return _watched_window(record)
     epochs = _epochs(record)
     if not epochs:
@@ -92,11 +92,6 @@ def _after_warmup(record: RunRecord, epoch: Window, first: tuple[Span, ...]) -> 
         steps=epoch.steps - dropped,
         left_out=_first_steps_text(dropped),
     )
-
-
-def is_watched_program(record: RunRecord) -> bool:
-    """Say whether a run is a user's program that was watched, not a built-in workload."""
-    return bool(record.ranks[0].notes.watched)
 
 
 def _watched_window(record: RunRecord) -> Window:
@@ -204,7 +199,7 @@ def lifetime_parts(record: RunRecord) -> dict[str, float]:
     rank's start to its last rank's end; where two overlap, the earlier one counts. In a
     watched program, a pause of any rank counts before what the other ranks did meanwhile.
     """
-    if is_watched_program(record):
+    if record.ranks[0].notes.watched:
         return _watched_lifetime_parts(record)
     pieces = []
     # A rank that started only in a later attempt has no span of the earlier ones, or a shorter one.
