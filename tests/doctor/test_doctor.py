@@ -315,7 +315,7 @@ def test_a_program_that_hangs_with_a_child_is_ended(on_path):
     assert run_command("stubborn", seconds=0.5).code is None
     assert time.monotonic() - began < 3
     assert not [each for each in psutil.process_iter() if _command(each) == ["sleep", "61"]]
-    assert run_command("no-such-program") is None
+    assert "no-such-program cannot be started" in run_command("no-such-program").last_line
 
 
 def _command(process):

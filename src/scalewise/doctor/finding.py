@@ -1,7 +1,6 @@
 """The result of one check, and how to run checks and commands that may fail or hang."""
 
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -91,10 +90,8 @@ class CommandResult:
         return lines[-1] if lines else f"exit code {self.code}"
 
 
-def run_command(*argv: str, seconds: float = 4.0) -> CommandResult | None:
-    """Run a command with a timeout; None if it is not on the PATH."""
-    if not shutil.which(argv[0]):
-        return None
+def run_command(*argv: str, seconds: float = 4.0) -> CommandResult:
+    """Run a command with a timeout; its exit code is 126 if it is not on the PATH."""
     try:
         child = subprocess.Popen(
             argv,

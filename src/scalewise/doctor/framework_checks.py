@@ -81,7 +81,7 @@ def check_devices(facts: Mapping[str, Any], env: Mapping[str, str]) -> Finding:
 def driver_devices() -> list[str] | None:
     """Return the GPUs that NVIDIA's driver lists; None if it does not answer."""
     answer = run_command("nvidia-smi", "-L")
-    if not answer or not answer.ok:
+    if not answer.ok:
         return None
     return re.findall(r"^GPU \d+: (.+?)(?: \(UUID.*)?$", answer.stdout, re.M) or None
 
@@ -89,7 +89,7 @@ def driver_devices() -> list[str] | None:
 def read_links() -> str | None:
     """Return the matrix of links between devices, as nvidia-smi prints it."""
     answer = run_command("nvidia-smi", "topo", "-m")
-    return answer.stdout if answer and answer.ok else None
+    return answer.stdout if answer.ok else None
 
 
 def link_kinds(matrix: str) -> list[str]:

@@ -76,14 +76,15 @@ def check_variable(variable: str, value: str, interfaces: Sequence[Interface]) -
         return [Remark("fault", f"{variable}={value} leaves no interface", remedy)]
     exact = not nccl or value.startswith("=")
     names = (value.removeprefix("=") if nccl else value).split(",")
-    problems = []
+    remarks = []
     for name in names:
         matching = [i for i in interfaces if (i.name == name if exact else i.name.startswith(name))]
-        if not matching:
-            problems.append(f"there is no interface {name!r}")
-        elif not any(interface.usable for interface in matching):
-            problems.append(f"{matching[0].name} {matching[0].problem}")
-    return [Remark("fault", f"{variable}={value}: {problem}", remedy) for problem in problems]
+        if not any(interface.usable for interface in matching):
+            problem = f"there is no interface {name!r}"
+            if matching:
+                problem = f"{matching[0].name} {matching[0].problem}"
+            remarks.append(Remark("fault", f"{variable}={value}: {problem}", remedy))
+    return remarks
 
 
 def check_interfaces(env: Mapping[str, str], interfaces: Sequence[Interface]) -> Finding:
@@ -95,9 +96,7 @@ def check_interfaces(env: Mapping[str, str], interfaces: Sequence[Interface]) ->
         for remark in check_variable(variable, env[variable], interfaces)
     ]
     usable = [interface for interface in interfaces if interface.usable]
-    addresses = [
-        f"{interface.name} {interface.outward or interface.addresses[0]}" for interface in usable
-    ]
+    addresses = [f"{i.name} {i.outward or i.addresses[0]}" for i in usable]
     if not usable:
         hint = "bring one up: ip link set lo up"
         remarks.append(Remark("fault", "no interface for a rendezvous of ranks", hint))

@@ -22,30 +22,28 @@ def check_slurm(env: Mapping[str, str]) -> Finding:
     if not installed:
         return Finding("slurm", "not installed", local, "note", evidence)
     ping = run_command("scontrol", "ping")
-    if not ping or not controller_is_up(ping):
-        reason = ping.last_line if ping else "there is no scontrol to ask it with"
-        says = f"{', '.join(installed)} installed, but no controller answers: {reason}"
+    if not controller_is_up(ping):
+        says = f"{', '.join(installed)} installed, but no controller answers: {ping.last_line}"
         hint = f"ask on a login node, or start slurmctld; {local}"
-        return Finding("slurm", says, hint, "note", {**evidence, "ping": reason})
+        return Finding("slurm", says, hint, "note", {**evidence, "ping": ping.last_line})
     evidence["controller"] = True
     remarks, says = [], "the controller answers"
     sinfo = run_command("sinfo", "--noheader", "--format=%P|%a|%D|%G")
-    if sinfo and sinfo.ok:
+    if sinfo.ok:
         evidence["partitions"] = parse_partitions(sinfo.stdout)
         names = [f"{row['name']} ({row['nodes']} nodes)" for row in evidence["partitions"]]
         says += f"; partitions: {', '.join(names) or 'none'}"
     else:
-        reason = sinfo.last_line if sinfo else "it is not installed"
-        remarks.append(Remark("note", f"sinfo lists no partitions: {reason}"))
+        remarks.append(Remark("note", f"sinfo lists no partitions: {sinfo.last_line}"))
     if job := env.get("SLURM_JOB_ID"):
         result = run_command("scontrol", "show", "job", job)
-        evidence["job"] = parse_allocation(result.stdout) if result and result.ok else None
+        evidence["job"] = parse_allocation(result.stdout) if result.ok else None
         if evidence["job"]:
             values = ", ".join(f"{key} {value}" for key, value in evidence["job"].items())
             says += f"; in job {job}: {values}"
         else:
-            problem = result.last_line if result else "no scontrol"
-            remarks.append(Remark("note", f"in job {job}, which scontrol does not show: {problem}"))
+            problem = f"in job {job}, which scontrol does not show: {result.last_line}"
+            remarks.append(Remark("note", problem))
     return make_finding("slurm", says, remarks, evidence)
 
 

@@ -102,8 +102,7 @@ def check_clock(folder: Path) -> Finding:
     ahead = min(server - before, 0.0) + max(server - after, 0.0)
     query = ("timedatectl", "show", "--property=NTPSynchronized", "--value")
     answer = run_command(*query, seconds=2.0)
-    text = answer.stdout.strip() if answer and answer.ok else ""
-    synchronized = {"yes": True, "no": False}.get(text)
+    synchronized = {"yes": True, "no": False}.get(answer.stdout.strip()) if answer.ok else None
     remarks = []
     if abs(ahead) > MAX_CLOCK_OFFSET_SECONDS:
         hint = "have both clocks set by NTP: times of ranks on several hosts cannot be compared"

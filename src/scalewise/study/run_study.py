@@ -90,7 +90,7 @@ def run(
         budget.check(detach=detach)
     with study_lock(folder):
         # Runs of an earlier call may have ended during the check, which takes seconds.
-        todo = [run for run in _unfinished(runs, folder, again=again) if run not in absent]
+        todo = _unfinished([run for run in runs if run not in absent], folder, again=again)
         request = launcher.request_summary(todo)
         _refuse_other_study(study, folder)
         write_json(folder / "study.json", study.to_dict())
