@@ -17,7 +17,7 @@ from scalewise.frameworks.fake import Law
 from scalewise.launch.slurm import SlurmLauncher
 from scalewise.report.plot import PLOTS
 from scalewise.spec import RUN_KEYS, STUDY_KEYS, StudySpec
-from scalewise.study.variant import apply_variant
+from scalewise.study.load_study import apply_variant
 
 PACKAGE = ROOT / "src" / "scalewise"
 DOCS = ROOT / "docs"

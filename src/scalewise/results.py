@@ -22,8 +22,7 @@ from scalewise.analysis.simulate import Sweep, parse_sweep
 from scalewise.analysis.simulate.sweep import SWEEP_HINT
 from scalewise.errors import NewerSchema, NotEnoughData, RecordError, SpecError, parameter
 from scalewise.record import batch_sharing, replicas
-from scalewise.record.allocation_log import stays
-from scalewise.record.attempts import attempts, bought
+from scalewise.record.attempts import attempts, bought, stays
 from scalewise.record.node_samples import sampled
 from scalewise.record.read import RunRecord, read_run
 from scalewise.record.schema import ProgramFacts

@@ -9,7 +9,7 @@ from paths import STUDIES
 from scalewise.errors import SpecError
 from scalewise.spec import StudySpec
 from scalewise.study import load
-from scalewise.study.variant import apply_variant
+from scalewise.study.load_study import apply_variant
 
 SAID = {
     "name": "vit",

@@ -1,16 +1,21 @@
 """What every attempt at a run took: its devices are paid for from launch to end, well or not."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from scalewise.errors import RecordError
-from scalewise.record.allocation_log import stays
 from scalewise.record.close import closed
 from scalewise.record.rank_tail import newest_attempt, read_lines, read_tail
 from scalewise.record.schema import Failure, Outcome, from_json
 from scalewise.record.study_files import finished, read_json
 from scalewise.record.write import rank_file
+
+ALLOCATION_LOG = "allocation.jsonl"
+"""In the study's folder: a line for each run of an allocation that had several."""
+ALLOCATION_LINE = '{"job":"%s","run":"%s","devices":%s,"of":%s,"began":%s,"ended":%s}'
+"""What the job writes when a run has ended, well or not; printf fills it in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,38 @@ def _by_its_lines(home: Path, numbers: set[int]) -> Iterator[tuple[int, float, f
         reached[number] = max(reached[number], *(at for at in later if at is not None), 0.0)
     for number, start in began.items():
         yield number, start, reached[number]
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A run in an allocation: all of its devices were paid for meanwhile."""
+
+    job: str
+    run: str
+    devices: int
+    of: int
+    """The devices of the allocation."""
+    began: float
+    ended: float
+
+    @property
+    def bought(self) -> float:
+        """Device-hours of the allocation."""
+        return self.of * (self.ended - self.began) / 3600
+
+    @property
+    def idle(self) -> float:
+        """Device-hours in which devices were idle."""
+        return (self.of - self.devices) * (self.ended - self.began) / 3600
+
+
+def stays(folder: Path) -> tuple[Stay, ...]:
+    """Return what allocations of a study were used for; empty where each run had its own."""
+    complete = []
+    for line in read_lines(folder / ALLOCATION_LOG):
+        with suppress(TypeError):  # A line that lacks something.
+            complete.append(Stay(**line))
+    return tuple(complete)
 
 
 def bought(folder: Path) -> float:

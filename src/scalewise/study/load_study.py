@@ -13,7 +13,12 @@ from scalewise.errors import FrameworkMissing, LaunchError, SpecError
 from scalewise.launch.interpreters import Interpreters
 from scalewise.launch.program import detect_framework, parse_program, script_digest
 from scalewise.spec import RunSpec, StudySpec, Topology
-from scalewise.study.variant import apply_variant
+from scalewise.validate import check_type, refuse_unknown_keys, suggest_name
+
+VARIANT_KEYS = ["run", "vary", "launcher", "scaling", "repeats"]
+"""Keys that a variant may change; its name is the study's name plus its own."""
+EXCLUSIVE_FIELDS = ({"epochs", "steps", "samples"}, {"batch", "global_batch"})
+"""Groups of run fields of which only one may be set: a variant's replaces the study's."""
 
 
 def load(path: Path, variant: str | None = None) -> StudySpec:
@@ -32,6 +37,39 @@ def load(path: Path, variant: str | None = None) -> StudySpec:
     except UnicodeDecodeError as error:
         raise SpecError(f"{path} is not text: {error}", hint="save it as UTF-8") from error
     return with_program_facts(StudySpec.from_dict(apply_variant(values, variant)))
+
+
+def apply_variant(values: Mapping[str, Any], name: str | None) -> dict[str, Any]:
+    """Return a study's values, with the changes of its section ``[variant.NAME]`` if named.
+
+    >>> values = {"name": "vit", "run": {"epochs": 5}, "variant": {"short": {"run": {"steps": 9}}}}
+    >>> apply_variant(values, "short")
+    {'name': 'vit-short', 'run': {'steps': 9}}
+    """
+    plain = {key: value for key, value in values.items() if key != "variant"}
+    variants = values.get("variant", {})
+    check_type("variant", variants, Mapping, "a table of variants, such as [variant.cpu.run]")
+    for variant, changes in variants.items():
+        check_type(f"variant.{variant}", changes, Mapping, "a table")
+        refuse_unknown_keys(f"[variant.{variant}]", changes, VARIANT_KEYS)
+    if name is None:
+        return plain
+    if name not in variants:
+        choices = f"there are: {', '.join(variants)}" if variants else "it has none"
+        raise SpecError(
+            f"study {values.get('name')!r} has no variant {name!r}",
+            hint=suggest_name(name, variants) or choices,
+        )
+    for key, change in variants[name].items():
+        plain[key] = change
+        if isinstance(change, Mapping):
+            before = values.get(key, {})
+            check_type("what a variant changes", before, Mapping, "a table")
+            for group in EXCLUSIVE_FIELDS:
+                if group & change.keys():
+                    before = {field: before[field] for field in before if field not in group}
+            plain[key] = {**before, **change}
+    return {**plain, "name": f"{plain.get('name')}-{name}"}
 
 
 def from_program(arguments: Sequence[str], on: str, repeats: int = 1, **fields: Any) -> StudySpec:

@@ -18,8 +18,7 @@ from scalewise import results, study
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.explain import CAUSES, LOSSES, Receipt, sum_receipts, wasted_receipt
 from scalewise.errors import RecordError
-from scalewise.record.allocation_log import FILE
-from scalewise.record.attempts import Attempt, attempts, bought
+from scalewise.record.attempts import ALLOCATION_LOG, Attempt, attempts, bought
 from scalewise.record.schema import SPANS
 from scalewise.record.study_files import read_json
 from scalewise.record.write import RankFile, write_json
@@ -151,7 +150,7 @@ def test_failed_repeated_idle_and_unasked_hours_are_lost(tmp_path):
     write_json(folder / "other" / "job.json", {"attempt": 1, "world": 8})
     an_outcome(folder / "other", attempt=1, started=0.0, ended=450.0)
     line = {"job": "7", "run": ours.name, "devices": 2, "of": 4, "began": 0.0, "ended": 3600.0}
-    (folder / FILE).write_text(json.dumps(line) + "\n{cut off")
+    (folder / ALLOCATION_LOG).write_text(json.dumps(line) + "\n{cut off")
     after = results.receipt(folder)
     assert after.lost["repeated"] == pytest.approx(1.0)
     assert after.lost["failed"] == pytest.approx(1.0)

@@ -13,7 +13,7 @@ from scalewise.errors import SpecError
 from scalewise.launch import processes, worker_zip
 from scalewise.launch.program import parse_program
 from scalewise.launch.slurm.settings import Settings, parse_time_limit
-from scalewise.record.allocation_log import FILE, LINE
+from scalewise.record.attempts import ALLOCATION_LINE, ALLOCATION_LOG
 from scalewise.record.checkpoints import LEAVE
 from scalewise.record.log import BEGINS
 from scalewise.spec import RunSpec
@@ -67,10 +67,10 @@ def sequential_script(runs: Sequence[RunSpec], folder: Path, settings: Settings)
             '    wait "$run"',
             '    while kill -0 "$run" 2>/dev/null; do wait "$run"; done',
             "    # Devices that this run left idle are paid for: keep them in mind.",
-            f"    printf '{LINE}\\n' \\",
+            f"    printf '{ALLOCATION_LINE}\\n' \\",
             '        "$SLURM_JOB_ID" "${home##*/}" "${devices[place]}" '
             f'"$((SLURM_JOB_NUM_NODES * {request.devices}))" \\',
-            f'        "$began" "$(date +%s.%N)" >>{quote(str(folder / FILE))}',
+            f'        "$began" "$(date +%s.%N)" >>{quote(str(folder / ALLOCATION_LOG))}',
             '    [ -z "$warned" ] || break',
             "done",
         ],
