@@ -490,8 +490,7 @@ def in_order_of_life(names: Iterable[str]) -> list[str]:
     ['earlier', 'train', 'warm-up', 'unexplained']
     """
     return sorted(
-        dict.fromkeys(names),
-        key=lambda name: (name == UNEXPLAINED, _PLACE.get(name, len(SPANS))),
+        dict.fromkeys(names), key=lambda name: (name == UNEXPLAINED, _PLACE.get(name, len(SPANS)))
     )
 
 

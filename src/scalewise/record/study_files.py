@@ -42,10 +42,7 @@ def read_study(folder: Path) -> StudySpec:
     """Return the question that a study's folder answers."""
     if not (folder / "study.json").exists():
         what = "is not a study's folder" if folder.exists() else "does not exist"
-        raise RecordError(
-            f"{folder} {what}",
-            hint="give the folder that `scalewise run` printed",
-        )
+        raise RecordError(f"{folder} {what}", hint="give the folder that `scalewise run` printed")
     stored = _known(read_json(folder / "study.json"), STUDY_KEYS)
     try:
         return StudySpec.from_dict({**stored, "run": _known(stored.get("run", {}), RUN_KEYS)})

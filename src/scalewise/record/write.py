@@ -42,13 +42,10 @@ def operators_file(folder: Path, rank: int) -> Path:
 
 def cannot_write(path: Path, error: OSError) -> RecordError:
     """Return the error for a file that cannot be written."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return RecordError(
-        f"cannot write {path}: {error.strerror or error}",
-        hint="free some space; what was recorded so far stays readable"
-        if full
-        else "choose another folder for it",
-    )
+    hint = "choose another folder for it"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        hint = "free some space; what was recorded so far stays readable"
+    return RecordError(f"cannot write {path}: {error.strerror or error}", hint=hint)
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -133,40 +133,32 @@ class ResourceRequest:
 def _header(
     title: str, name: str, log: Path, request: ResourceRequest, settings: Settings
 ) -> list[str]:
-    comment = "".join(letter if letter.isprintable() else "?" for letter in title)
-    return [
-        "#!/bin/bash",
-        f"# scalewise: {comment}",
-        *(f"#SBATCH {option}" for option in _options(name, log, request, settings)),
-        "set -u",
+    """Return the first lines of a script, with the job's sbatch options."""
+    options = [
+        f"--job-name={quote_directive(name)}",
+        f"--chdir={quote_directive(os.getcwd())}",
+        f"--output={quote_directive(escape_pattern(str(log)))}",
+        "--open-mode=append",
+        f"--nodes={request.nodes}",
+        f"--ntasks-per-node={request.tasks}",
+        f"--cpus-per-task={request.cpus}",
     ]
-
-
-def _options(name: str, log: Path, request: ResourceRequest, settings: Settings) -> Iterator[str]:
-    """Yield the job's sbatch options."""
-    yield f"--job-name={quote_directive(name)}"
-    yield f"--chdir={quote_directive(os.getcwd())}"
-    yield f"--output={quote_directive(escape_pattern(str(log)))}"
-    yield "--open-mode=append"
-    yield f"--nodes={request.nodes}"
-    yield f"--ntasks-per-node={request.tasks}"
-    yield f"--cpus-per-task={request.cpus}"
     if settings.gpus_per_node:
-        yield f"--gpus-per-node={request.devices}"
+        options.append(f"--gpus-per-node={request.devices}")
     elif settings.gres:
-        yield f"--gres={quote_directive(f'{settings.gres}:{request.devices}')}"
-    for name in ("time", "account", "partition", "qos", "constraint", "reservation"):
-        if (value := getattr(settings, name)) is not None:
-            yield f"--{name}={quote_directive(value)}"
-    if settings.memory:
-        yield f"--mem={quote_directive(settings.memory)}"
-    if settings.exclusive:
-        yield "--exclusive"
-    yield "--requeue" if request.requeue else "--no-requeue"
-    if request.warned:  # A quarter of the time limit before its end at most.
+        options.append(f"--gres={quote_directive(f'{settings.gres}:{request.devices}')}")
+    names = ("time", "account", "partition", "qos", "constraint", "reservation")
+    values = {**{name: getattr(settings, name) for name in names}, "mem": settings.memory}
+    options += [f"--{name}={quote_directive(value)}" for name, value in values.items() if value]
+    options += ["--exclusive"] if settings.exclusive else []
+    options.append("--requeue" if request.requeue else "--no-requeue")
+    if request.warned:  # At most a quarter of the time limit before the job's end.
         quarter = parse_time_limit(settings.time) // 4 if settings.time else math.inf
-        yield f"--signal=B:USR1@{min(settings.warning, quarter)}"
-    yield from (quote_directive(option) for option in settings.sbatch)
+        options.append(f"--signal=B:USR1@{min(settings.warning, quarter)}")
+    options += [quote_directive(option) for option in settings.sbatch]
+    comment = "".join(letter if letter.isprintable() else "?" for letter in title)
+    directives = [f"#SBATCH {option}" for option in options]
+    return ["#!/bin/bash", f"# scalewise: {comment}", *directives, "set -u"]
 
 
 def tasks_per_node(run: RunSpec) -> int:
@@ -255,8 +247,11 @@ def _ranks(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> l
     """Return the lines that start the ranks, wait for them and close the run's record."""
     image = f"{_container_command(settings)} " if settings.container else ""
     python = f"{image}{quote(settings.interpreter)} -m"
+    # A user program's job keeps its own Python path, but for our commands in it.
+    safe_path = processes.SAFE_PATH.items() if run.program else ()
+    ours = "".join(f"{key}={value} " for key, value in safe_path)
     nodes_option = _node_options(run.topology.nodes, 1, within=within)
-    sampler = f"{_safe_path(run)}srun --overlap {nodes_option} --cpus-per-task=1"
+    sampler = f"{ours}srun --overlap {nodes_option} --cpus-per-task=1"
     lines = [
         f'leave="$SCALEWISE_RUN/{LEAVE}"',
         'rm -f "$leave"',
@@ -284,14 +279,9 @@ def _ranks(run: RunSpec, folder: Path, settings: Settings, *, within: bool) -> l
     return [
         *lines,
         "# Say how it ended: outcome.json, or the cause.",
-        f'{_safe_path(run)}{python} scalewise.frameworks close "$SCALEWISE_RUN"',
+        f'{ours}{python} scalewise.frameworks close "$SCALEWISE_RUN"',
         'exit "$code"',
     ]
-
-
-def _safe_path(run: RunSpec) -> str:
-    """Return the safe-path variable for our commands in a user program's job; else empty."""
-    return "".join(f"{key}={value} " for key, value in processes.SAFE_PATH.items() if run.program)
 
 
 def _node_options(nodes: int, tasks: int, *, within: bool) -> str:

@@ -127,12 +127,9 @@ def _squeue(*options: str) -> list[str]:
 def _load_ended(ids: set[str]) -> dict[str, QueueEntry]:
     """Return ended jobs, from Slurm's accounting or its completion log."""
     selection = f"--jobs={','.join(sorted(ids))}"
+    output = ("--allusers", "--noheader", "--parsable2", "--format=JobID,State,NodeList,End")
     for source in ((), ("--completion",)):
-        columns = "JobID,State,NodeList,End"
-        result = _run_command(
-            "sacct", *source, "--allusers", "--noheader", "--parsable2", selection,
-            f"--format={columns}",
-        )  # fmt: skip
+        result = _run_command("sacct", *source, *output, selection)
         rows = [line.split("|") for line in result.stdout.splitlines() if line.count("|") >= 2]
         entries = {
             row[0]: QueueEntry(row[1].split()[0], nodes=row[2], end="".join(row[3:4]))
