@@ -254,8 +254,8 @@ def content_damage(
 
 def _read_checksums(checkpoint: Path) -> dict[str, dict[str, Any]]:
     values = json.loads((checkpoint / CHECKSUMS).read_text(encoding="utf-8"))
-    return {name: {"bytes": each["bytes"], "blake2b": each["blake2b"]}
-            for name, each in values["files"].items()}  # fmt: skip
+    return {name: {"bytes": entry["bytes"], "blake2b": entry["blake2b"]}
+            for name, entry in values["files"].items()}  # fmt: skip
 
 
 def _unreadable(problem: OSError, checkpoint: Path) -> str:
@@ -299,15 +299,15 @@ def read_progress(checkpoint: Path) -> Progress:
 
 def refuse_another_model(checkpoint: Path, spec: RunSpec, options: Mapping[str, Any]) -> None:
     """Refuse to go on from the checkpoint of another workload, other options or optimizer."""
-    there = read_progress(checkpoint)
-    if there.optimizer not in ("", spec.optimizer):
+    progress = read_progress(checkpoint)
+    if progress.optimizer not in ("", spec.optimizer):
         raise SpecError(
-            f"{checkpoint} was written with {there.optimizer}, and this run's optimizer is "
+            f"{checkpoint} was written with {progress.optimizer}, and this run's optimizer is "
             f"{spec.optimizer}",
-            hint=f'write optimizer = "{there.optimizer}", or leave resume out',
+            hint=f'write optimizer = "{progress.optimizer}", or leave resume out',
         )
     mine = {"workload": spec.workload, **options}
-    theirs = {"workload": there.workload, **there.options}
+    theirs = {"workload": progress.workload, **progress.options}
     if mine != theirs:
         other = next(key for key in {**mine, **theirs} if mine.get(key) != theirs.get(key))
         raise SpecError(

@@ -117,8 +117,8 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
         attempt, count = outcome["attempt"], outcome["ranks"]
         ranks = tuple(read_rank(folder, rank, attempt) for rank in range(count))
         if not spec.samples_per_step:
-            places = batch_sharing.parts([rank.notes.facts for rank in ranks])
-            ranks = tuple(map(_counted_once, ranks, places))
+            parts = batch_sharing.parts([rank.notes.facts for rank in ranks])
+            ranks = tuple(map(_counted_once, ranks, parts))
         return RunRecord(
             folder=folder,
             spec=spec,

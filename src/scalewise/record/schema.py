@@ -477,7 +477,7 @@ COMMUNICATION = tuple(phase.name for phase in PHASES if phase.communicates)
 NON_COMPUTE_PHASES = tuple(phase.name for phase in PHASES if not phase.computes)
 DEVICE_PHASES = tuple(p.name for p in PHASES if not p.communicates and not p.stands_for)
 """What one device does in a step, told apart."""
-_PLACE = {span.name: place for place, span in enumerate(SPANS)}
+_ORDER = {span.name: index for index, span in enumerate(SPANS)}
 _PRECEDENCE = {span.name: span.precedence for span in SPANS}
 
 
@@ -490,7 +490,7 @@ def in_order_of_life(names: Iterable[str]) -> list[str]:
     ['earlier', 'train', 'warm-up', 'unexplained']
     """
     return sorted(
-        dict.fromkeys(names), key=lambda name: (name == UNEXPLAINED, _PLACE.get(name, len(SPANS)))
+        dict.fromkeys(names), key=lambda name: (name == UNEXPLAINED, _ORDER.get(name, len(SPANS)))
     )
 
 

@@ -83,14 +83,14 @@ ENDED_BY_USER = "ended by the user"
 """The cause that is recorded for a cancelled run."""
 
 
-def close_job(job: Job, ended: float | None, why: str, state: State | None = None) -> str:
+def close_job(job: Job, ended: float | None, reason: str, state: State | None = None) -> str:
     """Close the job's attempt in its record; return the cause of its failure, if it failed."""
     return close(
         job.folder,
         attempt=job.attempt,
         world=job.world,
         ended=ended,
-        reason=why,
+        reason=reason,
         killed=state.killed if state else {},
         exits=state.exits if state else {},
         launched=_start_time(job),

@@ -212,8 +212,9 @@ class SlurmLauncher:
         if entry is None:
             return self._poll_unknown(job)
         if entry.waits:
-            known = entry.start not in ("", "N/A")
-            expected = f", expected to start {entry.start}" if known else ""
+            expected = ""
+            if entry.start not in ("", "N/A"):
+                expected = f", expected to start {entry.start}"
             return State("running", note=f"pending: {entry.reason}{expected}")
         log = job.folder / "log.txt"
         if not entry.ended and not _run_ended(job):
