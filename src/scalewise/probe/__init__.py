@@ -12,7 +12,6 @@ import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
 
@@ -80,6 +79,7 @@ class Probe:
     def __init__(
         self, file: RankFile, clock: Clock | None = None, wall: float | None = None
     ) -> None:
+        self.folder, self.attempt = file.path.parent, file.attempt
         self.clock: Clock = clock or HostClock()
         self.current_span = ""
         self.ticks = 0
@@ -95,16 +95,6 @@ class Probe:
         self._marks: list[Any] = []
         self._mark = self.clock.mark
         self._written = 0
-
-    @property
-    def folder(self) -> Path:
-        """The run's folder."""
-        return self._file.path.parent
-
-    @property
-    def attempt(self) -> int:
-        """The number of this attempt at the run."""
-        return self._file.attempt
 
     def use(self, clock: Clock) -> None:
         """Use another clock from now on; call it between two rows of steps."""

@@ -72,7 +72,8 @@ class Watcher:
         self._probe: Probe | None = None
         self._early_notes: list[dict[str, Any]] = []
         """Lines from before the first step."""
-        self._end_facts: list[Callable[[], dict[str, Any]]] = []
+        self.end_facts: list[Callable[[], dict[str, Any]]] = []
+        """Functions that return further facts when the program ends."""
         self._last_flush = time.monotonic()
         self.wall_offset = time.time() - time.perf_counter()
         """Wall-clock time minus host clock."""
@@ -119,10 +120,6 @@ class Watcher:
         """Record the time in which the ranks connected."""
         self.span("rendezvous", start, end)
         self._rendezvous.append((start, end))
-
-    def at_end(self, facts: Callable[[], dict[str, Any]]) -> None:
-        """Register a function that returns further facts when the program ends."""
-        self._end_facts.append(facts)
 
     def add_steps(self, rows: list[Row]) -> None:
         """Record steps; the first ones open the rank file."""
@@ -250,9 +247,9 @@ class Watcher:
                 self.flush_events()
             return probe.record_failure(f"{type(problem).__name__}: {problem}", kind="error")
         memory = None
-        for end_facts in self._end_facts:
+        for get_facts in self.end_facts:
             try:
-                facts = end_facts()
+                facts = get_facts()
                 memory = facts.pop("memory", memory)
                 if facts:
                     probe.note(**facts)

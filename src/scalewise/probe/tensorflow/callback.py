@@ -123,7 +123,7 @@ def get_steps() -> Steps | None:
     global _steps
     if _steps is None and (watcher := find_watcher()) is not None:
         _steps = Steps(watcher)
-        watcher.at_end(functools.partial(facts, watcher, _steps))
+        watcher.end_facts.append(functools.partial(facts, watcher, _steps))
         watcher.flush_events = _steps.finish
     return _steps
 

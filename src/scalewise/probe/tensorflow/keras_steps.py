@@ -33,13 +33,6 @@ class Execution:
     per_step: int = 1
     """Batches whose gradients are accumulated for one optimizer step."""
 
-    @property
-    def max_batches(self) -> int:
-        """The largest number of batches it can have had."""
-        if self.epoch_batches is None:
-            return self.batches
-        return min(self.batches, self.epoch_batches - self.first)
-
 
 class Steps:
     """Makes rows and spans from the calls of a callback."""
@@ -114,9 +107,12 @@ class Steps:
             return
         last, at = self._reported_end
         self._lap("step", at if last == running.first + running.batches - 1 else None)
-        total = self._read_samples(running.max_batches)
-        empty = total is not None and total == len(self._batches) * self._batch_size
-        expected = 0 if empty else running.max_batches
+        expected = running.batches
+        if running.epoch_batches is not None:
+            expected = min(expected, running.epoch_batches - running.first)
+        total = self._read_samples(expected)
+        if total is not None and total == len(self._batches) * self._batch_size:
+            expected = 0
         self._split_lap(self._executed_batches(running, expected, last=True))
         self._record(total)
         self._stop_if_done()

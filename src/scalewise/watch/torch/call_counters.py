@@ -23,8 +23,8 @@ class CallCounters:
     def __init__(self) -> None:
         self.emptied = 0
         self.autocast = False
-        self.waits = 0
-        self._waits_by_line: Counter[str] = Counter()
+        self.waits: Counter[str] = Counter()
+        """By the line of the program that waited, as ``train.py:12``."""
         self._original_autocast: Any = None
         self._original_methods: dict[str, Any] = {}
 
@@ -70,27 +70,16 @@ class CallCounters:
             torch.autocast.__enter__ = self._original_autocast  # type: ignore[method-assign]
             self._original_autocast = None
 
-    def most_frequent_line(self) -> str | None:
-        """Return the line that waited most often, as ``train.py:12``."""
-        return self._waits_by_line.most_common(1)[0][0] if self._waits_by_line else None
-
     def _counted(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def wait(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             if tensor.device.type != "cpu":
-                line = _calling_line(sys._getframe(1))
-                if line is not None:
-                    self.waits += 1
-                    self._waits_by_line[line] += 1
+                frame: FrameType | None = sys._getframe(1)
+                while frame is not None and frame.f_code.co_filename.startswith(TENSOR_FILES):
+                    frame = frame.f_back
+                # PyTorch's own waits do not count.
+                if frame is not None and not frame.f_code.co_filename.startswith(TORCH_FOLDER):
+                    self.waits[f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"] += 1
             return original(tensor, *args, **kwargs)
 
         return wait
-
-
-def _calling_line(frame: FrameType | None) -> str | None:
-    """Return the line of the program that waits; None where PyTorch itself does."""
-    while frame is not None and frame.f_code.co_filename.startswith(TENSOR_FILES):
-        frame = frame.f_back
-    if frame is None or frame.f_code.co_filename.startswith(TORCH_FOLDER):
-        return None
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

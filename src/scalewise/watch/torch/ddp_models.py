@@ -13,8 +13,9 @@ class DdpModels:
     def __init__(self, on_last_gradient: Callable[..., None]) -> None:
         self.next_sample = 2
         self._on_last_gradient = on_last_gradient
+        self.facts: dict[int, dict[str, Any]] = {}
+        """The gradient buckets of each model, as far as DDP reports them."""
         self._last_gradients: dict[int, LastGradient] = {}
-        self._facts: dict[int, dict[str, Any]] = {}
 
     def add(self, model: Any) -> set[str]:
         """Watch a model; return the set that will hold its parameters without a gradient."""
@@ -44,11 +45,7 @@ class DdpModels:
         overlap = None
         for model, last in self._last_gradients.items():
             private_api.sample_ddp(last.model(), rate)
-            self._facts[model] = private_api.ddp_facts(last.model())
+            self.facts[model] = private_api.ddp_facts(last.model())
             if (seconds := private_api.ddp_overlap(last.model())) is not None:
                 overlap = seconds
         return overlap
-
-    def facts(self) -> list[dict[str, Any]]:
-        """Return the gradient buckets of each model, as far as DDP reports them."""
-        return list(self._facts.values())

@@ -249,8 +249,8 @@ class Facts:
         if "waits" in self.noted:
             self.noted["waits"] |= {
                 "to": self.noted["waits"].get("to", self.watcher.steps),
-                "count": self._calls.waits,
-                "where": self._calls.most_frequent_line(),
+                "count": self._calls.waits.total(),
+                "where": max(self._calls.waits, key=self._calls.waits.__getitem__, default=None),
             }
         unused_sets = [unused for finds_unused, unused in self._ddp if finds_unused]
         if unused_sets and self.watcher.steps >= COMPARED_BATCHES:

@@ -143,7 +143,7 @@ class Hooks:
             wrap(torch.export, "export", lambda args, kwargs: self._expect_compiler())
         self.facts.install()
         self.discovery.install()
-        self.watcher.at_end(self._finish)
+        self.watcher.end_facts.append(self._finish)
         self.watcher.flush_events = self.flush_events
         self.watcher.on_switch = self.buffer.on_change = hot.refresh
         hot.refresh()
@@ -302,7 +302,7 @@ class Hooks:
             self._plain_steps = False
         if not self._optimizer_seen:
             self._optimizer_seen = True
-            self.patches.remove_named("zero_grad")
+            self.patches.remove("zero_grad")
 
     def _before_scaler_step(self, args: Args, kwargs: Kwargs) -> AfterCall:
         """Count a step that the scaler skips because of an overflow as a step too."""
@@ -332,7 +332,7 @@ class Hooks:
             # The time between backward and the step's end is the optimizer's anyway.
             self._optimizer_hooks[0].remove()
         if steps >= self.ddp.next_sample and (overlap := self.ddp.sample(steps)) is not None:
-            self.observer.add_facts(hidden=overlap)
+            self.observer.step_facts["hidden"] = overlap
         self.ddp.check_sync(self.observer.last_row[0])
         if self.profile.on:
             self.profile.stepped(self.facts.device)
@@ -393,8 +393,8 @@ class Hooks:
         self.buffer.process()
         self.facts.noted["adds_calls"] = self.observer.counts.adds_calls
         values = {**self.facts.at_end(), **loader}
-        if ddp := self.ddp.facts():
-            values["ddp"] = ddp
+        if self.ddp.facts:
+            values["ddp"] = list(self.ddp.facts.values())
         if self.watcher.steps and self._clock_chosen:
             values["memory"] = devices.peak_memory(self.facts.device)
         if self._has_process_group:

@@ -59,7 +59,7 @@ class Observer:
         """Whether a model in eval mode was trained nevertheless."""
         self._eval_forward: tuple[Candidate, int | None, Hashable] | None = None
         """The last forward of a model in eval mode, its samples and the model."""
-        self._facts: dict[str, Any] = {}
+        self.step_facts: dict[str, Any] = {}
         self._forwards = 0
         """Training forwards since the last backward."""
         self._closure_forwards = 0
@@ -208,10 +208,6 @@ class Observer:
 
     # What the owner of the observer calls.
 
-    def add_facts(self, **facts: Any) -> None:
-        """Add facts to the current step."""
-        self._facts.update(facts)
-
     def state(self) -> PendingBatches | None:
         """Return the state that decides what the next events mean; None within a step."""
         timeline, pauses, optimizers = self.timeline, self.pauses, self.optimizers
@@ -228,13 +224,13 @@ class Observer:
         names, samples = template.names, template.samples
         size = len(names)
         marks = self.timeline.append_steps(times, marks)
-        wall_offset, facts = self.watcher.wall_offset, self._facts
+        wall_offset, facts = self.watcher.wall_offset, self.step_facts
         rows: list[Row] = []
         for start in range(0, len(times) - 1, size):
             facts["at"] = wall_offset + times[start]
             rows.append((samples, names, marks[start : start + size + 1], facts))
             facts = {}
-        self._facts = {}
+        self.step_facts = {}
         self.timeline.add_steps(times[0], times[-1], samples * len(rows), len(rows))
         self.steps += len(rows)
         self.last_row = names, times[-size - 1 :]
@@ -283,7 +279,7 @@ class Observer:
             first, train_start = timeline.skip_pauses(end) if timeline.has_pauses else (0, 0)
             times = timeline.times
             timeline.add_steps(times[train_start], times[end], samples, 1)
-            facts, self._facts = self._facts, {}
+            facts, self.step_facts = self.step_facts, {}
             facts["at"] = self.watcher.wall_offset + times[first]
             names, times, marks = timeline.cut(first, end)
             self.last_row, self.last_samples = (names, times), samples

@@ -88,14 +88,8 @@ class Patches:
         for owner, name, _, watched in patches:
             setattr(owner, name, watched)
 
-    def remove(self) -> None:
-        """Restore the originals, except where another program has patched on top."""
+    def remove(self, only: str = "") -> None:
+        """Restore all originals, or one, except where another program has patched on top."""
         for owner, name, original, watched in self._patches:
-            if getattr(owner, name) is watched:
+            if only in ("", name) and getattr(owner, name) is watched:
                 setattr(owner, name, original)
-
-    def remove_named(self, name: str) -> None:
-        """Restore the originals of this name."""
-        for patch in [patch for patch in self._patches if patch[1] == name]:
-            setattr(*patch[:3])
-            self._patches.remove(patch)

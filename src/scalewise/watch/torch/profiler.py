@@ -94,7 +94,7 @@ class Profile:
 
     def _stepped(self, device: torch.device) -> None:
         if self._watcher.steps < self._first:
-            return None
+            return
         if self._profiled < 2 and private_api.profiler_is_running():
             raise RuntimeError("the program's own profiler is running")
         if not self._profiled:
@@ -114,10 +114,11 @@ class Profile:
             elif self._profiled == self._count + 1:
                 self._profiler = None
         else:
-            return self._end()
+            self._end()
+            return
         self._profiled += 1
         self._buffer.skip()
-        return self._observer.add_facts(traced=1)
+        self._observer.step_facts["traced"] = 1
 
     def _start(self, device: torch.device) -> None:
         self._began = time.perf_counter()
