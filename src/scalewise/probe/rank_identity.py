@@ -16,36 +16,19 @@ from scalewise.spec import RunSpec
 FIRST_PORT = 20_000
 PORT_COUNT = 20_000
 """Ports for rendezvous: so many that two jobs on a node rarely get the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class RankVariables:
-    """The environment variables in which a launcher numbers its processes."""
-
-    launcher: str
-    rank: str
-    world: str
-    local_rank: str
-    local_world: str
-
-
-LAUNCHERS = (
-    RankVariables("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    RankVariables(
-        "mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+LAUNCHERS = {
+    "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    "mpirun (Open MPI)": (
+        "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
         "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
     ),
-    RankVariables(
-        "horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE",
-    ),
-    RankVariables("mpirun (Hydra)", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    "horovodrun": ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
+    "mpirun (Hydra)": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     # A batch script has SLURM_PROCID and SLURM_NTASKS too but is no rank: only a job step is.
-    RankVariables(
-        "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
-        "SLURM_STEP_TASKS_PER_NODE",
-    ),
-)  # fmt: skip
-"""In order of precedence: a process under mpirun in a Slurm job has srun's variables too."""
+    "srun": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
+}  # fmt: skip
+"""A launcher's variables for rank, world, local rank, and processes on the node; in order of
+precedence: a process under mpirun in a Slurm job has srun's variables too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +44,12 @@ class RankIdentity:
 
 def find_rank(env: Mapping[str, str]) -> RankIdentity | None:
     """Return the rank of a process with these variables, or None if no launcher set any."""
-    for variables in LAUNCHERS:
-        if variables.rank in env and variables.world in env:
-            launcher = variables.launcher
+    for launcher, (rank_name, world_name, local_name, _) in LAUNCHERS.items():
+        if rank_name in env and world_name in env:
             if launcher == "torchrun" and "TORCHELASTIC_RUN_ID" not in env:
                 launcher = "environment"
-            rank, world = _number(env, variables.rank), _number(env, variables.world)
-            local_rank = _number(env, variables.local_rank, rank % world if world else 0)
+            rank, world = _number(env, rank_name), _number(env, world_name)
+            local_rank = _number(env, local_name, rank % world if world else 0)
             return RankIdentity(rank, world, local_rank, launcher)
     return None
 
@@ -113,8 +95,8 @@ def _master(env: Mapping[str, str], identity: RankIdentity) -> str:
     for nodes in ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"):
         if nodes in env and (identity.launcher == "srun" or nodes == "SLURM_JOB_NODELIST"):
             return first_host(env[nodes])
-    variables = next(launcher for launcher in LAUNCHERS if launcher.rank in env)
-    if identity.world == 1 or env.get(variables.local_world) == str(identity.world):
+    processes = next(names[3] for names in LAUNCHERS.values() if names[0] in env)
+    if identity.world == 1 or env.get(processes) == str(identity.world):
         return "localhost"
     raise SpecError(
         f"{identity.launcher} says rank {identity.rank} of {identity.world}, "

@@ -230,17 +230,13 @@ class Watcher:
         if self._probe is None and not (self._is_main_process and "RANK" in os.environ):
             return  # A process that does not train: an agent, a loader, a compiler.
         try:
-            if self._probe is None:
-                if rank_file(self.folder, self.rank_and_world()[0]).exists():
-                    return  # The child processes are the ranks.
-                self._open_file()
-            self._write_end()
+            if self._probe is None and rank_file(self.folder, self.rank_and_world()[0]).exists():
+                return  # The child processes are the ranks.
+            self._write_end(self._probe or self._open_file())
         except Exception as problem:
             print(f"scalewise: the end was not recorded: {problem!r}", file=sys.stderr)
 
-    def _write_end(self) -> None:
-        probe = self._probe
-        assert probe is not None
+    def _write_end(self, probe: Probe) -> None:
         problem = getattr(sys, "last_value", None)  # The exception that ended the program.
         if problem is not None and not isinstance(problem, KeyboardInterrupt):
             with suppress(Exception):

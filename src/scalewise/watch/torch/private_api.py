@@ -94,10 +94,7 @@ def may_average(wait: tuple[Any, ...]) -> bool:
 
 def in_backward() -> bool:
     """Return whether a backward is running: a forward in it recomputes activations."""
-    try:
-        return bool(torch._C._current_graph_task_id() != -1)
-    except AttributeError:
-        return False
+    return bool(getattr(torch._C, "_current_graph_task_id", lambda: -1)() != -1)
 
 
 def sample_ddp(model: Any, rate: int) -> None:
@@ -128,7 +125,4 @@ def ddp_facts(model: Any) -> dict[str, Any]:
 
 def profiler_is_running() -> bool:
     """Return whether a profiler runs already: a second one would end it."""
-    try:
-        return bool(getattr(torch.autograd, "_profiler_enabled")())  # noqa: B009 - private
-    except AttributeError:
-        return False
+    return bool(getattr(torch.autograd, "_profiler_enabled", lambda: False)())

@@ -34,17 +34,6 @@ Lap = dict[str, Any]
 """One lap: step, name, start and end by the host's monotonic and by the wall clock."""
 
 
-def first_step(count: int, stop_after: int) -> int:
-    """Return the number of steps before the profiler starts: the same on every rank.
-
-    >>> first_step(5, 0), first_step(5, 300), first_step(5, 20)
-    (20, 20, 13)
-    """
-    if not stop_after:
-        return FIRST_STEP
-    return min(FIRST_STEP, max(1, stop_after - count - UNMEASURED_STEPS))
-
-
 class Profile:
     """Profiles some steps of one rank, if requested."""
 
@@ -52,7 +41,10 @@ class Profile:
         self._watcher, self._buffer = watcher, buffer
         self._observer = buffer.observer
         self._count = watcher.spec.trace
-        self._first = first_step(self._count, watcher.spec.stop_after or 0)
+        self._first = FIRST_STEP  # The same on every rank.
+        if watcher.spec.stop_after:
+            last = watcher.spec.stop_after - self._count - UNMEASURED_STEPS
+            self._first = min(FIRST_STEP, max(1, last))
         self._profiler: Any = None
         self._open_range: Any = None
         self._began = self._wall_offset = 0.0
