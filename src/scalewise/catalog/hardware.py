@@ -160,10 +160,8 @@ def device_for_power(text: str) -> Device:
     check_type("device", text, str, "a name")
     name = text.strip().lower().replace(" ", "-")
     rows = {row_name.lower().replace(" ", "-"): row for row_name, row in devices().items()}
-    if name in rows:
-        matching = [rows[name]]
-    else:
-        matching = [row for row_name, row in rows.items() if name and row_name.startswith(name)]
+    similar = [row for row_name, row in rows.items() if name and row_name.startswith(name)]
+    matching = [rows[name]] if name in rows else similar
     if not matching:
         raise SpecError(
             f"no device named {text!r} is listed",

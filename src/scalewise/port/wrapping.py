@@ -29,8 +29,7 @@ def wrap_model(script: Script) -> Step:
         message = "no model found whose parameters an optimizer gets; wrap it where it is made: "
         return Step(name, "by hand", message + "model = DistributedDataParallel(model)")
     edits = []
-    for model in script.models:
-        statement = last_preparation(script, model)
+    for model, statement in wrapped_models(script):
         # A worker process of a loader imports the script and runs what is outside the guard.
         is_imported = main_guard(script) and runs_on_import(script, statement)
         condition = "dist.is_initialized()" if is_imported else "WORLD_SIZE > 1"

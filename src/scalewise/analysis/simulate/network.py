@@ -12,7 +12,6 @@ for them, and they use the ring.
 """
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -71,8 +70,9 @@ class Network:
         algorithm, share = self.algorithm, 1.0
         if operation != "all-reduce":
             algorithm, share = "ring" if algorithm == "tree" else algorithm, 0.5
-        names = ALL_REDUCE if algorithm == "quickest" else [algorithm]
-        return share * min(ALL_REDUCE[name](self, size, topology) for name in names)
+        methods = {"ring": self.ring, "tree": self.tree, "hierarchical": self.hierarchical}
+        names = methods if algorithm == "quickest" else [algorithm]
+        return share * min(methods[name](size, topology) for name in names)
 
     def _outer_link(self, topology: Topology) -> Link:
         """Return the link between nodes; on one node, the one inside."""
@@ -108,13 +108,6 @@ class Network:
         devices, nodes, outer = topology.devices, topology.nodes, self._outer_link(topology)
         inside = self.inside.seconds(2 * (devices - 1) / devices * size, 2 * (devices - 1))
         return inside + outer.seconds(2 * (nodes - 1) / nodes * size, 2 * (nodes - 1))
-
-
-ALL_REDUCE: Mapping[str, Callable[[Network, float, Topology], float]] = {
-    "ring": Network.ring,
-    "tree": Network.tree,
-    "hierarchical": Network.hierarchical,
-}
 
 
 def tree_depth(count: int) -> int:

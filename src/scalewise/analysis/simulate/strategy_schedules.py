@@ -62,7 +62,8 @@ class Fsdp:
         return replace(work, optimizer=work.optimizer / topology.world)
 
     def queues(self, part: Work, exchange: Exchange, topology: Topology) -> Queues:
-        blocks = list(zip((bucket.size for bucket in part.buckets), _backward_shares(part)))
+        *shares, remainder = _backward_shares(part)
+        blocks = list(zip((bucket.size for bucket in part.buckets), shares))
         compute: list[Task] = []
         link: list[Task] = []
 
@@ -84,7 +85,7 @@ class Fsdp:
                 scatter = Task(exchange.seconds("reduce-scatter", size, topology), len(compute))
                 scatters = [scatter] if micro_step == part.accumulate - 1 else []
             link += scatters
-        after_blocks = _share_after_buckets(part) * (part.forward + part.backward)
+        after_blocks = remainder * (part.forward + part.backward)
         seconds = after_blocks * part.accumulate + part.optimizer
         compute.append(Task(seconds, after=len(link)))
         return Queues(compute, link)
@@ -165,22 +166,15 @@ def _all_reduce_queues(
 ) -> Queues:
     """Return a step whose last ``backward`` seconds exchange buckets as they become ready."""
     lead = part.accumulate * (part.forward + part.backward) - backward
-    compute = [Task(lead), *(Task(share * backward) for share in _backward_shares(part))]
     link = [
         Task(exchange.seconds("all-reduce", bucket.size, topology), after=computed)
         for computed, bucket in enumerate(part.buckets, start=2)
     ]
-    compute.append(Task(_share_after_buckets(part) * backward))
-    compute.append(Task(part.optimizer, after=len(link)))
-    return Queues(compute, link)
+    backwards = [Task(share * backward) for share in _backward_shares(part)]
+    return Queues([Task(lead), *backwards, Task(part.optimizer, after=len(link))], link)
 
 
 def _backward_shares(part: Work) -> list[float]:
-    """Return the share of the backward that each bucket takes."""
-    ready = (0.0, *(bucket.ready for bucket in part.buckets))
+    """Return the share of the backward that each bucket takes; last, what remains after them."""
+    ready = (0.0, *(bucket.ready for bucket in part.buckets), 1.0)
     return [later - earlier for earlier, later in pairwise(ready)]
-
-
-def _share_after_buckets(part: Work) -> float:
-    """Return the share of the backward that remains when the last bucket is ready."""
-    return 1 - part.buckets[-1].ready if part.buckets else 1.0
