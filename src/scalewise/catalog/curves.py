@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -69,16 +69,7 @@ def find_curves(query: str) -> tuple[PublishedCurve, ...]:
     curves = load_published_curves()
     for term in terms:
         if not any(_matches(term, curve) for curve in curves):
-            texts = (text for curve in curves for text in (curve.family, *_searched_facts(curve)))
-            names = {_normalize(name): None for text in texts for name in (text, *text.split())}
-            close = get_close_matches(term, [name for name in names if len(name) > 2], n=3)
-            families = dict.fromkeys(curve.family for curve in curves)
-            raise SpecError(
-                f"no published curve matches {term!r}",
-                hint=f"did you mean {' or '.join(close)}?"
-                if close
-                else f"there are curves of {', '.join(families)}",
-            )
+            raise SpecError(f"no published curve matches {term!r}", hint=_suggest(term, curves))
     matching = [curve for curve in curves if all(_matches(term, curve) for term in terms)]
     if not matching:
         raise SpecError(
@@ -86,6 +77,15 @@ def find_curves(query: str) -> tuple[PublishedCurve, ...]:
             hint=f"fewer words: --like {terms[0]}",
         )
     return tuple(matching)
+
+
+def _suggest(term: str, curves: Sequence[PublishedCurve]) -> str:
+    """Return similar names, or words in them; else the families of curves."""
+    texts = (text for curve in curves for text in (curve.family, *_searched_facts(curve)))
+    names = {_normalize(name): None for text in texts for name in (text, *text.split())}
+    if close := get_close_matches(term, [name for name in names if len(name) > 2], n=3):
+        return f"did you mean {' or '.join(close)}?"
+    return f"there are curves of {', '.join(dict.fromkeys(curve.family for curve in curves))}"
 
 
 def _matches(term: str, curve: PublishedCurve) -> bool:
