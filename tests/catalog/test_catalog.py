@@ -23,6 +23,7 @@ from scalewise.catalog.hardware import (
 )
 from scalewise.errors import SpecError
 from scalewise.report import catalog_sections, formats
+from scalewise.report.text.spending import describe_rate
 
 GUIDE = DOCS / "guides/catalog.md"
 OWN = """
@@ -151,7 +152,8 @@ def test_a_rate_is_of_one_device_and_says_where_it_is_from():
     found = price_of("aws:p4d.24xlarge")
     assert found.per_device_hour == pytest.approx(21.95764 / 8)
     assert (found.currency, found.name) == ("USD", "aws:p4d.24xlarge")
-    assert "skypilot-catalog" in str(found) and "2025-11 or later" in str(found)
+    text = describe_rate(found)
+    assert "skypilot-catalog" in text and "2025-11 or later" in text
     spot = price_of("P4D.24xlarge:SPOT")
     assert spot.per_device_hour < found.per_device_hour and spot.name == "aws:p4d.24xlarge:spot"
     assert price_of(spot) is spot

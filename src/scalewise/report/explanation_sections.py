@@ -38,6 +38,7 @@ from scalewise.report.text.explanation import (
     point_sentence,
     verdict_text,
 )
+from scalewise.report.text.spending import describe_rate
 
 VERDICTS = {True: "yes", False: "no", None: "too small to say"}
 ROUNDING_SECONDS = 5e-7
@@ -197,7 +198,7 @@ def _lines(explanation: Explanation) -> list[str]:
     elif last.regime:
         lines.append("computation is the largest part of a step everywhere")
     if explanation.rate and explanation.rate.name:
-        lines.append(f"a price of {explanation.rate}")
+        lines.append(f"a price of {describe_rate(explanation.rate)}")
     return lines + (_finding_lines("tune", explanation.tune) if explanation.tune else [])
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from scalewise.analysis.measure import Estimate, ScalingCurve
 from scalewise.analysis.predict import Prediction
-from scalewise.analysis.predict.complete_time import CompleteTime, predict_complete_time, samples_at
+from scalewise.analysis.predict.complete_time import CompleteTime, samples_at
 from scalewise.analysis.predict.laws import nonnegative_least_squares
 from scalewise.analysis.predict.series import Floats
 from scalewise.errors import NotEnoughData
@@ -61,8 +61,8 @@ def split_job(prediction: Prediction) -> Job:
     counts = [point.devices for point in prediction.points]
     at = np.array(counts, float)
     rates = {point.devices: point.throughput for point in prediction.points if point.throughput}
-    if spans := predict_complete_time(curve, at):
-        return _job_from_spans(spans, curve, at, rates)
+    if prediction.complete_time:
+        return _job_from_spans(prediction.complete_time, curve, at, rates)
     # With known samples and no spans, throughputs are only times in another unit.
     only_times = all(point.samples and point.time and not point.complete for point in curve.points)
     if not rates or only_times:

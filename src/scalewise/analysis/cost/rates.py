@@ -24,12 +24,6 @@ class Rate:
     devices: int | None = None
     """Devices of the instance, which can only be rented as a whole."""
 
-    def __str__(self) -> str:
-        money = f"{self.per_device_hour:,.4g} {self.currency or ''}".rstrip()
-        if self.name is None:
-            return f"{money} per device-hour, as given"
-        return f"{money} per device-hour is that of {self.name} ({self.source}; {self.date})"
-
 
 def price_of(price: "str | float | Rate") -> Rate:
     """Return a rate from a number, or from ``provider:instance`` or ``provider:instance:spot``.

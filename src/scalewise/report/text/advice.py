@@ -19,6 +19,7 @@ from scalewise.analysis.number_format import (
 from scalewise.report.text.advice_conditions import condition_sentences, condition_warnings
 from scalewise.report.text.break_even import break_even_sentences
 from scalewise.report.text.prediction import next_measurement, prediction_warnings
+from scalewise.report.text.spending import describe_rate
 
 LONG_SECONDS = 7200.0
 """A longer time is also written in hours or days."""
@@ -53,7 +54,7 @@ def advice_sentences(advice: Advice) -> tuple[str, ...]:
     if advice.power:
         sentences.append(power_sentence(advice.power))
     if advice.rate and advice.rate.name:
-        sentences.append(f"A price of {advice.rate}.")
+        sentences.append(f"A price of {describe_rate(advice.rate)}.")
     if advice.prediction.next and not closest.measured:
         sentences.append(next_measurement(advice.prediction.next))
     return tuple(sentences)

@@ -81,3 +81,10 @@ def _bought(receipt: Receipt) -> str:
     if receipt.cost is None:
         return text
     return f"{text} for {number(receipt.cost)} {receipt.currency or ''}".rstrip()
+
+
+def describe_rate(rate: Rate) -> str:
+    """Return a price per device-hour with its source."""
+    money = f"{rate.per_device_hour:,.4g} {rate.currency or ''}".rstrip()
+    source = f" is that of {rate.name} ({rate.source}; {rate.date})" if rate.name else ", as given"
+    return f"{money} per device-hour{source}"
