@@ -19,7 +19,13 @@ import shlex
 
 command_line = contextvars.ContextVar("command_line", default=False)
 """Whether texts name parameters as options of the command line; its verbs set this."""
-OPTION_NAMES = {"purpose": "for"}
+OPTION_NAMES = {
+    "purpose": "for",
+    "per_node": "devices-per-node",
+    "sweeps": "collectives",
+    "inside": "link-inside",
+    "between": "link-between",
+}
 """Parameters whose option has another name."""
 
 
@@ -36,7 +42,7 @@ def parameter(name: str, value: object = None) -> str:
     if not command_line.get():
         return f"{name}=" if value is None else f"{name}={value!r}"
     option = f"--{OPTION_NAMES.get(name, name).replace('_', '-')}"
-    if value is None:
+    if value is None or value is True:
         return option
     text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
     return f"{option} {shlex.quote(text)}"

@@ -322,24 +322,25 @@ def _watch_warnings(records: Sequence[RunRecord]) -> list[str]:
 
 def _sample_count_warnings(records: Sequence[RunRecord]) -> list[str]:
     """Warn where the samples or the steps of a watched program were inferred and may be wrong."""
+    option = parameter("samples_per_step")
     inferred = [record for record in records if not record.spec.samples_per_step]
     warnings: list[str] = []
     for record in inferred:
         facts = _rank_facts(record)
         if batch_sharing.unclear(facts):
-            warnings.append(f"{record.spec.topology}: {batch_sharing.UNCLEAR}")
+            warnings.append(f"{record.spec.topology}: {batch_sharing.UNCLEAR}, {option}")
         elif any(of > 1 for _, of in batch_sharing.parts(facts)):
             warnings.append(f"{record.spec.topology}: {batch_sharing.ONCE}")
     if any(_rank_facts(record)[0].sequence_first for record in inferred):
         warnings.append(
             "the model takes the sequence first, so the first dimension of its input may not be "
-            f"the batch: give {parameter('samples_per_step')}"
+            f"the batch: give {option}"
         )
     if any(_rank_facts(record)[0].adds_calls for record in inferred):
         warnings.append(
             "no data loader was seen, and models are called several times per backward: each "
             "call was counted as separate samples; if the calls share one batch, give "
-            f"{parameter('samples_per_step')}"
+            f"{option}"
         )
     if any(_rank_facts(record)[0].manual_updates for record in records):
         warnings.append(

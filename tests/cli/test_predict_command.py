@@ -68,7 +68,7 @@ def test_one_run_alone_is_simulated(alone, scalewise):
 def test_one_run_alone_is_refused_without_and_told_the_way(alone, scalewise):
     code, _, err = scalewise("predict", alone, "--at", "8")
     assert code == 1 and "a prediction needs 2 device counts, got 1" in err
-    assert "or simulate from this run: --simulate --devices-per-node 8 --link-inside" in err
+    assert "or simulate from this run: scalewise predict FOLDER --at 16 --simulate --dev" in err
 
 
 def test_json_of_a_simulation_has_the_documented_fields(grown, scalewise):

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, parameter
 
 CURVES_FOLDER = Path(__file__).parent / "curves"
 SEARCHED_FACTS = ("model", "dataset", "framework", "hardware", "interconnect", "precision")
@@ -65,7 +65,10 @@ def find_curves(query: str) -> tuple[PublishedCurve, ...]:
     """
     terms = [term for term in map(_normalize, query.split()) if term]
     if not terms:
-        raise SpecError(f"--like takes words, got {query!r}", hint="for example --like resnet50")
+        raise SpecError(
+            f"{parameter('like')} takes words, got {query!r}",
+            hint=f"for example {parameter('like', 'resnet50')}",
+        )
     curves = load_published_curves()
     for term in terms:
         if not any(_matches(term, curve) for curve in curves):
@@ -74,7 +77,7 @@ def find_curves(query: str) -> tuple[PublishedCurve, ...]:
     if not matching:
         raise SpecError(
             f"no published curve matches all of {', '.join(terms)}",
-            hint=f"fewer words: --like {terms[0]}",
+            hint=f"fewer words: {parameter('like', terms[0])}",
         )
     return tuple(matching)
 

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from scalewise.errors import SpecError
+from scalewise.errors import SpecError, parameter
 from scalewise.user_config import load_user_config, user_config_path
 from scalewise.validate import (
     check_integer,
@@ -166,13 +166,13 @@ def device_for_power(text: str) -> Device:
         raise SpecError(
             f"no device named {text!r} is listed",
             hint=suggest_name(name, rows)
-            or "`scalewise catalog devices` shows them; or --watts 700",
+            or f"`scalewise catalog devices` shows them; or give {parameter('watts', 700)}",
         )
     with_power = [(row.power, row) for row in matching if row.power is not None]
     if not with_power:
         raise SpecError(
             f"the power of {matching[0].name} is not known",
-            hint="--watts 700; docs/guides/catalog.md adds a row of your own",
+            hint=f"give {parameter('watts', 700)}; docs/guides/catalog.md adds a row of your own",
         )
     return max(with_power, key=lambda pair: pair[0])[1]
 

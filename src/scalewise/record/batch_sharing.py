@@ -7,7 +7,7 @@ from scalewise.record.schema import ProgramFacts
 ONCE = "ranks that hold parts of one model read the same samples: those count once"
 UNCLEAR = (
     "the model is split over ranks, and it was not seen whether they share their samples: these "
-    "may be counted several times; say --samples-per-step, each rank's part of a batch"
+    "may be counted several times; give each rank's part of a batch"
 )
 
 Part = tuple[int, int]

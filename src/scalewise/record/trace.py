@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from scalewise.errors import RecordError
+from scalewise.errors import RecordError, parameter
 from scalewise.record.study_files import read_json
 from scalewise.record.write import marks_file, trace_file
 
@@ -63,7 +63,8 @@ def read_trace(folder: Path, rank: int) -> Trace:
         values = json.loads(gzip.decompress(path.read_bytes()))
     except (OSError, EOFError, ValueError) as error:
         raise RecordError(
-            f"cannot read {path}: {error}", hint="run it again with --again"
+            f"cannot read {path}: {error}",
+            hint=f"run it again with {parameter('again', value=True)}",
         ) from error
     origin = marks[0]["at"] if marks else 0.0
     shift = values.get("baseTimeNanoseconds", 0) / 1e9 - origin

@@ -157,7 +157,7 @@ def test_larger_scales_that_were_measured_are_held_against_it(tmp_path):
     told = simulation_sentences(found)[-1]
     assert re.search(r"Measured steps took 1\.0\d × \(2 devices\), 1\.0\d × \(4 devices\)", told)
     assert "the error grows with the number of devices" in told
-    assert "This is no interval: predict without --simulate gives one" in told
+    assert "This is no interval: a prediction from the curve gives one" in told
 
 
 def test_what_cannot_be_held_against_it_is_said(tmp_path):
@@ -331,7 +331,7 @@ def test_a_run_that_holds_only_a_part_of_its_model_is_refused(tmp_path):
 def test_links_that_are_not_known_are_asked_for():
     with pytest.raises(SpecError, match="a simulation needs the links") as refused:
         make_exchange()
-    assert "--collectives" in refused.value.hint and "--link-inside" in refused.value.hint
+    assert "give sweeps= from" in refused.value.hint and "or inside=" in refused.value.hint
     with pytest.raises(SpecError, match="the link inside a node is not known"):
         make_exchange(between=parse_link("1GB/s,5us"), per_node=8)
     lonely = make_exchange(between=parse_link("1GB/s,5us"), per_node=1)

@@ -14,11 +14,12 @@ from scalewise.analysis.predict.laws import Fit
 from scalewise.analysis.predict.next_measurement import NextMeasurement, best_next_measurement
 from scalewise.analysis.predict.outliers import Outlier, find_outliers
 from scalewise.analysis.predict.series import Series, Unknown, curve_series, require_points
-from scalewise.errors import NotEnoughData, SpecError
+from scalewise.errors import NotEnoughData, SpecError, parameter
 
 MAX_DEVICES = 2**31 - 1
 SIMULATE_EXAMPLE = (
-    "--simulate --devices-per-node 8 --link-inside 200GB/s,5us --link-between 25GB/s,20us"
+    "scalewise predict FOLDER --at 16 --simulate --devices-per-node 8 --link-inside 200GB/s,5us "
+    "--link-between 25GB/s,20us"
 )
 
 
@@ -173,7 +174,7 @@ def _checked_counts(curve: ScalingCurve, at: Iterable[int]) -> list[int]:
     counts = list(at)
     measured = [point.devices for point in curve.points]
     largest = max(measured)
-    example = f"for example --at {2 * largest}, or at=[{2 * largest}] in Python"
+    example = f"for example {parameter('at', [2 * largest])}"
     if not counts:
         raise SpecError("no number of devices to predict", hint=example)
     for count in counts:

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from scalewise.errors import NotEnoughData, SpecError
+from scalewise.errors import NotEnoughData, SpecError, parameter
 from scalewise.spec import Topology
 from scalewise.validate import check_choice, check_positive
 
@@ -81,8 +81,8 @@ class Network:
         if self.between is None:
             raise NotEnoughData(
                 f"{topology} leaves the node, and no link between nodes is known",
-                hint="time it with `scalewise doctor --collectives` on two nodes, or give it: "
-                "--link-between 25GB/s,20us, between=Link(latency, bandwidth) in Python",
+                hint="time it with `scalewise doctor --collectives` on two nodes, or give "
+                f"{parameter('between')}, such as 25GB/s,20us",
             )
         return self.between
 

@@ -18,12 +18,10 @@ from scalewise.analysis.simulate.simulated_step import Machine, SimulatedStep, s
 from scalewise.analysis.simulate.spread import Spread
 from scalewise.analysis.simulate.strategy_schedules import Fsdp, Strategy, strategy_from_spec
 from scalewise.analysis.simulate.sweep import Exchange, MeasuredExchange, Sweep, fit_exchange
-from scalewise.errors import NotEnoughData, SpecError
+from scalewise.errors import NotEnoughData, SpecError, parameter
 from scalewise.record.read import RunRecord
 from scalewise.spec import Topology
 from scalewise.validate import check_choice, check_integer
-
-LINKS_EXAMPLE = "--link-inside 200GB/s,5us --link-between 25GB/s,20us"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +103,14 @@ def make_exchange(
     if nearest is None:
         raise SpecError(
             "a simulation needs the links between devices",
-            hint=f"--collectives runs/collectives.json, or {LINKS_EXAMPLE}",
+            hint=f"give {parameter('sweeps')} from `scalewise doctor --collectives`; or "
+            f"{parameter('inside')} and {parameter('between')}, such as 200GB/s,5us",
         )
     if inside is None and per_node != 1:
         raise SpecError(
             "the link inside a node is not known",
-            hint="--link-inside 200GB/s,5us; or --devices-per-node 1, where it has one device",
+            hint=f"give {parameter('inside')}, such as 200GB/s,5us; or {parameter('per_node', 1)}, "
+            "where it has one device",
         )
     return Network(nearest, between, chosen)
 
@@ -132,7 +132,7 @@ def simulate_curve(
     if curve.scaling == "strong":
         raise SpecError(
             f"a simulation keeps the batch per device, but {curve.name} keeps the global batch",
-            hint="predict without --simulate, or study the batch that a device has on many",
+            hint="predict from the curve, or study the batch that a device has on many",
         )
     fewest = min(record.spec.topology.world for record in records)
     repeats = [record for record in records if record.spec.topology.world == fewest]
@@ -155,7 +155,7 @@ def simulate_curve(
     if not inputs.work.buckets:
         raise NotEnoughData(
             f"{record.folder} does not record how many bytes of gradients it exchanges",
-            hint="give them: --gradients 100MB, four bytes for each parameter in fp32",
+            hint=f"give {parameter('gradients')}, such as 100MB: four bytes per parameter in fp32",
         )
     machine = _machine(record, exchange, inputs.spread)
     alone, *points = simulate(inputs.work, [Topology(1, 1), *topologies], machine, strategy)
@@ -197,13 +197,13 @@ def _topology(count: int, per_node: int | None, sweeps: Sequence[Sweep]) -> Topo
     if per_node is None:
         raise SpecError(
             f"devices per node are unknown, so {count} devices have no topology",
-            hint="--devices-per-node 8",
+            hint=f"for example {parameter('per_node', 8)}",
         )
     if count % per_node:
         full = count // per_node * per_node
         raise SpecError(
             f"{count} devices do not fill nodes of {per_node}",
-            hint=f"for example --at {full},{full + per_node}",
+            hint=f"for example {parameter('at', [full, full + per_node])}",
         )
     return Topology(count // per_node, per_node)
 

@@ -125,7 +125,7 @@ def _trust(simulation: Simulation) -> str:
             f"{format_number(point.throughput or 0.0)}"
         )
     if len({point.devices for point in simulation.curve.points}) > 1:
-        return f"{text}. This is no interval: predict without --simulate gives one."
+        return f"{text}. This is no interval: a prediction from the curve gives one."
     return f"{text}. This is no interval: {BENCHMARK} compares more steps with real ones."
 
 
