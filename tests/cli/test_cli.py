@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from commands import COMMAND, run_command, study_toml
-from scalewise import results, study
+from scalewise import api, results, study
 from scalewise.cli import app, main
 from scalewise.errors import SpecError
 
@@ -92,6 +92,15 @@ def test_errors_spell_parameters_as_the_caller_does(scalewise, published):
     with pytest.raises(SpecError, match="holds one curve") as refused:
         results.curve_and_records(published, where={"strategy": "ddp"})
     assert refused.value.hint == "where= is for study folders"
+
+
+def test_examples_are_those_of_the_caller(scalewise, published):
+    assert scalewise("predict", published, "--at", "0")[2].endswith(
+        " hint: for example --at 8; `scalewise measure` shows the others\n"
+    )
+    with pytest.raises(SpecError, match="must be from 1 to") as refused:
+        api.predict(published, at=0)
+    assert refused.value.hint == "for example at=[8]"
 
 
 COMMANDS = [*VERBS, *(f"{group} {verb}" for group, verbs in GROUPS.items() for verb in verbs)]
