@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,7 +33,8 @@ from scalewise.cli.output import print_sections, say
 from scalewise.errors import SpecError
 
 if TYPE_CHECKING:
-    from scalewise.spec import StudySpec
+    from scalewise.launch import Plan
+    from scalewise.spec import RunSpec, StudySpec
 
 PANEL = "Run a study"
 PROGRAM_PANEL = "Options for your own program (with --on)"
@@ -118,15 +120,7 @@ def plan(
     missing = [run for run in spec.runs() if not finished(folder / run.id)]
     absent = study.check(missing, spec.engines)
     plans = study.plan(spec, folder, absent)
-    for launch in plans:
-        for run in launch.runs:
-            state = "to run" if run in missing else "finished"
-            batch = f", batch {run.batch}, global {run.global_batch}" if run.batch else ""
-            say(f"{run.title}{batch}: {state}")
-        for command in launch.commands:
-            say(f"  {command}")
-    if any(command.needs_port for launch in plans for command in launch.commands):
-        typer.echo("{port}: a free port, chosen when the run starts")
+    _print_commands(plans, missing)
     for sentence in study.left_out_notices(absent):
         say(sentence)
     runs = [run for launch in plans for run in launch.runs]
@@ -138,6 +132,19 @@ def plan(
     if write:
         for path in study.write_plan(plans, spec, write):
             typer.echo(path)
+
+
+def _print_commands(plans: Sequence["Plan"], missing: Collection["RunSpec"]) -> None:
+    """Print every run with its state, and the commands that start it."""
+    for launch in plans:
+        for run in launch.runs:
+            state = "to run" if run in missing else "finished"
+            batch = f", batch {run.batch}, global {run.global_batch}" if run.batch else ""
+            say(f"{run.title}{batch}: {state}")
+        for command in launch.commands:
+            say(f"  {command}")
+    if any(command.needs_port for launch in plans for command in launch.commands):
+        typer.echo("{port}: a free port, chosen when the run starts")
 
 
 @verb(PANEL)
