@@ -180,21 +180,21 @@ def test_the_guide_shows_what_is_printed(tmp_path):
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
 def test_a_limit_is_a_number_above_0(bad):
-    with pytest.raises(SpecError, match="max-device-hours must be a number above 0"):
+    with pytest.raises(SpecError, match="max_device_hours= must be a number above 0"):
         SpendingLimit.of(None, bad, None)
-    with pytest.raises(SpecError, match="max-cost must be a number above 0"):
+    with pytest.raises(SpecError, match="max_cost= must be a number above 0"):
         SpendingLimit.of(bad, None, Rate(2.5))
 
 
 def test_money_needs_a_price_and_one_limit_is_enough():
-    with pytest.raises(SpecError, match="--max-cost needs the price") as told:
+    with pytest.raises(SpecError, match="max_cost= needs the price") as told:
         SpendingLimit.of(20.0, None, None)
-    assert "--max-device-hours" in told.value.hint
+    assert "max_device_hours=8" in told.value.hint
     with pytest.raises(SpecError, match="are one limit"):
         SpendingLimit.of(20.0, 8.0, Rate(2.5))
     assert SpendingLimit.of(None, None, Rate(2.5)) is None
     assert SpendingLimit.of(20.0, None, Rate(2.5)) == SpendingLimit(
-        8.0, "--max-cost 20 (8 device-hours at 2.5)"
+        8.0, "max_cost=20 (8 device-hours at 2.5)"
     )
 
 

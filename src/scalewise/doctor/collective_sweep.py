@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scalewise.errors import LaunchError, SpecError
+from scalewise.errors import LaunchError, SpecError, parameter
 from scalewise.launch.processes import run_ranks
 from scalewise.record.write import cannot_write
 
@@ -17,7 +17,10 @@ TIMEOUT_SECONDS = 600.0
 def run_sweep(output: Path, ranks: int) -> dict[str, Any]:
     """Time the collectives between ``ranks`` ranks of this machine; store it in ``output``."""
     if ranks < 2:
-        raise SpecError(f"collectives need at least 2 ranks, got --ranks {ranks}", hint="--ranks 2")
+        raise SpecError(
+            f"collectives need at least 2 ranks, got {ranks}",
+            hint=f"for example {parameter('ranks', 2)}",
+        )
     try:  # Find out before the sweep, which takes a minute.
         output.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=output.parent):

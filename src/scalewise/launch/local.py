@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from scalewise.errors import LaunchError, OutOfReach
+from scalewise.errors import LaunchError, OutOfReach, parameter
 from scalewise.launch import (
     PORT_PLACEHOLDER,
     Command,
@@ -97,7 +97,8 @@ class LocalLauncher:
             )
         if run.started_by == "srun" or (run.program and run.started_by == "mpirun"):
             raise LaunchError(
-                f"start = {run.start!r} needs a Slurm job", hint="--launcher slurm, or leave it out"
+                f"start = {run.start!r} needs a Slurm job",
+                hint=f"{parameter('launcher', 'slurm')}, or leave it out",
             )
         home = folder / run.id
         env = {"OMP_NUM_THREADS": str(run.threads), **run.env, processes.RUN_VARIABLE: str(home)}

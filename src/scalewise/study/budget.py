@@ -8,7 +8,7 @@ from pathlib import Path
 from scalewise.analysis.cost.rates import Rate
 from scalewise.analysis.cost.study_cost import Bill, Item, bill_items
 from scalewise.analysis.number_format import format_count, format_number
-from scalewise.errors import LaunchError, SpecError
+from scalewise.errors import LaunchError, SpecError, parameter
 from scalewise.launch import Job
 from scalewise.record.attempts import attempts, bought
 from scalewise.record.study_files import finished
@@ -66,23 +66,25 @@ class SpendingLimit:
         """Return the limit from one of the two options, None without any; money needs a price."""
         if max_cost is not None and max_device_hours is not None:
             raise SpecError(
-                "--max-cost and --max-device-hours are one limit, in money or in device-hours",
+                f"{parameter('max_cost')} and {parameter('max_device_hours')} are one limit, in "
+                "money or in device-hours",
                 hint="give one of them",
             )
         if max_device_hours is not None:
-            check_positive("max-device-hours", max_device_hours, example=8.0)
-            return cls(max_device_hours, f"--max-device-hours {format_number(max_device_hours)}")
+            check_positive(parameter("max_device_hours"), max_device_hours, example=8)
+            return cls(max_device_hours, parameter("max_device_hours", max_device_hours))
         if max_cost is None:
             return None
-        check_positive("max-cost", max_cost, example=20.0)
+        check_positive(parameter("max_cost"), max_cost, example=20)
         if rate is None:
             raise SpecError(
-                "--max-cost needs the price of one device for one hour",
-                hint="--price 2.50, or --max-device-hours 8, which needs none",
+                f"{parameter('max_cost')} needs the price of one device for one hour",
+                hint=f"give {parameter('price', 2.5)}; or {parameter('max_device_hours', 8)}, "
+                "which needs none",
             )
         hours = max_cost / rate.per_device_hour
         equivalent = f"{format_number(hours)} device-hours at {format_number(rate.per_device_hour)}"
-        return cls(hours, f"--max-cost {format_number(max_cost)} ({equivalent})")
+        return cls(hours, f"{parameter('max_cost', max_cost)} ({equivalent})")
 
 
 @dataclass
@@ -126,8 +128,8 @@ class StudyBudget:
         if detach and (bound is None or bill.bought + bound > self.limit.hours):
             raise SpecError(
                 f"{self.limit.named} cannot be enforced on detached jobs",
-                hint="leave --detach out, or give jobs a time limit by which they fit: "
-                'time = "00:30:00" in [launcher]',
+                hint=f"leave {parameter('detach')} out, or give jobs a time limit by which they "
+                'fit: time = "00:30:00" in [launcher]',
             )
 
     def _fits(self, bounded: Sequence[Item]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise import plugins
-from scalewise.errors import FrameworkMissing, LaunchError, SpecError
+from scalewise.errors import FrameworkMissing, LaunchError, SpecError, parameter
 from scalewise.launch.interpreters import Interpreters
 from scalewise.launch.program import detect_framework, parse_program, script_digest
 from scalewise.spec import RunSpec, StudySpec, Topology
@@ -82,10 +82,12 @@ def from_program(arguments: Sequence[str], on: str, repeats: int = 1, **fields: 
         try:
             Topology.parse(count)
         except SpecError as error:
-            hint = "for example --on 1,2,4; or 1x4,2x4 for nodes"
-            raise SpecError(f"--on takes device counts, got {on!r}", hint=hint) from error
+            hint = f"for example {parameter('on', '1,2,4')}; or 1x4,2x4 for nodes"
+            problem = f"{parameter('on')} takes device counts, got {on!r}"
+            raise SpecError(problem, hint=hint) from error
         if counts.count(count) > 1:
-            raise SpecError(f"--on names {count} twice", hint="--repeats 3 runs each three times")
+            hint = f"{parameter('repeats', 3)} runs each three times"
+            raise SpecError(f"{parameter('on')} names {count} twice", hint=hint)
     script = parse_program(arguments).script
     name = script.stem if script else Path(arguments[0]).name
     if arguments[0] == "-m":
@@ -128,8 +130,8 @@ def check(runs: Sequence[RunSpec], pythons: Mapping[str, str]) -> dict[RunSpec, 
             parse_program(run.program)
             if run.framework != "torch" and (run.trace or run.loaders_alone):
                 raise SpecError(
-                    "--trace and --loaders-alone need PyTorch, and this program trains with "
-                    f"{run.framework}",
+                    f"{parameter('trace')} and {parameter('loaders_alone')} need PyTorch, and this "
+                    f"program trains with {run.framework}",
                     hint="leave them out",
                 )
         else:

@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scalewise.errors import NewerSchema, RecordError, SpecError
+from scalewise.errors import NewerSchema, RecordError, SpecError, parameter
 from scalewise.launch import Plan
 from scalewise.record.checkpoints import FOLDER
 from scalewise.record.study_files import finished, read_study
@@ -75,11 +75,12 @@ def run(
     launcher = make_launcher(study)
     if detach and launcher.at_once == 1:
         problem = f"the {study.launcher_name} launcher runs one run after another and cannot detach"
-        raise SpecError(problem, hint="leave --detach out, or --launcher slurm")
+        hint = f"leave {parameter('detach')} out, or give {parameter('launcher', 'slurm')}"
+        raise SpecError(problem, hint=hint)
     if stop_rule and (again or detach):
-        problem = f"which {'--again' if again else '--detach'} does not allow"
-        problem = f"--for decides after each device count, {problem}"
-        raise SpecError(problem, hint="leave one of them out")
+        option = parameter("again" if again else "detach")
+        problem = f"decides after each device count, which {option} does not allow"
+        raise SpecError(f"{parameter('purpose')} {problem}", hint="leave one of them out")
     folder = folder.resolve()  # Processes are found by this path, so spell it in one way.
     runs = study.runs()
     unfinished = _unfinished(runs, folder, again=again)

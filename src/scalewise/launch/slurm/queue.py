@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from scalewise.errors import LaunchError, OutOfReach
+from scalewise.errors import LaunchError, OutOfReach, parameter
 
 TIMEOUT_SECONDS = 60.0
 """Seconds that a Slurm command may take."""
@@ -168,7 +168,7 @@ def _run_command(*argv: str) -> subprocess.CompletedProcess[str]:
     except FileNotFoundError as missing:
         raise SubmissionRefused(
             f"there is no {argv[0]} on this machine",
-            hint="run on a login node of the cluster, or with --launcher local",
+            hint=f"run on a login node of the cluster, or with {parameter('launcher', 'local')}",
         ) from missing
     except subprocess.TimeoutExpired as slow:
         raise LaunchError(f"{argv[0]} gave no answer within {TIMEOUT_SECONDS:.0f} s") from slow
