@@ -1,5 +1,7 @@
 """The shape of the package: what may be loaded when, and what help costs."""
 
+import ast
+import re
 import resource
 import statistics
 import subprocess
@@ -7,9 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 import scalewise
 from commands import COMMAND, modules_after
+from scalewise import errors
+from scalewise.cli import app
 from scalewise.launch import worker_zip
 
 HEAVY = {"torch", "tensorflow", "jax", "horovod", "deepspeed", "matplotlib", "scipy", "sklearn"}
@@ -64,6 +69,25 @@ def test_nothing_reads_the_variables_of_a_frame():
     sources = list(Path(scalewise.__file__).parent.rglob("*.py"))
     assert sources
     assert [path.name for path in sources if "f_locals" in path.read_text()] == []
+
+
+def test_errors_of_shared_code_name_no_option_of_the_command_line():
+    """A caller from Python has no options: ``errors.parameter`` spells a name for both."""
+    commands = typer.main.get_command(app).commands.values()
+    options = {name for command in commands for param in command.params for name in param.opts}
+    names = "|".join(name for name in options if name.startswith("--"))
+    option = re.compile(rf"(?<![\w-])({names})(?![\w-])")
+    source = Path(scalewise.__file__).parent
+    named = []
+    for path in source.rglob("*.py"):
+        if path.relative_to(source).parts[0] in ("cli", "frameworks"):
+            continue  # The worker's verbs answer to the command line alone.
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") in vars(errors):
+                text = ast.unparse(call)
+                # A complete command is the same for every caller.
+                named += [text] if option.search(text) and "scalewise " not in text else []
+    assert named == []
 
 
 def cpu_seconds(argv: list[str]) -> float:

@@ -31,7 +31,7 @@ def pack(folder: Path) -> Path:
     if os.pathsep in str(folder):
         raise SpecError(
             f"the folder {folder} cannot be on Python's path: its name holds {os.pathsep!r}",
-            hint="give another folder with -o",
+            hint="choose another output folder",
         )
     home = Path(__file__).parent.parent
     out = io.BytesIO()

@@ -85,7 +85,7 @@ def warn_other_runs(folder: Path, runs: Sequence[RunSpec], watcher: Watcher) -> 
             f"{count} in {folder} belong to an earlier version of this study (other arguments, "
             "or a changed script); measure leaves them out"
         )
-        hint = "-o FOLDER keeps each version in its own folder"
+        hint = "an output folder for each version keeps them apart"
         watcher.warn(RecordError(problem, hint=hint))
 
 

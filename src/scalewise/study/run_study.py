@@ -149,5 +149,5 @@ def _refuse_other_study(study: StudySpec, folder: Path) -> None:
     if stored.name != study.name:
         raise SpecError(
             f"{folder} holds the study {stored.name!r}, not {study.name!r}",
-            hint="give another folder with -o",
+            hint="choose another output folder",
         )
