@@ -283,7 +283,7 @@ def test_watts_and_devices_stand_in_where_nothing_was_measured():
         ({"device": "h100-sxn"}, "no device named 'h100-sxn' is listed", "did you mean"),
         ({"device": ""}, "no device named ''", "catalog devices"),
         ({"device": 3}, "device must be a name, got 3", ""),
-        ({"device": "tpu-v5e"}, "the power of tpu-v5e is not known", "--watts"),
+        ({"device": "tpu-v5e"}, "the power of tpu-v5e is not known", "watts=700"),
     ],
 )
 def test_nonsense_is_refused_with_a_hint(given, problem, hint):

@@ -26,6 +26,7 @@ from scalewise.frameworks.data.make_data import Recipe, make_data_set, plan_imag
 from scalewise.frameworks.data.packed import Packed
 from scalewise.frameworks.data.pixels import decode_image
 from scalewise.frameworks.data.process_pool import map_unordered
+from scalewise.report.formats import plain
 
 
 def quiet(done, total):
@@ -521,4 +522,4 @@ def test_many_problems_are_cut_and_all_are_in_the_json():
     problems = [{"path": str(n), "problem": f"{n} is broken"} for n in range(30)]
     found = datasets.CheckedDataset("images", "a", {}, {}, {}, {}, problems, [])
     assert str(found).splitlines()[-1] == "  … and 10 problems more; --json has all"
-    assert len(found.to_dict()["problems"]) == 30
+    assert len(plain(found)["problems"]) == 30
