@@ -52,10 +52,6 @@ class Attempt:
     first: int
     """The first attempt of the same job: a job may restart its ranks several times."""
 
-    def file(self, rank: int, *, hold: bool = False) -> RankFile:
-        """Return a rank's file, open for appending."""
-        return RankFile(self.folder, rank, self.number, hold=hold)
-
 
 def do_train(argument: str) -> int:
     """Run this process's ranks; return the exit code."""
@@ -80,7 +76,7 @@ def do_train(argument: str) -> int:
         print(f"rank {rank} failed: {failure}", file=sys.stderr, flush=True)
         try:
             line = {"failed": failure, "kind": "error", "at": time.time(), **_process_identity()}
-            attempt.file(rank).line(line)
+            RankFile(attempt.folder, rank, attempt.number).line(line)
         except OSError as error:  # The disk is full.
             print(f"rank {rank}: {error}", file=sys.stderr, flush=True)
         return 1
@@ -121,7 +117,7 @@ def _run_rank(
 ) -> None:
     """Run one rank and write its file; ``started`` names the launcher that set its variables."""
     clock = framework.clock(spec)
-    file = attempt.file(rank, hold=clock.simulated)
+    file = RankFile(attempt.folder, rank, attempt.number, hold=clock.simulated)
     wall = attempt.launched + clock.now() if clock.simulated else None
     probe = Probe(file, clock, wall)
     facts = {"world": spec.ranks, "started": started, "launched": attempt.launched}

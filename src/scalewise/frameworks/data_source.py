@@ -98,10 +98,7 @@ def in_memory_source(spec: RunSpec) -> Source:
 
 
 def kind_of(path: Path) -> Kind:
-    """Return the kind of data set at a path, judged by file names only; refuse unknown ones.
-
-    A folder with a subfolder ``train`` is an image folder, whatever else it contains.
-    """
+    """Return the kind of data set at a path, judged by file names only; refuse unknown ones."""
     from scalewise.frameworks.data import cifar, idx, printable, tokens
 
     if not path_exists(path):
@@ -110,7 +107,7 @@ def kind_of(path: Path) -> Kind:
             hint=suggest_path(path) or "is the path right?",
         )
     try:
-        if (path / "train").is_dir():
+        if (path / "train").is_dir():  # Whatever else it contains.
             return "images"
         if tokens.find_files(path):
             return "tokens"

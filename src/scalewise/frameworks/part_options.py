@@ -30,10 +30,7 @@ def check_options(spec: RunSpec, workload: Callable[..., Any]) -> None:
 
 
 def option_names(part: Any) -> list[str]:
-    """Return the names of a part's options: its keyword arguments.
-
-    An argument whose default is a dataclass stands for its fields: each is an option.
-    """
+    """Return a part's options: its keyword arguments, or the fields of those with a dataclass."""
     names: list[str] = []
     for name, default in _keywords(part).items():
         names += [field.name for field in fields(default)] if is_dataclass(default) else [name]

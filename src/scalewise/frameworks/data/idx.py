@@ -35,10 +35,7 @@ def read_split(folder: Path, split: str) -> tuple[Pixels, Pixels]:
 
 
 def image_size(folder: Path, split: str) -> tuple[int, int]:
-    """Return the height and width of the ``train`` or ``validation`` images.
-
-    Reads headers only. All four files must exist, with as many images as labels.
-    """
+    """Return the height and width of a split's images, from headers only; all files must exist."""
     paths = {name: _require_file(folder, name) for name in FILES}
     (count, height, width), _ = _read_file(paths[f"{split} images"], 3, header_only=True)
     (labels,), _ = _read_file(paths[f"{split} labels"], 1, header_only=True)

@@ -49,11 +49,7 @@ CROP_TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class Crop:
-    """A random crop with a random horizontal flip.
-
-    It depends only on the seed, the epoch and the image's index: it is the same on every
-    worker, rank and number of devices.
-    """
+    """A random crop and flip, which depends on the seed, the epoch and the image's index only."""
 
     seed: int
     scale: tuple[float, float] = (0.08, 1.0)

@@ -22,11 +22,7 @@ Progress = Callable[[int, int], None]
 def map_unordered(
     function: Callable[[Item], Result], items: Sequence[Item], processes: int
 ) -> Iterator[tuple[int, Result]]:
-    """Yield (index of an item, result of ``function``) in the order of completion.
-
-    An exception in ``function`` is raised here. With one item or one process, all happens in
-    this process.
-    """
+    """Yield (index of an item, result) in the order of completion; raise a function's exception."""
     if min(processes, len(items)) < 2:
         for index, item in enumerate(items):
             yield index, function(item)

@@ -51,7 +51,13 @@ class TensorFlow(Framework):
         keras = installed("keras", extra="tensorflow")
         refuse_older("Keras", keras, (3,), hint="pip install --upgrade keras")
         refuse_cluster({**os.environ, **spec.env})
-        _refuse_start(spec)
+        plugins.find("strategies", spec.strategy, framework="tensorflow")
+        refuse_start(spec.strategy, spec)
+        if spec.traits.single_node and spec.topology.nodes > 1:
+            raise SpecError(
+                f"{spec.strategy} stays within a node, and this run has {spec.topology.nodes}",
+                hint='write strategy = "multiworker"',
+            )
         refuse_fields(spec, REFUSED, REASONS)
         workload = part("workloads", str(spec.workload))
         shape = _image_shape(spec)
@@ -120,16 +126,6 @@ def _version() -> str:
         except PackageNotFoundError:
             continue
     return installed(PACKAGES[0], extra="tensorflow")
-
-
-def _refuse_start(spec: RunSpec) -> None:
-    plugins.find("strategies", spec.strategy, framework="tensorflow")
-    refuse_start(spec.strategy, spec)
-    if spec.traits.single_node and spec.topology.nodes > 1:
-        raise SpecError(
-            f"{spec.strategy} stays within a node, and this run has {spec.topology.nodes} of them",
-            hint='write strategy = "multiworker"',
-        )
 
 
 def _image_shape(spec: RunSpec) -> tuple[int, int, int]:

@@ -32,10 +32,7 @@ def train_batches(data: Labelled, shards: Sequence[Shards], parallel: Parallel) 
 
 
 def validate_batches(data: Labelled, spec: RunSpec, parallel: Parallel) -> tuple[int, Any]:
-    """Return the validation batches per replica, and an endless iterator of them.
-
-    With each batch comes the number of its samples that count.
-    """
+    """Return the validation batches per replica, and an endless iterator of them with counts."""
     assert spec.batch is not None
     shares = [
         validation_batches(len(data), spec.batch, replica, spec.replicas)

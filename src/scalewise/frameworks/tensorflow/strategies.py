@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from scalewise.frameworks.tensorflow.rendezvous import exchange_addresses
@@ -28,7 +28,7 @@ class Parallel:
     strategy: Any
     replicas: range
     """The replicas of this process."""
-    input_options: InputOptions = field(default_factory=InputOptions)
+    input_options: InputOptions
 
 
 DEFAULT_INPUT = InputOptions()
