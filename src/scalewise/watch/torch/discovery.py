@@ -58,26 +58,31 @@ def _batch_of_parts(parts: Any, drawn: int | None, depth: int) -> Batch:
     """Return the samples and the first tensor of a batch with several parts."""
     is_sequence = isinstance(parts, (list, tuple))
     sizes = list(filter(None, map(_possible_samples, parts))) if is_sequence or drawn else []
-    entries = None
-    if is_sequence and len(sizes) > 1:  # The size that all parts have in common.
-        common = set(sizes[0]).intersection(*sizes[1:])
-        entries = next((size for size in sizes[0] if size in common), None)
+    entries = _common_size(sizes) if is_sequence else None
     for part in parts:
         samples, tensor = batch_of(part, drawn, depth - 1)
         if samples is None:
             continue
         if is_sequence and len(sizes) == 1 and len(sizes[0]) > 1:
             return None, tensor  # Ambiguous: a list alone.
-        if entries is None and drawn and tensor is not None:
-            # One drawn sample is no evidence, and fewer rows than drawn were combined. A
-            # multiple of images may be several views of each, which count as samples.
-            concatenated = 1 < drawn < samples and (tensor.ndim < 3 or samples % drawn > 0)
-            if samples == drawn or (concatenated and any(drawn in size for size in sizes)):
-                entries = drawn
+        if entries is None and drawn and _has_drawn(drawn, samples, tensor, sizes):
+            entries = drawn
         if entries is None and is_sequence:
             entries = _sequences(parts)
         return entries or samples, tensor
     return entries, None
+
+
+def _has_drawn(drawn: int, samples: int, first: Any, sizes: list[list[int]]) -> bool:
+    """Return whether a part of a batch has an entry for each sample that was drawn.
+
+    One drawn sample is no evidence. Fewer rows than drawn mean that samples were combined; a
+    multiple of images may be several views of each, which count as samples.
+    """
+    if samples == drawn:
+        return True
+    concatenated = first is not None and (first.ndim < 3 or samples % drawn > 0)
+    return 1 < drawn < samples and concatenated and any(drawn in size for size in sizes)
 
 
 def _samples_of_list(values: Any, drawn: int | None) -> int | None:
@@ -102,6 +107,12 @@ def _batch_of_object(batch: Any, drawn: int | None, depth: int) -> Batch:
     if isinstance(graphs, int):
         return graphs, tensor
     return (drawn, tensor) if samples == drawn else (None, None)
+
+
+def _common_size(sizes: list[list[int]]) -> int | None:
+    """Return the size that all parts of a batch have in common, if they have one."""
+    common = set(sizes[0]).intersection(*sizes[1:]) if len(sizes) > 1 else set()
+    return next((size for size in sizes[0] if size in common), None) if common else None
 
 
 def _sequences(parts: list[Any] | tuple[Any, ...]) -> int | None:
