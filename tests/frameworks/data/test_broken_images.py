@@ -172,10 +172,11 @@ def test_the_end_of_a_study_tells_of_files_that_were_left_out(tmp_path):
 
 def test_what_is_measured_tells_of_files_that_were_left_out(tmp_path):
     study = a_study(topologies=["1x1"], repeats=2)
+    played = list(play_all(study, tmp_path))
 
     def warnings(*paths_by_run):
         records = []
-        for record, paths in zip(play_all(study, tmp_path), paths_by_run, strict=True):
+        for record, paths in zip(played, paths_by_run, strict=True):
             lines = ({"left_out": told(*paths)},) if paths else ()
             ranks = [replace(rank, lines=(*rank.lines, *lines)) for rank in record.ranks]
             records.append(replace(record, ranks=tuple(ranks)))
