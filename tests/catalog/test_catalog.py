@@ -157,7 +157,7 @@ def test_a_rate_is_of_one_device_and_says_where_it_is_from():
     spot = price_of("P4D.24xlarge:SPOT")
     assert spot.per_device_hour < found.per_device_hour and spot.name == "aws:p4d.24xlarge:spot"
     assert price_of(spot) is spot
-    assert str(price_of("2.50")) == "2.5 per device-hour, as given"
+    assert describe_rate(price_of("2.50")) == "2.5 per device-hour, as given"
 
 
 @pytest.mark.parametrize(
