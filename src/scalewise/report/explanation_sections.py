@@ -301,18 +301,14 @@ def as_json(explanations: Sequence[Explanation], receipt: Receipt | None = None)
 
 def _curve(explanation: Explanation) -> dict[str, Any]:
     scales = explanation.scales
+    names = [field.name for field in fields(Breakdown) if field.name != "facts"]
     return {
         **plain(replace(explanation, points=(), scales=None)),
-        "points": [_breakdown(point) for point in explanation.points],
+        "points": [{**pick(point, *names), **_point_text(point)} for point in explanation.points],
         "scales": scales
         and {"verdict": verdict_text(scales), **pick(scales, "efficiency", "devices")},
         "left_compute_at": explanation.left_compute_at,
     }
-
-
-def _breakdown(point: Breakdown) -> dict[str, Any]:
-    names = [field.name for field in fields(point) if field.name != "facts"]
-    return {**pick(point, *names), **_point_text(point)}
 
 
 def _point_text(point: Breakdown) -> dict[str, str | None]:

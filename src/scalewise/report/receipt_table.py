@@ -30,14 +30,16 @@ def section(explained: Sequence[Explanation], study: Receipt) -> Section:
             ("bought", lambda row: number(row[1].bought)),
             ("useful", lambda row: number(row[1].useful)),
             ("share", lambda row: percent(row[1].share(row[1].useful))),
-            *columns_by_key(LOSSES, _lost_cell),
+            *columns_by_key(
+                LOSSES,
+                lambda cause, row: (
+                    number(hours)
+                    if abs(row[1].share(hours := row[1].lost.get(cause, 0.0))) >= MIN_SHOWN_SHARE
+                    else NONE
+                ),
+            ),
             (f"cost {study.currency or ''}".rstrip(), lambda row: number(row[1].cost)),
         ],
         hide_unknown=True,
     )
     return Section(f"{explained[0].study}: receipt", tuple(receipt_lines(study)), (table,))
-
-
-def _lost_cell(cause: str, row: Row) -> str:
-    hours = row[1].lost.get(cause, 0.0)
-    return number(hours) if abs(row[1].share(hours)) >= MIN_SHOWN_SHARE else NONE

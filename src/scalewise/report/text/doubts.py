@@ -32,22 +32,6 @@ def worded(curve: ScalingCurve) -> ScalingCurve:
     return replace(curve, points=tuple(points), warnings=warnings)
 
 
-def _few_batches(count: int) -> str:
-    return f"only {count} batch{'' if count == 1 else 'es'} per rank and epoch"
-
-
-def _resumed(step: int, rate_only: bool) -> str:
-    subject = "its rate is" if rate_only else "times are"
-    return f"resumed after step {step:,}: {subject} of the last attempt alone"
-
-
-def _overloaded(host: str, share: float) -> str:
-    return (
-        f"host {host} was overloaded: other processes used {100 * share:.0f} % of its CPU; "
-        "times are unreliable"
-    )
-
-
 def _differ(subject: str) -> Callable[..., str]:
     def text(name: str, values: Sequence[str]) -> str:
         return f"{subject} differ in {name}: {', '.join(values)}"
@@ -62,31 +46,25 @@ def _work_differs(samples: int | None, baseline: int | None) -> str:
     return f"{now} samples in all, and {before} at the baseline: times are not compared"
 
 
-def _accuracy_differs(accuracy: float, baseline: float, spread: float) -> str:
-    return (
-        f"validation accuracy {accuracy:.1%} differs from the baseline's {baseline:.1%} "
-        f"by more than its spread ({spread:.1%})"
-    )
-
-
-def _clock_off(host: str, ahead: float) -> str:
-    return (
-        f"the clock of {host} is {abs(ahead):.2f} s {'ahead of' if ahead > 0 else 'behind'} the "
-        "first node's: parts of the complete time that begin on one node and end on another are "
-        "off by as much"
-    )
-
-
 DOUBT_TEXT: Mapping[DoubtKind, str | Callable[..., str]] = {
     "few steps": lambda count: f"only {format_count(count, 'steady step')}: the rate is rough",
-    "few batches": _few_batches,
+    "few batches": lambda count: (
+        f"only {count} batch{'' if count == 1 else 'es'} per rank and epoch"
+    ),
     "rehearsed": lambda nodes, hosts: f"{nodes} nodes rehearsed on {format_count(hosts, 'host')}",
-    "resumed": _resumed,
+    "resumed": lambda step, rate_only: (
+        f"resumed after step {step:,}: {'its rate is' if rate_only else 'times are'} of the last "
+        "attempt alone"
+    ),
     "skipped files": lambda by_rank: skipped_sentence(by_rank),
     "loss not finite": "the final loss is not a number: the accuracy means nothing",
-    "overloaded": _overloaded,
+    "overloaded": lambda host, share: (
+        f"host {host} was overloaded: other processes used {100 * share:.0f} % of its CPU; "
+        "times are unreliable"
+    ),
     "work differs": _work_differs,
-    "accuracy differs": _accuracy_differs,
+    "accuracy differs": "validation accuracy {accuracy:.1%} differs from the baseline's "
+    "{baseline:.1%} by more than its spread ({spread:.1%})",
     "other device": "{device} against {baseline}: acceleration, not efficiency",
     "runs differ": _differ("runs of this curve"),
     "baseline missing": "the run on {missing} is missing: compared with {used} devices",
@@ -100,6 +78,10 @@ DOUBT_TEXT: Mapping[DoubtKind, str | Callable[..., str]] = {
     "are unknown, and their time is in computation",
     "transfer unknown": "communication was not measured separately from computation (`sync` is "
     "missing): transfer is unknown, and its time is in computation or balance",
-    "clock off": _clock_off,
+    "clock off": lambda host, ahead: (
+        f"the clock of {host} is {abs(ahead):.2f} s {'ahead of' if ahead > 0 else 'behind'} the "
+        "first node's: parts of the complete time that begin on one node and end on another are "
+        "off by as much"
+    ),
 }
 """A template of the figures of a doubt, or a function of them."""
