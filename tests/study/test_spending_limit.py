@@ -166,7 +166,8 @@ def test_the_guide_shows_what_is_printed(tmp_path):
     assert stops.splitlines()[-2:] == receipt_lines(results.receipt(tmp_path, price=2.5))
     with pytest.raises(SpecError) as told:
         StudyBudget(question, tmp_path, SpendingLimit.of(2.0, None, Rate(2.5))).check()
-    assert refuses == f"error: {told.value}\n hint: {told.value.hint}\n"
+    refused = refuses.replace("--max-cost 2", "max_cost=2")  # As Python spells it.
+    assert refused == f"error: {told.value}\n hint: {told.value.hint}\n"
     played(question, tmp_path, (4, 8))
     longer = replace(stop_rule, purpose=Purpose.parse("deadline=100s"))
     assert longer.enough(16) == asks.strip()
@@ -497,8 +498,8 @@ def test_a_purpose_of_energy_is_weighed_by_what_the_samplers_saw(tmp_path):
         (["--for", "time", "--again"], "--for decides after each device count", "leave one"),
         (["--for", "time", "--launcher", "slurm", "--detach"], "--for decides after", "leave one"),
         (["--max-cost", "5"], "--max-cost needs the price", "--max-device-hours 8"),
-        (["--max-cost", "0", "--price", "1"], "max-cost must be a number above 0, got 0.0", ""),
-        (["--max-device-hours", "nan"], "max-device-hours must be a number above 0", ""),
+        (["--max-cost", "0", "--price", "1"], "--max-cost must be a number above 0, got 0.0", ""),
+        (["--max-device-hours", "nan"], "--max-device-hours must be a number above 0", ""),
         (["--price", "0"], "price must be a number above 0, got 0.0", "price = 2.5"),
         (["--price", "-1"], "price must be a number above 0, got -1.0", ""),
         (["--price", "nan"], "price must be a number above 0, got nan", ""),
