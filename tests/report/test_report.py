@@ -249,7 +249,7 @@ def test_a_page_says_what_lies_ahead_of_each_curve():
     whole = "\n".join(told)
     assert "4 devices: 464 × 2 × " in whole and "8 devices: 464 × 4 × " in whole
     assert "for balanced; intervals are 90 %" in whole
-    assert "What was weighed for efficiency=0.8" in whole
+    assert "Options compared for efficiency=0.8" in whole
     assert "Laws of the throughput" not in whole
 
 
@@ -283,7 +283,7 @@ def test_nothing_is_advised_twice():
     (_, (advised, plots)) = page.outlook_sections(a_whole_curve())
     assert len(set(advised.lines)) == len(advised.lines) and not plots
     assert [each.title for each in advised.tables] == [
-        "What was weighed for balanced", "What was weighed for efficiency=0.8",
+        "Options compared for balanced", "Options compared for efficiency=0.8",
     ]  # fmt: skip
 
 

@@ -23,7 +23,7 @@ def sections(advice: Advice) -> list[Section]:
         max((scale.energy.value for scale in advice.scales if scale.energy), default=0.0)
     )
     has_target = any(scale.target for scale in advice.scales)
-    table = make_table("What was weighed", advice.scales, [
+    table = make_table("Options compared", advice.scales, [
         ("devices", lambda r: str(r.devices)),
         ("topology", lambda r: str(r.topology or NONE)),
         ("to target s" if has_target else "time s", lambda r: value(r.time)),

@@ -22,7 +22,7 @@ def section(explained: Sequence[Explanation], study: Receipt) -> Section:
             (f"{where}{point.devices}", point.receipt) for point in curve.points if point.receipt
         ]
     table = make_table(
-        "Device-hours: bought, useful, and what the others were lost to",
+        "Device-hours: bought, useful, and lost, by cause",
         [*rows, ("study", study)],
         [
             ("devices", lambda row: row[0]),

@@ -125,7 +125,7 @@ class Point:
     validation_samples: int | None = metric(metrics.validation_samples)
     hosts: int | None = metric(metrics.host_count)
     left_out: str | None = metric(
-        lambda repeats: repeats.windows[0].left_out, Column("left out", "work", "text")
+        lambda repeats: repeats.windows[0].left_out, Column("warm-up excluded", "work", "text")
     )
     """Text: what was excluded from the steady state as warm-up."""
 

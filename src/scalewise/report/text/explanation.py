@@ -224,7 +224,7 @@ def _flops_text(rate: float) -> str:
 
 def verdict_text(verdict: ScalingVerdict) -> str:
     """Return whether a curve scales; several grades are possible where its interval is wide."""
-    uncertain = ", too uncertain to say" if len(verdict.grades) > 1 else ""
+    uncertain = " (the interval is too wide to say which)" if len(verdict.grades) > 1 else ""
     return f"scales {' or '.join(verdict.grades)}{uncertain}"
 
 

@@ -12,7 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from scalewise.analysis.advise.job_time import Job, split_job
-from scalewise.analysis.advise.quality.batches import Critical, critical_batch, global_batches
+from scalewise.analysis.advise.quality.critical_batch import (
+    Critical,
+    critical_batch,
+    global_batches,
+)
 from scalewise.analysis.advise.quality.target import (
     MissedBatch,
     Target,
