@@ -1,8 +1,4 @@
-"""Test what this machine and this allocation can do.
-
-A program on the PATH is not a cluster, a driver is not a device, and a backend that is
-compiled in may not work: so the checks query controllers and frameworks, and start two ranks.
-"""
+"""Test what this machine and this allocation can do, by using it: a program on the PATH is no cluster."""
 
 import os
 import platform
@@ -27,11 +23,7 @@ Check = tuple[str, Callable[[], Finding]]
 def examine(
     folder: Path, *, ranks: int | None = None, on_check: Callable[[str], None] = lambda name: None
 ) -> Iterator[Finding]:
-    """Check everything that a study needs, and yield each finding as it comes.
-
-    ``ranks`` processes will share this machine; the default is one per device, or two.
-    ``on_check`` is called with the name of each check before it starts.
-    """
+    """Check all that a study of ``ranks`` needs here; None: one rank per device, or two."""
     facts: dict[str, dict[str, Any]] = {}
 
     def check_framework(name: str) -> Finding:

@@ -1,8 +1,4 @@
-"""CPU and memory limits of this process's control groups, version 1 and 2.
-
-A limit may be set at the process's group or at any group above it; the lowest counts. Inside a
-container the group's path may not exist: then the root is the process's group.
-"""
+"""CPU and memory limits of this process: the lowest of its control groups, version 1 and 2."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +26,7 @@ def group_folders(membership: str, controller: str, root: Path = CGROUP_ROOT) ->
             continue
         for top in [root / controller] if names else [root, root / "unified"]:
             group = top / path.strip("/")
+            # In a container the path may not exist: then the root is the process's group.
             if not group.is_dir() or ".." in Path(path).parts:
                 group = top
             yield group

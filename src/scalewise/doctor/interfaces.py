@@ -61,11 +61,7 @@ def is_loopback(address: str) -> bool:
 
 
 def check_variable(variable: str, value: str, interfaces: Sequence[Interface]) -> list[Remark]:
-    """Return what is wrong with the interfaces that a variable selects.
-
-    Gloo takes names. NCCL takes prefixes of names; names after ``=``; and after ``^`` prefixes
-    to exclude.
-    """
+    """Return what is wrong with the interfaces that a variable selects."""
     usable = [interface.name for interface in interfaces if interface.usable]
     remedy = f"unset {variable}, or set it to one of: {', '.join(usable) or 'none is usable'}"
     nccl = variable.startswith("NCCL")
@@ -74,6 +70,7 @@ def check_variable(variable: str, value: str, interfaces: Sequence[Interface]) -
         if not all(name.startswith(excluded) for name in usable):
             return []
         return [Remark("fault", f"{variable}={value} leaves no interface", remedy)]
+    # Gloo takes names; NCCL takes prefixes, but names after "=".
     exact = not nccl or value.startswith("=")
     names = (value.removeprefix("=") if nccl else value).split(",")
     remarks = []

@@ -1,9 +1,4 @@
-"""Start the processes of a run.
-
-A ``Launcher`` first plans exactly what will be executed, as a value, and then executes the
-plan. It writes how to find what it started into the run folder (``job.json``), so that any
-later process can poll or cancel it.
-"""
+"""Start a run: plan it as a value, execute the plan, write ``job.json`` for later processes."""
 
 import re
 import shlex
@@ -19,10 +14,7 @@ from scalewise.spec import RunSpec
 from scalewise.validate import check_environment_name
 
 PORT_PLACEHOLDER = "\0port\0"
-"""Placeholder in a planned command for a free port, which is found when the command starts.
-
-No path, argument or variable can hold a null character, so only our own placeholder is replaced.
-"""
+"""Placeholder for a free port, found at the start; no argument can hold a null character."""
 
 
 @dataclass(frozen=True, slots=True)

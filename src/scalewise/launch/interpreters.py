@@ -1,8 +1,4 @@
-"""The Python interpreter of each framework: frameworks rarely share an environment.
-
-A study's ``[engines]`` table, or the user's ``engines.toml``, names a Python for a framework.
-If that is not this Python, it gets the worker half of scalewise as a zip file.
-"""
+"""The Python of each framework: from ``[engines]`` of the study, or the user's engines.toml."""
 
 import os
 import shutil

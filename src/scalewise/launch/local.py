@@ -1,9 +1,4 @@
-"""Start a run on this machine.
-
-Ranks start under torchrun's agent, one agent per node of the topology, so that a 2x2 run
-can be rehearsed on one machine; under horovodrun or mpirun; or directly, as their framework
-requires. A single rank starts without an agent, which takes as long to start as the rank.
-"""
+"""Start a run on this machine: under torchrun, horovodrun or mpirun, or its ranks directly."""
 
 import math
 import os
@@ -307,6 +302,7 @@ def _processes(run: RunSpec, home: Path, python: str) -> list[Process]:
     worker = (python, "-m", "scalewise.frameworks", "train", str(home))
     if run.started_by == "direct":
         return [(worker, {})]
+    # torchrun's agent takes as long to start as a rank: a single rank starts without it.
     if run.started_by in ("plain", "node") or topology.world == 1:
         per_node = 1 if run.started_by == "node" else topology.devices
         return [(worker, _rank_variables(rank, run.ranks, per_node)) for rank in range(run.ranks)]
@@ -319,7 +315,7 @@ def _processes(run: RunSpec, home: Path, python: str) -> list[Process]:
         options = (*for_root, "--oversubscribe", "--bind-to", "none", "-np", str(topology.world))
         return [(("mpirun", *options, *worker), RENDEZVOUS)]
     agent = (python, "-m", "torch.distributed.run", *_agent_options(run))
-    return [((*agent, *worker[1:]), {})] * topology.nodes
+    return [((*agent, *worker[1:]), {})] * topology.nodes  # All "nodes" are this machine.
 
 
 def _rank_variables(rank: int, ranks: int, per_node: int) -> dict[str, str]:
@@ -345,14 +341,11 @@ def _agent_options(run: RunSpec) -> tuple[str, ...]:
 
 
 def _host_options(run: RunSpec) -> tuple[str, ...]:
-    """Return horovodrun's host options, with all ranks on this machine.
-
-    horovodrun drops a whole host when one of its ranks is lost. So in an elastic run each rank
-    gets a separate host, which is always this machine under another spelling of its name.
-    """
+    """Return horovodrun's host options, with all ranks on this machine."""
     world, min_ranks = run.topology.world, run.options.get("min_np")
     if not min_ranks:
         return ("-H", f"localhost:{world}")
+    # horovodrun drops a host when one of its ranks is lost: give each rank another host name.
     names = "".join(f"{_localhost_alias(rank)}:1\\n" for rank in range(world))
     return (
         "--min-np", str(min_ranks), "--max-np", str(world), "--network-interface", "lo",
@@ -413,14 +406,11 @@ def _hang_cause(job: Job) -> str:
 
 
 def _process_ends(job: Job, codes: Sequence[int | None]) -> tuple[dict[int, str], dict[int, int]]:
-    """Return the signals and the exit codes that ended processes, by process id.
-
-    The exit codes of the commands count only if the log has none, and their signals only if
-    the command is itself a rank.
-    """
+    """Return the signals and the exit codes that ended processes, by process id."""
     killed, exits = ends_in(job.folder / "log.txt", job.name.get("log", 0))
     command_codes = {p["pid"]: code for p, code in zip(job.name["processes"], codes) if code}
     ranks = {tail.notes.pid for tail in job.tails()}
+    # The signal of an agent is not that of its ranks.
     signals = {pid: signal_name(-code) for pid, code in command_codes.items() if code < 0}
     killed = {**killed, **{pid: name for pid, name in signals.items() if pid in ranks}}
     return killed, exits or command_codes

@@ -1,9 +1,4 @@
-"""Start, find and end processes.
-
-Every process of a run has the run's folder in ``SCALEWISE_RUN``, and its children inherit it.
-torchrun puts its workers into separate sessions, where no process group finds them; the
-environment variable does.
-"""
+"""Start, find and end processes; all processes of a run inherit ``SCALEWISE_RUN``, its folder."""
 
 import json
 import os
@@ -25,11 +20,7 @@ from scalewise.errors import LaunchError
 RUN_VARIABLE = "SCALEWISE_RUN"
 TOKEN_VARIABLE = "SCALEWISE_TOKEN"
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""Keeps ``python -m`` from importing scalewise, or its dependencies, from the current folder.
-
-Python 3.11 and later read it; for Python 3.10 see ``watch/inject.py``. A user's own program is
-started without it.
-"""
+"""Keeps ``python -m`` off the current folder's modules; Python 3.10: see ``watch/inject.py``."""
 GRACE_SECONDS = 5.0
 """Seconds between asking a process to end and ending it."""
 CLEANUP_SECONDS = 60.0
@@ -53,11 +44,7 @@ def start(argv: Sequence[str], env: Mapping[str, str], log: Path) -> subprocess.
 
 
 def start_sampler(folder: Path, pid: int, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start the sampler of this node; it ends by itself when process ``pid`` has ended.
-
-    ``env`` is the environment of the run's processes: the sampler reads the attempt and the
-    visible devices from it. Once per node, never per rank.
-    """
+    """Start this node's sampler with the environment of the run; it ends after process ``pid``."""
     argv = [sys.executable, "-m", "scalewise.probe.node_sampler", str(folder), str(pid)]
     return start(argv, {**env, **SAFE_PATH, RUN_VARIABLE: str(folder)}, Path(os.devnull))
 
@@ -82,11 +69,7 @@ def _without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def machine_id() -> str:
-    """Return an id of the machine and the process namespace whose processes we can see.
-
-    Two containers or two hosts with the same name differ; so does one host before and after a
-    reboot. A process id means something only where this id is the same.
-    """
+    """Return an id of the boot and the process namespace in which a process id is valid."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -104,16 +87,12 @@ class ProcessFilter:
     """Finds the processes of a run: by their environment, or by their session."""
 
     variables: Mapping[str, str]
-    """A process with any of these in its environment matches."""
+    """A process with any of these in its environment matches; torchrun makes new sessions."""
     started: Sequence[Mapping[str, Any]] = ()
-    """The processes that were started for the run, each a session leader."""
+    """The session leaders of the run; they find processes that cleared their environment."""
 
     def processes(self) -> list[psutil.Process]:
-        """Return every living process of the run.
-
-        The environment finds those in new sessions, as torchrun makes them; the session finds
-        those that have cleared their environment.
-        """
+        """Return every living process of the run."""
         sessions = {leader["pid"] for leader in self.started}
         for leader in self.started:
             with suppress(psutil.Error):  # The system reuses no id while its session lives.
@@ -181,10 +160,7 @@ def show_stacks(mark: ProcessFilter, pids: set[int]) -> None:
 
 
 def alive(pid: int, created: float) -> bool:
-    """Return whether the process with this id and start time still lives.
-
-    If the machine hides other users' processes, any process with this id counts.
-    """
+    """Return whether the process with this id and start time still lives."""
     try:
         process = psutil.Process(pid)
         same = abs(process.create_time() - created) < 1.0
@@ -192,7 +168,7 @@ def alive(pid: int, created: float) -> bool:
     except psutil.Error:
         try:
             os.kill(pid, 0)  # Signal 0 only tests whether the process exists.
-        except PermissionError:
+        except PermissionError:  # Another user's process; its start time is hidden.
             return True
         except (OSError, OverflowError):
             return False
@@ -229,11 +205,7 @@ def ask_worker(
 
 
 def stream_worker(verb: str, request: Mapping[str, Any], on_message: Callable[[Any], None]) -> Any:
-    """Run a worker's verb with a request; pass its messages on, and return its answer.
-
-    There is no time limit. Whatever happens here, Ctrl-C included, the worker gets SIGTERM and
-    time to clean up, and no process is left; if this process is killed, the worker notices.
-    """
+    """Run a worker's verb without time limit; pass its messages on, and return its answer."""
     with tempfile.TemporaryDirectory(prefix="scalewise-") as home:
         request_file, log = Path(home, "request.json"), Path(home, "log.txt")
         request_file.write_text(json.dumps(request), encoding="utf-8")
@@ -245,7 +217,7 @@ def stream_worker(verb: str, request: Mapping[str, Any], on_message: Callable[[A
                     **_without_rank_variables(os.environ),
                     **SAFE_PATH,
                     RUN_VARIABLE: home,
-                    "SCALEWISE_ASKER": str(os.getpid()),
+                    "SCALEWISE_ASKER": str(os.getpid()),  # The worker notices its end.
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

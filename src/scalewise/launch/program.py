@@ -1,9 +1,7 @@
 """A user's program: how its arguments are started, and which script file they name.
 
-A script, a module (``-m``) and a console script start once per device, under torchrun; or once
-per node, if one process uses all devices of the node. Any other command starts once per node
-and makes its own ranks; ``{devices}`` (per node), ``{world}``, ``{nodes}``, ``{node_rank}``,
-``{master}`` and ``{port}`` in its arguments are filled in.
+A Python program starts once per device (under torchrun) or per node; any other command once per
+node, with {devices} (per node), {world}, {nodes}, {node_rank}, {master} and {port} filled in.
 """
 
 import ast
@@ -173,14 +171,12 @@ def script_digest(arguments: Sequence[str]) -> str | None:
 
 
 def _module_file(name: str, interpreter: str) -> Path | None:
-    """Return a module's file if this Python runs it; refuse a module that does not exist.
-
-    Its packages are looked up without importing them, which would run their code here.
-    """
+    """Return a module's file if this Python runs it; refuse a module that does not exist."""
     if interpreter != sys.executable:
         return None
     path: list[str] | None = [str(Path.cwd()), *sys.path]
     module_spec = None
+    # find_spec of importlib.util would import the packages, and so run their code here.
     for part in (*name.split("."), "__main__"):
         if part == "__main__" and (module_spec is None or path is None):
             break

@@ -1,8 +1,4 @@
-"""The worker half of scalewise as one zip file, for Pythons that do not have it installed.
-
-A zip on the PYTHONPATH works in any Python from 3.10 up. Its ``sitecustomize`` is the first
-module such a Python runs: so the watcher reaches every process of a program without an edit.
-"""
+"""The worker half of scalewise as a zip file, for Pythons (3.10 or later) without scalewise."""
 
 import io
 import os
@@ -45,6 +41,7 @@ def pack(folder: Path) -> Path:
             path = home / name
             for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
                 add(f"scalewise/{file.relative_to(home).as_posix()}", file.read_bytes())
+        # Python runs this module first, so the watcher is in every process of a program.
         add("sitecustomize.py", (home / INJECTION).read_bytes())
         # With metadata, importlib finds the zip's entry points as those of a package.
         metadata = f"Metadata-Version: 2.1\nName: scalewise\nVersion: {release}\n".encode()

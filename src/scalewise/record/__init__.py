@@ -1,5 +1,1 @@
-"""What happened: the run folder.
-
-``schema``, ``write``, ``rank_tail``, ``failure_cause``, ``close``, ``log`` and ``checkpoints``
-keep to the standard library and Python 3.10: they live in other people's environments.
-"""
+"""The run folder; what ``worker_zip`` packs needs only the standard library of Python 3.10."""

@@ -72,10 +72,7 @@ def _attempts(home: Path) -> dict[int, Attempt]:
 
 
 def _by_its_lines(home: Path, numbers: set[int]) -> Iterator[tuple[int, float, float]]:
-    """Yield the begin and end of attempts that are known only from rank 0's lines.
-
-    A preempted attempt is never closed, and a repeated one loses its outcome.
-    """
+    """Yield begin and end, by rank 0's lines, of preempted or repeated attempts (no outcome)."""
     began: dict[int, float] = {}
     reached: dict[int, float] = {}
     for line in read_lines(rank_file(home, 0)):

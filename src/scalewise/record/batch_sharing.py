@@ -31,25 +31,21 @@ def parts(facts: Sequence[ProgramFacts]) -> list[Part]:
 
 
 def unclear(facts: Sequence[ProgramFacts]) -> bool:
-    """Say whether ranks that hold parts of one model may share batches, unseen.
-
-    A stage of a pipeline gets what the one before it made, and no sample.
-    """
+    """Return whether ranks that hold parts of one model may share batches, unseen."""
     if len(facts) < 2 or not _split(facts):
         return False
     loaded = all(rank.has_loader for rank in facts)
+    # A later stage of a pipeline gets activations, and no samples.
     stages = len({rank.weights and rank.weights.shapes for rank in facts}) > 1
     alone = all(of == 1 for _, of in parts(facts))
     return None in map(batches, facts) or (alone and stages and not loaded)
 
 
 def batches(facts: ProgramFacts) -> tuple[str, ...] | None:
-    """Return digests of a rank's first batches, if they identify the batches.
-
-    Without a loader, one tensor for all steps may be no batch at all (positions, for example).
-    """
+    """Return digests of a rank's first batches; None if they do not identify the batches."""
     every = facts.batch_digests or ()
     digests = tuple(digest for digest in every if digest)
+    # Without a loader, one tensor for all steps may be no batch (positions, for example).
     distinct = len(digests) == len(every) > 0 and (facts.has_loader or len(set(digests)) > 1)
     return digests if distinct else None
 

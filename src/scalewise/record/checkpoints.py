@@ -6,8 +6,7 @@ checkpoints/step-000000120/
     .metadata          which tensor lies where
     checksums.json     size and checksum of every other file: written last
 
-A checkpoint of an earlier scalewise has no checksums, and its ``checkpoint.json`` promises
-none: it is read unchecked.
+A checkpoint of an earlier scalewise promises no checksums: it is read unchecked.
 """
 
 import hashlib
@@ -58,9 +57,7 @@ class Progress:
     scaler: Mapping[str, float] | None = None
 
     def done(self, spec: RunSpec, per_pass: int) -> tuple[int, int]:
-        """Return the steps that are done for a run, and how many of them in this pass.
-
-        Where its global batch is another one, the samples of the pass count.
+        """Return the steps done for a run, and in this pass: by samples, if the batch is another.
 
         >>> stood = Progress(step=25, epoch=2, place=5, global_batch=64, layout={},
         ...                  workload="mlp", options={})
@@ -235,10 +232,7 @@ def resume_damage(checkpoint: Path) -> str:
 def content_damage(
     checkpoint: Path, rank: int = 0, ranks: int = 1, tick: Callable[[], None] = lambda: None
 ) -> str:
-    """Return which file has another content than was written; empty if none has.
-
-    Every file is read to its end: of several ranks each reads its share, and calls ``tick``.
-    """
+    """Return which file of this rank's share has changed since it was written; empty if none."""
     try:
         if not (checkpoint / CHECKSUMS).exists():
             return ""

@@ -27,9 +27,7 @@ def close(  # noqa: PLR0913 - all that a launcher may know
     """Close the attempt; return an empty string if it ended well, else the cause.
 
     ``ended`` is when the last process was seen to end; None means the last rank's own time.
-    What the launcher knows of a failure: the ``reason`` for which it ended the run, by which
-    signals processes were ``killed``, first seen first, which ``exits`` were not 0, and when
-    it was ``launched``, for ranks that recorded no launch.
+    ``reason``: why the launcher ended the run; ``launched``: for ranks that recorded no launch.
     """
     ends = ProcessEnds(killed or {}, exits or {})
     tails = [read_tail(folder, rank, attempt) for rank in range(world)]

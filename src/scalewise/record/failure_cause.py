@@ -83,10 +83,8 @@ def find_cause(folder: Path, tails: Sequence[RankTail], ends: ProcessEnds) -> Ca
 def _killed_before_first_line(
     folder: Path, tails: Sequence[RankTail], ends: ProcessEnds
 ) -> Cause | None:
-    """Return the rank that a signal ended before its first line, if the first one killed was.
-
-    Only the first process that was killed counts: losing it may kill those with lines.
-    """
+    """Return the rank that the first signal ended, if it had written no line."""
+    # Only the first signal counts: losing that process may kill the others.
     pid, name = next(iter(ends.signals.items()), (None, ""))
     if pid is None or any(tail.notes.pid == pid for tail in tails):
         return None

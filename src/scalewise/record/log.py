@@ -73,10 +73,7 @@ def last_line(folder: Path) -> str:
 
 
 def first_traceback(lines: Sequence[str], message: str = "") -> str:
-    """Return the first traceback in these lines; ``message`` contains its message.
-
-    A message of several lines looks like any other output, so its end is taken from there.
-    """
+    """Return the first traceback; ``message`` shows where its message of several lines ends."""
     start = next((k for k, line in enumerate(lines) if line.endswith(TRACEBACK)), None)
     if start is None:
         return ""

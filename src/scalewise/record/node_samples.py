@@ -1,9 +1,4 @@
-"""Read what the samplers saw: how busy each machine of a run was, second by second.
-
-Samples are an extra: a run without them is as good as any other. Readers pass
-over lines that were cut off. What a machine did not tell is not a number (NaN)
-in the arrays, and ``None`` elsewhere.
-"""
+"""Read the samples of each machine of a run; what is unknown is NaN in arrays, else None."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress

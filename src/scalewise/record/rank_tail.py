@@ -94,10 +94,7 @@ def newest_attempt(folder: Path, at_least: int) -> int:
 
 
 def first_launch(folder: Path, rank: int, first_attempt: int) -> float:
-    """Return when a job's first recorded attempt was launched; infinity where none is recorded.
-
-    The attempts from ``first_attempt`` on belong to the job: it was requeued in between.
-    """
+    """Return when a (requeued) job was first launched; infinity where that is not recorded."""
     lines = read_lines(rank_file(folder, rank), containing=b'"launched":')
     times = (line["launched"] for line in lines if line.get("attempt", 0) >= first_attempt)
     return float(next(times, math.inf))

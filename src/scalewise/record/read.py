@@ -1,9 +1,4 @@
-"""Read run folders: records of what every rank did, and when.
-
-Readers ignore what they do not know, pass over a line that was cut off, and
-refuse a folder of a newer major version. Only the attempt that ended well is
-read; what earlier attempts left behind stays where it is.
-"""
+"""Read run folders: the attempt that ended well; unknown keys and cut-off lines are ignored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

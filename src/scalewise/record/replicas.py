@@ -43,14 +43,11 @@ def drift(facts: Sequence[ProgramFacts]) -> Drift | None:
 
 
 def alone(facts: Sequence[ProgramFacts]) -> bool:
-    """Say whether each rank trained a separate model.
-
-    An exchange of gradients may go unseen. So the weights must also differ between ranks, or
-    be equal for another reason: all ranks read the same samples.
-    """
+    """Return whether each rank trained a separate model."""
     if any(rank.exchanged is not False or rank.sharded or rank.split for rank in facts):
         return False
     batches = {tuple(rank.batch_digests or ()) for rank in facts}
     loaded = len(facts) > 1 and all(rank.has_loader for rank in facts)
     same = len(batches) == 1 and all(map(all, batches)) and () not in batches
+    # An exchange may go unseen: weights must differ, or be equal because the samples are.
     return drift(facts) is not None or (loaded and same)

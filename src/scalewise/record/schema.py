@@ -1,8 +1,4 @@
-"""The run folder as types: what ranks, launchers and samplers write, and what readers get.
-
-``from_json`` makes a value of a JSON object: keys that it does not know are ignored, keys
-that are absent are None. A field whose key in the file has another name says so (``key``).
-"""
+"""The run folder as types: what ranks, launchers and samplers write, and what readers get."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
@@ -17,7 +13,7 @@ def key(name: str, default: Any = None, *, kind: type | None = None) -> Any:
 
 
 def from_json(kind: type[Value], values: Mapping[str, Any]) -> Value:
-    """Return a value of ``kind`` from a JSON object.
+    """Return a value of ``kind``; unknown keys are ignored, absent ones are None or the default.
 
     >>> from_json(Stall, {"seconds": 10.0, "span": "train", "steps": 3, "laps": 1, "new": 0})
     Stall(seconds=10.0, span='train', steps=3, laps=1)
@@ -409,10 +405,7 @@ class PhaseKind:
     meaning: str
     computes: bool = False
     communicates: bool = False
-    """Then it happens whether it is measured or not: where it is absent, it is unknown.
-
-    Any other phase that is absent did not occur, and took no time.
-    """
+    """Whether it communicates; if absent, its time is unknown (of any other phase: zero)."""
     stands_for: tuple[str, ...] = ()
     """Phases that are not told apart where it is written."""
 
@@ -482,9 +475,7 @@ _PRECEDENCE = {span.name: span.precedence for span in SPANS}
 
 
 def in_order_of_life(names: Iterable[str]) -> list[str]:
-    """Return names of spans in the order of a job's life.
-
-    A span of a plugin, which is not declared here, comes after those that are.
+    """Return names of spans in the order of a job's life; those of plugins after the others.
 
     >>> in_order_of_life(["unexplained", "warm-up", "train", "earlier"])
     ['earlier', 'train', 'warm-up', 'unexplained']

@@ -1,7 +1,4 @@
-"""Read the deep look at a few steps: the engine's own trace of one rank, and our laps beside it.
-
-Moments are seconds since the first traced lap, so that the two lie on one axis.
-"""
+"""Read a rank's trace and our laps beside it, both in seconds since the first traced lap."""
 
 import gzip
 import json

@@ -1,8 +1,4 @@
-"""Write a run folder: one append-only file per rank, everything else in one piece.
-
-Every line is handed to the system as soon as it is written, so a rank that is killed loses
-only what it had not yet written.
-"""
+"""Write a run folder: one append-only file per rank, everything else in one piece."""
 
 import errno
 import json
@@ -74,11 +70,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 class RankFile:
-    """One rank's file, open for appending; each line is a JSON object.
-
-    Lines go to the system one by one, or all at the end where ``hold`` says
-    that no line can be lost: a simulated rank is over in a millisecond.
-    """
+    """One rank's file of JSON lines, written one by one; with ``hold`` (simulation) at the end."""
 
     def __init__(self, folder: Path, rank: int, attempt: int, *, hold: bool = False) -> None:
         self.path = rank_file(folder, rank)

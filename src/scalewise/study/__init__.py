@@ -1,15 +1,6 @@
 """Run a study: start missing runs, adopt running ones, report the state of every run.
 
-load_study  load a study file, refuse runs that cannot work
-run_study   plan a study, execute its missing runs
-runner      start runs, and follow each to its end
-jobs        load the jobs of runs, read their state, close them
-status      the state of every run; cancel runs
-notices     progress and problems, for a watcher
-budget      what the study has cost and will cost, and the limit of device-hours
-stop_rule   whether more devices still serve the purpose
-
-The last two read measurements and need numpy; they are imported where they are needed.
+Import ``budget`` and ``stop_rule`` only where they are needed: they load numpy.
 """
 
 from scalewise.study.jobs import trained_alone

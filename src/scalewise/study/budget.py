@@ -21,10 +21,7 @@ from scalewise.validate import check_positive
 def load_bill(
     study: StudySpec, folder: Path, absent: Collection[RunSpec] = (), *, again: bool = False
 ) -> Bill:
-    """Return the bill of a study, without the runs whose framework is missing.
-
-    ``again``: finished runs will be repeated, so every run is still to be paid.
-    """
+    """Return a study's bill without the runs in ``absent``; ``again``: finished runs cost again."""
     launcher = make_launcher(study)
     runs = [run for run in study.runs() if run not in absent]
     paid = {

@@ -104,14 +104,11 @@ def with_launcher(study: StudySpec, name: str | None) -> StudySpec:
 
 
 def with_program_facts(study: StudySpec) -> StudySpec:
-    """Return the study with its script's hash, so that an edited script is another run.
-
-    It also gets the framework that the script imports, unless the study names one.
-    """
+    """Return the study with its script's hash and, unless it names one, its script's framework."""
     arguments = study.run.get("program")
     if not arguments or "digest" in study.run or study.run.get("workload"):
         return study
-    facts = {"digest": script_digest(arguments)}
+    facts = {"digest": script_digest(arguments)}  # An edited script is another run.
     if not {"framework", "start"} & {*study.run, *study.vary}:
         facts["framework"] = detect_framework(arguments)
     detected = {name: value for name, value in facts.items() if value}
@@ -119,11 +116,7 @@ def with_program_facts(study: StudySpec) -> StudySpec:
 
 
 def check(runs: Sequence[RunSpec], pythons: Mapping[str, str]) -> dict[RunSpec, str]:
-    """Refuse runs that cannot work, before any rank starts.
-
-    Return the runs whose framework is missing or unusable, each with the reason. If that is
-    every run, raise instead.
-    """
+    """Refuse runs that cannot work; return why others have no usable framework."""
     for run in runs:
         plugins.find("frameworks", run.framework)
         if run.program:

@@ -1,8 +1,7 @@
 """Locks that keep two calls of scalewise from starting the same run.
 
-A lock on the study's folder (``flock``) lasts as long as a call is at work. It does not reach
-other machines on every file system, so the start of each run is also guarded by a symbolic link
-in its folder, which only one process can create and whose target names that process.
+``flock`` on the study's folder does not reach other machines on every file system, so the start
+of each run is also guarded by a symbolic link in its folder.
 """
 
 import fcntl
@@ -48,13 +47,10 @@ def study_lock(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def start_locks(homes: Sequence[Path], *, wait: float = 0.0) -> Iterator[None]:
-    """Keep other processes from starting the runs in these folders; refuse if one does.
-
-    Wait up to ``wait`` seconds for the other to finish. Creating the link makes a network file
-    system show the folder as it is now: read the folder after taking the lock.
-    """
+    """Lock the start of the runs in these folders; wait up to ``wait`` seconds, then refuse."""
     with ExitStack() as locks:
         for home in homes:
+            # On NFS, creating the link also refreshes the cached folder: read it afterwards.
             locks.enter_context(_start_lock(home, time.monotonic() + wait))
         yield
 
@@ -89,11 +85,7 @@ def _start_lock(home: Path, deadline: float) -> Iterator[None]:
 
 
 def _create(path: Path, owner: str) -> bool:
-    """Create the link; return False if it exists.
-
-    Creating a symbolic link is atomic on every file system, NFS included: of several
-    processes one succeeds, and the link never exists without its content.
-    """
+    """Create the link, which is atomic on NFS too; return False if it exists."""
     try:
         path.symlink_to(owner)
     except FileExistsError:
@@ -110,11 +102,7 @@ def _read(path: Path) -> str:
 
 
 def _remove_stale(path: Path, me: str) -> bool:
-    """Remove a link whose owner has ended; return whether the link is gone.
-
-    Of several processes that find a stale link, only the one that creates a second link, named
-    after the dead owner, removes the first: so it cannot remove the link of a live owner.
-    """
+    """Remove a link whose owner has ended; return whether the link is gone."""
     owner = stale_owner = _read(path)
     link = path
     while owner:
@@ -122,6 +110,7 @@ def _remove_stale(path: Path, me: str) -> bool:
             return False
         token = blake2b(owner.encode(), digest_size=8).hexdigest()
         link = path.with_name(f"{path.name}.after-{token}")
+        # Only the creator of this link may remove the first, which may have a live owner by now.
         if _create(link, me):
             if _read(path) == stale_owner:
                 path.unlink(missing_ok=True)

@@ -67,11 +67,7 @@ def run(
     budget: "StudyBudget | None" = None,
     stop_rule: "PurposeRule | None" = None,
 ) -> None:
-    """Execute missing runs; ``again``: all runs; ``detach``: return when all are submitted.
-
-    A ``budget`` bounds the device-hours. With a ``stop_rule``, all runs of one device count end
-    before those of the next, and the rule decides whether the next count is worth it.
-    """
+    """Execute missing runs; ``again``: all runs; ``detach``: return when all are submitted."""
     launcher = make_launcher(study)
     if detach and launcher.at_once == 1:
         problem = f"the {study.launcher_name} launcher runs one run after another and cannot detach"

@@ -55,10 +55,8 @@ def execute_runs(
 ) -> dict[RunSpec, str]:
     """Start runs, or adopt those that an earlier call started; return why some failed.
 
-    ``todo`` maps each run to its number. Finished runs are skipped, except those in ``repeat``,
-    which are started again. A launcher that starts one run at a time starts no other after a
-    failure; a cluster's jobs continue to their ends. A ``budget`` may skip runs, and end all
-    active ones.
+    ``todo`` maps each run to its number. Finished runs are skipped, except those in ``repeat``.
+    After a failure a launcher that starts one run at a time stops; a cluster's jobs continue.
     """
     execution = _Execution(launcher, todo, folder, watcher, repeat, budget)
     try:
@@ -129,11 +127,7 @@ class _Execution:
                 self.watcher.ended(run, self.failed[run], 0.0)
 
     def _adopt_or_start(self, runs: Sequence[RunSpec]) -> dict[RunSpec, LaunchError]:
-        """Add runs to the active ones; return why some could not be started.
-
-        The lock keeps other processes from starting a run between the check of its folder and
-        its start.
-        """
+        """Add runs to the active ones; return why some could not be started."""
         try:
             with start_locks([self.folder / run.id for run in runs]):
                 missing = [run for run in runs if not self._adopted_or_finished(run)]

@@ -1,10 +1,4 @@
-"""Run a study on a Slurm cluster, each run as a job.
-
-``batch_script`` renders scripts as text, ``queue`` talks to the controller,
-``inside_allocation`` runs scripts in an allocation that exists already, ``settings`` holds the
-``[launcher]`` table. A job closes its own record when it ends, so it needs no watching process;
-a process that does poll it also learns from Slurm why a job died.
-"""
+"""Run a study on a Slurm cluster, each run as a job that closes its own record when it ends."""
 
 import getpass
 import math
