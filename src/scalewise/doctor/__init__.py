@@ -1,4 +1,4 @@
-"""Test what this machine and this allocation can do, by using it: a program on the PATH is no cluster."""
+"""Test what this machine and allocation can do, by use: a program on the PATH is no cluster."""
 
 import os
 import platform
