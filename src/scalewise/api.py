@@ -40,10 +40,9 @@ def run(
     variant: str | None = None,
     again: bool = False,
 ) -> Path:
-    """Run a study and return its folder, ``runs/NAME`` unless ``folder`` is given.
+    """Run a study (a file or a ``StudySpec``) and return its folder, by default ``runs/NAME``.
 
-    ``question`` is a study file or a ``StudySpec``; ``variant`` names a [variant.NAME] section
-    of the file. Finished runs are not repeated unless ``again`` is set.
+    ``variant`` names a [variant.NAME] section of the file; ``again`` repeats finished runs.
     """
     spec = question if isinstance(question, StudySpec) else study.load(Path(question), variant)
     study_folder = Path(folder) if folder else Path("runs") / spec.name
@@ -60,8 +59,7 @@ def measure(
 ) -> ScalingCurve:
     """Return the scaling curve of a study folder or a CSV file.
 
-    A study that varies more than topology has several: ``where`` selects one,
-    for example ``where={"strategy": "fsdp"}``.
+    Of several curves, ``where`` selects one, for example ``where={"strategy": "fsdp"}``.
     """
     curves = results.curves([Path(source)], scaling=scaling, devices_per_node=devices_per_node)
     return worded(results.select_curve(curves, where, source))
@@ -73,11 +71,7 @@ def explain(
     where: Mapping[str, Any] | None = None,
     price: Rate | float | str | None = None,
 ) -> Explanation:
-    """Return where the time and the efficiency of a study went.
-
-    ``where`` selects one of several curves. With a ``price`` (of one device for one hour, or a
-    name from ``scalewise catalog prices``) every cause has a cost.
-    """
+    """Return where a study's time went; with a ``price`` (as in ``advise``), causes have a cost."""
     return results.select_curve(results.explanations(Path(folder), price=price), where, folder)
 
 
@@ -110,19 +104,15 @@ def advise(  # noqa: PLR0913 - one parameter per condition
     """Return how many devices to use for a purpose, such as ``"deadline=2h"``, and why.
 
     Several purposes must all be met. Candidates are the measured device counts, and doublings
-    beyond them: up to ``at``, or two.
-
-    ``price`` is that of one device for one hour, or a name from ``scalewise catalog prices``.
-    ``watts`` (of one device), or ``device`` (a name in the catalog), is used where no energy was
-    measured. ``whole_nodes`` charges partly used nodes in full.
+    beyond them: up to ``at``, or two. ``price`` is that of one device for one hour, or a name from
+    ``scalewise catalog prices``. Where no energy was measured, the ``watts`` of one device apply,
+    or those of ``device`` in the catalog. ``whole_nodes`` charges partly used nodes in full.
 
     ``target``, such as ``"epochs=90 at 256"``, makes the time that until the target; ``loss=``
     and ``accuracy=`` need a study folder. ``wait`` is the time in a queue (``"10min"``,
     ``"8=10min,32=6h"``). ``interrupted_every`` is the time between interruptions (``"12h"`` per
     device, ``"12h per node"``); ``save`` and ``restart`` are taken from the records if not given.
-
-    ``worth`` asks what would make that many devices worthwhile, ``runs`` how to place that many
-    equal runs.
+    ``worth`` asks what makes that many devices worthwhile, ``runs`` how to place N equal runs.
     """
     records: list[RunRecord] = []  # Only a study folder has some.
     if isinstance(curve, ScalingCurve):
@@ -169,10 +159,7 @@ def curve(
     scaling: str | None = None,
     devices_per_node: int | None = None,
 ) -> ScalingCurve:
-    """Return a curve from ``(devices, value)`` pairs that were measured elsewhere.
-
-    ``throughputs`` are in samples per second, ``times`` in seconds, ``energies`` in kWh.
-    """
+    """Return a curve from ``(devices, value)`` pairs in samples per second, seconds and kWh."""
     numbers = curve_from_numbers(
         throughputs,
         times=times,

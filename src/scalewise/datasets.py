@@ -18,7 +18,6 @@ PRESETS = ("micro-224", "tiny-224")
 ProgressCallback = Callable[[int, int], None]
 """Called with the number of samples done, and the total."""
 MAX_EDGE_PIXELS = 4096
-"""The largest edge of generated images."""
 MAX_PRINTED = 20
 """Problems that are printed; ``--json`` has all."""
 

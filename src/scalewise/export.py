@@ -28,10 +28,7 @@ class ExportedWeights:
 
 
 def export(run: Path, to: Path, step: int | None = None) -> ExportedWeights:
-    """Write the weights of a run's newest checkpoint, or of the one after ``step``, to a file.
-
-    Without checkpoints, the weights that ``save = true`` wrote are exported.
-    """
+    """Write the weights of a checkpoint, after ``step`` or the newest, or else of ``save``."""
     if to.suffix not in SUFFIXES:
         raise SpecError(
             f"{to.name} does not say how to write weights",

@@ -1,9 +1,7 @@
 """Find a part of scalewise by kind and name, without importing the rest.
 
-Built-in parts register as entry points in ``pyproject.toml``, as those of other packages do. A
-part of one framework is registered as ``<framework>.<name>`` (``torch.ddp``); users write the
-short name. A framework that trains the models of another takes all of its parts of a kind at
-once, by its name: ``"deepspeed.*" = "scalewise.frameworks.torch:Torch"``.
+A part of one framework is the entry point ``<framework>.<name>`` (``torch.ddp``); users write the
+short name. ``"deepspeed.*" = "scalewise.frameworks.torch:Torch"`` gives deepspeed torch's parts.
 """
 
 from functools import cache
@@ -73,10 +71,7 @@ def framework_parts(kind: Kind, framework: str) -> dict[str, EntryPoint]:
 
 
 def is_import_path(workload: str, framework: str) -> bool:
-    """Return whether a workload is written as ``library:NAME`` or ``module:factory``.
-
-    Only frameworks with libraries support that.
-    """
+    """Return whether this is ``library:NAME`` or ``module:factory`` and the framework allows it."""
     return ":" in workload and bool(framework_parts("libraries", framework))
 
 

@@ -40,11 +40,7 @@ def curves(
     devices_per_node: int | None = None,
     in_order: bool = False,
 ) -> list[ScalingCurve]:
-    """Return all curves of study folders and CSV files.
-
-    ``scaling``, ``devices_per_node`` and ``in_order`` (device counts must grow from row to row)
-    apply to CSV files only.
-    """
+    """Return all curves; the options (``in_order``: device counts must grow) are for CSV files."""
     loaded: list[ScalingCurve] = []
     for path in paths:
         if path.is_dir():
@@ -76,11 +72,7 @@ def curve_and_records(
     scaling: str | None = None,
     devices_per_node: int | None = None,
 ) -> tuple[ScalingCurve, list[RunRecord]]:
-    """Return the one curve to predict or advise from, and its run records (none for a CSV).
-
-    A study that used a single node does not record how many devices a node has:
-    ``devices_per_node`` may then supply it.
-    """
+    """Return the one curve to predict or advise from, and its run records (none for a CSV)."""
     if path.is_dir():
         _refuse_csv_options(path, scaling)
         curve, records = study_curve(path, where)
@@ -89,6 +81,7 @@ def curve_and_records(
                 f"{path} used {curve.devices_per_node} devices per node, not {devices_per_node}",
                 hint=f"leave {parameter('devices_per_node')} out",
             )
+        # A study that used a single node does not record how many devices a node has.
         per_node = curve.devices_per_node or devices_per_node
         return replace(curve, devices_per_node=per_node), records
     if where:
@@ -160,10 +153,7 @@ def curves_with_records(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord
 
 
 def _load_study(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], NodeSamples]]:
-    """Return a study's curves with run records and node samples.
-
-    Node samples are large: they are read once here, for energy and for explanations.
-    """
+    """Return a study's curves, records and node samples, which are large: they are read once."""
     if folder.is_file():
         problem = (
             "holds results only, without the records that explain them"
@@ -210,10 +200,7 @@ def receipt(
     *,
     price: Rate | float | str | None = None,
 ) -> Receipt:
-    """Return the device-hours a study has used: useful, lost by cause, and on failed runs.
-
-    Pass ``explained``, the study's explanations, if they were computed already.
-    """
+    """Return the device-hours a study has used: useful, lost by cause, and on failed runs."""
     run_ids = {run.id for run in read_study(folder).runs()}
     parts: list[Receipt] = []
     if explained is not None:
@@ -351,5 +338,4 @@ def _sample_count_warnings(records: Sequence[RunRecord]) -> list[str]:
 
 
 def _rank_facts(record: RunRecord) -> list[ProgramFacts]:
-    """Return what was recorded about the program on each rank."""
     return [rank.notes.facts for rank in record.ranks]

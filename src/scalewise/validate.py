@@ -15,9 +15,7 @@ INT32_MAX = 2**31 - 1
 
 
 def suggest_name(name: object, known: Iterable[str]) -> str:
-    """Return a hint that names the known name closest to ``name``; empty if none is close.
-
-    Among close names, one with the same letters in another order is preferred.
+    """Return a hint with the closest known name, same letters first; empty if none is close.
 
     >>> suggest_name("vit-h41", ["vit-h14", "vit-h16"])
     "did you mean 'vit-h14'?"

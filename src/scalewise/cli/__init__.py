@@ -1,7 +1,4 @@
-"""The command line: parse arguments, call one function, print what it returns.
-
-Heavy modules are imported inside the verbs that need them, so that help and errors are fast.
-"""
+"""The command line; verbs import heavy modules inside, so that help and errors are fast."""
 
 import sys
 from typing import Annotated
@@ -41,10 +38,7 @@ def scalewise(
 
 
 def main() -> None:
-    """Run a command; print an expected error as one sentence and a hint, not as a traceback.
-
-    Exit codes: 1 for an error, 2 for wrong usage, 3 for a run that failed.
-    """
+    """Run a command; exit with 1 after an error, 2 after wrong usage, 3 after a run that failed."""
     debug = _remove_debug_flag()
     try:
         app()
@@ -70,10 +64,7 @@ def main() -> None:
 
 
 def _remove_debug_flag() -> bool:
-    """Take --debug off the command line, and return whether it was there.
-
-    Arguments after ``--`` belong to the user's program.
-    """
+    """Remove --debug, but not after ``--`` (the user's program); return whether it was there."""
     end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     own = [arg for arg in sys.argv[:end] if arg != "--debug"]
     sys.argv = own + sys.argv[end:]

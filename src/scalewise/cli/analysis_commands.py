@@ -320,10 +320,7 @@ def report(
 
 
 def _refuse_overwriting(output: Path, sources: list[Path]) -> None:
-    """Refuse to write a report over the records it is made from.
-
-    Reports may be written directly into a study folder, beside its run folders.
-    """
+    """Refuse to write over records; a file beside the run folders of a study is allowed."""
     target = output.resolve()
     for source in sources:
         inside = source.resolve() in target.parents

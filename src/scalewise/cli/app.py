@@ -1,8 +1,4 @@
-"""The Typer application, and the layout of its help pages.
-
-Help is plain text: Typer's own layout with option panels needs rich, whose import would make
-``--help`` slow. The classes here print panels, examples and metavars without it.
-"""
+"""The Typer application, with help as plain text: Typer's layout needs rich, a slow import."""
 
 import inspect
 from collections.abc import Callable, Sequence

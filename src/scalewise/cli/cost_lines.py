@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def receipt_at_end(folder: Path, rate: "Rate | None") -> Iterator[None]:
-    """Print a study's receipt to stderr when the block ends, if device-hours were added.
-
-    Errors of the receipt are suppressed: they must not hide how the study itself ended.
-    """
+    """Print a receipt to stderr if hours were added; its errors must not hide the study's."""
     from scalewise.record.attempts import bought
 
     hours_before = math.inf

@@ -19,10 +19,7 @@ def say(message: object, *, err: bool = False) -> None:
 
 
 def print_sections(sections: Any, alerts: Sequence[str] = ()) -> None:
-    """Print sections: in colour on a terminal, plain and wide elsewhere.
-
-    ``alerts`` are lines that must not be overlooked: they are printed first, in red.
-    """
+    """Print ``alerts`` in red, then sections: in colour on a terminal, plain and wide elsewhere."""
     from rich.console import Console
     from rich.text import Text
 
@@ -39,10 +36,7 @@ def print_sections(sections: Any, alerts: Sequence[str] = ()) -> None:
 
 @contextmanager
 def announce_slow_checks() -> Iterator[Callable[[str], None]]:
-    """Yield a function to call with the name of each check before it starts.
-
-    The name of a check that takes more than ``SLOW_SECONDS`` is printed to stderr.
-    """
+    """Yield a function to call with each check's name before it starts; stderr shows slow ones."""
     timers: list[threading.Timer] = []
 
     def announce(name: str) -> None:

@@ -135,7 +135,6 @@ def plan(
 
 
 def _print_commands(plans: Sequence["Plan"], missing: Collection["RunSpec"]) -> None:
-    """Print every run with its state, and the commands that start it."""
     for launch in plans:
         for run in launch.runs:
             state = "to run" if run in missing else "finished"

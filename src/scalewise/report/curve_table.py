@@ -172,7 +172,6 @@ def _side_by_side(curves: Sequence[ScalingCurve]) -> Section:
 
 
 def _columns_per_curve(curves: Sequence[ScalingCurve], title: str) -> Table:
-    """Return a table with some columns for each curve."""
     counts = sorted({point.devices for curve in curves for point in curve.points})
     header, columns = ["devices"], [[str(count) for count in counts]]
     for curve in curves:
@@ -191,7 +190,6 @@ def _columns_per_curve(curves: Sequence[ScalingCurve], title: str) -> Table:
 
 
 def _rows_per_curve(curves: Sequence[ScalingCurve], title: str) -> Table:
-    """Return a table with a row for each point of each curve."""
     names, points = _named_points(curves)
     return table_by_devices(points, title, [
         ("curve", lambda p: names[id(p)]),

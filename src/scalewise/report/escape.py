@@ -1,8 +1,4 @@
-"""Escape names and messages for each output format.
-
-Names of studies, files, hosts and devices and the messages of programs may hold anything. Each
-writer passes all of its text through the one function of its format.
-"""
+"""Escape names and messages, which may hold anything: one function for each output format."""
 
 import re
 import unicodedata
@@ -31,10 +27,7 @@ LATEX = {
 
 
 def printable(text: str) -> str:
-    r"""Return text on one line that a terminal, a plot and a page show as it is.
-
-    Line breaks and tabs become spaces. Other control characters, such as those of ANSI escape
-    sequences, become their Python escapes.
+    r"""Return one line: breaks and tabs become spaces, control characters their Python escapes.
 
     >>> printable("one\ntwo \x1b[31m")
     'one two \\x1b[31m'
@@ -81,9 +74,7 @@ def escape_latex(text: str) -> str:
 
 
 def escape_plot(text: str) -> str:
-    """Return a label that matplotlib draws as it is; ``plot.STYLE`` turns mathematics off.
-
-    A leading ``_`` would leave it out of the legend.
-    """
+    """Return a label that matplotlib draws as it is; ``plot.STYLE`` turns mathematics off."""
     label = printable(text)
+    # A leading _ would leave it out of the legend.
     return f"\u200b{label}" if label.startswith("_") else label

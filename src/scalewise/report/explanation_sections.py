@@ -103,7 +103,6 @@ def _section(explanation: Explanation) -> Section:
 
 
 def _host_table(explanation: Explanation) -> Table:
-    """Return the utilisation of each host during training."""
     rows = [
         (point, host)
         for point in explanation.points
@@ -146,10 +145,7 @@ def _rank_ranges(ranks: Sequence[int]) -> str:
 
 
 def _device_table(explanation: Explanation) -> Table:
-    """Return the utilisation of each accelerator.
-
-    One that only waits in a spinning kernel is busy as well, at fewer watts.
-    """
+    """Return how busy each accelerator was; spinning while waiting is busy too, at fewer watts."""
     rows = [
         (point.devices, device)
         for point in explanation.points

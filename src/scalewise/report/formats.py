@@ -41,7 +41,6 @@ def on_screen(contents: Sequence[Section], width: int) -> RenderableType:
 
 
 def _escaped(contents: Sequence[Section], escape: Callable[[str], str]) -> list[Section]:
-    """Return the sections with all their text escaped."""
     return [
         Section(
             title=escape(section.title),

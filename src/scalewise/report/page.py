@@ -60,10 +60,7 @@ def html(curves: Sequence[ScalingCurve], explained: Sequence[Explanation] = ()) 
 
 
 def outlook_sections(curve: ScalingCurve) -> list[PlottedSection]:
-    """Return the sections of the prediction, with its plots, and of the advice.
-
-    Empty for a curve with a single number of devices.
-    """
+    """Return the prediction, with plots, and advice; empty for a single number of devices."""
     largest = max(point.devices for point in curve.points)
     if all(point.devices == largest for point in curve.points):
         return []

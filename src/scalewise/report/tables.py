@@ -1,7 +1,4 @@
-"""Tables and sections as values, and the formatters of their cells.
-
-Shares become percent here; an unknown value is shown as a dash.
-"""
+"""Tables and sections as values, and formatters of cells: shares in percent, a dash for None."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence

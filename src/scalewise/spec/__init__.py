@@ -1,12 +1,4 @@
-"""What to run: frozen values, checked when they are made.
-
-strategy_traits  what a strategy declares about itself
-topology         devices and machines, and how one model is split over them
-run              one training run
-study            the runs that answer one question
-
-Identity is content: two equal run specs have the same ``id`` and so the same folder.
-"""
+"""What to run: frozen, checked values; equal run specs have the same ``id``, so one folder."""
 
 from scalewise.spec.run import RUN_KEYS, Precision, Remainder, RunSpec
 from scalewise.spec.strategy_traits import StrategyTraits

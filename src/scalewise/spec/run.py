@@ -144,8 +144,7 @@ class RunSpec:
     data: str | None = _of_workload(None, _text)
     """A folder, ``synthetic:SAMPLES``, or None for the embedded data set."""
     edge: int | None = _of_workload(None, _at_least(1, maximum=WIDEST_JPEG, example=224))
-    """Pixels of a side that images are resized to; None means 224 for files, and the own size of
-    data sets that have one."""
+    """Pixels of a side of resized images; None means 224 for files, else the data set's size."""
     augment: Augment = _of_workload("none", _one_of(Augment))
     """Random changes to training images: mirror them, or crop and mirror them."""
     broken: Broken = _of_workload("skip", _one_of(Broken))
@@ -164,8 +163,7 @@ class RunSpec:
     """What happens to the ragged last global batch of an epoch."""
     optimizer: Optimizer = _of_workload("sgd", _one_of(Optimizer))
     optimizer_step: OptimizerStep = _of_workload("auto", _one_of(OptimizerStep))
-    """How the optimizer updates parameters: one by one, many in a kernel, or all in a fused one;
-    auto leaves it to the framework."""
+    """Update parameters singly, many in a kernel, or all in one; auto: the framework decides."""
     lr: float = _of_workload(0.01, _above_zero(0.01))
     lr_rule: LrRule = _of_workload("none", _one_of(LrRule))
     """How the rate grows with the global batch, from ``base_batch``, which ``lr`` was tuned for."""
@@ -183,8 +181,7 @@ class RunSpec:
     """Micro-steps per optimizer step."""
     precision: Precision = _of_workload("fp32", _one_of(Precision))
     compile: bool | Literal["blocks", "graphs"] = _of_workload(False, _compile_mode)
-    """The whole model; its repeated blocks only, which compile several times faster; or the whole
-    as a CUDA graph, which spares the host's kernel launches."""
+    """The whole model; its repeated blocks (compiles faster); or a CUDA graph (fewer launches)."""
     recompute: Recompute = _of_workload("none", _one_of(Recompute))
     """Activation checkpointing of blocks: none, full, or selective (all but costly operations)."""
     ema: float | None = _of_workload(None, _above_zero(0.999))
@@ -201,10 +198,8 @@ class RunSpec:
     save: bool = _of_workload(False, _flag)
     """Keep the trained weights in the run folder."""
     checkpoint_every: int | None = _of_workload(None, _at_least(1))
-    """Optimizer steps between two checkpoints, and one at the end; None means none. A run that
-    is started again resumes from its last one."""
+    """Optimizer steps between checkpoints, also one at the end, to resume from; None means none."""
     checkpoint_keep: int = _of_workload(2, _at_least(1))
-    """How many checkpoints are kept."""
     resume: str | None = _of_workload(None, _text)
     """A run's folder whose last checkpoint to begin with, or one of its checkpoints."""
     seed: int = _setting(0, _at_least(0))
@@ -212,9 +207,8 @@ class RunSpec:
     """Which repetition this is; it trains from ``seed + repeat``."""
     launcher: str = _setting("local", _text)
     start: Start | None = _setting(None, _one_of(Start))
-    """What starts the processes: torchrun, srun, mpirun, horovodrun or, without any of them, plain,
-    one per device; node, one per node; direct, one in all; command, the program's own command, once
-    per node; None means what fits the framework."""
+    """torchrun, srun, mpirun, horovodrun or plain (none of them) start a process per device; node,
+    one per node; direct, one in all; command, the program's once per node; None means what fits."""
     env: Mapping[str, str] = field(default_factory=dict, metadata={"check": _environment})
     options: Mapping[str, Any] = field(
         default_factory=dict, metadata={"check": _json_table, "only": "workload"}
@@ -388,11 +382,7 @@ class RunSpec:
 
     @property
     def id(self) -> str:
-        """A short name that only this experiment has.
-
-        Fields at their default are left out, so that a field added later
-        renames no run that was measured before.
-        """
+        """A short name of the content; defaults are omitted: a field added later renames no run."""
         values = self.to_dict()
         changed = {
             item.name: values[item.name]

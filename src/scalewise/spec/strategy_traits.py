@@ -1,8 +1,6 @@
-"""What others need to know about a strategy, declared here once and without its framework.
+"""What a strategy declares about itself, readable without its framework.
 
-The function that applies a strategy is its entry point in ``scalewise.strategies``. A strategy of
-another package may register its traits by the same name in ``scalewise.traits``, from a module that
-imports no framework.
+Packages register traits in ``scalewise.traits`` by the strategy's name, and import no framework.
 """
 
 from dataclasses import dataclass, replace
@@ -95,11 +93,7 @@ def default_strategy(framework: str) -> str:
 
 @cache
 def traits_of(framework: str, strategy: str) -> StrategyTraits:
-    """Return the traits of a strategy.
-
-    One that is not declared starts as any strategy of its framework; otherwise it is taken for
-    another framework's strategy of that name, if there is one.
-    """
+    """Return the declared traits; else those of a namesake, with the starts of this framework."""
     name = f"{framework}.{strategy}"
     if name in BUILT_IN:
         return BUILT_IN[name]

@@ -198,10 +198,7 @@ def _time_text(scale: Scale, time: Estimate, estimate: Callable[[Estimate], str]
 
 
 def returns_sentences(returns: DiminishingReturns, curve: ScalingCurve | None) -> list[str]:
-    """Say where returns diminish, where more devices are useless, and where overhead dominates.
-
-    ``curve`` is that of the measured job, if the scales are of this job.
-    """
+    """Say where returns diminish; ``curve`` is None if the scales are not of the measured job."""
     sentences = []
     if returns.diminish and returns.before and returns.gain is not None:
         gain = returns.gain

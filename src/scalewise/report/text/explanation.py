@@ -1,7 +1,4 @@
-"""Every sentence of `explain`: the largest cause of a point, something to try, the verdicts.
-
-A guard's sentence and hint are declared with its check, in ``analysis.explain.guards``.
-"""
+"""The sentences of `explain`; those of guards are declared in ``analysis.explain.guards``."""
 
 from collections.abc import Mapping
 
