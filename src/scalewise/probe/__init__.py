@@ -1,12 +1,7 @@
 """Measure from inside the training process; standard library only.
 
-A ``Probe`` records one rank's spans (launch, build, train, checkpoint …) and
-optimizer steps. A step is a row of laps: each lap reads the clock once and names
-the phase since the previous mark, so the phases of a step always add up to the step.
-
-The clock is injected: the host's by default, the device's where a framework
-has one, a simulated one in the fake machine.
-"""
+A ``Probe`` records one rank's spans (launch, build, train, checkpoint …) and optimizer steps. A lap
+names the phase since the previous mark, so the phases of a step always add up to the step."""
 
 import functools
 import time
@@ -163,9 +158,7 @@ class Probe:
     def flush(self, timer: Callable[[], float] = time.perf_counter) -> None:
         """Write the steps that the device has finished, up to 100 with equal laps per line.
 
-        ``timer`` measures the cost to the training: wall-clock time in the training
-        thread, CPU time in a thread beside it.
-        """
+        ``timer`` measures the cost to the training: CPU time if called in another thread."""
         began = timer()
         with self._lock:
             finished = (
@@ -230,9 +223,7 @@ def _round(value: Any) -> Any:
 
 
 def is_recorded(index: int) -> bool:
-    """Return whether this step gets its own entry: the same answer on every rank.
-
-    All of the first thousand, then nine hundred in each decade.
+    """Return whether a step gets an entry, alike on all ranks: 1000, then 900 in each decade.
 
     >>> [is_recorded(step) for step in (999, 1001, 1010, 20_010, 20_100)]
     [True, False, True, False, True]
@@ -246,12 +237,7 @@ def is_recorded(index: int) -> bool:
 def step(samples: int) -> None:
     """End an optimizer step, in a script that scalewise cannot watch from outside.
 
-    Has no effect where the program was not started by scalewise:
-
-        from scalewise import probe
-        …
-        probe.step(samples=len(batch))
-    """
+    ``probe.step(samples=len(batch))`` has no effect if scalewise did not start the program."""
     _find_reporter().step(samples)
 
 

@@ -1,10 +1,7 @@
 """A thread beside the training: flushes each second, detects stalls and SIGTERM.
 
-While the training thread blocks inside a collective, Python runs no signal
-handler. The wakeup file descriptor still receives the signal's number, and this
-thread reads it: so a rank that hangs still records that SIGTERM ended it.
-SIGUSR1 prints every thread's stack to stderr.
-"""
+Python runs no signal handler while the training thread blocks inside a collective, but the wakeup
+file descriptor gets the signal's number, read here. SIGUSR1 prints all stacks to stderr."""
 
 import faulthandler
 import math

@@ -1,13 +1,8 @@
 """Sample once a second how busy this machine is; one process per node, beside the run.
 
-Started as ``python -m scalewise.probe.node_sampler FOLDER PID``, it appends to
-``FOLDER/node-<host>.jsonl`` until process PID or all of the run's processes on this
-node have ended, or until SIGTERM. On any error it exits silently; the run continues.
-
-Devices are queried through the driver's library (NVML), and only those in
-CUDA_VISIBLE_DEVICES. In a job of several nodes clocks are compared with the
-first node's. A quantity that the machine does not report is null.
-"""
+``python -m scalewise.probe.node_sampler FOLDER PID`` appends to ``FOLDER/node-<host>.jsonl`` until
+process PID or all of the run's processes on this node have ended, or until SIGTERM. On any error it
+exits silently; the run continues. A quantity that the machine does not report is null."""
 
 import ctypes
 import json
@@ -42,10 +37,9 @@ def node_file(folder: Path, host: str) -> Path:
 
 
 def sample_until_end(folder: Path, pid: int) -> None:
-    """Append samples to the node's file until process ``pid`` ends or SIGTERM arrives.
+    """Append samples until process ``pid`` ends or SIGTERM arrives.
 
-    The last sample is taken after that, so that the energy counters cover the run.
-    """
+    The last sample is taken after that, so that the energy counters cover the run."""
     signal.alarm(SAMPLE_TIMEOUT_SECONDS)
     end = EndOfRun(pid)
     host, attempt = os.uname().nodename, int(os.environ.get("SCALEWISE_ATTEMPT", "1"))
@@ -121,12 +115,9 @@ def _stat_fields(text: bytes) -> list[bytes]:
 
 
 class RunProcesses:
-    """The run's own processes: those with its folder in SCALEWISE_RUN.
+    """The run's own processes, except the sampler: those with its folder in SCALEWISE_RUN.
 
-    Each process is classified once, because reading all of them repeatedly
-    would be the largest cost. New ones are searched for often while the ranks
-    start, then every ten seconds. The sampler itself does not count.
-    """
+    Each process is classified once: reading all of them repeatedly would be the largest cost."""
 
     def __init__(self, folder: Path) -> None:
         self._tag = b"SCALEWISE_RUN=" + os.fsencode(folder)
@@ -197,9 +188,7 @@ class Processor:
     def shares(self, own: Mapping[int, int]) -> tuple[float | None, float | None]:
         """Return the busy share of all cores since the last sample, and the run's own share.
 
-        ``own`` holds the ticks of the run's processes; a new process counts
-        from its first sample on. None, None if too few ticks have passed.
-        """
+        ``own`` holds the ticks of the run's processes. None, None if too few ticks have passed."""
         now = busy_and_total(os.pread(self._file, 512, 0))
         before, self._all = self._all, now
         own_ticks = sum(max(ticks - self._own.get(pid, ticks), 0) for pid, ticks in own.items())
@@ -228,8 +217,7 @@ class Processor:
 def busy_and_total(text: bytes) -> tuple[int, int]:
     """Return busy and total ticks of all cores, from the first line of ``/proc/stat``.
 
-    Waiting for a disk counts as idle, time stolen by the hypervisor as busy. The
-    guest columns are skipped: they are already counted as user time.
+    Waiting for a disk is idle, stolen time busy; guest columns are already part of user time.
 
     >>> busy_and_total(b"cpu  50 1 20 900 9 0 5 15 40 0")
     (91, 1000)
@@ -250,9 +238,7 @@ def counter_increase(before: int, now: int, top: int | None) -> int:
 def cpu_packages(folder: Path) -> list[Path]:
     """Return the RAPL energy counters of whole processors.
 
-    Their parts (``intel-rapl:0:0``) and the whole platform (``psys``) would
-    count the same joules again.
-    """
+    Their parts (``intel-rapl:0:0``) and the platform (``psys``) would count joules twice."""
     with suppress(OSError):
         names = sorted(folder.glob("intel-rapl:*/name"))
         return [name.parent for name in names if name.read_text().startswith("package")]
@@ -298,8 +284,7 @@ def visible_devices(library: Any, environment: Mapping[str, str]) -> list["Devic
 def visible_indices(visible: str, uuids: Sequence[str]) -> list[int]:
     """Return the devices named in CUDA_VISIBLE_DEVICES, by number or prefix of a UUID.
 
-    As in CUDA, the list ends at the first invalid name. Numbers follow the order
-    of the bus, as CUDA's do among equal devices.
+    Numbers follow the order of the bus, as CUDA's do among equal devices.
 
     >>> visible_indices("1,GPU-a,-1,0", ["GPU-ab", "GPU-cd"])
     [1, 0]
@@ -311,7 +296,7 @@ def visible_indices(visible: str, uuids: Sequence[str]) -> list[int]:
             continue
         matches = [index for index, uuid in enumerate(uuids) if uuid.startswith(name)]
         if not name or len(matches) != 1:
-            break
+            break  # As in CUDA, the list ends at the first invalid name.
         indices[matches[0]] = None
     return list(indices)
 
@@ -340,10 +325,7 @@ class Device:
         }
 
     def sample(self, processes: RunProcesses) -> dict[str, Any]:
-        """Return the current readings; ``energy`` counts joules since the driver was loaded.
-
-        The processes on the device are counted again after each search for processes.
-        """
+        """Return the current readings; ``energy`` counts joules since the driver was loaded."""
         _, _, used = self._counts("nvmlDeviceGetMemoryInfo", ctypes.c_ulonglong, 3)
         busy_percent, _ = self._counts("nvmlDeviceGetUtilizationRates", ctypes.c_uint, 2)
         energy = self._count("nvmlDeviceGetTotalEnergyConsumption", kind=ctypes.c_ulonglong)
@@ -365,9 +347,7 @@ class Device:
     def _own_and_foreign(self, processes: RunProcesses) -> tuple[int | None, int | None]:
         """Return how many processes of the run use this device, and how many others.
 
-        None, None if the driver lists processes that this container cannot see:
-        they may be the run's own, under other ids.
-        """
+        None, None if this container cannot see one: it may be the run's own, under another id."""
         # The layout of _v3 differs between drivers; that of _v2 never changed.
         for version, fields in (("_v2", 6), ("", 4)):
             count = ctypes.c_uint(128)

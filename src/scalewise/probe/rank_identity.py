@@ -1,9 +1,6 @@
 """Which rank this process is, from the environment variables of its launcher.
 
-torchrun sets RANK, WORLD_SIZE and LOCAL_RANK; mpirun, horovodrun and srun set other variables.
-Frameworks read torchrun's names, so the worker fills those in. The rank file records which
-launcher the identity came from.
-"""
+Frameworks read torchrun's RANK, WORLD_SIZE and LOCAL_RANK; the worker fills them in."""
 
 import os
 import re

@@ -1,11 +1,8 @@
 """Record the steps of a user's program from inside its process, without disturbing it.
 
-A ``Watcher`` writes one rank's file. It opens the file at the first step, because
-torchrun's agent, loader workers and compiler workers import the same modules and never
-train. It handles no signal and starts no thread: a killed process loses at most the last
-second. On any error it disables itself, prints one line to stderr, and the program
-continues.
-"""
+A ``Watcher`` opens its rank's file at the first step: torchrun's agent, loader workers and compiler
+workers import the same modules and never train. It handles no signal and starts no thread: a killed
+process loses at most the last second. On any error it prints one line and disables itself."""
 
 import atexit
 import json

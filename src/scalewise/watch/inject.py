@@ -1,9 +1,7 @@
 """Runs first in every Python process of a user's program, as its ``sitecustomize``.
 
-It imports no heavy module and has no effect until the program imports a framework
-that can be watched; then it installs the hooks. An error is printed as one line,
-and the program runs unwatched.
-"""
+It imports no heavy module, and installs hooks when the program imports a framework. After an
+error, printed as one line, the program runs unwatched."""
 
 import os
 import sys
@@ -60,8 +58,7 @@ class _SafePath(MetaPathFinder):
     """Implements PYTHONSAFEPATH for Python 3.10; later versions do it themselves.
 
     ``python -m`` puts the current folder first on the path after this file has run, and then
-    imports ``runpy``: the first import that must not search the folder.
-    """
+    imports ``runpy``: the first import that must not search the folder."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
         if name == "runpy":

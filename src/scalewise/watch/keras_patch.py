@@ -1,9 +1,6 @@
 """Watch an unchanged Keras training script, and limit it to the devices of its run.
 
-TensorFlow sees as many devices as the run requests per node: the first of its accelerators or,
-without any, logical CPUs. ``fit`` and ``evaluate`` get one more callback, and methods that write
-checkpoints are timed. An error disables the watcher; the training continues.
-"""
+``fit`` and ``evaluate`` get one more callback, and methods that write checkpoints are timed."""
 
 import functools
 import inspect

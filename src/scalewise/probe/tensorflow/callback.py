@@ -1,7 +1,4 @@
-"""A Keras callback that records the training of a program started by scalewise.
-
-In any other program it has no effect. An error disables the watcher; the training continues.
-"""
+"""A Keras callback that records the training; an error ends the recording, not the training."""
 
 import functools
 from collections.abc import Callable
@@ -38,8 +35,7 @@ def if_watched(method: Callable[..., None]) -> Callable[..., None]:
 class Watch(Callback):  # type: ignore[misc]  # Keras has no types.
     """Records steps, samples and validations, if scalewise started the program.
 
-    model.fit(x, y, callbacks=[Watch()])
-    """
+    model.fit(x, y, callbacks=[Watch()])"""
 
     async_safe = True
     """Keras may call ``on_train_batch_end`` from another thread, without waiting for the device."""

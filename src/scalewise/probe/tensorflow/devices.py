@@ -12,11 +12,7 @@ from scalewise.spec import RunSpec
 
 
 def bind(spec: RunSpec) -> list[str]:
-    """Return the names of this process's devices; no others are visible to it.
-
-    CPUs are logical devices: as many as the topology says, each with one inter-op thread and
-    ``threads`` intra-op threads.
-    """
+    """Return the names of this process's devices (CPUs are logical ones); no others are visible."""
     count = spec.topology.devices if spec.started_by == "node" else 1
     local = 0 if spec.started_by == "node" else int(os.environ.get("LOCAL_RANK", "0"))
     tf.config.threading.set_intra_op_parallelism_threads(spec.threads)

@@ -1,13 +1,9 @@
 """Derive optimizer steps and their samples from calls of a Keras callback; no framework here.
 
-Keras reports the start of an execution (one or several batches). It reports the end in another
-thread, often too late: so an execution ends here where the next one begins, and only the end of
-the last one in an epoch is taken from that thread.
-
+Keras reports the end of an execution (one or several batches) in another thread, often too late:
+so it ends here where the next one begins; only an epoch's last end is taken from that thread.
 Keras does not report the samples of a batch, but its loss metric counts them. Reading it waits for
-the device: this is done for each of the first steps, then once a second and at the end of an
-epoch, so that no sample is missed.
-"""
+the device: done in each of the first steps, then once a second and at the end of an epoch."""
 
 import time
 from collections.abc import Callable
@@ -160,8 +156,7 @@ class Steps:
     def _read_samples(self, running: int = 0) -> int | None:
         """Return the samples since the last read; None if they are not counted.
 
-        ``running`` batches may be counted already beside the finished ones.
-        """
+        ``running`` batches may be counted already beside the finished ones."""
         self._samples_read_at = self._now()
         samples = self.count_samples()
         if samples is None or (not samples and not self._batch_size):
@@ -174,10 +169,8 @@ class Steps:
     def _executed_batches(self, running: Execution, expected: int, *, last: bool = False) -> int:
         """Return the batches of an execution: ``expected``, unless the optimizer must be asked.
 
-        Data of unknown length may end within any execution, or before it: then Keras started
-        an empty one. Data that continue make the last execution of an epoch a full one, even if
-        the epoch was to have fewer batches.
-        """
+        Data of unknown length may end within any execution, or before it: then Keras started an
+        empty one. Data that continue make the last execution of an epoch a full one."""
         single, counted = running.batches == 1, running.epoch_batches is not None
         if running.per_step > 1 or (single and counted) or ((single or counted) and not last):
             return expected

@@ -60,12 +60,8 @@ def module_of(kind: str) -> Any:
 
 
 def attention(device: torch.device) -> AbstractContextManager[Any]:
-    """Prefer cuDNN's attention kernel on Hopper and later devices.
-
-    PyTorch itself (2.11) prefers FlashAttention there. Before version 2.6 the order of the
-    kernels could not be set.
-    """
-    can_order = "set_priority" in signature(sdpa_kernel).parameters
+    """Prefer cuDNN's attention kernel from Hopper on; PyTorch (2.11) prefers FlashAttention."""
+    can_order = "set_priority" in signature(sdpa_kernel).parameters  # Since PyTorch 2.6.
     is_nvidia = device.type == "cuda" and not torch.version.hip
     if not can_order or not is_nvidia or torch.cuda.get_device_capability(device) < HOPPER:
         return nullcontext()

@@ -1,9 +1,7 @@
 """Laps for the time in which a rank only waits for others, within another phase.
 
-A collective is waited for in one of three ways: ``Work.wait`` for most;
-``wait_tensor`` for functional collectives (DTensor); and ``Stream.wait_event`` where
-a strategy communicates on another stream of an accelerator.
-"""
+A rank waits in ``Work.wait``, in ``wait_tensor`` (functional collectives, DTensor), or in
+``Stream.wait_event`` where a strategy communicates on another stream of an accelerator."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -25,10 +23,7 @@ NEXT_PHASE = {"forward": "backward", "backward": "optimizer", "sync": "optimizer
 
 
 def wrap_wait(begin: Callable[[Args], None], end: Callable[[], None]) -> list[Patch]:
-    """Return patches that call ``begin`` and ``end`` around ``Work.wait``; empty if impossible.
-
-    ``begin`` gets the arguments of the wait.
-    """
+    """Return patches around ``Work.wait``; empty if impossible. ``begin`` gets its arguments."""
     try:
         from torch._C._distributed_c10d import Work
 
@@ -69,8 +64,7 @@ _active: "SyncTimer | None" = None
 def _patch_once(handle: Any) -> None:
     """Patch every wait of this process to report to the active timer.
 
-    Not per step: changing a class invalidates Python's inline caches for it.
-    """
+    Not per step: changing a class invalidates Python's inline caches for it."""
 
     def begin(args: Args) -> None:
         if _active is not None:

@@ -1,6 +1,5 @@
-"""Watch an unchanged PyTorch training script.
+"""Watch an unchanged PyTorch training script; an error ends the watching, not the training.
 
-inject (in ``watch``)    runs first in every Python process of the program, and reports imports
 hooks                    hook PyTorch where a step's activities begin and end
 hot_hooks                those that every step passes, as fast as possible
 patches                  wrap functions of PyTorch safely
@@ -14,7 +13,4 @@ facts                    gathers causes of bad scaling; with fingerprints, call_
 profiler                 traces a few steps with PyTorch's own profiler, if requested
 loaders                  measures the training's loader alone, if requested
 private_api              the only module that uses PyTorch's private names
-
-The rank file is opened at the first step. An error disables the watcher, and the training
-continues.
 """

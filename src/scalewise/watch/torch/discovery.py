@@ -24,11 +24,10 @@ Batch = tuple[int | None, torch.Tensor | None]
 def batch_of(values: Any, drawn: int | None = None, depth: int = MAX_DEPTH) -> Batch:
     """Return the samples of a batch, and its first tensor.
 
-    Usually that tensor's first dimension. If a part is a list with an entry per sample, such as
-    images of different sizes, and the other parts have as many entries, then that number; a list
-    alone is ambiguous, and the result None. ``drawn`` is the number of samples that the loader's
-    sampler drew: if the first tensor concatenates their tokens or nodes, and another part has
-    ``drawn`` entries, then ``drawn``.
+    The samples are usually that tensor's first dimension. If a part is a list with an entry per
+    sample and the other parts are as long, they are its length; a list alone is ambiguous: None.
+    If the tensor concatenates the ``drawn`` samples of the loader's sampler, and another part has
+    as many entries, they are ``drawn``.
 
     >>> batch_of({"x": torch.zeros(8, 3), "y": 1})[0]
     8
@@ -77,8 +76,7 @@ def _has_drawn(drawn: int, samples: int, first: Any, sizes: list[list[int]]) -> 
     """Return whether a part of a batch has an entry for each sample that was drawn.
 
     One drawn sample is no evidence. Fewer rows than drawn mean that samples were combined; a
-    multiple of images may be several views of each, which count as samples.
-    """
+    multiple of images may be several views of each, which count as samples."""
     if samples == drawn:
         return True
     concatenated = first is not None and (first.ndim < 3 or samples % drawn > 0)
@@ -118,9 +116,8 @@ def _common_size(sizes: list[list[int]]) -> int | None:
 def _sequences(parts: list[Any] | tuple[Any, ...]) -> int | None:
     """Return the number of sequences of different lengths, each a sample.
 
-    Two may be an input and its label. If most of a tuple have one length, that is
-    the batch: labels, offsets, and the concatenated tokens of all samples.
-    """
+    Two may be an input and its label. If most of a tuple have one length, that is the batch:
+    labels, offsets, and the concatenated tokens of all samples."""
     if len(parts) < 3 or not all(isinstance(part, torch.Tensor) and part.ndim for part in parts):
         return None
     rows = Counter(part.shape[0] for part in parts)
@@ -144,10 +141,7 @@ def _possible_samples(part: Any) -> list[int]:
 
 
 def is_one_sample(model: nn.Module, value: torch.Tensor) -> bool:
-    """Return whether a model's input is a single sample, not a batch.
-
-    A vector may be either. It is one sample if the model's first linear layer takes
-    as many features as it has, as with the observation of an agent.
+    """Return whether a vector is one sample: as long as the model's first linear layer is wide.
 
     >>> is_one_sample(nn.Linear(4, 2), torch.zeros(4))
     True
@@ -166,11 +160,9 @@ def on_delete(target: Any, callback: Callable[..., Any], *args: Any) -> None:
 
 
 class Discovery:
-    """Hooks all modules for two steps, then only the outermost ones with trainable parameters.
+    """Hooks all modules for two steps, which costs a few percent.
 
-    Hooks on every module cost a few percent, so they are removed as soon as possible.
-    After that the classes of the models have their ``__call__`` wrapped.
-    """
+    Then it wraps ``__call__`` of the outermost models with trainable parameters, by class."""
 
     def __init__(
         self,

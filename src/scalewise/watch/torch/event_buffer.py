@@ -1,10 +1,7 @@
 """Buffer the events of the hooks, and process many steps at once.
 
-A hook may cost no more than a few microseconds, and between two hooks the training
-evicts every cache: so it only appends an event and the time. Steps of a loop are alike:
-one with the same events as the step before is the same step again, at other times. Only
-steps that differ go through the observer, event by event.
-"""
+A hook may cost only a few microseconds, and the training evicts every cache: so it just appends an
+event and the time. Only steps with other events than the step before go through the observer."""
 
 import itertools
 import time

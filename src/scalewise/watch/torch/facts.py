@@ -1,10 +1,7 @@
-"""Gather facts about causes of bad scaling that timings do not show.
+"""Gather facts about causes of bad scaling that timings do not show; an unknown one is missing.
 
-Almost all come from the first steps. After that a call here is one comparison, except
-for a sum of the weights whenever the number of steps has doubled. The host waits for a
-device only in the first three batches and at the end. A fact that cannot be determined is
-missing; watching continues.
-"""
+Almost all come from the first steps; the weights are summed whenever the number of steps has
+doubled. The host waits for a device only in the first three batches and at the end."""
 
 import os
 import sys

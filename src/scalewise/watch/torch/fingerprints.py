@@ -17,9 +17,7 @@ PARAMETER_ELEMENTS = 4096
 
 @torch.no_grad()
 def batch_digest(batch: Any) -> str | None:
-    """Return a digest of some elements, spread over the whole batch.
-
-    None for a constant, for very few elements, and for anything but a tensor.
+    """Return a digest of elements from the whole batch; None for a constant or very few elements.
 
     >>> batch_digest(torch.arange(40)) == batch_digest(torch.arange(40).clone())
     True
@@ -80,12 +78,9 @@ def is_sharded(model: Any) -> bool:
 
 
 def is_model_parallel(model: Any) -> bool:
-    """Return whether ranks compute parts of one model: then they read the same samples by design.
-
-    A program that has imported a pipeline library is assumed to use it.
-    """
+    """Return whether ranks compute parts of one model: by design they read the same samples."""
     if {"torch.distributed.pipelining", "megatron"} & sys.modules.keys():
-        return True
+        return True  # A pipeline library that was imported is assumed to be used.
     meshes = [p.device_mesh for p in model.parameters() if hasattr(p, "placements")]
     if any(mesh.ndim > 1 for mesh in meshes):
         return True

@@ -1,9 +1,6 @@
-"""Hook PyTorch where a step's activities begin and end.
+"""Hook PyTorch where a step's activities begin and end: by public hooks, or by a wrapped function.
 
-Public interfaces first: optimizer step hooks, module hooks. Where there is none, a
-function or a method of a class is wrapped. Hooks have no effect while a graph is being
-compiled, nor in a forked child.
-"""
+Hooks have no effect while a graph is being compiled, nor in a forked child."""
 
 import os
 import time
@@ -74,8 +71,7 @@ def rank_and_world() -> tuple[int, int]:
 class Hooks:
     """Reports PyTorch's activities as events.
 
-    A method ``_before_…`` is called before a wrapped function; what it returns, after that.
-    """
+    A method ``_before_…`` is called before a wrapped function; what it returns, after that."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher

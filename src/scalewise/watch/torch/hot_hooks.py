@@ -1,12 +1,8 @@
 """The hooks that run in every step, with as few Python operations as possible.
 
-Between two of them the training has evicted every cache, and then each object that a hook
-reads costs a microsecond. So they call no function of ours and read no object of ours: they
-share a few local variables, which ``refresh`` copies from the objects whenever one of those
-reports a change. That is why ``make_hot_hooks`` is one long function with branches instead of
-helpers: a call or an attribute more would slow every step of the training. Anything rare or
-slow is done by ``Hooks``.
-"""
+Between two of them the training has evicted every cache: each object that a hook reads costs a
+microsecond. So they share local variables, which ``refresh`` copies from our objects when one
+reports a change, and ``make_hot_hooks`` is one long function with branches instead of helpers."""
 
 import functools
 from collections.abc import Callable
@@ -70,8 +66,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
         """Return a class's ``__call__`` that records an event before and after it.
 
         With gradients only for ``models``: other instances may be parts of them. Without
-        gradients for all: an untrained copy is validated too.
-        """
+        gradients for all: an untrained copy is validated too."""
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:

@@ -1,8 +1,4 @@
-"""Facts of the training's loader, and its throughput alone, without the training.
-
-The throughput is measured after the last step, with a fresh iterator, for a few
-seconds, on all ranks at about the same time.
-"""
+"""Facts of the training's loader, and its throughput alone, measured after the last step."""
 
 import sys
 import time

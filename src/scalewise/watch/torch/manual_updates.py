@@ -1,11 +1,8 @@
 """Detect the steps of a loop that updates its weights itself, without a PyTorch optimizer.
 
-No hook sees such an update, but the weights change: so one weight is copied after the first
-backward and compared whenever an activity of the next step may begin, until it has changed. From
-then on a step is as many backwards as it took until that change, and it ends where a batch is
-fetched or a model is called after them. Weights that never change are not trained: the gradients
-were used for something else.
-"""
+One weight is copied after the first backward and compared at each activity until it changes. From
+then on a step has as many backwards as came before that change, and ends at the next fetch or
+forward. Weights that never change are not trained: the gradients were used for something else."""
 
 from collections import deque
 from collections.abc import Callable

@@ -3,13 +3,7 @@
 No PyTorch here: the hooks report events, and the observer decides what they mean. A step is the
 time between two ends of the optimizer that closes the loop's body. Every moment in it belongs to
 one lap; the time between two activities is named by its neighbours. Validation and checkpoints are
-pauses: laps that do not count as time of the step, and spans of the rank's life.
-
-timeline          laps of the current step, spans between steps
-pauses            which laps were validation or checkpoints
-step_optimizers   which optimizer ends a step
-sample_counts     how many samples a step was trained on
-"""
+pauses: laps that do not count as time of the step, and spans of the rank's life."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -99,13 +93,10 @@ class Observer:
     def forward(
         self, samples: int | None, training: bool, syncing: bool = False, model: Hashable = None
     ) -> None:
-        """A model is called; ``training`` if gradients are enabled.
-
-        A call inside another model's, or again in backward (checkpointing), is a part of that.
-        """
+        """A model is called; ``training`` if gradients are enabled."""
         self._eval_forward = None
         stack = self.timeline.activities
-        if stack and stack[-1] in NESTING:
+        if stack and stack[-1] in NESTING:  # Inside another model, or again in backward.
             self._syncing |= syncing  # DDP inside another module, such as Fabric's.
             self.begin(stack[-1])
         elif training:
@@ -127,11 +118,9 @@ class Observer:
                 self.pauses.check()
 
     def forward_eval(self, samples: int | None, syncing: bool, model: Hashable) -> None:
-        """A model in eval mode is called with gradients enabled: a backward may follow or not.
-
-        In a closure that the optimizer calls it is always training.
-        """
+        """A model in eval mode is called with gradients enabled: a backward may follow or not."""
         stack = self.timeline.activities
+        # A call in a closure of the optimizer is always training.
         nested = stack and stack[-1] in (*NESTING, "optimizer")
         self.forward(samples, bool(nested) or self.trains_in_eval, syncing, model)
         candidates = self.pauses.candidates
@@ -158,14 +147,11 @@ class Observer:
         self.begin("backward")
 
     def stepped(self, optimizer: Hashable) -> None:
-        """An optimizer has finished its step: a step of the loop may end here.
-
-        If no event reported its beginning, it began at the end of the previous activity.
-        """
+        """An optimizer has finished its step: a step of the loop may end here."""
         timeline = self.timeline
         if timeline.activities and timeline.activities[-1] == "optimizer":
             self.end()
-        else:
+        else:  # No event reported its beginning.
             timeline.lap("optimizer")
             timeline.last_activity = "optimizer"
         self._closure_forwards, self._eval_forward = 0, None

@@ -1,8 +1,7 @@
 """Decide which laps between two optimizer steps were validation or a checkpoint.
 
-Laps are named when they happen; only the next training forward, or the end of the program,
-shows whether a fetch or a forward without gradients belonged to a step.
-"""
+Only the next training forward, or the end of the program, shows whether a fetch or a forward
+without gradients belonged to a step."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -12,9 +11,8 @@ from scalewise.watch.torch.step_optimizers import StepOptimizers
 from scalewise.watch.torch.timeline import Timeline
 
 MAX_TEACHER_FORWARDS = 6
-"""Forwards without gradients that belong to a step (a teacher's, in distillation), between a batch
-and its training, if the batch came from a loader that has not fed training. From one that has, any
-number does."""
+"""Forwards without gradients that belong to a step (a teacher's), between a batch and its training,
+if the batch came from a loader that has not fed training. From one that has, any number does."""
 
 
 @dataclass(slots=True)
@@ -75,10 +73,7 @@ class Pauses:
         self._timeline.record_build()
 
     def first_fetch(self) -> int:
-        """Return the mark at which the training loop fetches its first batch.
-
-        A batch that was only inspected, with another iterator, came before.
-        """
+        """Return the mark of the training's first fetch, after batches that were only inspected."""
         if not self.candidates or any(item.kind == "check" for item in self.candidates):
             return 0
         source = self.candidates[-1].source

@@ -1,8 +1,6 @@
-"""The only module that uses PyTorch's private names, each with a fallback.
+"""The only module that uses PyTorch's private names.
 
-A name that some version lacks costs one fact, never the watching: the functions
-below then return None, or fall back to the nearest public interface.
-"""
+Where a version lacks a name, functions return None or use the nearest public interface."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -62,16 +60,13 @@ def _wrap_iterators(around: Callable[..., Callable[[Any], Any]]) -> list[Patch]:
 
 
 def drawn_samples(iterator: Any) -> int | None:
-    """Return how many samples the sampler drew for an iterator's newest batch, if known.
-
-    The last batch of an epoch may have fewer; that is known if the sampler has a length.
-    """
+    """Return how many samples the sampler drew for an iterator's newest batch, if known."""
     try:
         sampler = iterator._index_sampler
         size = int(sampler.batch_size)
     except Exception:
         return None
-    try:
+    try:  # The last batch of an epoch may have fewer.
         remaining = len(sampler.sampler) - size * (iterator._num_yielded - 1)
     except Exception:
         return size

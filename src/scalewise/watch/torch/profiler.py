@@ -1,11 +1,8 @@
 """Trace a few steps with PyTorch's own profiler, if requested.
 
-Profiling slows the steps, so they are few and never part of what is measured:
-from the profiler's start to the step after its end all steps are flagged
-``traced``, and the time is a span ``trace``. In the step before the traced ones
-the profiler warms up; in the one after them the ranks synchronise again. The
-watcher's own laps of the traced steps are written beside the trace, for comparison.
-"""
+Profiling slows the steps: from the profiler's start to the step after its end all are flagged
+``traced``, and the time is a span ``trace``. The profiler warms up in the step before the traced
+ones; in the one after them the ranks synchronise again. Our laps are written beside the trace."""
 
 import gzip
 import json
@@ -185,10 +182,7 @@ def slowest_operators(averages: Any) -> list[dict[str, Any]]:
 
 
 def with_laps(trace: bytes, laps: list[Lap]) -> bytes:
-    """Return a Chrome trace with our laps added as a separate track.
-
-    The trace may be large, so they are inserted as text instead of parsing it.
-    """
+    """Return a Chrome trace with our laps as a track, inserted as text: a trace may be large."""
     events_start = EVENTS_START.search(trace)
     if events_start is None or not laps:
         return trace

@@ -1,7 +1,4 @@
-"""Count the samples of a step, from the loaders' batches and the models' inputs.
-
-A step may have several segments, each ended by an optimizer's step, such as those of a GAN.
-"""
+"""Count the samples of a step, from the loaders' batches and the models' inputs."""
 
 from collections.abc import Hashable
 
@@ -28,7 +25,8 @@ class SampleCounts:
         """Samples of this segment without a new batch, by model: a batch reused, or no loader."""
         self._called_since_backward: set[Hashable] = set()
         self._segments: list[tuple[int, int]] = []
-        """Finished segments: samples from loaders, and the most that one model had otherwise."""
+        """Finished segments (each ends with an optimizer's step, as in a GAN): samples from
+        loaders, and the most that one model had otherwise."""
 
     def fetched(self, loader: Hashable, samples: int | None) -> None:
         """Add a fetched batch; None if its size is unknown."""

@@ -19,10 +19,7 @@ class OptimizerStep:
 
 
 class StepOptimizers:
-    """The optimizers of a program, and the closer: the one whose step ends a step of the loop.
-
-    The closer is the last optimizer before one of them steps again.
-    """
+    """The optimizers of a program, and the closer: the one whose step ends a step of the loop."""
 
     def __init__(self) -> None:
         self.closer: Hashable = None
@@ -56,8 +53,7 @@ class StepOptimizers:
     def pop_untrained(self) -> int | None:
         """Forget pending steps without a gradient; return the mark after them, None if none.
 
-        PyTorch performs such a step to allocate an optimizer's state before it loads a checkpoint.
-        """
+        PyTorch performs one to allocate an optimizer's state before it loads a checkpoint."""
         if self.closer is not None or not self.pending or self._trained:
             return None
         mark, self.pending = self.last_mark, []

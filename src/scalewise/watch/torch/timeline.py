@@ -11,15 +11,11 @@ GAP_PHASES = {
     **{(last, "backward"): "forward" for last in BEFORE_BACKWARD},
     ("backward", "optimizer"): "optimizer",
 }
-"""The phase of the time between two activities, where it is not ``other``: between forward and
-backward the loss is computed, which counts as forward."""
+"""The phase between two activities, if not ``other``; computing the loss counts as forward."""
 
 
 class Timeline:
-    """Laps since the end of the last step. Lap ``i`` lies between marks ``i`` and ``i + 1``.
-
-    Writes the spans build, train, validate and checkpoint.
-    """
+    """Laps since the end of the last step. Lap ``i`` lies between marks ``i`` and ``i + 1``."""
 
     def __init__(self, watcher: Watcher, now: Callable[[], float]) -> None:
         self._watcher = watcher
@@ -138,8 +134,7 @@ class Timeline:
     def append_steps(self, times: list[float], marks: list[Any]) -> list[Any]:
         """Add complete steps: prepend the last mark to theirs, in place, and continue after them.
 
-        Return the marks of the device's clock; without one, ``times``.
-        """
+        Return the marks of the device's clock; without one, ``times``."""
         times.insert(0, self.times[0])
         if self._mark is None:
             marks = times
