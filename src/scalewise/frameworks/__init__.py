@@ -1,8 +1,6 @@
-"""Training frameworks: PyTorch, TensorFlow, JAX … are imported only below this package.
+"""Training frameworks (PyTorch, TensorFlow, JAX …): only modules below this package import them.
 
-A ``Framework`` creates sessions, a ``Session`` does steps, and ``loop`` is the one loop that
-drives them. Importing this package imports no framework.
-"""
+A ``Framework`` creates sessions, a ``Session`` does steps, and ``loop`` drives them."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -84,11 +82,7 @@ def refuse_fields(spec: RunSpec, refused: Refused, reasons: Mapping[str, str]) -
 
 
 class Session(Protocol):
-    """A training in progress on one rank.
-
-    Methods with a body are defaults for frameworks without checkpoints (which refuse runs that
-    need them) or without the measurement in question.
-    """
+    """A training on one rank. Methods with a body are defaults: no checkpoints, not measured."""
 
     outline: Outline
 
@@ -129,10 +123,7 @@ class Session(Protocol):
         return ""
 
     def restore(self, folder: Path, tick: Callable[[], None]) -> int:
-        """Load the newest complete checkpoint in a folder; return its number of steps.
-
-        ``tick`` is called regularly, as a sign of life: reading may take minutes.
-        """
+        """Load the newest complete checkpoint; return its steps. ``tick`` is called regularly."""
         return 0
 
     def damaged(self) -> Sequence[str]:
@@ -157,10 +148,7 @@ class Session(Protocol):
 
 
 class Framework(Protocol):
-    """A framework that can train.
-
-    Methods with a body are defaults for frameworks whose launcher starts one process per rank.
-    """
+    """A framework that can train. Methods with a body assume one launched process per rank."""
 
     def check(self, spec: RunSpec) -> None:
         """Refuse a run that cannot work, before any rank starts."""

@@ -43,10 +43,7 @@ class Source:
 
     @classmethod
     def of_run(cls, spec: RunSpec) -> "Source":
-        """Return the data of a run; refuse data that does not exist, or too few samples.
-
-        The default is the embedded digits, or synthetic tokens for a language model.
-        """
+        """Return the data of a run, by default digits or tokens; refuse missing or too few data."""
         default = "tokens:10000" if str(spec.workload).startswith("gpt") else "digits"
         source = cls.of(spec.data or default, edge=spec.edge, length=spec.length)
         if source.count and source.count < spec.replicas:

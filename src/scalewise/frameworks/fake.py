@@ -1,20 +1,15 @@
-"""A simulated machine with a known law and its own clock.
+"""A simulated machine with a known law and a simulated clock, to test analyses against.
 
-It does not train and takes no time, yet writes the same run folders as a real framework,
-through the same loop: one process plays every rank in turn. It is how to learn the tool
-without a cluster, and how every analysis is tested against a known truth. A step of ``n``
-samples per rank on N devices, d per node, takes
+It writes the run folders of a real framework through the same loop; one process plays every rank.
+A step of ``n`` samples per rank on N devices, d per node, takes
 
     host + wait + compute · n · (1 + uneven) + slow
          + ring · 2(m−1)/m + network · 2(k−1)/k + latency · log2 N
 
-seconds, with m = min(N, d) devices in a node and k nodes. A step ends for all
-ranks together, so the slowest one decides: with ``uneven`` batches and a
-``slow`` rank it is the last one, and the others wait for it in ``sync``. A
-single device has neither. Noise multiplies single steps (``noise``) and whole
-repeats (``drift``), on all ranks alike; ``jitter`` multiplies the compute of
-each rank and step by itself.
-"""
+seconds, with m = min(N, d) devices in a node and k nodes. The slowest rank decides: with
+``uneven`` batches and a ``slow`` rank it is the last one, and the others wait for it in ``sync``.
+A single device has neither. ``noise`` multiplies single steps and ``drift`` whole repeats, on all
+ranks alike; ``jitter`` multiplies the compute of each rank and step."""
 
 import math
 import random
@@ -106,9 +101,7 @@ class Law:
     def share(self, samples: int, rank: int, world: int) -> int:
         """Return a rank's samples in a step, where ``world`` ranks have ``samples`` on average.
 
-        The first and the last rank together have twice the average, and so on inwards: so
-        rounding loses no sample.
-        """
+        Rank r and rank world-1-r together have twice the average: rounding loses no sample."""
         mirror = world - 1 - rank
         if not self.uneven or rank == mirror:
             return samples
@@ -306,11 +299,7 @@ def _size(spec: RunSpec) -> int:
 
 
 def step_noise(spec: RunSpec, law: Law, steps: int) -> list[float]:
-    """Return a factor for every step: its noise times the drift of this repeat.
-
-    Drift has median 1, so that repeats scatter around the law; the noise of steps has mean 1, so
-    that it adds no time on average.
-    """
+    """Return a factor for every step: its noise (mean 1) times this repeat's drift (median 1)."""
     rng = random.Random(spec.id)
     drift = math.exp(law.drift * rng.gauss(0, 1))
     return [drift * factor for factor in _lognormal_factors(law.noise, steps, rng)]

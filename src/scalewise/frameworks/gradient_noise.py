@@ -1,8 +1,7 @@
 """The gradient noise scale: the batch up to which more samples still improve a step.
 
-The noise scale tr Σ / |G|² of McCandlish et al. (arXiv:1812.06162), in samples: G is
-the gradient over all data, Σ the covariance of single samples' gradients around it.
-"""
+tr Σ / |G|² of McCandlish et al. (arXiv:1812.06162), in samples: G is the gradient over all data,
+Σ the covariance of single samples' gradients around it."""
 
 import math
 from collections.abc import Sequence
@@ -39,12 +38,9 @@ class Noise:
             self._variance.append((small - big) / (1 / batch - 1 / big_batch))
 
     def scale(self) -> dict[str, Any]:
-        """Return the ratio of the means of tr Σ and |G|², with its 90 % interval.
+        """Return mean tr Σ / mean |G|², with a 90 % interval (jackknife over blocks of steps).
 
-        Not the mean of the steps' ratios, which does not exist. The interval is a jackknife's over
-        blocks of consecutive steps. None where there are too few estimates, or one of the means
-        is not significantly above 0.
-        """
+        The mean of single ratios does not exist. None if estimates are few or not significant."""
         count = len(self._signal)
         signal, variance = _block_means(self._signal), _block_means(self._variance)
         if count < BLOCKS or not _is_positive(signal) or not _is_positive(variance):

@@ -1,8 +1,6 @@
-"""Data sets that fit into memory, as numpy arrays for every framework.
+"""Data sets that fit into memory: images stay uint8 (count × height × width × channels).
 
-Images stay uint8 (count × height × width × channels). ``ImageTransform`` says how each framework
-converts them to what the model sees, once per batch.
-"""
+``ImageTransform`` says how each framework converts a batch to what the model sees."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -54,10 +52,9 @@ def read(source: Source) -> Arrays:
 
 
 def _read_digits(source: Source, shape: tuple[int, int, int]) -> Arrays:
-    """Return 1,797 handwritten digits of 8x8 pixels (UCI, shipped by scikit-learn).
+    """Return 1,797 handwritten digits of 8x8 pixels (UCI) from scikit-learn's file.
 
-    Reads scikit-learn's file: importing sklearn takes a second or more, on every rank.
-    """
+    Importing sklearn instead would take a second or more, on every rank."""
     rows = None
     package = find_spec("sklearn")
     for folder in (package.submodule_search_locations if package else None) or ():

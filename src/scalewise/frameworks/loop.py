@@ -6,9 +6,8 @@
         validate    over all ranks          a span
     save the weights, if the run says so
 
-A run with a budget of steps is one long epoch: the session starts new passes over the data by
-itself. A run with a checkpoint in its folder continues from there.
-"""
+A run with a budget of steps is one epoch: the session starts new passes over the data. A run with
+a checkpoint in its folder continues from there."""
 
 import time
 from collections.abc import Mapping
@@ -83,10 +82,7 @@ class Training:
                 say(f"damaged        {sentence}")
 
     def _train_stretch(self, epoch: int) -> tuple[Mapping[str, Any], bool]:
-        """Train until the epoch ends, a checkpoint is due, or a stop is requested.
-
-        Return the span, and whether a stop was requested.
-        """
+        """Train to the epoch's end, a checkpoint or a stop; return the span and whether to stop."""
         session, probe = self._session, self._probe
         start, stop_requested, every = self._done, False, self._spec.checkpoint_every
         end = (epoch + 1) * self._outline.steps
@@ -163,10 +159,7 @@ class Training:
 
 
 class Preemption:
-    """Lets ranks agree, about once a second, whether this step is the last one.
-
-    The launcher asks for a stop by creating the file ``LEAVE`` in the run folder.
-    """
+    """Lets ranks agree, about once a second, to stop: the launcher creates the file ``LEAVE``."""
 
     def __init__(self, folder: Path, session: Session) -> None:
         self._path, self._session = folder / LEAVE, session

@@ -1,9 +1,7 @@
-"""The learning rate of each step; standard library only.
+"""The learning rate of each optimizer step; standard library only.
 
-A larger global batch has fewer steps, and needs a higher rate: the rules of Goyal et al. (linear,
-arXiv:1706.02677) and Krizhevsky (square root, arXiv:1404.5997) scale ``lr`` from the batch that it
-was tuned for. Steps are optimizer steps, whatever the number of ranks.
-"""
+The rules of Goyal et al. (linear, arXiv:1706.02677) and Krizhevsky (square root, arXiv:1404.5997)
+scale ``lr`` from the batch that it was tuned for to the global batch."""
 
 import math
 from dataclasses import dataclass

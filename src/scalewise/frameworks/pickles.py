@@ -1,7 +1,4 @@
-"""Read pickles without running code that is in them: known classes only.
-
-A pickle may name any function of Python and have it called. Standard library only.
-"""
+"""Read pickles of known classes only: a pickle may call any function. Standard library only."""
 
 import pickle
 import re
@@ -41,10 +38,7 @@ def one_line(name: str) -> str:
 
 
 def describe_failure(problem: BaseException) -> str:
-    """Return in one line why a file could not be loaded.
-
-    PyTorch and numpy advise to load a refused file with ``weights_only=False`` or
-    ``allow_pickle=True``, which would run code that is in it: this advice is left out.
+    """Return in one line why a file could not be loaded, without advice to load it unsafely.
 
     >>> describe_failure(ValueError("Weights only load failed. Use weights_only=False … "
     ...     "Unsupported global: GLOBAL posix.system was not an allowed global by default."))

@@ -18,10 +18,8 @@ NO_SAMPLE = -1
 class Shards:
     """The sample indices of one replica, micro-step by micro-step.
 
-    An epoch is one permutation, the same on every replica, cut into global batches; each replica
-    takes every n-th sample of a global batch. So a global batch has the same samples on any
-    number of replicas, and no sample is repeated. ``set_epoch`` changes the permutation.
-    """
+    An epoch is one permutation, equal on all replicas, cut into global batches; each replica takes
+    every n-th sample. So a global batch has the same samples on any number of replicas."""
 
     def __init__(self, size: int, spec: RunSpec, replica: int) -> None:
         if size < spec.replicas:
@@ -75,11 +73,8 @@ class Shards:
         return self._global_batch if self.is_full(step) else self._remainder
 
     def weights(self, step: int) -> list[float]:
-        """Return the factor of each micro-step's mean loss.
-
-        With it the gradient, averaged over replicas, is the mean over the samples of the global
-        batch, also where that is not full.
-        """
+        """Return the factor of each micro-step's mean loss; with it the gradient, averaged over
+        replicas, is the mean over the samples of the global batch, also where that is not full."""
         return [count * self._replicas / self.global_samples(step) for count in self.counts(step)]
 
     def __iter__(self) -> Iterator[Indices]:
@@ -102,11 +97,9 @@ class Shards:
 def validation_batches(
     size: int, batch: int, replica: int, replicas: int
 ) -> tuple[list[int], list[Indices]]:
-    """Return the number of samples that count in each validation batch, and the batches.
+    """Return the samples that count in each validation batch, and the batches, padded.
 
-    Batches are padded, and equally many on all replicas: replicas that exchange data during
-    validation must do so in step.
-    """
+    All replicas have equally many: those that exchange data during validation stay in step."""
     own = np.arange(replica, size, replicas)
     longest = -(-size // replicas)
     counts = [min(batch, max(0, len(own) - start)) for start in range(0, longest, batch)]

@@ -1,8 +1,4 @@
-"""Port a serial PyTorch script to data parallelism (DDP) in six steps.
-
-The script is parsed, never executed: the steps that are missing become a patch that leaves
-every other character unchanged.
-"""
+"""Port a serial PyTorch script to DDP by a patch in six steps; the script is never executed."""
 
 import ast
 import tokenize

@@ -1,8 +1,6 @@
 """Step 3: give each rank its own share of the training data with a DistributedSampler.
 
-The sampler takes over shuffling from the loader. The batch size is divided by the number of
-ranks, so that the global batch, and with it the loss, stays that of the serial script.
-"""
+The batch size is divided by the number of ranks: the global batch and the loss stay the same."""
 
 import ast
 

@@ -38,10 +38,7 @@ UNWRAP_FUNCTION = [
 def header_edits(
     script: Script, edits: Iterable[Edit], setup: list[str], *, quiet: bool
 ) -> list[Edit]:
-    """Return the edits at the top that other edits need; the ``setup`` lines follow the imports.
-
-    ``quiet`` silences ``print`` on all ranks but 0.
-    """
+    """Return edits at the top that others need and ``setup``; ``quiet`` lets only rank 0 print."""
     added = "\n".join([*(edit.text for edit in edits), *setup])
     if not added:
         return []

@@ -1,8 +1,6 @@
-"""Dataflow of the training loss: which values of a script would differ between ranks?
+"""Find the values that differ between ranks: they follow from the loss of a rank's batches.
 
-Each rank computes the loss of other batches. Values that are computed from it or assigned
-under a condition on it differ as well, until a collective makes them equal.
-"""
+A value that is assigned under a condition on the loss differs too, until a collective."""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -204,10 +202,7 @@ class RankDifferences:
             yield Write(variable, node, [*call.args, *call.keywords], _position(call))
 
     def _parameter_writes(self, call: ast.Call, function: Function) -> Iterator[Write]:
-        """Yield the parameters that a call of a local function sets.
-
-        Methods of other objects are skipped: ``_object_write`` covers the object as a whole.
-        """
+        """Yield the parameters that a call of a local function or of a method of ``self`` sets."""
         is_method = self.script.names.owner_class(function) is not None
         if is_method and not dotted_name(call.func).startswith("self."):
             return

@@ -1,9 +1,7 @@
-"""Track values through a script: which variables may hold this model or this loader?
+"""Track values through one file: which variables may hold this model or this loader?
 
-A *variable* is a scope and a name in it: ``(main, "model")``, or ``(Trainer, "model")`` for
-``self.model``. Values flow between variables by assignment, as arguments and as return
-values. Only code in this one file is followed.
-"""
+A *variable* is a scope and a name: ``(main, "model")``; ``(Trainer, "model")`` of ``self.model``.
+Values flow by assignment, as arguments and as return values."""
 
 import ast
 from collections.abc import Collection, Iterator

@@ -1,8 +1,6 @@
-"""Edit a script's text in place and render the change as a unified diff.
+"""Edit a script's text and render the change as a unified diff; other text stays exactly as is.
 
-Positions are byte offsets, because Python's ``ast`` counts columns in bytes. Text outside
-the edits is preserved exactly, including trailing spaces.
-"""
+Positions are byte offsets, because Python's ``ast`` counts columns in bytes."""
 
 import ast
 import difflib

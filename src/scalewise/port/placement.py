@@ -1,8 +1,4 @@
-"""Find the device a script moves its model and batches to.
-
-A whole number means an accelerator. A device that cannot be determined is reported as
-unknown, never assumed to be the CPU.
-"""
+"""Find the device of a script's model: a number is an accelerator, an unclear one is unknown."""
 
 import ast
 import re

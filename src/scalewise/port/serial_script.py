@@ -1,9 +1,6 @@
 """Find loops, loaders and models of a serial training script in its syntax tree.
 
-Training is where ``.backward()`` is called. The loops around that call, across functions, are
-the training loops; the loader they iterate over is the training loader; the model is the
-object whose parameters an optimizer gets.
-"""
+The training loops, across functions, surround ``.backward()``; an optimizer gets the model."""
 
 import ast
 import re
@@ -251,9 +248,8 @@ class Script:
     def _parameter_owners(self, call: ast.Call) -> Iterator[Variable]:
         """Yield the model of ``model.parameters()`` or ``self.model.fc.parameters()``.
 
-        ``self.parameters()`` stands for every instance of the class, unless the class also
-        trains itself: then no variable outside of it could be wrapped.
-        """
+        ``self.parameters()`` yields all instances; none if the class trains itself: those cannot
+        be wrapped from outside."""
         chain: list[ast.expr] = [call.func]
         while isinstance(chain[-1], ast.Attribute):
             chain.append(chain[-1].value)
@@ -267,11 +263,7 @@ class Script:
             yield variable
 
     def calls(self, *names: str) -> list[ast.Call]:
-        """Return the calls of functions or methods with one of these last names, in file order.
-
-        Both names count, as written and as imported:
-        ``from torch.utils.data import DataLoader as DL``.
-        """
+        """Return the calls with one of these last names, as written or imported, in file order."""
         calls = [
             call
             for call in self.names.calls()

@@ -1,9 +1,6 @@
 """The six steps from a serial script to a data parallel one, with the edits each needs.
 
-Each step first checks whether the script has it already. The added code is what a person
-would write: `RANK`, `LOCAL_RANK` and `WORLD_SIZE` come from torchrun; without torchrun they
-are 0, 0 and 1, so that the script still runs alone.
-"""
+Without torchrun, `RANK`, `LOCAL_RANK` and `WORLD_SIZE` are 0, 0 and 1: it still runs alone."""
 
 import ast
 import re
@@ -61,8 +58,7 @@ def _setup_lines(script: Script, condition: str = "WORLD_SIZE > 1") -> list[str]
 
 
 def top_level_setup(script: Script) -> list[str]:
-    """Return the setup lines that follow the imports: without a main guard, or if a model is
-    wrapped outside of it; empty if the setup belongs into the guard."""
+    """Return the setup lines that follow the imports; empty if they belong into a main guard."""
     if main_guard(script) is None:
         return _setup_lines(script)
     if any(runs_on_import(script, statement) for _, statement in wrapped_models(script)):

@@ -1,14 +1,6 @@
 """Data sets on disk, read into numpy arrays without any framework.
 
-pixels         decode one image file to a square of bytes
-image_folder   list an image folder (train/CLASS/*.jpg)
-packed         images decoded beforehand, in a few large files
-cifar, idx, tokens   the formats of CIFAR, MNIST and language models
-make_data, check_data   build a data set, or check every file of one
-
-Images stay uint8 (height × width × channels) throughout: normalization is cheaper once per
-batch, on the device.
-"""
+Images stay uint8 (height × width × channels): normalizing a batch on the device is cheaper."""
 
 import os
 from dataclasses import dataclass

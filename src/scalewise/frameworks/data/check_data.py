@@ -1,7 +1,4 @@
-"""Check a data set: decode every file, compare every checksum.
-
-*Problems* keep a data set from being trained on properly; *notes* are worth knowing.
-"""
+"""Check every file of a data set: *problems* prevent proper training, *notes* do not."""
 
 import os
 from collections import Counter

@@ -1,7 +1,4 @@
-"""CIFAR-10 and CIFAR-100 as their authors publish them: Python pickles of bytes.
-
-A pickle can call any function; the unpickler here only allows arrays and plain values.
-"""
+"""CIFAR-10 and CIFAR-100 as published: pickles, from which only arrays and values are allowed."""
 
 import io
 import pickle
@@ -176,10 +173,7 @@ def _broken_batch(path: Path, problem: str) -> Broken:
 
 
 class _ArrayType:
-    """The dtype of an array in a pickle: numbers and booleans only.
-
-    np.dtype would accept an object dtype from the pickle, and treat bytes of the file as pointers.
-    """
+    """The dtype of an array in a pickle: in an object dtype, bytes would be used as pointers."""
 
     def __init__(self, code: str | bytes, *_: Any) -> None:
         text = _as_text(code)

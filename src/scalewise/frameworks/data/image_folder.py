@@ -1,8 +1,6 @@
 """List an image folder: ``train/`` and ``val/``, one folder per class.
 
-Only directories are read, never files: that is one request per folder to a shared file system,
-and none per image. One rank lists; the others receive the listing as bytes.
-"""
+A shared file system gets one request per folder, none per image. One rank lists for all."""
 
 import errno
 import os
@@ -147,10 +145,7 @@ def list_classes(root: str, part: str) -> tuple[tuple[str, ...], list[list[str]]
 
 
 def _list_validation(root: str, classes: Sequence[str]) -> Split | None:
-    """Return the validation split with the labels of the training classes; None without a folder.
-
-    A class without validation images is allowed, one without training images is not.
-    """
+    """Return the validation split, labelled as in training; None if there is no such folder."""
     part = next((name for name in VALIDATION if os.path.isdir(os.path.join(root, name))), None)
     if part is None:
         return None
@@ -220,15 +215,13 @@ def _list_images(root: str, top: str) -> list[str]:
 
 
 def _walk(root: str, top: str, link_parents: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each folder with its images. Links to folders are followed, but never in a circle.
+    """Yield each folder with its images; follow links to folders, but never in a circle.
 
-    ``link_parents`` are the real paths of the folders with the links followed so far. Scandir
-    knows whether an entry is a folder; only links cost another request to the file system.
-    """
+    ``link_parents`` are the real paths of the folders with the links followed so far."""
     names, folders = [], []
     path = os.path.join(root, top)
     try:
-        with os.scandir(path) as entries:
+        with os.scandir(path) as entries:  # It knows folders; only links cost another request.
             for entry in entries:
                 name = entry.name
                 if name.startswith("."):

@@ -1,8 +1,4 @@
-"""Build a data set: an image folder of one size, or packed images.
-
-It is written to ``TO.draft`` and renamed to ``TO`` when it is complete, so that ``TO`` is never a
-part of a data set.
-"""
+"""Build an image folder of one size, or packed images, in ``TO.draft``; rename a complete one."""
 
 import json
 import os
@@ -217,10 +213,7 @@ def _write_folder(
 
 
 def _file_names(items: Sequence[Item]) -> list[str]:
-    """Return a file name for each image: that of its source, or one with a number if it is taken.
-
-    Names are unique within a class also on a file system that ignores case.
-    """
+    """Return file names, if possible those of the sources; unique in a class if case is ignored."""
     stems = [
         os.path.splitext(os.path.basename(path))[0] if path else f"{number:06d}"
         for _, number, path in items

@@ -1,17 +1,12 @@
 """Images decoded beforehand: raw bytes of one size in a few large files.
 
-``index.json`` holds the edge, the classes and, for each split, its labels, its files with their
-sizes, and a checksum per block of images. Rows have the order of the image folder they were made
-from, so that indices mean the same images and a seed gives the same batches from both. A
-shuffled epoch reads rows of ``edge² × 3`` bytes (147 KiB at 224²) in random order: fast on local
-disks and from the page cache, slower than sequential reads on file systems that are only fast
-with large requests.
+``index.json`` holds the edge, the classes and, for each split, labels, files with their sizes and
+a checksum per block of images. Rows have the order of the image folder, so a seed gives the same
+batches from both. A shuffled epoch reads rows of ``edge² × 3`` bytes (147 KiB at 224²) in random
+order: slow on file systems that are only fast with large requests.
 
-Rows are read with ``pread``. From the page cache, a row of 224² takes 27 µs of a core, against
-21 µs from a memory map that was touched before and 34 µs from one that was not. On a network file
-system it is one request per row, and a file that is truncated meanwhile raises an error instead of
-killing the process with SIGBUS.
-"""
+``pread`` of a 224² row takes 27 µs of a core from the page cache; a memory map takes 21 µs if
+touched before, else 34 µs, and kills the process with SIGBUS if the file is truncated."""
 
 import json
 import os

@@ -1,11 +1,7 @@
-"""One image file, decoded to a square of RGB bytes.
+"""One image file, decoded to a square of RGB bytes: shorter side resized, centre cropped.
 
-The shorter side is resized to the edge and the centre is cropped, in one pass over the
-pixels. A JPEG that is at least two, four or eight times too large is decoded at that
-fraction of its size, never smaller than needed. Unusual files: transparency is composited
-on white, 16 bits are cut to the upper 8, and EXIF orientation is ignored, as by
-torchvision's ImageFolder.
-"""
+A large JPEG is decoded at 1/2, 1/4 or 1/8 size. Transparency is composited on white, 16 bits are
+cut to the upper 8, and EXIF orientation is ignored, as by torchvision's ImageFolder."""
 
 import io
 import os
@@ -37,8 +33,7 @@ Origin = Path | str | bytes
 """The path of an image, or its content."""
 
 OTHER_FORMATS = ("BMP", "GIF", "JPEG2000", "PPM", "TGA", "TIFF")
-"""Formats read besides JPEG, PNG and WebP, whatever a file's name. Not EPS: that is a program,
-which Ghostscript would run."""
+"""Formats read besides JPEG, PNG and WebP; not EPS, a program that Ghostscript would run."""
 MAX_PIXELS = 178_956_970
 """A larger image is refused as a decompression bomb: Pillow's own limit."""
 FAST_DCT_RATIO = 1.5
@@ -92,11 +87,9 @@ def decode_image(
     epoch: int = 0,
     index: int = 0,
 ) -> Pixels:
-    """Return an image as ``edge`` × ``edge`` × 3 bytes, written into ``out`` if that is passed.
+    """Return an image as ``edge`` × ``edge`` × 3 bytes, in ``out`` if passed; or raise ``Broken``.
 
-    Without ``crop`` it is the centre crop; an image that already has this size is not
-    resampled. A file that cannot be decoded raises ``Broken`` with its path.
-    """
+    Without ``crop`` it is the centre crop; an image of this size is not resampled."""
     pixels = np.empty((edge, edge, 3), np.uint8) if out is None else out
     if pixels.shape != (edge, edge, 3) or pixels.dtype != np.uint8:
         raise ValueError(f"{pixels.dtype} of {pixels.shape} cannot take an image of edge {edge}")
@@ -182,9 +175,7 @@ def _open_regular_file(path: str, flags: int) -> int:
 def _open_format(start: bytes, file: Any) -> ImageFile.ImageFile:
     """Open JPEG, PNG and WebP by the first 12 bytes, other formats with ``Image.open``.
 
-    ``Image.open`` tries one plugin after another, loads all of them for a WebP, and warns of
-    large images on stderr.
-    """
+    ``Image.open`` tries all plugins in turn, and warns of large images on stderr."""
     if start.startswith(b"\xff\xd8\xff"):
         return JpegImageFile(file)
     if start.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -207,9 +198,7 @@ def _decode(image: ImageFile.ImageFile, box: Box, edge: int, out: Pixels) -> Non
 def _shrink_on_load(image: JpegImageFile, box: Box, edge: int) -> Box:
     """Make Pillow decode a JPEG at 1/2, 1/4 or 1/8 size where that is enough; return the new box.
 
-    An image that is still resized after that is decoded with the fast DCT: its errors are
-    averaged away.
-    """
+    If it is resized after that, the errors of the fast DCT are averaged away."""
     width, height = image.size
     box_width, box_height = box[2] - box[0], box[3] - box[1]
     needed = int(-(-width * edge // box_width)), int(-(-height * edge // box_height))

@@ -1,8 +1,6 @@
-"""Map a function over items in several processes; an idle process gets the next item.
+"""Map a function over items in spawned processes; an idle process gets the next item.
 
-Processes are spawned and receive only their items. They exit when their pipe is closed, so
-they do not outlive the parent, however it ends.
-"""
+They exit when their pipe is closed, so they do not outlive the parent, however it ends."""
 
 import signal
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,4 @@
-"""Token streams: uint16 files as nanoGPT writes them, numpy files, or the bytes of a text.
-
-All are memory-mapped: a rank holds in memory only the pages that it reads.
-"""
+"""Memory-mapped token streams: nanoGPT's uint16 files, numpy files, or the bytes of a text."""
 
 from dataclasses import dataclass
 from pathlib import Path

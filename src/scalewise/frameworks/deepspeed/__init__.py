@@ -1,8 +1,7 @@
 """DeepSpeed: PyTorch's models, their state sharded by DeepSpeed's engine (ZeRO).
 
-This package has the name of the real one; absolute imports keep them apart. This file imports
-neither torch nor deepspeed: a run can be checked without them.
-"""
+Absolute imports find the real deepspeed. This file imports neither it nor torch: checks run
+without them."""
 
 import json
 from contextlib import AbstractContextManager
@@ -49,10 +48,7 @@ def zero_stage(spec: RunSpec) -> int:
 
 
 def make_config(spec: RunSpec) -> dict[str, Any]:
-    """Return DeepSpeed's configuration of a run; all else has DeepSpeed's defaults.
-
-    The optimizer is not in it: it is PyTorch's, so that all frameworks compute the same.
-    """
+    """Return DeepSpeed's configuration of a run. The optimizer is not in it: it is PyTorch's."""
     offload = spec.options.get("offload", "none")
     check_choice("offload", offload, OFFLOADS)
     zero: dict[str, Any] = {"stage": zero_stage(spec)}

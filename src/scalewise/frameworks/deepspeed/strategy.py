@@ -1,9 +1,7 @@
 """ZeRO by DeepSpeed: its engine wraps the model and does the complete step.
 
-Its ``backward`` also averages gradients over ranks, and its ``step`` unscales and clips them,
-updates this rank's shard and gathers those of the other ranks. Time that it waits for other ranks
-is measured at PyTorch's collectives, as for every strategy.
-"""
+``backward`` also averages gradients over ranks; ``step`` unscales and clips them, updates this
+rank's shard and gathers the others. PyTorch's collectives show the time spent waiting."""
 
 import logging
 import os
@@ -97,9 +95,7 @@ class EngineOptimizer:
     def held(self) -> dict[str, int]:
         """Return the bytes of this rank's parameters, gradients and optimizer state.
 
-        Gradients are freed after a step, so theirs are computed: a full set, or this rank's shard
-        of it from stage 2 on. Parameters that a step gathers temporarily are not included.
-        """
+        A step frees gradients: theirs are computed, all or (from stage 2 on) this rank's shard."""
         params = list(self._engine.module.parameters())
         inner = self._engine.basic_optimizer
         updated = optimizer_parameters(inner)

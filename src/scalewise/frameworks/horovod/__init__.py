@@ -1,8 +1,7 @@
 """Horovod: PyTorch's models, their gradients averaged by Horovod.
 
-This package has the name of the real one; absolute imports keep them apart. This file imports
-neither torch nor horovod: a run can be checked without them.
-"""
+Absolute imports find the real horovod. This file imports neither it nor torch: checks run
+without them."""
 
 import os
 import sys

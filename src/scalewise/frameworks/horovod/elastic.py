@@ -1,10 +1,8 @@
 """Elastic runs: when ranks are lost, the remaining ones continue.
 
-Horovod raises an error on the remaining ranks during a step, before their weights change. They
-do a new rendezvous, set up the training for the remaining ranks, copy the state of the rank that
-has done most steps, and continue. The batch per rank stays, so a step has fewer samples and
-another cost than before: the record says so, and the analysis leaves such a run out.
-"""
+Horovod raises an error on them before their weights change. They do a new rendezvous and copy the
+state of the rank that has done most steps. The batch per rank stays, so a step has fewer samples:
+the record says so, and the analysis leaves such a run out."""
 
 import socket
 from collections.abc import Iterator

@@ -1,12 +1,8 @@
 """Horovod's all-reduce: gradients are averaged one by one, as backward produces them.
 
-The part of the exchange that is left when backward ends is waited for, in the lap ``sync``.
-Horovod exchanges in a thread, bypassing PyTorch's collectives, so its bytes are not counted.
-PyTorch's process group exists as well, for losses and validation.
-
-With Adasum each rank does its own step during backward, and the updates are combined: the
-optimizer waits for that, and the wait has no lap.
-"""
+Lap ``sync`` is the part of the exchange that is left after backward. Horovod bypasses PyTorch's
+collectives, so its bytes are not counted; losses and validation use PyTorch's process group.
+With Adasum each rank does its own step during backward; waiting for the updates has no lap."""
 
 import os
 from collections.abc import Mapping

@@ -17,11 +17,9 @@ class Mark:
 
 
 class ReadyClock:
-    """A clock whose marks pass when the arrays they belong to are ready.
+    """A clock whose marks pass when their arrays are ready: JAX has no events in a device's queue.
 
-    A thread waits for one array after the other and notes the time, so that the host can run
-    ahead of its devices. JAX has no events in a device's queue.
-    """
+    A thread waits for the arrays in turn, so that the host can run ahead of its devices."""
 
     simulated = False
     now = staticmethod(time.perf_counter)

@@ -11,9 +11,7 @@ from scalewise.frameworks.sampler import NO_SAMPLE, Indices, Shards, pad_indices
 from scalewise.spec import RunSpec
 
 Batch = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
-"""Images and labels, micro-steps × samples; labels are ``NO_SAMPLE`` where a batch is not full.
-
-The samples of one device follow those of the other."""
+"""Images and labels, micro-steps × samples, device by device; ``NO_SAMPLE`` fills up labels."""
 
 
 def training_loader(

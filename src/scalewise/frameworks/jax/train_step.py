@@ -47,9 +47,7 @@ def make_train_step(
 ) -> Callable[..., tuple[State, Any]]:
     """Return a function (state, images, labels, learning rate) -> (state, loss).
 
-    The first axis of images and labels is the micro-step. The loss, and so its gradient, is the
-    mean over the samples of the global batch, on whichever devices they are.
-    """
+    The first axis is the micro-step; the loss is the mean over the samples of the global batch."""
     optimizer = make_optimizer(spec.optimizer)
     loss_sum = _make_loss(spec, model, transform)
 

@@ -1,7 +1,4 @@
-"""TensorFlow with Keras 3. This file imports neither: a run can be checked without them.
-
-``Watch`` is the callback for a user's own script; accessing it imports Keras.
-"""
+"""TensorFlow with Keras 3; a run is checked without importing them. ``Watch`` imports Keras."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

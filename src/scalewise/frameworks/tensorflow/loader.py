@@ -1,7 +1,4 @@
-"""Batches for the replicas of this process, by tf.data, in the order that all frameworks share.
-
-Images are sent to the device as bytes, and converted there.
-"""
+"""Batches by tf.data, in the order of all frameworks; the device converts bytes to floats."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -63,10 +60,9 @@ def _epoch_rows(shards: Sequence[Shards], epoch: int) -> Rows:
 def _distribute(
     data: Labelled, epochs: Callable[[], Iterator[Rows]], parallel: Parallel, *, ragged: bool
 ) -> Any:
-    """Return an iterator whose items hold a batch for each replica of this process.
+    """Return an endless iterator over a batch for each replica of this process.
 
-    It is endless: of a finite one, TensorFlow would ask all workers in each step whether it ended.
-    """
+    Of a finite one, TensorFlow would ask all workers in each step whether it ended."""
     width = next(epochs())[0].shape[1]
     images, labels = tf.constant(data.images), tf.constant(data.labels)
 

@@ -1,8 +1,6 @@
 """Exchange the addresses of all processes through rank 0; standard library only.
 
-Each process binds a free port and sends its number to rank 0, which answers with all addresses. So
-free ports need not be guessed, nor the names by which hosts reach each other.
-"""
+Each process binds a free port, so neither ports nor host names have to be guessed."""
 
 import json
 import socket

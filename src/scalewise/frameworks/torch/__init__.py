@@ -20,8 +20,7 @@ from scalewise.spec import RunSpec
 MIN_VERSION = (2, 4)
 """The oldest supported version of PyTorch."""
 MIN_EDGE = {"mlp": 1, "mnist-cnn": 6}
-"""Workloads that accept any image with at least this edge in pixels: plain runs of them are
-checked without importing PyTorch."""
+"""Smallest edge in pixels of workloads that are checked without importing PyTorch."""
 PUBLISHED_VIT = re.compile(r"vit-[a-z]+(?P<patch>\d+)")
 """Published ViTs: the patch size in the name determines which images they accept."""
 ENGINE_UNSUPPORTED = dict.fromkeys(

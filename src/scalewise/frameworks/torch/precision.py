@@ -45,10 +45,7 @@ def input_dtype(spec: RunSpec, device: torch.device) -> torch.dtype:
 
 
 class LossScaler:
-    """Dynamic loss scaling for fp16: the loss is multiplied, the gradients are divided again.
-
-    If a gradient overflows on any rank, all ranks skip the step.
-    """
+    """Dynamic loss scaling for fp16; if a gradient overflows on any rank, all skip the step."""
 
     def __init__(self, scale: float = INITIAL_SCALE) -> None:
         self.scale = scale

@@ -57,9 +57,7 @@ LOSSES_PER_STACK = 1000
 def initial_model(spec: RunSpec, data: Data, device: torch.device) -> nn.Module:
     """Return the run's model on the device, with random weights drawn at the run's seed.
 
-    The weights depend on the kind of device: a GPU draws them itself, which is much faster.
-    On accelerators the memory format is channels last, like that of the images.
-    """
+    Weights depend on the kind of device: a GPU draws them itself, which is much faster."""
     torch.manual_seed(spec.seed + spec.repeat)
     with device:
         model = build_model(spec, data.shape, data.classes)
@@ -344,10 +342,7 @@ class TorchSession:
         return f"ranks.{dist.get_rank()}.{name}"
 
     def _load_checkpoint(self, files: "Checkpoints", path: Path) -> int:
-        """Continue the training of a checkpoint; return the number of steps done.
-
-        Random states and losses belong to ranks: with another layout they start anew.
-        """
+        """Load a checkpoint; return its steps. Another layout resets random states and losses."""
         from scalewise.frameworks.torch.checkpoint import checkpoint_files
 
         spec, progress = self._spec, checkpoints.read_progress(path)

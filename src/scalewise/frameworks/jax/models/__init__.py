@@ -19,8 +19,7 @@ class Model:
     init: Callable[[np.random.Generator], dict[str, np.ndarray[Any, Any]]]
     """Draws the weights, with the names and shapes that the same network has in PyTorch."""
     output: Callable[[Weights, Any, Any], Any]
-    """Takes weights, images (count × height × width × channels) and a random key, which is None in
-    validation; returns the logits."""
+    """(weights, images, random key or None in validation) -> logits; channels are the last axis."""
 
 
 def layer(name: str, inputs: int, outputs: int, *kernel: int) -> Shapes:

@@ -1,9 +1,7 @@
 """Write and read distributed checkpoints (torch.distributed.checkpoint), asynchronously.
 
-Tensors have the names of the serial model, so that a checkpoint can be read on any number of
-devices and with any strategy. Each rank writes the tensors it holds; of replicated ones, the
-lowest rank writes its copy.
-"""
+Tensors have the names of the serial model: any number of devices and any strategy can read them.
+Each rank writes the tensors it holds; of replicated ones, the lowest rank writes its copy."""
 
 import shutil
 from collections.abc import Callable, Iterable, Sequence
@@ -54,8 +52,7 @@ class Checkpoints:
     def latest(self, tick: Callable[[], None]) -> tuple[Path | None, dict[Path, str]]:
         """Return the run's newest complete checkpoint, and the problems of newer ones.
 
-        Damaged ones are set aside; unfinished ones are removed. ``tick`` is called while reading.
-        """
+        Damaged ones are set aside, unfinished ones removed. ``tick`` is called while reading."""
         path, damaged = self.newest_whole(checkpoints.written(self._folder), tick)
         if dist.get_rank() == 0:
             for damaged_path in damaged:
@@ -66,11 +63,9 @@ class Checkpoints:
     def newest_whole(
         self, candidates: Sequence[Path], tick: Callable[[], None]
     ) -> tuple[Path | None, dict[Path, str]]:
-        """Return the newest complete checkpoint of ``candidates``, and the problems of newer ones.
+        """Return, equally on all ranks, the newest complete candidate, and problems of newer ones.
 
-        All ranks get the same answer: the candidates are those of rank 0, and each rank reads
-        its share of the files.
-        """
+        The candidates are those of rank 0, and each rank reads its share of the files."""
         names = [list(candidates)]
         dist.broadcast_object_list(names, group=self._group)
         damaged: dict[Path, str] = {}
@@ -131,10 +126,7 @@ class Checkpoints:
 
 
 class ChecksumWriter(FileSystemWriter):
-    """Writes a distributed checkpoint, and at the end the checksums of its files.
-
-    Each rank reads back the files it wrote, mostly from the page cache; rank 0 gathers.
-    """
+    """Writes a distributed checkpoint and checksums; each rank reads back the files it wrote."""
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> TorchFuture[Any]:
         """Write this rank's tensors; return the results with the checksums of its files."""

@@ -1,9 +1,8 @@
 """Load tensors and checkpoints from files without running code that is in them.
 
-All of PyTorch's formats contain pickles. ``torch.load(weights_only=True)`` alone is not enough:
-before version 2.6 it runs code of the old tar format and of TorchScript archives, before 2.5
-distributed checkpoints are read without it, and their ``.metadata`` always is.
-"""
+``torch.load(weights_only=True)`` is not enough: before version 2.6 it runs code of the old tar
+format and of TorchScript, before 2.5 distributed checkpoints are read without it, and their
+``.metadata`` always is."""
 
 import io
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""Batches by sample indices: from tensors in memory, image files, or a stream of tokens.
-
-Images are raw bytes here, height × width × channels, as on disk.
-"""
+"""Batches by sample indices: from tensors in memory, image files (as bytes), or tokens."""
 
 import sys
 from collections.abc import Sequence
@@ -82,11 +79,8 @@ class PackedImages:
 
 
 class ImageFiles:
-    """Image files, decoded on demand.
-
-    A broken file is reported on stderr, and its label becomes IGNORED_LABEL, unless ``refuse``
-    is set. That may happen to all images of a batch.
-    """
+    """Image files, decoded on demand. A broken file is reported on stderr, and its label becomes
+    IGNORED_LABEL, unless ``refuse`` is set. That may happen to all images of a batch."""
 
     def __init__(
         self,

@@ -1,9 +1,7 @@
 """Load the batches of a run in the order in which they are needed, ahead of time.
 
-Training and validation are one stream through one pool of workers, so that the first batches of
-a pass are ready when the previous pass ends. For an accelerator, raw bytes are copied from pinned
-memory on a separate stream and preprocessed on the device.
-"""
+One pool of workers serves training and validation: a pass begins without a wait. Raw bytes are
+copied to an accelerator from pinned memory on a separate stream, and preprocessed there."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice

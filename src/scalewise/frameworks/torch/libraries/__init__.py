@@ -1,9 +1,7 @@
-"""Models from other libraries or the user's modules, by name.
+"""Models from other libraries or the user's modules, by name; weights are never downloaded.
 
-A library is registered under ``scalewise.libraries``: a function from a model's name to a
-factory, which is called like every workload, with the shape of a sample, the number of classes
-and options. Pretrained weights are never downloaded.
-"""
+A library is a function, registered under ``scalewise.libraries``, from a model's name to a
+factory, which is called like every workload: (shape of a sample, classes, options)."""
 
 from collections.abc import Callable
 from functools import wraps

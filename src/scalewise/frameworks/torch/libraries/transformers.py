@@ -1,7 +1,4 @@
-"""Models of Transformers, by model type or by a configuration file.
-
-Images are classified by its image classifiers, tokens by its causal decoders.
-"""
+"""Image classifiers and causal decoders of Transformers, by type or configuration file."""
 
 from pathlib import Path
 from typing import Any

@@ -33,11 +33,8 @@ def gpt(
     heads: int = 4,
     tied: bool = False,
 ) -> Parts:
-    """A plain GPT.
-
-    If ``tied``, the output layer uses the weights of the embedding, and weights are initialized
-    as in GPT-2 (Radford et al., 2019).
-    """
+    """A plain GPT; if ``tied``, the output layer uses the weights of the embedding, and weights are
+    initialized as in GPT-2 (Radford et al., 2019)."""
     if not isinstance(length, int):
         raise ValueError('it learns from tokens, for example data = "tokens:10000"')
     tokens = nn.Embedding(vocabulary, width)

@@ -1,8 +1,7 @@
 """Residual networks: ResNet-50 as in torchvision, and version 2 as in Keras.
 
-Both consist of bottlenecks: a 1x1 convolution that narrows, a 3x3 one, a 1x1 one that widens
-again, and a shortcut. Names of submodules are those in saved weights.
-"""
+A bottleneck is a 1x1 convolution that narrows, a 3x3 one, a 1x1 one that widens again, and a
+shortcut. Names of submodules are those in saved weights."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -64,9 +64,7 @@ class Block(nn.Module):
 class Positions(nn.Module):
     """Adds a learned embedding to each position.
 
-    Inputs in bf16 stay so, and with them the residual stream: half the bytes to move. In fp16
-    that sum might overflow.
-    """
+    bf16 inputs stay bf16 (half the bytes in the residual stream); in fp16 the sum may overflow."""
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__()

@@ -58,11 +58,8 @@ def vit(
     heads: int = 4,
     class_token: bool = False,
 ) -> Parts:
-    """A plain ViT whose classifier sees the mean of all positions.
-
-    With ``class_token`` it is the published one (Dosovitskiy et al., arXiv:2010.11929), whose
-    classifier sees the class token, initialized as in torchvision.
-    """
+    """A plain ViT whose classifier sees the mean of all positions; with ``class_token``, the
+    published one (Dosovitskiy et al., arXiv:2010.11929), initialized as in torchvision."""
     channels, height, image_width = image_shape(shape)
     if height % patch or image_width % patch:
         raise ValueError(f"patches of {patch} do not fit an image of {height}x{image_width}")

@@ -1,7 +1,4 @@
-"""Make a model parallel: cut it into pipeline stages, split layers, then distribute them.
-
-The micro-step of a model without stages is here too; that of stages is in ``pipeline``.
-"""
+"""Make a model parallel: cut it into pipeline stages, split layers, then distribute them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

@@ -1,8 +1,6 @@
-"""FSDP and HSDP: parameters, gradients and optimizer state are sharded.
+"""FSDP and HSDP: parameters, gradients and optimizer state are sharded, gathered block by block.
 
-Each block is gathered just before it is used. ``fsdp`` shards over all devices, ``hsdp`` over
-those of a node, with replicas across nodes.
-"""
+``fsdp`` shards over all devices, ``hsdp`` over those of a node, with replicas across nodes."""
 
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh

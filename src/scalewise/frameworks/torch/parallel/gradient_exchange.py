@@ -1,9 +1,6 @@
 """Exchange and clipping of gradients between replicas (a DDP communication hook).
 
-In most steps gradients are only averaged, compressed if the run says so. In a few steps they are
-also examined: how many bytes compression saves, how large its error is, and how much the
-gradients of replicas differ, which gives the gradient noise scale.
-"""
+A few steps also measure the bytes that compression saves, its error, and the noise scale."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -59,10 +56,7 @@ class GradientExchange:
         return compressor.exchange(bucket)
 
     def begin(self, *, is_full: bool = True) -> None:
-        """Decide, equally on all ranks, whether the next step is examined.
-
-        A step that is not ``is_full`` has fewer samples: its noise is not comparable.
-        """
+        """Decide, equally on all ranks, if the next step is examined; noise needs a full step."""
         self._step += 1
         is_noise_step = self._noise_every > 0 and self._step % self._noise_every == 0
         self._measures_noise = is_full and is_noise_step

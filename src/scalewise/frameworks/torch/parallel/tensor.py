@@ -1,9 +1,7 @@
 """Tensor parallelism: the devices of a group split the layers of every block.
 
-A column-wise layer is followed by a row-wise one, so that a pair needs one exchange. Between
-blocks' pairs, where layers work on each position alone, the sequence is split (sequence
-parallelism), if its length is divisible.
-"""
+A pair of a column-wise and a row-wise layer needs one exchange. Between pairs the sequence is
+split (sequence parallelism), if its length is divisible."""
 
 from dataclasses import replace
 

@@ -1,8 +1,6 @@
-"""Benchmark the collectives of a training by message size.
+"""Benchmark the collectives of a training by message size; the slowest rank decides.
 
-A time is that of the slowest rank. Bandwidths are defined as in nccl-tests: bytes are those of
-the full buffer, and the bus bandwidth is comparable with that of a link.
-"""
+As in nccl-tests, bytes are those of the full buffer, and bus bandwidth compares with a link's."""
 
 import json
 import os
@@ -43,9 +41,7 @@ SPLIT_OPERATIONS = ("all-gather", "reduce-scatter")
 def run_bench(file: Path) -> None:
     """Time collectives with the other ranks; rank 0 writes the result to ``file``.
 
-    Before that, ``file`` may contain a request: ``{"ask": {"operations": [...],
-    "sizes": [...], "patience": 20}}``. The default is everything.
-    """
+    It may hold a request: ``{"ask": {"operations": [...], "sizes": [...], "patience": 20}}``."""
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         raise SpecError("one rank exchanges nothing", hint="start at least two with torchrun")
     request = _read_request(file)
@@ -153,11 +149,9 @@ def bus_factor(operation: str, ranks: int) -> float:
 
 
 def fit(points: Sequence[tuple[int, float]]) -> dict[str, float] | None:
-    """Return latency and bandwidth of ``seconds = latency + bytes / bandwidth``.
+    """Return latency and bandwidth of ``seconds = latency + bytes / bandwidth``; None: no slope.
 
-    Least squares of the relative error, so that small messages count as much as
-    large ones. ``error`` is the largest remaining relative error. None if
-    the points have no slope to fit.
+    Least squares of the relative error; ``error`` is the largest that remains.
 
     >>> fit([(4, 1e-4), (10**6, 1.1e-3)])["bandwidth"]  # doctest: +ELLIPSIS
     99999...

@@ -1,13 +1,9 @@
 """Count the collectives and bytes of one early step of this rank.
 
-Every collective passes PyTorch's dispatcher, no matter who calls it: Python, DDP's reducer during
-backward, or a DTensor. So one step runs under a dispatch mode that sees each call. That step is
-slower; the record names it, and the measured steps begin after it.
-
-The bytes that a rank sends are computed, not observed, by the usual formulas for rings: each of
-n ranks sends 2 (n - 1)/n of an all-reduced payload, and (n - 1)/n of one that is gathered,
-scattered, broadcast or exchanged all-to-all.
-"""
+That step runs under a dispatch mode: every collective passes PyTorch's dispatcher, also those of
+DDP's reducer and of DTensors. The step is slower; the measured steps begin after it. Sent bytes
+are computed for rings: each of n ranks sends 2 (n - 1)/n of an all-reduced payload, (n - 1)/n of
+one that is gathered, scattered, broadcast or exchanged all-to-all."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,10 +1,8 @@
 """Count the FLOP of a model on a copy on the meta device.
 
-Matrix products and convolutions count, forward and backward, a multiply-add as two. The backward
-of a product is one more product of the same size for each of its two operands that requires a
-gradient; so no backward has to run. Recomputation in the backward is not counted: it is not the
-model's work. Fusing or compiling kernels does not change the count.
-"""
+Matrix products and convolutions count, a multiply-add as two. The backward of a product is one
+more of the same size for each operand that requires a gradient, so no backward has to run.
+Recomputation is not counted, and fusing or compiling kernels does not change the count."""
 
 import copy
 from typing import Any
@@ -32,10 +30,7 @@ def flops_per_sample(model: nn.Module, shape: Shape, batch: int) -> tuple[int | 
 
 
 def count_flops(model: nn.Module, shape: Shape, batch: int) -> int:
-    """Return the FLOP per sample of a batch, forward and backward.
-
-    Counted on a full batch, because batch normalization refuses a single sample.
-    """
+    """Return the FLOP per sample, forward and backward; batch normalization needs a full batch."""
     meta_model = _meta_copy(model).train()
     sides = (batch, shape) if isinstance(shape, int) else (batch, *shape)
     dtype = torch.long if isinstance(shape, int) else torch.float32

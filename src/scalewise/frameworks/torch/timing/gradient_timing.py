@@ -1,8 +1,6 @@
 """Measure when each gradient is ready within the backward pass, in a few early steps.
 
-A gradient that is ready early can be exchanged while the rest of backward computes. So these
-times, taken on a single device, tell how much communication a larger machine can hide.
-"""
+So a single device shows how much communication can overlap with backward on more devices."""
 
 from functools import partial
 from statistics import median
