@@ -23,7 +23,7 @@ Row = tuple[int, list[str], list[Any], dict[str, Any]]
 
 
 class Clock(Protocol):
-    """Reads the host's time, and measures the time between two marks."""
+    """Reads the host's time, and marks of a clock: the host's, a device's, or a simulated one."""
 
     simulated: bool
 

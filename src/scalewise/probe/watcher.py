@@ -149,7 +149,6 @@ class Watcher:
         return self._stop_after or sys.maxsize
 
     def set_enabled(self, *, enabled: bool) -> None:
-        """Enable or disable watching."""
         self.enabled = enabled
         self.on_switch()
 

@@ -46,7 +46,6 @@ class Watch(Callback):  # type: ignore[misc]  # Keras has no types.
 
     @if_watched
     def on_epoch_begin(self, steps: Steps, epoch: int, logs: Any = None) -> None:
-        """An epoch begins."""
         model, watcher = self.model, steps.watcher
         replicas = model.distribute_strategy.num_replicas_in_sync
         watcher.devices = max(watcher.devices or 0, replicas)
@@ -75,17 +74,14 @@ class Watch(Callback):  # type: ignore[misc]  # Keras has no types.
 
     @if_watched
     def on_epoch_end(self, steps: Steps, epoch: int, logs: Any = None) -> None:
-        """All batches of the epoch are done."""
         steps.end()
 
     @if_watched
     def on_test_begin(self, steps: Steps, logs: Any = None) -> None:
-        """A validation begins."""
         steps.pause()
 
     @if_watched
     def on_test_end(self, steps: Steps, logs: Any = None) -> None:
-        """A validation has ended."""
         steps.resume("validate")
 
 

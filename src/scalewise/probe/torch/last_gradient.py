@@ -32,7 +32,6 @@ class LastGradient:
         self._learn()
 
     def remove(self) -> None:
-        """Remove all hooks."""
         for handle in self._handles:
             handle.remove()
         self._handles, self._nodes = [], []

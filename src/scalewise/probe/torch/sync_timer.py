@@ -126,7 +126,6 @@ class SyncTimer:
         _active = None
 
     def lap(self, phase: str) -> None:
-        """Assign the time since the last mark to ``phase``."""
         self._probe.lap(phase)
         self._phase = self._next.get(phase, "optimizer")
 

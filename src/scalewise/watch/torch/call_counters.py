@@ -55,7 +55,6 @@ class CallCounters:
                 setattr(torch.Tensor, name, self._counted(getattr(torch.Tensor, name)))
 
     def restore_waits(self) -> None:
-        """Stop counting waits."""
         for name, original in self._original_methods.items():
             if original is None:
                 delattr(torch.Tensor, name)

@@ -28,7 +28,6 @@ class DdpModels:
         self._last_gradients.pop(model, None)
 
     def remove(self) -> None:
-        """Remove all hooks."""
         for last in self._last_gradients.values():
             last.remove()
 
