@@ -59,10 +59,7 @@ def load_published_curves() -> tuple[PublishedCurve, ...]:
 
 
 def find_curves(query: str) -> tuple[PublishedCurve, ...]:
-    """Return the curves that match every word of a query; refuse a word without a match.
-
-    Only letters and digits are compared, so ``resnet50`` finds ResNet-50.
-    """
+    """Return the curves that match every word by letters and digits; refuse one without a match."""
     terms = [term for term in map(_normalize, query.split()) if term]
     if not terms:
         raise SpecError(

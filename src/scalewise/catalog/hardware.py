@@ -1,7 +1,5 @@
-"""Devices, links and prices as makers and sellers state them, each with source and date.
-
-Rows of the user's ``catalog.toml``, beside the sites' file, replace built-in rows of the same name.
-"""
+"""Devices, links and prices as makers and sellers state them, each with source and date; rows of
+the user's ``catalog.toml``, beside the sites' file, replace built-in rows of the same name."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -150,9 +148,7 @@ def device_by_reported_name(text: str) -> Device | None:
 
 
 def device_for_power(text: str) -> Device:
-    """Return the device of this name; of several that begin so, the one with the most watts.
-
-    So an energy that is computed from its power stays an upper bound.
+    """Return the device of this name; of several that begin so, the most watts: an upper bound.
 
     >>> device_for_power("h100").name
     'h100-sxm'

@@ -1,16 +1,8 @@
 """What would make a number of devices worthwhile: more data, a larger batch, a larger model.
 
-The complete time of the measured job has two parts,
-
-    T(N) = start(N) + training(N)        efficiency(N) = N₀ T(N₀) / (N T(N))
-
-which grow differently. k times the data lengthens the training alone:
-
-    efficiency = N₀ (start₀ + k training₀) / (N (start + k training))
-
-m times the batch of a device leaves 1/m of the steps, and of the overhead of each step:
-
-    training = computation + overhead / m
+T(N) = start(N) + training(N)                       efficiency(N) = N₀ T(N₀) / (N T(N))
+k times the data lengthens the training:            training → k training
+m times the batch of a device leaves 1/m of steps:  training → computation + overhead / m
 """
 
 from dataclasses import dataclass
@@ -32,9 +24,7 @@ MAX_FACTOR = 1e6
 @dataclass(frozen=True, kw_only=True)
 class BreakEven:
     """What makes a number of devices worthwhile; a factor is None where no size is large enough.
-
-    Start and training are in seconds, on ``few`` devices (the baseline) and on ``devices``.
-    """
+    Start and training are in seconds, on ``few`` devices (the baseline) and on ``devices``."""
 
     devices: int
     few: int

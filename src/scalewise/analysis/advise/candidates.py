@@ -22,10 +22,7 @@ def candidate_scales(
     *,
     whole_nodes: bool,
 ) -> list[Scale]:
-    """Return every scale that can be judged, by time, or by throughput without comparable times.
-
-    Scales on which interruptions keep the job from finishing are left out.
-    """
+    """Return every scale on which the job finishes, by time, or by throughput without times."""
     # Times of unequal work cannot be compared.
     equal_work = curve_series(prediction.curve, "time") is not None
     by_time = equal_work and all(point.time for point in prediction.points)

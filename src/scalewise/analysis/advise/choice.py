@@ -1,12 +1,8 @@
 """How many devices to use for a purpose: the scale that serves it, its neighbours, the reason.
 
-Every scale that was measured or can be predicted is a candidate:
-
     device-hours = devices × time / 3600        cost = device-hours × price
-    energy: as measured, or by ``Power``
 
-A scale serves a purpose if its expected values meet all limits. The chance that it really
-does is computed from its interval, taken as log-normal.
+A scale serves a purpose if its expected values meet all limits.
 """
 
 import math
@@ -128,9 +124,7 @@ def advise(  # noqa: PLR0913 - one parameter per question
     exactly: Iterable[int] = (),
 ) -> Advice:
     """Return how many devices serve a purpose best; ``api.advise`` explains the parameters.
-
-    ``exactly`` are the candidates, if given: then none is added.
-    """
+    ``exactly``, if given, are the only candidates."""
     rate = None if price is None else price_of(price)
     prediction = predict(curve, list(exactly) or _candidate_counts(curve, list(at)))
     resolved = (conditions or Conditions()).resolve(prediction)
@@ -165,10 +159,8 @@ def advise(  # noqa: PLR0913 - one parameter per question
 def stop_advice(
     curve: ScalingCurve, purpose: Purpose, ahead: Sequence[int], *, price: Rate | None = None
 ) -> Advice | None:
-    """Return the advice by which no scale ``ahead``, larger than all measured ones, pays.
-
-    None if one would be chosen over the measured ones, or if fewer than two were measured.
-    """
+    """Return the advice by which no scale ``ahead``, larger than all measured ones, pays; None if
+    one would be chosen, or if fewer than two were measured."""
     measured = {point.devices for point in curve.points}
     if len(measured) < 2:
         return None
@@ -251,9 +243,7 @@ def _chance(scale: Scale, purpose: Purpose) -> float | None:
 
 
 def chance(value: Estimate, bound: float, *, floor: bool) -> float | None:
-    """Return the chance to meet a limit: log-normal, with the interval's two sides apart.
-
-    None for a value without an interval.
+    """Return the log-normal chance to meet a limit; None for a value without an interval.
 
     >>> round(chance(Estimate(100.0, 80.0, 125.0), 125.0, floor=False), 3)
     0.95

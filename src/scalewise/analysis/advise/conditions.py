@@ -1,8 +1,5 @@
-"""Conditions beyond the measured job: a target, interruptions, a queue.
-
-``Conditions`` are what the user asks for. Resolved for one curve, they turn each scale of
-the measured job into a scale of the job that is asked about.
-"""
+"""Conditions beyond the measured job: a target, interruptions, a queue. Resolved for a curve, they
+turn each scale of the measured job into a scale of the job that is asked about."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

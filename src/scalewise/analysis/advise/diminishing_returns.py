@@ -64,10 +64,7 @@ class DiminishingReturns:
 def find_diminishing_returns(
     prediction: Prediction, scales: Sequence[Scale], *, same_job: bool = True
 ) -> DiminishingReturns:
-    """Return where these scales stop paying: by time, or by throughput without times.
-
-    Causes are those of the measured job; if ``same_job`` is false they are left out.
-    """
+    """Return where these scales stop paying; causes, of the measured job, only if ``same_job``."""
     gains = []
     for few, many in pairwise(scales):
         log_speedup = math.log(few.slowness / many.slowness)

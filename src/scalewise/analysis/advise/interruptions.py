@@ -1,18 +1,13 @@
 """Interrupted jobs: how often to save checkpoints, and the expected loss of time.
 
-A job on many devices stops when any of them is interrupted:
+A job on many devices stops when any of them is interrupted, at random moments. It saves every τ
+seconds, which takes δ, and needs R to restart:
 
     M = time between interruptions of one device (or node) / devices (or nodes)
-
-It saves every τ seconds, which takes δ, and needs R to restart after an interruption:
-
     first order (Young)   τ = √(2 δ M)
     corrected (Daly)      τ = √(2 δ M) (1 + √(δ / 2M) / 3 + (δ / 2M) / 9) − δ      for δ < 2M
-
     expected time (Daly)  M exp(R / M) (exp((τ + δ) / M) − 1) × work / τ
-
-for interruptions at random moments, saves and restarts included. A short job is faster
-without saves: M exp(R / M) (exp(work / M) − 1).
+    without saves         M exp(R / M) (exp(work / M) − 1), less for a short job
 """
 
 import math

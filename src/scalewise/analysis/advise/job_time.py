@@ -1,14 +1,9 @@
-"""A job of any length: the start, and the time of each sample.
+"""A job of any length: time = start + samples × (1 / throughput + between).
 
-    time = start + samples × (1 / throughput + between)
-
-``start`` is independent of the amount of work (launch, data, build, compile). ``between``
-recurs every epoch (validation, checkpoints), per sample. Records have both in their spans.
-For a table with throughput and time the start is in its law,
-
-    T(N) = start + work / X(N) + growing log2 N
-
-and for one with times alone in T(N) = start + work / N + growing log2 N.
+``start`` is independent of the amount of work (launch, data, build, compile). ``between`` recurs
+every epoch (validation, checkpoints), per sample. Records have both in their spans. For tables the
+start is in the law T(N) = start + work / X(N) + growing log2 N, with N for X(N) where there are
+only times.
 """
 
 from collections.abc import Mapping
@@ -25,10 +20,7 @@ from scalewise.errors import NotEnoughData
 from scalewise.record.schema import UNEXPLAINED, recurring
 
 START_SPANS = (*recurring("once"), UNEXPLAINED)
-"""Spans that occur once, however long a job trains.
-
-Without those that only a measurement has: a trace, timed loaders, earlier attempts.
-"""
+"""Spans that occur once in a job, without those of a measurement (trace, timed loaders)."""
 EPOCH_SPANS = recurring("every epoch")
 """Spans that recur every epoch."""
 MIN_POINTS_GROWING_START = 4

@@ -2,8 +2,7 @@
 
     time = wait + rounds × time of one run on k devices        rounds = ⌈runs / ⌊N / k⌋⌉
 
-A run on fewer devices is more efficient, but a round that is not full leaves devices idle.
-One device per run is therefore not always best.
+One device per run is not always best: a round that is not full leaves devices idle.
 """
 
 import math

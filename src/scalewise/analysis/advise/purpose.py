@@ -1,9 +1,5 @@
-"""What devices are for: limits to meet, and the goal that chooses among the scales that do.
-
-``PURPOSES`` declares every purpose in one place: its name, how it is written, the quantity
-it limits and the goal it implies. A new purpose is one more entry there, and its example
-in the help of ``advise`` (``cli/options.py``).
-"""
+"""What devices are for: limits to meet, and the goal that chooses among the scales that do. A new
+purpose is an entry of ``PURPOSES``, and an example in the help (``cli/options.py``)."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -108,9 +104,7 @@ class Purpose:
 
     @classmethod
     def parse(cls, purposes: "str | Iterable[str]") -> "Purpose":
-        """Parse ``deadline=2h``, or several purposes into one.
-
-        A named goal wins over the one that limits imply.
+        """Parse ``deadline=2h``, or several; a named goal wins over one that limits imply.
 
         >>> Purpose.parse(["deadline=2h", "efficiency=0.8"]).goal
         'device-hours'

@@ -1,9 +1,5 @@
-"""The time that a job waits in a queue, by number of devices.
-
-It is part of the time until the end, but not of the device-hours. Between the given
-numbers of devices the wait is interpolated linearly in logarithms of both; beyond them
-that line is extrapolated, with a warning.
-"""
+"""The time that a job waits in a queue, which costs no device-hours, by devices. The wait is
+interpolated linearly in logarithms of both; the line is extrapolated with a warning."""
 
 import math
 from collections.abc import Mapping

@@ -2,9 +2,8 @@
 
     E = once + watts · D,    D = devices × seconds
 
-The computation of equal work takes the same energy on any number of devices: ``once``.
-``watts`` is what a device draws on top, also while it waits, so this part grows with the
-device-seconds. The mean power of a device therefore falls where devices wait.
+``once`` is the computation of equal work, on any number of devices. ``watts`` is what a device
+draws on top, also while it waits: its mean power falls where devices wait.
 """
 
 import math
@@ -57,11 +56,8 @@ def widened(estimate: Estimate, spread: float) -> Estimate:
 def power_of(
     curve: ScalingCurve, device_watts: float | None = None, device: str | None = None
 ) -> Power | None:
-    """Return the energy law of a curve; None where its power is unknown.
-
-    A curve without measured energy needs ``device_watts``, or ``device``, a name of the
-    catalog.
-    """
+    """Return the energy law of a curve; None where its power is unknown. Without measured energy it
+    needs ``device_watts``, or ``device``, a name of the catalog."""
     measured = [point for point in curve.points if point.energy and point.time]
     if device_watts is not None and device is not None:
         raise SpecError(

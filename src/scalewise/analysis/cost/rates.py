@@ -26,9 +26,7 @@ class Rate:
 
 
 def price_of(price: "str | float | Rate") -> Rate:
-    """Return a rate from a number, or from ``provider:instance`` or ``provider:instance:spot``.
-
-    The provider may be omitted if only one has such an instance.
+    """Return a rate from a number, or ``provider:instance[:spot]``; a sole provider may be omitted.
 
     >>> price_of(2.5).per_device_hour
     2.5

@@ -1,9 +1,5 @@
-"""The device-hours of a study, from what is known before its runs start.
-
-A finished run has its measured cost. A missing run is expected to take as long as a
-finished run of the same configuration; larger scales are predicted from at least two
-measured ones. Otherwise the launcher's time limit is the bound, or the cost is unknown.
-"""
+"""The device-hours of a study: measured for finished runs, and expected for missing ones from the
+same configuration, or by prediction from two scales; else bounded by a time limit, or unknown."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -55,10 +51,7 @@ class Bill:
 
     @property
     def expected(self) -> Estimate | None:
-        """Device-hours of all missing runs that have an expectation.
-
-        Errors are taken as fully correlated: low ends are added up, and high ends.
-        """
+        """Expected device-hours of missing runs; errors are assumed to be fully correlated."""
         hours = [item.hours for item in self.missing if item.hours]
         if not hours:
             return None
@@ -83,10 +76,8 @@ def bill_items(
     max_hours: Callable[[RunSpec], float | None],
     billed_devices: Callable[[RunSpec], int],
 ) -> list[Item]:
-    """Return the item of each run; ``bought`` has the device-hours of finished runs, by id.
-
-    ``max_hours`` returns the upper bound of a missing run in device-hours, None without a limit.
-    """
+    """Return the item of each run; ``bought`` has the device-hours of finished runs, by id, and
+    ``max_hours`` returns the upper bound of a missing run in device-hours, None without a limit."""
     missing = [run for run in runs if run.id not in bought]
     expected_seconds: dict[str, tuple[Basis, Estimate]] = {}
     for curve in curves:

@@ -77,11 +77,8 @@ def build_chain(ledger: Ledger, window: Window, devices: int) -> Chain | None:
 
 
 def comparable_chains(chains: Sequence[Chain]) -> list[Chain]:
-    """Return chains that can be averaged: if transfer is unknown in one, it is so in all.
-
-    The known transfer of the others is then part of orchestration, so that the lines
-    still sum to the measured step.
-    """
+    """Return chains that can be averaged: if transfer is unknown in one, it is part of
+    orchestration in all, so that the lines still sum to the measured step."""
     if all(chain.transfer_known for chain in chains):
         return list(chains)
     return [
@@ -95,10 +92,7 @@ def mean_per_sample(chains: Sequence[Chain]) -> float:
 
 
 def factors_by_cause(chains: Sequence[Chain], per_sample: float) -> ByCause:
-    """Return each cause's factor over a point's repeats, not yet compared with the baseline.
-
-    A geometric mean, like that of throughput, so that the product is exact.
-    """
+    """Return each cause's factor, before the baseline; a geometric mean keeps the product exact."""
     chains = comparable_chains(chains)
     logs = np.log([chain.lines(per_sample) for chain in chains])
     factors = np.exp(-np.diff(logs).mean(axis=0))
@@ -115,11 +109,8 @@ def relative_factors(factors: ByCause, base: ByCause) -> ByCause:
 
 
 def seconds_by_cause(chains: Sequence[Chain], per_sample: float) -> ByCause:
-    """Return the seconds that each cause adds to the ideal step, and ``unexplained``.
-
-    They sum to T5 − T0. Where T4 is longer than the measured step, the negative
-    difference is ``unexplained``; repeats are averaged.
-    """
+    """Return the mean seconds that each cause adds to the ideal step; they sum to T5 − T0 with
+    ``unexplained``, which is negative where T4 is longer than the measured step."""
     chains = comparable_chains(chains)
     added = np.diff([chain.lines(per_sample) for chain in chains])
     above, below = np.maximum(added[:, -1], 0.0), np.minimum(added[:, -1], 0.0)

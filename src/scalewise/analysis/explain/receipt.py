@@ -1,11 +1,8 @@
 """Receipts: device-hours that were bought, that were useful, and that were lost by cause.
 
-    bought  devices × the time from launch to end, of every attempt
-    useful  what the same work takes at the baseline's steady speed
-    lost    the rest, by cause; useful and lost sum to bought
-
-A cause is negative where devices did better than the baseline: a batch that fits a cache
-makes computation cheaper.
+bought  devices × the time from launch to end, of every attempt
+useful  what the same work takes at the baseline's steady speed
+lost    the rest, by cause; negative where devices did better than the baseline
 """
 
 import math
@@ -169,10 +166,7 @@ def _count_samples(record: RunRecord) -> tuple[float, float]:
 
 
 def _lost_in_steps(run: RunView, base: Sequence[RunView], samples: float) -> dict[str, float]:
-    """Return the device-seconds that each cause adds to what the baseline's steps would take.
-
-    Empty where phases are unknown: all of it is then unexplained.
-    """
+    """Return the device-seconds that each cause adds to the baseline's; empty without phases."""
     base_chains = [base_run.chain for base_run in base if base_run.chain]
     if run.chain is None or len(base_chains) < len(base):
         return {}

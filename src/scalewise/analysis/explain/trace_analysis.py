@@ -108,10 +108,7 @@ def _checks(rank: RankRecord, intervals: "TraceIntervals") -> list[QuantityCheck
 def compare_quantity(
     rank: int, quantity: str, light: Any, traced: Any, step: float
 ) -> QuantityCheck:
-    """Compare the seconds of each step by the light measurement with those by the trace.
-
-    The ratio is the median over steps: a step in which a thread had to wait for a core
-    is an outlier.
+    """Compare seconds of steps by both measurements: the median ratio, robust to waits for a core.
 
     >>> compare_quantity(0, "input", [0.0105, 0.021], [0.01, 0.02], 0.05).agrees
     True
@@ -225,11 +222,9 @@ def _device_compute(events: Iterable[Event]) -> list[Interval]:
 
 
 def _host_compute(events: Iterable[Event]) -> list[Interval]:
-    """Return when the host computed: operators on the threads that run no collective.
-
-    Launching a collective is work, because it does not wait; unpacking its result is
-    not. An operator around one of these may wait between its parts, so only they count.
-    """
+    """Return when the host computed: operators on the threads that run no collective. Launching a
+    collective counts, because it does not wait; unpacking its result does not count, nor does an
+    operator around one of these, which may wait between its parts."""
     by_thread: dict[str, list[Event]] = defaultdict(list)
     for event in events:
         by_thread[event.thread].append(event)

@@ -1,12 +1,8 @@
 """How busy devices and hosts were during a part of a run, and their energy.
 
-Utilisation misleads: it is the share of time in which anything at all ran on the device.
-A device whose ranks wait for each other inside a collective spins, and shows 100 % without
-useful work. Power is the better signal of a stall: spinning takes far fewer watts than
-computing. Compare ``power`` between runs before believing ``busy``.
-
-A sample covers the time since the sample before it, so every mean is weighted by how much
-of that time lies inside the part.
+Utilisation misleads: a device that waits inside a collective spins, and shows 100 % without useful
+work. Spinning takes far fewer watts than computing, so compare ``power`` first. A sample covers the
+time since the one before, so means are weighted by how much of it is in the part.
 """
 
 from collections.abc import Sequence
@@ -154,10 +150,7 @@ def _highest(values: Numbers, weights: Numbers) -> float | None:
 def idle_periods(
     edges: Numbers, utilisation: Numbers, start: float, end: float
 ) -> tuple[tuple[float, float], ...]:
-    """Return when the device was idle for two seconds or more, cut to ``start`` and ``end``.
-
-    ``edges`` are the times between which the samples lie. A sample that is
-    unknown ends a period.
+    """Return when the device was idle for two seconds or more; an unknown sample ends a period.
 
     >>> idle_periods(np.arange(6.0), np.array([1.0, 0.0, 0.04, 0.0, 0.9]), 0.0, 5.0)
     ((1.0, 4.0),)

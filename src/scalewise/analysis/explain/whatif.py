@@ -1,9 +1,5 @@
-"""What-if: the recorded steps replayed with one thing changed.
-
-A synchronising step ends for all ranks when the last one has arrived and the transfer is
-over. So a changed step can be replayed from the phases of every rank, rather than guessed
-from averages.
-"""
+"""What-if: the recorded steps replayed with one thing changed. A synchronising step ends for all
+ranks when the last one has arrived and the transfer is over."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,11 +51,8 @@ class Replay:
         return _synchronised(self.ledger.own + self.ledger.input, self.ledger.transfer / 2)
 
     def fed(self) -> Numbers:
-        """Return the steps with twice the loaders.
-
-        Workers prepare a batch during the step before it: where a rank had to wait for
-        one, preparing it took about as long as the step.
-        """
+        """Return the steps with twice the loaders; workers prepare a batch during the step before
+        it, so where a rank had to wait, preparing took about as long as the step."""
         ledger = self.ledger
         if not self.workers:
             return _synchronised(ledger.own + ledger.input / 2, ledger.transfer)

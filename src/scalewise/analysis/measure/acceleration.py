@@ -1,8 +1,4 @@
-"""Acceleration: how many times faster one kind of device is than another.
-
-Efficiency compares a speedup with the growth in devices and is defined for devices of one
-kind only. Between kinds, the ratio of throughputs is called acceleration.
-"""
+"""Acceleration: the ratio of throughputs between kinds of devices, which have no efficiency."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,10 +17,7 @@ GAIN_FIELDS: dict[str, Any] = dict.fromkeys(("gain", "gain_absolute"))
 
 
 def compare_to_other_devices(curve: ScalingCurve) -> ScalingCurve:
-    """Return the curve with acceleration where a point has other devices than the baseline.
-
-    Hosts differ, and a study may get another kind of device at another scale.
-    """
+    """Return the curve with acceleration where a point has other devices than the baseline."""
     base = curve.baseline
     points = []
     for point, previous in zip(curve.points, [base, *curve.points]):
@@ -39,10 +32,8 @@ def compare_to_other_devices(curve: ScalingCurve) -> ScalingCurve:
 
 
 def compare_device_kinds(study: StudySpec, curves: Sequence[ScalingCurve]) -> list[ScalingCurve]:
-    """Return a study's curves, each point compared with the first kind of device it varies.
-
-    A curve of one point has no scaling, so its scaling fields are None.
-    """
+    """Return a study's curves, each point compared with the first kind of device it varies; the
+    scaling fields of a curve of one point are None."""
     kinds = [str(kind) for kind in study.vary.get("device", ())]
     if len(kinds) < 2:
         return list(curves)

@@ -31,9 +31,7 @@ def curve_from_numbers(
     samples: Iterable[tuple[int, float]] = (),
     energies: Iterable[tuple[int, float]] = (),
 ) -> ScalingCurve:
-    """Return the curve of ``(devices, throughput)`` and ``(devices, time)`` pairs.
-
-    ``energies`` are in kWh, of all devices over that time.
+    """Return the curve of (devices, value) pairs; ``energies`` are in kWh, of all devices.
 
     >>> curve = curve_from_numbers([(1, 240.0), (2, 464.0)], scaling="weak")
     >>> round(curve.points[1].efficiency.value, 3)
@@ -132,11 +130,8 @@ def curve_from_csv(
     devices_per_node: int | None = None,
     in_order: bool = False,
 ) -> ScalingCurve:
-    """Return the curve of a table with a header line; ``#`` begins a comment.
-
-    ``source`` names the table in errors. ``in_order`` refuses rows that are not sorted by
-    devices, for callers to which the order matters.
-    """
+    """Return the curve of a table with a header line; ``#`` begins a comment. Errors name
+    ``source``; ``in_order`` refuses rows that are not sorted by devices."""
     source = source or name
     rows = list(_lines(source, text))
     if not rows:

@@ -1,9 +1,5 @@
-"""A scaling curve: points by number of devices, compared with each other.
-
-A curve holds the runs that differ only in topology, repeat and what scaling changes. Each
-point is first measured by itself; then it is compared with the smallest one, the baseline,
-and with the one before it.
-"""
+"""A scaling curve: points of runs that differ only in topology, repeat and what scaling changes,
+compared with the smallest one, the baseline, and with the one before."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -181,11 +177,8 @@ def _saved(earlier: Point, point: Point) -> Estimate | None:
 
 
 def _quality_doubts(point: Point, base: Point) -> list[Doubt]:
-    """Doubt a validation accuracy that differs from the baseline's by more than chance, at 90 %.
-
-    Chance is estimated from the repeats where there are some, else from the size of the
-    validation set; it is never less than one and a half validation samples.
-    """
+    """Doubt an accuracy that differs from the baseline's by more than chance, at 90 %: by the
+    repeats, else by the size of the validation set; at least one and a half samples of it."""
     now, before, samples = point.accuracy, base.accuracy, point.validation_samples
     if point is base or now is None or before is None or not samples:
         return []
@@ -202,10 +195,7 @@ def _quality_doubts(point: Point, base: Point) -> list[Doubt]:
 
 
 def _fixed_seconds(points: Sequence[Point]) -> float | None:
-    """Return the seconds that more devices do not shorten, where only total times are known.
-
-    Least squares of time = fixed + work / throughput; an approximation.
-    """
+    """Return seconds that devices do not shorten: least squares of fixed + work / throughput."""
     measured = [(p.throughput.value, p.time.value) for p in points if p.throughput and p.time]
     slowness = np.array([1 / rate for rate, _ in measured])
     if len(measured) < 3 or np.ptp(slowness) < 1e-9 * slowness.max():

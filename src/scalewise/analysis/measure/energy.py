@@ -1,9 +1,5 @@
-"""Energy of a run: joules by the counters of its devices and of its hosts' processors.
-
-Counters are read once per device and once per host, never per rank: ranks that share a
-device would count it twice. The energy of accelerators excludes their hosts. Where ranks
-compute on processors, their energy is counted, including that of other users' processes.
-"""
+"""Energy of a run: joules by counters of devices and of hosts' processors, each read once and not
+per rank. Accelerators' energy excludes their hosts; processors' includes other users' processes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -51,11 +47,8 @@ def run_energy(record: RunRecord, nodes: Sequence[NodeRecord]) -> Energy:
 
 
 def _used_devices(nodes: Sequence[NodeRecord], world: int) -> list[tuple[NodeRecord, DeviceRecord]]:
-    """Return the devices that the run computed on; empty where that is unknown.
-
-    A device without any of the run's processes was not used. Where a container hides
-    processes, all devices are the run's if there are as many as it asked for.
-    """
+    """Return the devices that ran the run's processes; empty if unknown. Where a container hides
+    processes, all devices are the run's if there are as many as it asked for."""
     devices = [(node, device) for node in nodes for device in node.devices]
     if not any(np.isnan(device.own).all() for _, device in devices):
         return [(node, device) for node, device in devices if np.nanmax(device.own) > 0]
@@ -63,11 +56,8 @@ def _used_devices(nodes: Sequence[NodeRecord], world: int) -> list[tuple[NodeRec
 
 
 def _counter_joules(node: NodeRecord, counter: Numbers, start: float, end: float) -> float | None:
-    """Return the joules of a counter between two times of the first node's clock.
-
-    The sampler starts a little after the launch: the unsampled seconds at both ends are
-    assumed to draw the mean power of the sampled ones.
-    """
+    """Return the joules of a counter between two times of the first node's clock; unsampled seconds
+    at both ends are assumed to draw the mean power of the sampled ones."""
     clock_offset = node.ahead or 0.0
     valid = ~np.isnan(counter)
     if valid.sum() < 2 or end <= start:
@@ -87,10 +77,7 @@ def _sum(parts: Sequence[float | None]) -> float | None:
 
 
 def energy_between(at: Numbers, counter: Numbers, start: float, end: float) -> float | None:
-    """Return the increase of a counter in joules between two times, interpolated linearly.
-
-    None if the samples do not cover both times, or if the counter was reset between
-    them: part of the energy would be missing.
+    """Return the increase of a counter in joules, interpolated; None if reset or not covered.
 
     >>> energy_between(np.array([0.0, 1.0, 2.0]), np.array([50.0, 150.0, 350.0]), 0.5, 1.5)
     150.0
@@ -108,11 +95,8 @@ def energy_between(at: Numbers, counter: Numbers, start: float, end: float) -> f
 
 
 def point_energy(repeats: Sequence[RunRecord], nodes: NodeSamples) -> dict[str, Any]:
-    """Return the fields of a point for energy and mean power of a device.
-
-    Empty where the repeats' energies do not include the same parts; an estimate is None
-    where one of the repeats has no number.
-    """
+    """Return a point's energy and mean power of a device, None where a repeat has no number; empty
+    where the repeats' energies do not include the same parts."""
     runs = [run_energy(record, nodes.get(record.folder, ())) for record in repeats]
     covers = {run.covers for run in runs}
     if len(covers) > 1:

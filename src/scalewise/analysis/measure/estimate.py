@@ -38,11 +38,8 @@ class Estimate:
         return _summary(values, float, float)
 
     def __truediv__(self, other: "Estimate") -> "Estimate":
-        """Return the ratio; the two errors are taken as independent and add in squares.
-
-        The half-widths are combined on the logarithmic scale, the lower and the upper one
-        separately: an approximation that is rather too wide for few repeats.
-        """
+        """Return the ratio; independent errors add in squares of logarithmic half-widths, lower and
+        upper apart: an approximation that is rather too wide for few repeats."""
         value = self.value / other.value
         count = min(self.count, other.count)
         if self.low is None or self.high is None or other.low is None or other.high is None:
@@ -108,12 +105,8 @@ def student_t_quantile(freedom: int) -> float:
 
 
 def estimate_from_steps(value: float, seconds: NDArray[np.float64]) -> Estimate:
-    """Return one run's rate with an interval from the spread of its steps.
-
-    Neighbouring steps are correlated, so they are first averaged in blocks of about the
-    square root of their number; then Student-t on the blocks' logarithms, which is wide
-    where there are few. One step has no spread and gets no interval.
-    """
+    """Return one run's rate with an interval from the spread of its steps, none for a single step.
+    Neighbouring steps are correlated: Student-t on logarithms of blocks of about √count steps."""
     count = len(seconds)
     if count < 2 or not seconds.min() > 0:
         return Estimate(value)

@@ -1,8 +1,4 @@
-"""The phases of every rank in each steady step, as matrices.
-
-Only steps that all ranks recorded one by one are included: causes are separated by
-comparing ranks within a step.
-"""
+"""The phases of every rank, as matrices, in the steady steps that all ranks recorded one by one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,12 +49,8 @@ class Ledger:
         return np.asarray(self.sync.min(axis=0))
 
     def typical(self, seconds: Numbers) -> Numbers:
-        """Return the seconds of the typical rank in each step.
-
-        The median (the lower one of two), so that a single slow rank does not
-        move it. Where ranks have different numbers of samples it is the mean: the
-        time of the mean batch.
-        """
+        """Return the typical rank's seconds in each step: the (lower) median, which one slow rank
+        does not move, or the mean where ranks have different numbers of samples."""
         ranks = len(seconds)
         middle = np.partition(seconds, (ranks - 1) // 2, axis=0)[(ranks - 1) // 2]
         equal_batches = (self.samples == self.samples[0]).all(axis=0)
@@ -95,10 +87,8 @@ def build_ledger(record: RunRecord, first: int) -> Ledger | None:
 
 
 def _phases(record: RunRecord, rows: Sequence[NDArray[np.intp]]) -> dict[str, Numbers]:
-    """Return each phase's seconds, of each rank in its rows; without ``sync`` if it is unknown.
-
-    A phase that a rank never recorded is 0 there; communication is NaN, which is unknown.
-    """
+    """Return each phase's seconds, of each rank in its rows; without ``sync`` if it is unknown. A
+    phase that a rank never recorded is 0 there; communication is NaN, which is unknown."""
     ranks = [rank.steps for rank in record.ranks]
     names = dict.fromkeys([*(name for steps in ranks for name in steps.phases), *COMMUNICATION])
     phases = {}

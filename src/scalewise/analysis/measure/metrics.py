@@ -1,7 +1,4 @@
-"""The metrics of one topology: each function computes a field of ``Point`` from its repeats.
-
-A metric is declared once, as a field of ``Point`` with its function and its columns.
-"""
+"""The metrics of one topology: each function computes a field of ``Point`` from its repeats."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -2,8 +2,7 @@
 
     MFU = operations of a sample × samples per second of a device / peak of the device
 
-The peak is that of the run's precision, without sparsity. A device that is not in the
-catalog has no peak; a similar name is not enough.
+The peak is the catalog's (by exact name) for the run's precision, without sparsity.
 """
 
 from collections.abc import Sequence
@@ -27,10 +26,7 @@ def flops_unit(rate: float) -> tuple[float, str]:
 
 
 def point_flops(repeats: Sequence[RunRecord], per_device: Estimate) -> dict[str, Any]:
-    """Return the fields of a point for operations and MFU.
-
-    ``per_device`` is the samples per second of one device.
-    """
+    """Return a point's operations and MFU, by samples per second of one device (``per_device``)."""
     outline = repeats[0].ranks[0].outline
     flops = outline.flops
     if not flops:

@@ -1,8 +1,5 @@
-"""A point of a scaling curve: every metric of one number of devices, declared once.
-
-A metric is a field of ``Point``: its name is the key in JSON and CSV. The field holds the
-function that computes it from the repeats, and its columns in the tables of `measure`.
-"""
+"""A point of a scaling curve: every metric of one number of devices, declared once as a field with
+its key in JSON and CSV, its function of the repeats, and its columns in `measure`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields

@@ -25,10 +25,7 @@ SAME_BATCH_TOLERANCE = 0.05
 def scaling_curves(
     study: StudySpec, records: Iterable[RunRecord], nodes: NodeSamples | None = None
 ) -> list[ScalingCurve]:
-    """Return the study's curves; the repeats of a topology are one point.
-
-    ``nodes`` are the node samples by run folder: without them energy is unknown.
-    """
+    """Return the study's curves; energy is unknown without ``nodes``, samples by run folder."""
     by_curve: dict[str, list[RunRecord]] = {}
     for record in records:
         by_curve.setdefault(repr(study.where(record.spec)), []).append(record)

@@ -44,11 +44,8 @@ class Window:
 
 
 def steady_window(record: RunRecord) -> Window:
-    """Return the steady part of a run.
-
-    With several epochs: all but the first. With one epoch, or a number of steps: what
-    follows the warm-up and the step in which traffic was counted.
-    """
+    """Return the steady part of a run: all epochs but the first, or of a single epoch what follows
+    the warm-up and the step in which traffic was counted."""
     if record.ranks[0].notes.watched:  # A user's program, not a built-in workload.
         return _watched_window(record)
     epochs = _epochs(record)
@@ -95,10 +92,7 @@ def _after_warmup(record: RunRecord, epoch: Window, first: tuple[Span, ...]) -> 
 
 
 def _watched_window(record: RunRecord) -> Window:
-    """Return the steady part of a watched program: what follows the warm-up.
-
-    Steps that a profiler traced are excluded, with their samples and their time.
-    """
+    """Return the steady part of a watched program: after the warm-up, without traced steps."""
     steps = [rank.steps for rank in record.ranks]
     traced = [rank.traced for rank in record.ranks if rank.traced is not None]
     step_count = min(rank.outline.steps for rank in record.ranks)
@@ -123,11 +117,8 @@ def _watched_window(record: RunRecord) -> Window:
 
 
 def _watched_seconds(record: RunRecord, dropped: int, recorded: int, steady_steps: int) -> float:
-    """Return the seconds of the steady steps: to the end of training, without pauses.
-
-    Ranks may pause at different times (one validates while the others wait), so the time
-    in which any rank paused is excluded for all.
-    """
+    """Return the seconds of the steady steps, to the end of training. The time in which any rank
+    paused is excluded for all: one may validate while the others wait."""
     steps = [rank.steps for rank in record.ranks]
     if record.ranks[0].notes.device not in (None, "cpu"):
         # The host runs ahead of an accelerator: only times taken on the device give its pace.
@@ -153,12 +144,10 @@ def _first_steps_text(count: int) -> str:
 
 
 def count_warmup_steps(seconds: NDArray[np.float64]) -> int:
-    """Return how many steps at the start are slower than what follows.
+    """Return how many steps at the start are slower than what follows, at most half of them.
 
-    Change-point search: splits the logarithms of the first thousand steps where two
-    levels explain them much better than one (least squares, with a penalty for trying
-    every position), as long as the part before is the slower one; then searches the
-    remainder. At least half of the steps stay.
+    Change-point search: splits the logarithms of the first thousand steps where two levels explain
+    them much better than one (least squares, with a penalty for trying every position).
 
     >>> count_warmup_steps(np.array([9.0] * 3 + [1.0, 1.1] * 20))
     3
@@ -193,12 +182,9 @@ def _split(logs: NDArray[np.float64], max_split: int) -> int:
 
 
 def lifetime_parts(record: RunRecord) -> dict[str, float]:
-    """Return the seconds of each part of a run's lifetime.
-
-    The parts and ``unexplained`` sum to the complete time. A part lasts from its first
-    rank's start to its last rank's end; where two overlap, the earlier one counts. In a
-    watched program, a pause of any rank counts before what the other ranks did meanwhile.
-    """
+    """Return the seconds of each part of a run's lifetime, which sum to the complete time with
+    ``unexplained``. A part lasts from its first rank's start to its last rank's end; where two
+    overlap, the earlier one counts, or in a watched program a pause of any rank."""
     if record.ranks[0].notes.watched:
         return _watched_lifetime_parts(record)
     pieces = []
@@ -265,10 +251,7 @@ def _duration(spans: tuple[Span, ...]) -> float:
 
 
 def _step_seconds(record: RunRecord, first: int) -> NDArray[np.float64]:
-    """Return the seconds of the steps from index ``first`` on, averaged over ranks.
-
-    Ranks that recorded other steps than rank 0 are not averaged in.
-    """
+    """Return the seconds of steps from ``first`` on, averaged over ranks with rank 0's steps."""
     index = record.ranks[0].steps.index
     matching = [rank.steps for rank in record.ranks if np.array_equal(rank.steps.index, index)]
     return np.asarray(np.mean([steps.seconds[index >= first] for steps in matching], axis=0))

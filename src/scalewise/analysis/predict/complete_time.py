@@ -1,11 +1,5 @@
-"""The complete time of a job, span by span, from its records.
-
-Training follows the throughput. Every other span (launch, validate, …) follows
-
-    seconds(N) = fixed + growing log2 N + shared / N
-
-A launch is mostly fixed, a rendezvous grows, a validation is shared by all devices.
-"""
+"""The complete time of a job, span by span, from its records. Training follows the throughput,
+every other span (launch, validate, …) seconds(N) = fixed + growing log2 N + shared / N."""
 
 import math
 from collections.abc import Sequence
@@ -101,10 +95,7 @@ def _training_series(curve: ScalingCurve, points: Sequence[Point]) -> Series:
 
 
 def samples_at(points: Sequence[Point], at: Floats) -> Floats | None:
-    """Return the samples of a job at these counts; None where they are unknown or irregular.
-
-    They are either the same on any number of devices, or the same per device.
-    """
+    """Return a job's samples, constant or constant per device; None if unknown or irregular."""
     samples = {point.devices: point.samples for point in points}
     measured = {devices: float(count) for devices, count in samples.items() if count}
     if len(measured) < len(samples) or not measured:

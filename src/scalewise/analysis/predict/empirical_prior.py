@@ -2,8 +2,7 @@
 
     log cost(N) = log cost(last) + (typical + weight · measured) · log2(N / last) + leave_node
 
-``measured`` is the loss per doubling from the first to the last measurement. It is
-shrunk towards the typical loss, because a slope from few points is uncertain;
+``measured``, from the first to the last measurement, is shrunk towards the typical loss;
 ``leave_node`` is added where N leaves the only node that was measured.
 """
 

@@ -1,10 +1,8 @@
-"""The default predictor: two different estimates, averaged, with a calibrated interval.
+"""The default predictor: trend and machine models, averaged on the logarithmic scale.
 
-Neither the trend (the typical loss per doubling) nor the machine models that fit
-the measurements are better everywhere, and their errors differ: the mean on the
-logarithmic scale errs less than either. The interval is the machine models' 90 %
-interval, moved to that mean, times the factor that made it cover 90 % of published
-points; it is wider where the two estimates disagree.
+Their errors differ, so the mean errs less than either. The interval is the machine models' 90 %
+interval, moved to that mean, times the factor that made it cover 90 % of published points; it is
+wider where the two estimates disagree.
 """
 
 import math

@@ -1,7 +1,5 @@
-"""Parameters of the default predictor, learned from published curves.
-
-The numbers are in ``learned.json``; ``benchmarks/learn.py --write`` learns them again.
-"""
+"""Parameters of the default predictor (``learned.json``), learned from published curves by
+``benchmarks/learn.py --write``."""
 
 import json
 from collections.abc import Mapping
@@ -16,11 +14,8 @@ LEARNED_FILE = Path(__file__).with_name("learned.json")
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Prior of one term of a machine model: present with ``probability``, then log-normal.
-
-    ``middle`` and ``spread`` are of the logarithm, except for the term ``power``, which
-    may be negative and is normal.
-    """
+    """Prior of a machine model's term: present with ``probability``, then log-normal with
+    ``middle`` and ``spread`` of the logarithm; ``power`` may be negative and is normal."""
 
     probability: float
     middle: float

@@ -1,8 +1,5 @@
-"""The most informative next measurement, and how much it would narrow the interval.
-
-Every candidate is tried: assume that it gives what is expected, or somewhat more, or
-somewhat less; predict again with that point; compare the widths of the interval.
-"""
+"""The next measurement that would narrow the interval most: each candidate is assumed to give what
+is expected, or somewhat more or less, and the interval is predicted again."""
 
 import math
 from dataclasses import dataclass
@@ -47,12 +44,9 @@ class NextMeasurement:
 def best_next_measurement(
     points: Series, target: float, learned: Learned | None = None
 ) -> NextMeasurement | None:
-    """Return the most informative measurement for a prediction beyond the last point.
-
-    That is two nodes, where only one node was measured and the target needs more; else
-    the one of the next doublings that narrows the interval most per device. None where
-    the target is not beyond the last point.
-    """
+    """Return the most informative measurement: two nodes if only one was measured and the target
+    needs more, else the next doubling that narrows the interval most per device. None where the
+    target is not beyond the last point."""
     if target <= points.last:
         return None
     at = np.array([target])

@@ -1,9 +1,5 @@
-"""Measured rows that the other rows do not explain.
-
-Each point is predicted from all other points; one that is far off, compared with the
-errors of the others, is an outlier. The worst is removed first, and the remaining
-points are then judged without it.
-"""
+"""Measured rows far from what all other rows predict, compared with the errors of the others. The
+worst is removed first, and the remaining ones are then judged without it."""
 
 from dataclasses import dataclass
 
@@ -55,10 +51,7 @@ def find_outliers(points: Series) -> list[Outlier]:
 
 
 def _judge_time(remaining: Series, point: Series) -> tuple[float, Outlier]:
-    """Compare a time with fixed, shared and growing parts fitted to the others.
-
-    The first value is the error over the largest that is accepted.
-    """
+    """Compare a time with the law of the others; the first value is the error over the limit."""
     fit = complete.fit(remaining)
     devices = int(point.devices[0])
     error = abs(float(np.log(point.cost / fit.cost(point.devices))[0]))

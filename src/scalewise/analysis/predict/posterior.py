@@ -3,16 +3,12 @@
     cost(N) ∝ (1 + ring (m−1)/m + host (m−1)/d + network (k−1)/k + flat [k>1] (N−1)/N
                  + latency log2 N + growth N/last) · N^power
 
-with d devices per node, m = min(N, d) of them in one node, and k nodes: a ring
-inside the node, contention for its host, a ring across nodes (or a flat one
-through all devices, limited by the network as soon as it leaves the node),
-latency, and overhead that grows with every device. Thousands of machines are drawn
-from the priors, each term present or absent; each is weighted by how well it
-explains the measurements. Errors are Student's t, and a part of them drifts: it
-accumulates with each doubling, so the last point counts most for what lies beyond.
-
-The draws are fixed (a low-discrepancy sequence), so equal curves give equal
-answers; a seed shifts all of them, to test whether an answer depends on them.
+with d devices per node, m = min(N, d) of them in one node, and k nodes: a ring inside the node,
+contention for its host, a ring across nodes (or a flat one through all devices), latency, and
+overhead that grows with every device. Machines drawn from the priors, each term present or absent,
+are weighted by how well they explain the measurements. Errors are Student's t; a part drifts with
+each doubling, so the last point counts most. The draws are fixed (a low-discrepancy sequence):
+equal curves give equal answers; a seed shifts all of them, for tests.
 """
 
 from collections.abc import Mapping
@@ -32,11 +28,8 @@ PRIOR_FREEDOM = 2.0
 
 @cache
 def quasi_random_points(seed: int = 0, count: int = DRAWS) -> Floats:
-    """Return points that fill the unit cube evenly: two columns per term, one for the error.
-
-    Multiples of the powers of the root of x^(d+1) = x + 1, the golden ratio of d
-    dimensions.
-    """
+    """Return points that fill the unit cube evenly (two columns per term, one for the error):
+    multiples of powers of the root of x^(d+1) = x + 1, the golden ratio of d dimensions."""
     size = 2 * len(TERMS) + 1
     root = 2.0
     for _ in range(64):
@@ -71,11 +64,8 @@ def log_shape(machines: Floats, points: Series, at: Floats) -> Floats:
 def weigh_machines(
     points: Series, at: Floats, machines: Floats, noise: float, drift: float
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the machines' weights, and the middles and scales of their log costs ``at``.
-
-    The constant of proportionality and the size of the errors are integrated out:
-    a Gaussian of unknown variance gives Student's t.
-    """
+    """Return the machines' weights, and the middles and scales of their log costs ``at``. With the
+    constant and the size of the errors integrated out, a Gaussian gives Student's t."""
     measured_doublings = np.log2(points.devices / points.devices[0])
     doublings = np.maximum(np.log2(at / points.devices[0]), 0)
     count = len(measured_doublings)

@@ -133,10 +133,7 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
 
 
 def _main_series(curve: ScalingCurve, measured: Sequence[Series | None]) -> Series:
-    """Return throughput, or time, whichever first has two counts; refuse a single count.
-
-    Where the single run was recorded, the hint says how to simulate from it.
-    """
+    """Return throughput or time, the first that has two counts; refuse a single count."""
     available = [points for points in measured if points]
     # A curve has a point, and a point has a throughput or a time.
     main = next((points for points in available if len(points.devices) > 1), available[0])

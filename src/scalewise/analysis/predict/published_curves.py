@@ -1,8 +1,5 @@
-"""How published curves continued beyond the growth that a predicted curve has reached.
-
-Material to learn from, shown beside a prediction and not part of it: the default
-predictor has already learned from all published curves.
-"""
+"""How published curves continued beyond the growth that a predicted curve has reached: shown beside
+a prediction, whose default predictor has already learned from them."""
 
 import math
 from collections.abc import Sequence

@@ -1,9 +1,5 @@
-"""What laws are fitted to: the cost of a unit of work, in device-seconds, against devices.
-
-Throughput X and time T give the same cost: cost = N / X = N · T, with the sample
-or the whole job as the unit of work. Perfect scaling is a constant cost; every
-loss makes it grow. So one law serves strong and weak scaling alike.
-"""
+"""What laws are fitted to: cost = N / X = N · T in device-seconds, of a sample or of the whole job.
+Perfect scaling is a constant cost, so one law serves strong and weak scaling alike."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -103,11 +99,8 @@ def make_series(
 
 
 def curve_series(curve: ScalingCurve, metric: Metric) -> Series | None:
-    """Return one metric of a curve, or None if it was not measured.
-
-    Of two topologies with as many devices, the one with fewer nodes counts. Times
-    of different amounts of work are not comparable: None.
-    """
+    """Return one metric of a curve; None if unmeasured, or for times of different amounts of work.
+    Of two topologies with as many devices, the one with fewer nodes counts."""
     samples = [point.samples for point in curve.points if point.time]
     counts = [count for count in samples if count is not None]
     # Work that is unknown for all points is taken for the same.

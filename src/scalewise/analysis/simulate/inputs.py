@@ -49,10 +49,7 @@ class SimulationInputs:
 
 
 def load_inputs(record: RunRecord, gradients: float | None = None) -> SimulationInputs:
-    """Return the mean work of a rank and the spread of ranks, from a run on few devices.
-
-    ``gradients`` are their bytes, if they were not recorded or are to be replaced.
-    """
+    """Return a rank's mean work and the ranks' spread; ``gradients`` replace recorded bytes."""
     window = steady_window(record)
     ledger = build_ledger(record, window.first)
     phases = [set(rank.steps.phases) for rank in record.ranks]
@@ -81,11 +78,8 @@ def load_inputs(record: RunRecord, gradients: float | None = None) -> Simulation
 
 
 def concurrent_steps(records: Sequence[RunRecord]) -> tuple[float, Spread]:
-    """Return seconds of a step, and the spread, of runs that ran at once without exchange.
-
-    Divided by the seconds of one run alone, they are the ``sharing`` of so many devices.
-    The median step of each run counts: at both ends some ran without the others.
-    """
+    """Return seconds of a step, and the spread, of concurrent runs without exchange; over those of
+    one run alone: the ``sharing``. Medians, because at both ends some ran without the others."""
     rows = []
     for record in records:
         steps = record.ranks[0].steps
@@ -133,10 +127,7 @@ def _gradient_buckets(
 
 
 def _gradient_bytes(record: RunRecord) -> float | None:
-    """Return the bytes of a model's gradients: as recorded, or as large as its parameters.
-
-    For a user's script the parameters are known; for a sharded model only one shard.
-    """
+    """Return the bytes of gradients, or of parameters; None if unknown, as for a sharded model."""
     notes = record.ranks[0].notes
     if notes.state_bytes and notes.state_bytes.gradients:
         return float(notes.state_bytes.gradients)

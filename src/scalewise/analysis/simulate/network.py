@@ -1,14 +1,12 @@
-"""Seconds of a collective over links with a latency and a bandwidth, by algorithm.
+"""Seconds of a collective over links with a latency α and a bandwidth B, by algorithm.
 
-N ranks on M nodes with g each exchange S bytes. α is a link's latency and B its
-bandwidth, inside a node and between nodes (Hockney's model):
+N ranks on M nodes with g each exchange S bytes, inside a node and between nodes (Hockney):
 
     ring          2(N−M) α_in + 2(M−1) α_out + 2(N−1)/N S/B, B the slowest link of the ring
     tree          2⌈log2 g⌉ α_in + 2⌈log2 M⌉ α_out + 2 S/B
     hierarchical  2(g−1) α_in + 2(g−1)/g S/B_in + 2(M−1) α_out + 2(M−1)/M S/B_out
 
-An all-gather and a reduce-scatter each take half of an all-reduce; there is no tree
-for them, and they use the ring.
+An all-gather and a reduce-scatter each take half of an all-reduce; for ``tree`` they use the ring.
 """
 
 import math

@@ -1,9 +1,5 @@
-"""Two queues that run concurrently: what a device computes, and what it communicates.
-
-Each queue runs its tasks in order. A task may have to wait until a number of tasks
-of the other queue are done: gradients before their exchange, weights before the
-layer that uses them.
-"""
+"""Two queues that run concurrently: what a device computes, and what it communicates. A task may
+have to wait for a number of tasks of the other queue: gradients before their exchange."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

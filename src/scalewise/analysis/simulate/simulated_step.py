@@ -1,9 +1,7 @@
 """One step on any number of devices, from the work of one device and its communication.
 
-Devices are alike: one is simulated for all. So 16,384 of them take no longer to
-simulate than two. Only the spread of ranks differs: the slowest one is simulated,
-slower by the expected ratio of the slowest of so many, and assumed to be the last at
-every bucket.
+Devices are alike, so one is simulated for all: the slowest, slower by the expected ratio of the
+slowest of so many, and assumed to be the last at every bucket.
 """
 
 import math
@@ -91,10 +89,7 @@ def simulate(
     machine: Machine,
     strategy: Strategy | None = None,
 ) -> tuple[SimulatedStep, ...]:
-    """Return one step of ``work`` on each topology; the default strategy is ddp.
-
-    The batch per device stays the same: weak scaling.
-    """
+    """Return a step of ``work`` on each topology, the batch per device kept; default is ddp."""
     strategy = strategy or Ddp()
     timed = tuple(sweep.topology for sweep in machine.exchange.sweeps)
     reach = Reach(timed, max(machine.sharing, default=0))

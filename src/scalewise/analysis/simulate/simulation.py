@@ -1,8 +1,5 @@
-"""Simulate many devices from the record of few and facts about links.
-
-There is no interval: a simulation is as good as its model. Scales that were measured
-beyond the smallest run are compared with it, and the factor between the two is kept.
-"""
+"""Simulate many devices from the record of few and facts about links. There is no interval:
+measured scales beyond the smallest run are compared, and the factor between the two is kept."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -88,11 +85,8 @@ def make_exchange(
     per_node: int | None = None,
     algorithm: str | None = None,
 ) -> Exchange:
-    """Return how devices exchange data: from sweeps, from given links, or both.
-
-    The default algorithm is a ring for gloo, and the quickest for NCCL and for links
-    without a sweep. Nodes of one device need no link inside.
-    """
+    """Return how devices exchange data: from sweeps, from given links, or both. The default
+    algorithm is a ring for gloo, else the quickest. Nodes of one device need no link inside."""
     if algorithm is not None:
         check_choice("algorithm", algorithm, ALGORITHMS)
     default = "ring" if any(sweep.backend == "gloo" for sweep in sweeps) else "quickest"
@@ -124,11 +118,8 @@ def simulate_curve(
     per_node: int | None = None,
     gradients: float | None = None,
 ) -> Simulation:
-    """Simulate a step on each of these numbers of devices, from the smallest of the runs.
-
-    Of its repeats the one with the median step counts. ``per_node`` is the number of devices
-    of a node there. ``gradients`` are their bytes, where the run has not recorded them.
-    """
+    """Simulate a step on each of these numbers of devices, from the smallest run (the median of its
+    repeats). Nodes have ``per_node`` devices; ``gradients`` are bytes, if not recorded."""
     if curve.scaling == "strong":
         raise SpecError(
             f"a simulation keeps the batch per device, but {curve.name} keeps the global batch",
@@ -215,10 +206,7 @@ def _check_measured(
     machine: Machine,
     strategy: Strategy,
 ) -> tuple[tuple[Check, ...], tuple[Note, ...]]:
-    """Compare every measured scale of several devices with its simulation.
-
-    The second value has a note for each scale that could not be simulated.
-    """
+    """Return each measured scale compared with its simulation, and a note for each without one."""
     checks, skipped = [], []
     measured = {record.spec.topology for record in records if record.spec.topology.world > 1}
     rates = {(point.nodes, point.devices): point.throughput for point in curve.points}

@@ -1,8 +1,4 @@
-"""How much ranks vary, and how late the slowest of many is.
-
-All ranks wait for the slowest. The more ranks there are, the more often one of them
-has a step as slow as the slowest that was measured.
-"""
+"""How much ranks vary, and how late the slowest of many is, for which all ranks wait."""
 
 import math
 from collections.abc import Sequence
@@ -33,10 +29,7 @@ class Spread:
             )
 
     def slowest(self, ranks: int) -> float:
-        """Return the expected ratio of the slowest of so many ranks.
-
-        Exact for independent ranks that draw from the measured ratios; never above the
-        largest of them.
+        """Return the expected ratio of the slowest of so many independent draws from ``ratios``.
 
         >>> Spread((1.0, 2.0)).slowest(1), Spread((1.0, 2.0)).slowest(2)
         (1.5, 1.75)
@@ -47,22 +40,16 @@ class Spread:
 
 
 def synchronized_spread(seconds: NDArray[np.float64]) -> Spread:
-    """Return the spread of ranks (rows) that did their steps (columns) together.
-
-    Ratios are to the mean of each step: what slows all ranks at once is no spread.
-    As in a sample standard deviation, √(n / (n − 1)) corrects for the own mean.
-    """
+    """Return the spread of ranks (rows) that did their steps (columns) together: ratios to each
+    step's mean; as in a sample standard deviation, √(n / (n − 1)) corrects for the own mean."""
     ranks = len(seconds)
     deviations = (seconds / seconds.mean(axis=0) - 1) * math.sqrt(ranks / (ranks - 1))
     return Spread(tuple(map(float, np.maximum(1 + deviations, MIN_RATIO).ravel())))
 
 
 def independent_spread(rows: Sequence[NDArray[np.float64]]) -> Spread:
-    """Return the spread of one rank, or of several that did not wait for each other.
-
-    Ratios are to the neighbouring steps, because the speed of a machine drifts; times
-    the ratio of the rank's mean to that of all.
-    """
+    """Return the spread of ranks that did not wait for each other: ratios to neighbouring steps,
+    because a machine's speed drifts, times the ratio of the rank's mean to that of all."""
     total_mean = float(np.mean([row.mean() for row in rows]))
     ratios: list[float] = []
     for row in rows:

@@ -1,8 +1,5 @@
-"""Parallel strategies as the two queues of one device.
-
-Devices are alike, so one is simulated for all; each collective takes the seconds that
-all its ranks need together. A strategy's traits say which of the classes simulates it.
-"""
+"""Parallel strategies as the two queues of one device, which is simulated for all. A strategy's
+traits say which of the classes simulates it."""
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -47,11 +44,8 @@ class Ddp:
 
 @dataclass(frozen=True, slots=True)
 class Fsdp:
-    """All devices share the model: a block is gathered before it is used, one ahead.
-
-    In the backward it is gathered again, and its gradients are reduce-scattered. A
-    block is assumed to have the same share of the forward as of the backward.
-    """
+    """All devices share the model: a block is gathered before each use, one ahead, and its
+    gradients are reduce-scattered. Its shares of forward and backward are assumed equal."""
 
     name: ClassVar[str] = "fsdp"
 
@@ -93,12 +87,9 @@ class Fsdp:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Stages of a model in sequence, and small batches that pass through them.
-
-    The bubble is (p − 1)/(v m + p − 1) of the step, with p stages, m small batches and v
-    rounds. Stages are assumed to take equally long, and the transfer between them to be
-    hidden except while the pipeline fills and drains.
-    """
+    """Stages of a model in sequence; the bubble is (p − 1)/(v m + p − 1) of the step, with p
+    stages, m small batches and v rounds. Stages are assumed to take equally long, and the transfer
+    between them to be hidden except while the pipeline fills and drains."""
 
     name: ClassVar[str] = "pipeline"
     stages: int

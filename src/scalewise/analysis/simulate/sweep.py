@@ -1,8 +1,5 @@
-"""Collectives as they were timed by doctor (sweeps), and the links fitted to them.
-
-A sweep is used as it is for the topology on which it was made. For other topologies
-there is the network whose links are fitted to it.
-"""
+"""Collectives as they were timed by doctor (sweeps), used as they are for the same topology, and
+the links fitted to them, for others."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,11 +32,8 @@ class Sweep:
     backend: str | None = None
 
     def seconds(self, operation: Operation, size: float) -> float | None:
-        """Return the seconds of ``size`` bytes, interpolated between the timed sizes.
-
-        Smaller sizes take as long as the smallest; larger ones have the bandwidth of the
-        largest. None where the operation was not timed.
-        """
+        """Return the seconds of ``size`` bytes, interpolated; smaller sizes take as long as the
+        smallest, larger have the largest's bandwidth. None where the operation was not timed."""
         points = self.points.get(operation)
         if not points:
             return None
@@ -100,12 +94,9 @@ class FittedLink:
 
 
 def fit_link(sweep: Sweep, inside: Link | None = None) -> FittedLink:
-    """Fit a link to a sweep's all-reduce, assumed to be a ring.
-
-    seconds = 2(n−1) latency + 2(n−1)/n bytes / bandwidth, by least squares of the
-    relative error. For a sweep over several nodes it is the link between them: the
-    latency of ``inside``, where it is known, is subtracted.
-    """
+    """Fit a link to a sweep's all-reduce, assumed to be a ring: seconds = 2(n−1) latency + 2(n−1)/n
+    bytes / bandwidth, by least squares of the relative error. Over several nodes it is the link
+    between them, less the latency of ``inside``, where it is known."""
     points = sweep.points.get("all-reduce", ())
     if len({size for size, _ in points}) < 2:
         raise NotEnoughData(
@@ -164,10 +155,7 @@ def fit_exchange(
     inside: Link | None = None,
     between: Link | None = None,
 ) -> MeasuredExchange:
-    """Return the exchange that was swept, with links fitted to the largest of each kind.
-
-    A link that is given replaces the fitted one.
-    """
+    """Return the swept exchange; links not given are fitted to the largest sweep of each kind."""
     if not sweeps:
         raise NotEnoughData("no collectives were timed", hint=SWEEP_HINT)
     by_size = sorted(sweeps, key=lambda sweep: sweep.topology.world)

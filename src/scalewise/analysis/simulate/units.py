@@ -1,8 +1,5 @@
-"""Parse links and sizes: ``25GB/s,20us`` and ``100MB``.
-
-A number without a unit is refused, and so is ``Gb/s``: it may mean bits or bytes,
-a factor of eight.
-"""
+"""Parse links and sizes: ``25GB/s,20us`` and ``100MB``. A number without a unit is refused, and so
+is ``Gb/s``, which may mean bits or bytes."""
 
 import re
 from collections.abc import Mapping
@@ -34,10 +31,7 @@ SIZE_EXAMPLE = "for example 100MB or 1.5GB"
 
 
 def parse_link(text: str) -> Link:
-    """Parse a bandwidth and a latency, in either order.
-
-    The bandwidth may be the name of a link of the catalog; the latency is needed all
-    the same.
+    """Parse a bandwidth, or a link of the catalog, and a latency, in either order.
 
     >>> parse_link("25GB/s,20us")
     Link(latency=2e-05, bandwidth=25000000000.0)

@@ -28,10 +28,7 @@ class Critical:
 def global_batches(
     curve: ScalingCurve, counts: Sequence[int], batch: float | None
 ) -> Mapping[int, float]:
-    """Return the global batch on each number of devices: recorded, or by the scaling rule.
-
-    ``batch`` is that of one device under weak scaling, the global one under strong.
-    """
+    """Return the global batch by devices; ``batch`` is of one device under weak scaling."""
     if batch is not None:
         _check_batch("batch", batch, lowest=1)
     recorded = {
@@ -65,11 +62,8 @@ def global_batches(
 def critical_batch(
     value: str | float | Estimate | None, curve: ScalingCurve, *, points: int
 ) -> Critical | None:
-    """Return the critical batch as the user gave it, or else from the gradient noise.
-
-    None if it was not given and either two or more ``points`` of work to target determine
-    it, or there is no noise.
-    """
+    """Return the critical batch as the user gave it, or else from the gradient noise; None without
+    noise, or where two or more ``points`` of work to target determine it."""
     if value is None:
         return _critical_by_noise(curve) if points < 2 else None
     if isinstance(value, str):

@@ -1,9 +1,7 @@
 """What a model is trained for, and the work after which recorded runs reached it.
 
-A target is an amount of work at one batch, a loss or an accuracy. The training loss is the
-mean of a block of steps, at most ten blocks per epoch; the validation accuracy is recorded
-once per epoch. In between it is interpolated linearly, so the work is known to a fraction
-of an epoch.
+The training loss is the mean of a block of steps, at most ten blocks per epoch; the validation
+accuracy is recorded once per epoch. In between it is interpolated linearly.
 """
 
 import math

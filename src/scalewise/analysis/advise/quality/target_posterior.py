@@ -2,11 +2,9 @@
 
     work(B) = E_min (1 + B / B_crit) · scatter
 
-E_min is the least work that reaches the target, with small batches; at B_crit it
-has doubled, and so have the fewest steps (McCandlish et al., arXiv:1812.06162).
-Laws lie on a grid of B_crit, E_min and scatter. A prior of B_crit decides between laws
-that explain the points equally well. Scatter has a Student t distribution, so that one
-outlier does not bend the law.
+E_min is the least work, with small batches; at B_crit it has doubled, and so have the fewest steps
+(McCandlish et al., arXiv:1812.06162). Laws lie on a grid of B_crit, E_min and scatter; a prior of
+B_crit decides between equally good ones. Student's t keeps outliers from bending them.
 """
 
 import math
@@ -69,10 +67,7 @@ class Laws:
         return self.min_work + np.log1p(batch * np.exp(-self.critical))
 
     def estimate(self, logs: Floats, scatter: float = 0.0) -> Estimate:
-        """Return a quantity from its logarithms by each law.
-
-        The interval is weighted quantiles, widened by a ``scatter`` of the quantity itself.
-        """
+        """Return a quantity by weighted quantiles of its logarithms, widened by ``scatter``."""
         unique, inverse = np.unique(logs, return_inverse=True)
         weights = np.bincount(inverse, self.weights)
         cumulative = np.cumsum(weights) - weights / 2
@@ -124,11 +119,8 @@ def validate_points(points: Sequence[Sequence[float]]) -> Floats:
 
 
 def weigh(points: Floats, prior: tuple[float, float], learned: Learned) -> Laws:
-    """Return the laws with their posterior weights; negligible ones are dropped.
-
-    ``prior`` is the middle and the spread of log B_crit. Array axes are B_crit, scatter,
-    E_min and, before the sum over them, points.
-    """
+    """Return the laws with their posterior weights, without negligible ones; ``prior`` is middle
+    and spread of log B_crit. Axes: B_crit, scatter, E_min and, before the sum over them, points."""
     batches, work, runs = points
     middle, spread = prior
     critical_steps = np.linspace(-6, 6, 401)

@@ -1,10 +1,7 @@
 """The time until a model reaches its target, on each number of devices.
 
-    time(N) = start(N) + work(B(N)) / rate(N)        B(N): the global batch on N devices
-
-More devices raise the rate; where they also raise the batch, they raise the work:
-
-    efficiency to target = efficiency of the devices × efficiency of the batch
+time(N) = start(N) + work(B(N)) / rate(N)        B(N): the global batch on N devices
+efficiency to target = efficiency of the devices × efficiency of the batch
 """
 
 import math

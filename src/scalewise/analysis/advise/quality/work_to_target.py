@@ -3,8 +3,7 @@
     work(B)  = E_min (1 + B / B_crit)
     steps(B) = S_min (1 + B_crit / B)        S_min = E_min / B_crit
 
-A larger batch needs fewer steps, but never fewer than S_min, and more work, without
-limit: below the critical batch more devices save time, above it they mostly add work.
+Below the critical batch more devices save time, above it they mostly add work.
 """
 
 import math
@@ -88,10 +87,7 @@ class WorkToTarget:
         step: Estimate | None = None,
         fixed: float = 0.0,
     ) -> Estimate | None:
-        """Return seconds to target, from samples per second or from seconds per step.
-
-        ``fixed`` seconds, such as start-up, are added.
-        """
+        """Return seconds to target, by samples per second or seconds per step, plus ``fixed``."""
         if throughput is not None and step is None:
             check_positive("throughput", throughput.value, example=1000.0)
             rate = throughput
@@ -137,9 +133,8 @@ def work_to_target(
 ) -> WorkToTarget:
     """Return the law of work to target from points (global batch, work[, runs]).
 
-    At least two batches are needed; one suffices with ``critical``, whose range says how
-    far it is trusted. Work is in ``unit``, of ``samples`` samples: epochs need the size of
-    the data set.
+    At least two batches are needed, or one with ``critical``, whose range says how far it is
+    trusted. Work is in ``unit``, of ``samples`` samples (for epochs, the size of the data set).
 
     >>> twice = work_to_target([(100, 1000.0)], critical=Estimate(900.0, 800.0, 1000.0))
     >>> round(twice.work(900).value, -1)
@@ -179,10 +174,8 @@ def published_work(workload: str) -> WorkToTarget:
 
 
 def critical_from_noise(noise: Estimate) -> Estimate:
-    """Return the critical batch by a gradient noise scale: the same value, a wider interval.
-
-    The noise scale grows during training, and is an average over a run: its own interval
-    is the error of the measurement, not of the critical batch that it stands for.
+    """Return the critical batch by a gradient noise scale: the same value, a wider interval,
+    because the noise scale grows during training and was averaged over a run.
 
     >>> critical_from_noise(Estimate(3000.0, 2800.0, 3300.0)).high
     9900.0

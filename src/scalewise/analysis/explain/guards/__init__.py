@@ -1,9 +1,5 @@
-"""Guards: checks that notice what silently ruins scaling.
-
-A guard is one decorated function in ``correctness`` or ``tuning``: its name, the facts it
-reads, its condition, its sentence and its hint. All guards of these modules run, in the
-order in which they are declared. A new fact is recorded in ``scalewise.watch``.
-"""
+"""Guards: checks that notice what silently ruins scaling. Each is a decorated function in
+``correctness`` or ``tuning``, run in that order; ``scalewise.watch`` records the facts."""
 
 from collections.abc import Sequence
 

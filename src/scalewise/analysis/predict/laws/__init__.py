@@ -1,9 +1,5 @@
-"""Scaling laws, one file each: every law fits itself to a series and prints as its formula.
-
-Laws are plugins (entry points ``scalewise.laws``), the built-in ones too: a function
-from a :class:`~scalewise.analysis.predict.series.Series` to a :class:`Fit`.
-None of them makes the default prediction; they are shown beside it.
-"""
+"""Scaling laws, shown beside the default prediction: plugins (entry points ``scalewise.laws``),
+functions from a :class:`~scalewise.analysis.predict.series.Series` to a :class:`Fit`."""
 
 import itertools
 import math
@@ -51,11 +47,8 @@ class Fit:
 
 
 def fit_law(law: str, points: Series, solve: Solve, cost: Cost, formula: str) -> Fit:
-    """Return the fitted law; ``formula`` has its parameters' names in braces.
-
-    Intervals are from leaving out one point at a time (the jackknife); there are
-    none where there are no more points than parameters.
-    """
+    """Return the fitted law; ``formula`` has its parameters' names in braces. Intervals are by the
+    jackknife; there are none where there are no more points than parameters."""
     solution = dict(solve(points))
     spare = len(points.devices) - len(solution)
     parameters = {name: Estimate(value) for name, value in solution.items()}
@@ -84,10 +77,7 @@ def cost_symbol(points: Series) -> str:
 
 
 def nonnegative_least_squares(columns: Floats, target: Floats) -> Floats:
-    """Return coefficients ≥ 0 with the smallest sum of squared relative errors.
-
-    There are few columns, so every subset of them is tried.
-    """
+    """Return coefficients ≥ 0 with the least squared relative errors, by trying every subset."""
     count = columns.shape[1]
     best, best_error = np.zeros(count), math.inf
     for size in range(1, count + 1):

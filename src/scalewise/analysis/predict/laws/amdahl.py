@@ -1,9 +1,4 @@
-"""Amdahl's law: a part of the work is serial, and no device shortens it.
-
-    T(N) = once (serial + (1 − serial) / N)
-
-so the speedup never exceeds 1 / serial.
-"""
+"""Amdahl's law: T(N) = once (serial + (1 − serial) / N), a speedup of at most 1 / serial."""
 
 import numpy as np
 

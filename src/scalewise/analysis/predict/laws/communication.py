@@ -2,10 +2,8 @@
 
     cost(N) = compute + ring 2(m−1)/m + network 2(k−1)/k + latency log2 N
 
-device-seconds per sample, with m = min(N, d) devices in a node and k = ⌈N/d⌉
-nodes. Rings saturate: 2(m−1)/m goes from 1 to 2 and no further. Under strong
-scaling a step keeps its exchange while its compute shrinks, so all but compute is
-multiplied by N.
+device-seconds per sample, with m = min(N, d) devices in a node and k = ⌈N/d⌉ nodes. Under strong
+scaling a step keeps its exchange, so all but compute is multiplied by N.
 """
 
 from itertools import combinations
@@ -63,11 +61,8 @@ def terms(points: Series, at: Floats) -> Floats:
 
 
 def _choose_terms(points: Series) -> tuple[int, ...]:
-    """Return the indices of the terms that these points can tell apart.
-
-    All visible terms, where there are two points to spare; with fewer points, the
-    terms with the smallest leave-one-out error.
-    """
+    """Return the indices of all visible terms, if two points are to spare; else of the terms with
+    the smallest leave-one-out error."""
     columns, count = terms(points, points.devices), len(points.devices)
     visible = tuple(term for term in range(len(TERMS)) if columns[:, term].any())
     if count >= len(visible) + SPARE_POINTS:

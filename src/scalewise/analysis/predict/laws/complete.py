@@ -1,10 +1,5 @@
-"""The law of the complete time: a fixed part, a part that devices share, and one that grows.
-
-    T(N) = fixed + work / N + growing log2 N
-
-The fixed part (launch, data, build, compile) is what saturates the time of a job
-while its throughput still grows.
-"""
+"""The law of the complete time, T(N) = fixed + work / N + growing log2 N: the fixed part (launch,
+data, build, compile) saturates a job's time while its throughput still grows."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,4 @@
-"""Constant efficiency: losses stay what they were at the last measurement.
-
-Every added device gives what a device of the last measurement gave.
-"""
+"""Constant efficiency: losses stay what they were at the last measurement."""
 
 import numpy as np
 

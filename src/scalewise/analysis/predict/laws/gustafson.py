@@ -1,7 +1,4 @@
-"""Gustafson's law: the work grows with the devices, and a fixed part of the time is serial.
-
-speedup(N) = N − serial (N − 1)
-"""
+"""Gustafson's law: speedup(N) = N − serial (N − 1), where the work grows with the devices."""
 
 import numpy as np
 

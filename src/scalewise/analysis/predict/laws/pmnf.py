@@ -1,10 +1,5 @@
-"""The performance model normal form, searched as Extra-P does (Calotoiu et al., 2013).
-
-    cost(N) = fixed + factor · N^i · log2(N)^j
-
-over a table of exponents: the term with the smallest leave-one-out error, or a
-constant where no term is better.
-"""
+"""The performance model normal form, searched as Extra-P does (Calotoiu et al., 2013): cost(N) =
+fixed + factor · N^i · log2(N)^j, by the smallest leave-one-out error over a table of exponents."""
 
 import numpy as np
 

@@ -1,7 +1,4 @@
-"""A power law: every doubling gives the same factor.
-
-X(N) = once N^exponent
-"""
+"""A power law, X(N) = once N^exponent: every doubling gives the same factor."""
 
 import numpy as np
 

@@ -1,8 +1,7 @@
 """Gunther's universal scalability law: contention for shared resources, and crosstalk.
 
-    X(N) = rate N / (1 + contention (N − 1) + crosstalk N (N − 1))
-
-With crosstalk it has a peak, at N = √((1 − contention) / crosstalk).
+X(N) = rate N / (1 + contention (N − 1) + crosstalk N (N − 1))
+with a peak at N = √((1 − contention) / crosstalk)
 """
 
 import numpy as np
