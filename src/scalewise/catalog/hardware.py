@@ -1,5 +1,6 @@
 """Devices, links and prices as makers and sellers state them, each with source and date; rows of
-the user's ``catalog.toml``, beside the sites' file, replace built-in rows of the same name."""
+the user's ``catalog.toml``, beside the sites' file, replace built-in rows of the same name.
+"""
 
 import json
 from collections.abc import Mapping, Sequence

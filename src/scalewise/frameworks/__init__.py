@@ -1,6 +1,7 @@
 """Training frameworks (PyTorch, TensorFlow, JAX …): only modules below this package import them.
 
-A ``Framework`` creates sessions, a ``Session`` does steps, and ``loop`` drives them."""
+A ``Framework`` creates sessions, a ``Session`` does steps, and ``loop`` drives them.
+"""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -9,7 +9,8 @@ A step of ``n`` samples per rank on N devices, d per node, takes
 seconds, with m = min(N, d) devices in a node and k nodes. The slowest rank decides: with
 ``uneven`` batches and a ``slow`` rank it is the last one, and the others wait for it in ``sync``.
 A single device has neither. ``noise`` multiplies single steps and ``drift`` whole repeats, on all
-ranks alike; ``jitter`` multiplies the compute of each rank and step."""
+ranks alike; ``jitter`` multiplies the compute of each rank and step.
+"""
 
 import math
 import random
@@ -101,7 +102,8 @@ class Law:
     def share(self, samples: int, rank: int, world: int) -> int:
         """Return a rank's samples in a step, where ``world`` ranks have ``samples`` on average.
 
-        Rank r and rank world-1-r together have twice the average: rounding loses no sample."""
+        Rank r and rank world-1-r together have twice the average: rounding loses no sample.
+        """
         mirror = world - 1 - rank
         if not self.uneven or rank == mirror:
             return samples

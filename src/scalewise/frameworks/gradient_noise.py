@@ -1,7 +1,8 @@
 """The gradient noise scale: the batch up to which more samples still improve a step.
 
 tr Σ / |G|² of McCandlish et al. (arXiv:1812.06162), in samples: G is the gradient over all data,
-Σ the covariance of single samples' gradients around it."""
+Σ the covariance of single samples' gradients around it.
+"""
 
 import math
 from collections.abc import Sequence
@@ -40,7 +41,8 @@ class Noise:
     def scale(self) -> dict[str, Any]:
         """Return mean tr Σ / mean |G|², with a 90 % interval (jackknife over blocks of steps).
 
-        The mean of single ratios does not exist. None if estimates are few or not significant."""
+        The mean of single ratios does not exist. None if estimates are few or not significant.
+        """
         count = len(self._signal)
         signal, variance = _block_means(self._signal), _block_means(self._variance)
         if count < BLOCKS or not _is_positive(signal) or not _is_positive(variance):

@@ -1,6 +1,7 @@
 """Data sets that fit into memory: images stay uint8 (count × height × width × channels).
 
-``ImageTransform`` says how each framework converts a batch to what the model sees."""
+``ImageTransform`` says how each framework converts a batch to what the model sees.
+"""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -54,7 +55,8 @@ def read(source: Source) -> Arrays:
 def _read_digits(source: Source, shape: tuple[int, int, int]) -> Arrays:
     """Return 1,797 handwritten digits of 8x8 pixels (UCI) from scikit-learn's file.
 
-    Importing sklearn instead would take a second or more, on every rank."""
+    Importing sklearn instead would take a second or more, on every rank.
+    """
     rows = None
     package = find_spec("sklearn")
     for folder in (package.submodule_search_locations if package else None) or ():

@@ -7,7 +7,8 @@
     save the weights, if the run says so
 
 A run with a budget of steps is one epoch: the session starts new passes over the data. A run with
-a checkpoint in its folder continues from there."""
+a checkpoint in its folder continues from there.
+"""
 
 import time
 from collections.abc import Mapping

@@ -1,7 +1,8 @@
 """The learning rate of each optimizer step; standard library only.
 
 The rules of Goyal et al. (linear, arXiv:1706.02677) and Krizhevsky (square root, arXiv:1404.5997)
-scale ``lr`` from the batch that it was tuned for to the global batch."""
+scale ``lr`` from the batch that it was tuned for to the global batch.
+"""
 
 import math
 from dataclasses import dataclass

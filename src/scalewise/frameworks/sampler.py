@@ -19,7 +19,8 @@ class Shards:
     """The sample indices of one replica, micro-step by micro-step.
 
     An epoch is one permutation, equal on all replicas, cut into global batches; each replica takes
-    every n-th sample. So a global batch has the same samples on any number of replicas."""
+    every n-th sample. So a global batch has the same samples on any number of replicas.
+    """
 
     def __init__(self, size: int, spec: RunSpec, replica: int) -> None:
         if size < spec.replicas:
@@ -74,7 +75,8 @@ class Shards:
 
     def weights(self, step: int) -> list[float]:
         """Return the factor of each micro-step's mean loss; with it the gradient, averaged over
-        replicas, is the mean over the samples of the global batch, also where that is not full."""
+        replicas, is the mean over the samples of the global batch, also where that is not full.
+        """
         return [count * self._replicas / self.global_samples(step) for count in self.counts(step)]
 
     def __iter__(self) -> Iterator[Indices]:
@@ -99,7 +101,8 @@ def validation_batches(
 ) -> tuple[list[int], list[Indices]]:
     """Return the samples that count in each validation batch, and the batches, padded.
 
-    All replicas have equally many: those that exchange data during validation stay in step."""
+    All replicas have equally many: those that exchange data during validation stay in step.
+    """
     own = np.arange(replica, size, replicas)
     longest = -(-size // replicas)
     counts = [min(batch, max(0, len(own) - start)) for start in range(0, longest, batch)]

@@ -1,6 +1,7 @@
 """Step 3: give each rank its own share of the training data with a DistributedSampler.
 
-The batch size is divided by the number of ranks: the global batch and the loss stay the same."""
+The batch size is divided by the number of ranks: the global batch and the loss stay the same.
+"""
 
 import ast
 

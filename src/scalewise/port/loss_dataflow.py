@@ -1,6 +1,7 @@
 """Find the values that differ between ranks: they follow from the loss of a rank's batches.
 
-A value that is assigned under a condition on the loss differs too, until a collective."""
+A value that is assigned under a condition on the loss differs too, until a collective.
+"""
 
 import ast
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,8 @@
 """Track values through one file: which variables may hold this model or this loader?
 
 A *variable* is a scope and a name: ``(main, "model")``; ``(Trainer, "model")`` of ``self.model``.
-Values flow by assignment, as arguments and as return values."""
+Values flow by assignment, as arguments and as return values.
+"""
 
 import ast
 from collections.abc import Collection, Iterator

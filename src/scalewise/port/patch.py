@@ -1,6 +1,7 @@
 """Edit a script's text and render the change as a unified diff; other text stays exactly as is.
 
-Positions are byte offsets, because Python's ``ast`` counts columns in bytes."""
+Positions are byte offsets, because Python's ``ast`` counts columns in bytes.
+"""
 
 import ast
 import difflib

@@ -98,7 +98,8 @@ def _guardable_statement(script: Script, call: ast.Call) -> ast.stmt | None:
 def _can_be_skipped(script: Script, block: ast.stmt) -> bool:
     """Return whether other ranks can skip a block: it neither trains nor sets a value read later.
 
-    Calling the model counts as training: its collectives need all ranks."""
+    Calling the model counts as training: its collectives need all ranks.
+    """
     variable, nodes = script.names.variable, set(ast.walk(block))
     if script.trains(block) or any(
         isinstance(node, ast.Return | ast.Yield | ast.Break | ast.Continue)
@@ -180,7 +181,8 @@ def _mentions_rank(expression: ast.AST) -> bool:
 def _unwrap_models(script: Script, *, saves: bool) -> list[Edit]:
     """Replace ``model`` by ``unwrapped(model)`` where it is saved or its own attributes are used.
 
-    In a script with wrappers, only saving is changed, and only for DistributedDataParallel."""
+    In a script with wrappers, only saving is changed, and only for DistributedDataParallel.
+    """
     wrappers = {last_name(call) for call in script.calls(*PARALLEL_WRAPPERS)}
     is_other = wrappers - {"DistributedDataParallel", "DDP"}
     if is_other or (wrappers and not saves):

@@ -1,6 +1,7 @@
 """Find loops, loaders and models of a serial training script in its syntax tree.
 
-The training loops, across functions, surround ``.backward()``; an optimizer gets the model."""
+The training loops, across functions, surround ``.backward()``; an optimizer gets the model.
+"""
 
 import ast
 import re
@@ -249,7 +250,8 @@ class Script:
         """Yield the model of ``model.parameters()`` or ``self.model.fc.parameters()``.
 
         ``self.parameters()`` yields all instances; none if the class trains itself: those cannot
-        be wrapped from outside."""
+        be wrapped from outside.
+        """
         chain: list[ast.expr] = [call.func]
         while isinstance(chain[-1], ast.Attribute):
             chain.append(chain[-1].value)

@@ -1,6 +1,7 @@
 """The six steps from a serial script to a data parallel one, with the edits each needs.
 
-Without torchrun, `RANK`, `LOCAL_RANK` and `WORLD_SIZE` are 0, 0 and 1: it still runs alone."""
+Without torchrun, `RANK`, `LOCAL_RANK` and `WORLD_SIZE` are 0, 0 and 1: it still runs alone.
+"""
 
 import ast
 import re

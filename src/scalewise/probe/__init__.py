@@ -1,7 +1,8 @@
 """Measure from inside the training process; standard library only.
 
 A ``Probe`` records one rank's spans (launch, build, train, checkpoint …) and optimizer steps. A lap
-names the phase since the previous mark, so the phases of a step always add up to the step."""
+names the phase since the previous mark, so the phases of a step always add up to the step.
+"""
 
 import functools
 import time
@@ -158,7 +159,8 @@ class Probe:
     def flush(self, timer: Callable[[], float] = time.perf_counter) -> None:
         """Write the steps that the device has finished, up to 100 with equal laps per line.
 
-        ``timer`` measures the cost to the training: CPU time if called in another thread."""
+        ``timer`` measures the cost to the training: CPU time if called in another thread.
+        """
         began = timer()
         with self._lock:
             finished = (
@@ -237,7 +239,8 @@ def is_recorded(index: int) -> bool:
 def step(samples: int) -> None:
     """End an optimizer step, in a script that scalewise cannot watch from outside.
 
-    ``probe.step(samples=len(batch))`` has no effect if scalewise did not start the program."""
+    ``probe.step(samples=len(batch))`` has no effect if scalewise did not start the program.
+    """
     _find_reporter().step(samples)
 
 

@@ -1,7 +1,8 @@
 """A thread beside the training: flushes each second, detects stalls and SIGTERM.
 
 Python runs no signal handler while the training thread blocks inside a collective, but the wakeup
-file descriptor gets the signal's number, read here. SIGUSR1 prints all stacks to stderr."""
+file descriptor gets the signal's number, read here. SIGUSR1 prints all stacks to stderr.
+"""
 
 import faulthandler
 import math

@@ -2,7 +2,8 @@
 
 ``python -m scalewise.probe.node_sampler FOLDER PID`` appends to ``FOLDER/node-<host>.jsonl`` until
 process PID or all of the run's processes on this node have ended, or until SIGTERM. On any error it
-exits silently; the run continues. A quantity that the machine does not report is null."""
+exits silently; the run continues. A quantity that the machine does not report is null.
+"""
 
 import ctypes
 import json
@@ -39,7 +40,8 @@ def node_file(folder: Path, host: str) -> Path:
 def sample_until_end(folder: Path, pid: int) -> None:
     """Append samples until process ``pid`` ends or SIGTERM arrives.
 
-    The last sample is taken after that, so that the energy counters cover the run."""
+    The last sample is taken after that, so that the energy counters cover the run.
+    """
     signal.alarm(SAMPLE_TIMEOUT_SECONDS)
     end = EndOfRun(pid)
     host, attempt = os.uname().nodename, int(os.environ.get("SCALEWISE_ATTEMPT", "1"))
@@ -117,7 +119,8 @@ def _stat_fields(text: bytes) -> list[bytes]:
 class RunProcesses:
     """The run's own processes, except the sampler: those with its folder in SCALEWISE_RUN.
 
-    Each process is classified once: reading all of them repeatedly would be the largest cost."""
+    Each process is classified once: reading all of them repeatedly would be the largest cost.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._tag = b"SCALEWISE_RUN=" + os.fsencode(folder)
@@ -188,7 +191,8 @@ class Processor:
     def shares(self, own: Mapping[int, int]) -> tuple[float | None, float | None]:
         """Return the busy share of all cores since the last sample, and the run's own share.
 
-        ``own`` holds the ticks of the run's processes. None, None if too few ticks have passed."""
+        ``own`` holds the ticks of the run's processes. None, None if too few ticks have passed.
+        """
         now = busy_and_total(os.pread(self._file, 512, 0))
         before, self._all = self._all, now
         own_ticks = sum(max(ticks - self._own.get(pid, ticks), 0) for pid, ticks in own.items())
@@ -238,7 +242,8 @@ def counter_increase(before: int, now: int, top: int | None) -> int:
 def cpu_packages(folder: Path) -> list[Path]:
     """Return the RAPL energy counters of whole processors.
 
-    Their parts (``intel-rapl:0:0``) and the platform (``psys``) would count joules twice."""
+    Their parts (``intel-rapl:0:0``) and the platform (``psys``) would count joules twice.
+    """
     with suppress(OSError):
         names = sorted(folder.glob("intel-rapl:*/name"))
         return [name.parent for name in names if name.read_text().startswith("package")]
@@ -347,7 +352,8 @@ class Device:
     def _own_and_foreign(self, processes: RunProcesses) -> tuple[int | None, int | None]:
         """Return how many processes of the run use this device, and how many others.
 
-        None, None if this container cannot see one: it may be the run's own, under another id."""
+        None, None if this container cannot see one: it may be the run's own, under another id.
+        """
         # The layout of _v3 differs between drivers; that of _v2 never changed.
         for version, fields in (("_v2", 6), ("", 4)):
             count = ctypes.c_uint(128)

@@ -1,6 +1,7 @@
 """Which rank this process is, from the environment variables of its launcher.
 
-Frameworks read torchrun's RANK, WORLD_SIZE and LOCAL_RANK; the worker fills them in."""
+Frameworks read torchrun's RANK, WORLD_SIZE and LOCAL_RANK; the worker fills them in.
+"""
 
 import os
 import re
@@ -25,7 +26,8 @@ LAUNCHERS = {
     "srun": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 }  # fmt: skip
 """A launcher's variables for rank, world, local rank, and processes on the node; in order of
-precedence: a process under mpirun in a Slurm job has srun's variables too."""
+precedence: a process under mpirun in a Slurm job has srun's variables too.
+"""
 
 
 @dataclass(frozen=True, slots=True)

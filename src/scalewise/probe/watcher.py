@@ -2,7 +2,8 @@
 
 A ``Watcher`` opens its rank's file at the first step: torchrun's agent, loader workers and compiler
 workers import the same modules and never train. It handles no signal and starts no thread: a killed
-process loses at most the last second. On any error it prints one line and disables itself."""
+process loses at most the last second. On any error it prints one line and disables itself.
+"""
 
 import atexit
 import json

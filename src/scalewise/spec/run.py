@@ -208,7 +208,8 @@ class RunSpec:
     launcher: str = _setting("local", _text)
     start: Start | None = _setting(None, _one_of(Start))
     """torchrun, srun, mpirun, horovodrun or plain (none of them) start a process per device; node,
-    one per node; direct, one in all; command, the program's once per node; None means what fits."""
+    one per node; direct, one in all; command, the program's once per node; None means what fits.
+    """
     env: Mapping[str, str] = field(default_factory=dict, metadata={"check": _environment})
     options: Mapping[str, Any] = field(
         default_factory=dict, metadata={"check": _json_table, "only": "workload"}

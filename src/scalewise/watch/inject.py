@@ -1,7 +1,8 @@
 """Runs first in every Python process of a user's program, as its ``sitecustomize``.
 
 It imports no heavy module, and installs hooks when the program imports a framework. After an
-error, printed as one line, the program runs unwatched."""
+error, printed as one line, the program runs unwatched.
+"""
 
 import os
 import sys
@@ -58,7 +59,8 @@ class _SafePath(MetaPathFinder):
     """Implements PYTHONSAFEPATH for Python 3.10; later versions do it themselves.
 
     ``python -m`` puts the current folder first on the path after this file has run, and then
-    imports ``runpy``: the first import that must not search the folder."""
+    imports ``runpy``: the first import that must not search the folder.
+    """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
         if name == "runpy":

@@ -1,6 +1,7 @@
 """Watch an unchanged Keras training script, and limit it to the devices of its run.
 
-``fit`` and ``evaluate`` get one more callback, and methods that write checkpoints are timed."""
+``fit`` and ``evaluate`` get one more callback, and methods that write checkpoints are timed.
+"""
 
 import functools
 import inspect

@@ -24,7 +24,8 @@ MAX_FACTOR = 1e6
 @dataclass(frozen=True, kw_only=True)
 class BreakEven:
     """What makes a number of devices worthwhile; a factor is None where no size is large enough.
-    Start and training are in seconds, on ``few`` devices (the baseline) and on ``devices``."""
+    Start and training are in seconds, on ``few`` devices (the baseline) and on ``devices``.
+    """
 
     devices: int
     few: int

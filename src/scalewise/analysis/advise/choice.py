@@ -124,7 +124,8 @@ def advise(  # noqa: PLR0913 - one parameter per question
     exactly: Iterable[int] = (),
 ) -> Advice:
     """Return how many devices serve a purpose best; ``api.advise`` explains the parameters.
-    ``exactly``, if given, are the only candidates."""
+    ``exactly``, if given, are the only candidates.
+    """
     rate = None if price is None else price_of(price)
     prediction = predict(curve, list(exactly) or _candidate_counts(curve, list(at)))
     resolved = (conditions or Conditions()).resolve(prediction)
@@ -160,7 +161,8 @@ def stop_advice(
     curve: ScalingCurve, purpose: Purpose, ahead: Sequence[int], *, price: Rate | None = None
 ) -> Advice | None:
     """Return the advice by which no scale ``ahead``, larger than all measured ones, pays; None if
-    one would be chosen, or if fewer than two were measured."""
+    one would be chosen, or if fewer than two were measured.
+    """
     measured = {point.devices for point in curve.points}
     if len(measured) < 2:
         return None

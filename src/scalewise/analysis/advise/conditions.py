@@ -1,5 +1,6 @@
 """Conditions beyond the measured job: a target, interruptions, a queue. Resolved for a curve, they
-turn each scale of the measured job into a scale of the job that is asked about."""
+turn each scale of the measured job into a scale of the job that is asked about.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,5 +1,6 @@
 """What devices are for: limits to meet, and the goal that chooses among the scales that do. A new
-purpose is an entry of ``PURPOSES``, and an example in the help (``cli/options.py``)."""
+purpose is an entry of ``PURPOSES``, and an example in the help (``cli/options.py``).
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

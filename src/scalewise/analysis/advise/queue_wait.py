@@ -1,5 +1,6 @@
 """The time that a job waits in a queue, which costs no device-hours, by devices. The wait is
-interpolated linearly in logarithms of both; the line is extrapolated with a warning."""
+interpolated linearly in logarithms of both; the line is extrapolated with a warning.
+"""
 
 import math
 from collections.abc import Mapping

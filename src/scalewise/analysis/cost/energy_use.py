@@ -57,7 +57,8 @@ def power_of(
     curve: ScalingCurve, device_watts: float | None = None, device: str | None = None
 ) -> Power | None:
     """Return the energy law of a curve; None where its power is unknown. Without measured energy it
-    needs ``device_watts``, or ``device``, a name of the catalog."""
+    needs ``device_watts``, or ``device``, a name of the catalog.
+    """
     measured = [point for point in curve.points if point.energy and point.time]
     if device_watts is not None and device is not None:
         raise SpecError(

@@ -1,5 +1,6 @@
 """The device-hours of a study: measured for finished runs, and expected for missing ones from the
-same configuration, or by prediction from two scales; else bounded by a time limit, or unknown."""
+same configuration, or by prediction from two scales; else bounded by a time limit, or unknown.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -77,7 +78,8 @@ def bill_items(
     billed_devices: Callable[[RunSpec], int],
 ) -> list[Item]:
     """Return the item of each run; ``bought`` has the device-hours of finished runs, by id, and
-    ``max_hours`` returns the upper bound of a missing run in device-hours, None without a limit."""
+    ``max_hours`` returns the upper bound of a missing run in device-hours, None without a limit.
+    """
     missing = [run for run in runs if run.id not in bought]
     expected_seconds: dict[str, tuple[Basis, Estimate]] = {}
     for curve in curves:

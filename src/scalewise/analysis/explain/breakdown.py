@@ -109,7 +109,8 @@ class Breakdown:
     """How much longer than at the baseline each of them is."""
     shares: Mapping[str, float | None]
     """Of the measured step: compute, waiting, input, communication, other; compute and
-    communication are one share where they were not measured separately."""
+    communication are one share where they were not measured separately.
+    """
     regime: str | None = None
     """The largest of the shares."""
     compute: float | None = None

@@ -78,7 +78,8 @@ def build_chain(ledger: Ledger, window: Window, devices: int) -> Chain | None:
 
 def comparable_chains(chains: Sequence[Chain]) -> list[Chain]:
     """Return chains that can be averaged: if transfer is unknown in one, it is part of
-    orchestration in all, so that the lines still sum to the measured step."""
+    orchestration in all, so that the lines still sum to the measured step.
+    """
     if all(chain.transfer_known for chain in chains):
         return list(chains)
     return [
@@ -110,7 +111,8 @@ def relative_factors(factors: ByCause, base: ByCause) -> ByCause:
 
 def seconds_by_cause(chains: Sequence[Chain], per_sample: float) -> ByCause:
     """Return the mean seconds that each cause adds to the ideal step; they sum to T5 − T0 with
-    ``unexplained``, which is negative where T4 is longer than the measured step."""
+    ``unexplained``, which is negative where T4 is longer than the measured step.
+    """
     chains = comparable_chains(chains)
     added = np.diff([chain.lines(per_sample) for chain in chains])
     above, below = np.maximum(added[:, -1], 0.0), np.minimum(added[:, -1], 0.0)

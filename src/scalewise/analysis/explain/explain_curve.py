@@ -65,7 +65,8 @@ def explain(
     attempts: Mapping[Path, Sequence[Attempt]] | None = None,
 ) -> Explanation:
     """Return the causes of a curve, from its records; ``price`` is of a device-hour, or a name of
-    the price list. ``traces``, ``nodes`` and ``attempts`` are by run folder."""
+    the price list. ``traces``, ``nodes`` and ``attempts`` are by run folder.
+    """
     traces, nodes, attempts = traces or {}, nodes or {}, attempts or {}
     rate = None if price is None else price_of(price)
     hourly_price = rate.per_device_hour if rate else None
@@ -271,7 +272,8 @@ def _point_facts(
 
 def _loader_rates(record: RunRecord, step: float, samples: float) -> LoaderRates | None:
     """Return what the loaders deliver without training and what is needed; None if unmeasured.
-    ``step`` is in seconds without waiting for input, ``samples`` are those of a device."""
+    ``step`` is in seconds without waiting for input, ``samples`` are those of a device.
+    """
     loaders = [loader for rank in record.ranks if (loader := rank.notes.loader) and loader.rate]
     if len(loaders) < len(record.ranks):
         return None

@@ -224,7 +224,8 @@ def _device_compute(events: Iterable[Event]) -> list[Interval]:
 def _host_compute(events: Iterable[Event]) -> list[Interval]:
     """Return when the host computed: operators on the threads that run no collective. Launching a
     collective counts, because it does not wait; unpacking its result does not count, nor does an
-    operator around one of these, which may wait between its parts."""
+    operator around one of these, which may wait between its parts.
+    """
     by_thread: dict[str, list[Event]] = defaultdict(list)
     for event in events:
         by_thread[event.thread].append(event)

@@ -1,5 +1,6 @@
 """What-if: the recorded steps replayed with one thing changed. A synchronising step ends for all
-ranks when the last one has arrived and the transfer is over."""
+ranks when the last one has arrived and the transfer is over.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,7 +53,8 @@ class Replay:
 
     def fed(self) -> Numbers:
         """Return the steps with twice the loaders; workers prepare a batch during the step before
-        it, so where a rank had to wait, preparing took about as long as the step."""
+        it, so where a rank had to wait, preparing took about as long as the step.
+        """
         ledger = self.ledger
         if not self.workers:
             return _synchronised(ledger.own + ledger.input / 2, ledger.transfer)

@@ -33,7 +33,8 @@ def compare_to_other_devices(curve: ScalingCurve) -> ScalingCurve:
 
 def compare_device_kinds(study: StudySpec, curves: Sequence[ScalingCurve]) -> list[ScalingCurve]:
     """Return a study's curves, each point compared with the first kind of device it varies; the
-    scaling fields of a curve of one point are None."""
+    scaling fields of a curve of one point are None.
+    """
     kinds = [str(kind) for kind in study.vary.get("device", ())]
     if len(kinds) < 2:
         return list(curves)

@@ -131,7 +131,8 @@ def curve_from_csv(
     in_order: bool = False,
 ) -> ScalingCurve:
     """Return the curve of a table with a header line; ``#`` begins a comment. Errors name
-    ``source``; ``in_order`` refuses rows that are not sorted by devices."""
+    ``source``; ``in_order`` refuses rows that are not sorted by devices.
+    """
     source = source or name
     rows = list(_lines(source, text))
     if not rows:

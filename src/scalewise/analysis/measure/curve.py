@@ -1,5 +1,6 @@
 """A scaling curve: points of runs that differ only in topology, repeat and what scaling changes,
-compared with the smallest one, the baseline, and with the one before."""
+compared with the smallest one, the baseline, and with the one before.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -178,7 +179,8 @@ def _saved(earlier: Point, point: Point) -> Estimate | None:
 
 def _quality_doubts(point: Point, base: Point) -> list[Doubt]:
     """Doubt an accuracy that differs from the baseline's by more than chance, at 90 %: by the
-    repeats, else by the size of the validation set; at least one and a half samples of it."""
+    repeats, else by the size of the validation set; at least one and a half samples of it.
+    """
     now, before, samples = point.accuracy, base.accuracy, point.validation_samples
     if point is base or now is None or before is None or not samples:
         return []

@@ -1,5 +1,6 @@
 """Energy of a run: joules by counters of devices and of hosts' processors, each read once and not
-per rank. Accelerators' energy excludes their hosts; processors' includes other users' processes."""
+per rank. Accelerators' energy excludes their hosts; processors' includes other users' processes.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,7 +49,8 @@ def run_energy(record: RunRecord, nodes: Sequence[NodeRecord]) -> Energy:
 
 def _used_devices(nodes: Sequence[NodeRecord], world: int) -> list[tuple[NodeRecord, DeviceRecord]]:
     """Return the devices that ran the run's processes; empty if unknown. Where a container hides
-    processes, all devices are the run's if there are as many as it asked for."""
+    processes, all devices are the run's if there are as many as it asked for.
+    """
     devices = [(node, device) for node in nodes for device in node.devices]
     if not any(np.isnan(device.own).all() for _, device in devices):
         return [(node, device) for node, device in devices if np.nanmax(device.own) > 0]
@@ -57,7 +59,8 @@ def _used_devices(nodes: Sequence[NodeRecord], world: int) -> list[tuple[NodeRec
 
 def _counter_joules(node: NodeRecord, counter: Numbers, start: float, end: float) -> float | None:
     """Return the joules of a counter between two times of the first node's clock; unsampled seconds
-    at both ends are assumed to draw the mean power of the sampled ones."""
+    at both ends are assumed to draw the mean power of the sampled ones.
+    """
     clock_offset = node.ahead or 0.0
     valid = ~np.isnan(counter)
     if valid.sum() < 2 or end <= start:
@@ -96,7 +99,8 @@ def energy_between(at: Numbers, counter: Numbers, start: float, end: float) -> f
 
 def point_energy(repeats: Sequence[RunRecord], nodes: NodeSamples) -> dict[str, Any]:
     """Return a point's energy and mean power of a device, None where a repeat has no number; empty
-    where the repeats' energies do not include the same parts."""
+    where the repeats' energies do not include the same parts.
+    """
     runs = [run_energy(record, nodes.get(record.folder, ())) for record in repeats]
     covers = {run.covers for run in runs}
     if len(covers) > 1:

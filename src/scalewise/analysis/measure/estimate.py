@@ -39,7 +39,8 @@ class Estimate:
 
     def __truediv__(self, other: "Estimate") -> "Estimate":
         """Return the ratio; independent errors add in squares of logarithmic half-widths, lower and
-        upper apart: an approximation that is rather too wide for few repeats."""
+        upper apart: an approximation that is rather too wide for few repeats.
+        """
         value = self.value / other.value
         count = min(self.count, other.count)
         if self.low is None or self.high is None or other.low is None or other.high is None:
@@ -106,7 +107,8 @@ def student_t_quantile(freedom: int) -> float:
 
 def estimate_from_steps(value: float, seconds: NDArray[np.float64]) -> Estimate:
     """Return one run's rate with an interval from the spread of its steps, none for a single step.
-    Neighbouring steps are correlated: Student-t on logarithms of blocks of about √count steps."""
+    Neighbouring steps are correlated: Student-t on logarithms of blocks of about √count steps.
+    """
     count = len(seconds)
     if count < 2 or not seconds.min() > 0:
         return Estimate(value)

@@ -50,7 +50,8 @@ class Ledger:
 
     def typical(self, seconds: Numbers) -> Numbers:
         """Return the typical rank's seconds in each step: the (lower) median, which one slow rank
-        does not move, or the mean where ranks have different numbers of samples."""
+        does not move, or the mean where ranks have different numbers of samples.
+        """
         ranks = len(seconds)
         middle = np.partition(seconds, (ranks - 1) // 2, axis=0)[(ranks - 1) // 2]
         equal_batches = (self.samples == self.samples[0]).all(axis=0)
@@ -88,7 +89,8 @@ def build_ledger(record: RunRecord, first: int) -> Ledger | None:
 
 def _phases(record: RunRecord, rows: Sequence[NDArray[np.intp]]) -> dict[str, Numbers]:
     """Return each phase's seconds, of each rank in its rows; without ``sync`` if it is unknown. A
-    phase that a rank never recorded is 0 there; communication is NaN, which is unknown."""
+    phase that a rank never recorded is 0 there; communication is NaN, which is unknown.
+    """
     ranks = [rank.steps for rank in record.ranks]
     names = dict.fromkeys([*(name for steps in ranks for name in steps.phases), *COMMUNICATION])
     phases = {}

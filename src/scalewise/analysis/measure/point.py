@@ -1,5 +1,6 @@
 """A point of a scaling curve: every metric of one number of devices, declared once as a field with
-its key in JSON and CSV, its function of the repeats, and its columns in `measure`."""
+its key in JSON and CSV, its function of the repeats, and its columns in `measure`.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -91,7 +92,8 @@ class Point:
         Column("gradient error", "memory", "share", part="error"),
     )
     """Of gradients: the ``ratio`` of their bytes that is exchanged, and the ``error`` as a share
-    of the gradient; None without compression."""
+    of the gradient; None without compression.
+    """
     noise: Estimate | None = metric(metrics.gradient_noise)
     """The gradient noise scale in samples, over the complete run."""
     sent: Estimate | None = metric(metrics.sent_bytes, Column("sent MiB/step", "memory", scale=MIB))

@@ -45,7 +45,8 @@ class Window:
 
 def steady_window(record: RunRecord) -> Window:
     """Return the steady part of a run: all epochs but the first, or of a single epoch what follows
-    the warm-up and the step in which traffic was counted."""
+    the warm-up and the step in which traffic was counted.
+    """
     if record.ranks[0].notes.watched:  # A user's program, not a built-in workload.
         return _watched_window(record)
     epochs = _epochs(record)
@@ -118,7 +119,8 @@ def _watched_window(record: RunRecord) -> Window:
 
 def _watched_seconds(record: RunRecord, dropped: int, recorded: int, steady_steps: int) -> float:
     """Return the seconds of the steady steps, to the end of training. The time in which any rank
-    paused is excluded for all: one may validate while the others wait."""
+    paused is excluded for all: one may validate while the others wait.
+    """
     steps = [rank.steps for rank in record.ranks]
     if record.ranks[0].notes.device not in (None, "cpu"):
         # The host runs ahead of an accelerator: only times taken on the device give its pace.
@@ -184,7 +186,8 @@ def _split(logs: NDArray[np.float64], max_split: int) -> int:
 def lifetime_parts(record: RunRecord) -> dict[str, float]:
     """Return the seconds of each part of a run's lifetime, which sum to the complete time with
     ``unexplained``. A part lasts from its first rank's start to its last rank's end; where two
-    overlap, the earlier one counts, or in a watched program a pause of any rank."""
+    overlap, the earlier one counts, or in a watched program a pause of any rank.
+    """
     if record.ranks[0].notes.watched:
         return _watched_lifetime_parts(record)
     pieces = []

@@ -1,5 +1,6 @@
 """The complete time of a job, span by span, from its records. Training follows the throughput,
-every other span (launch, validate, …) seconds(N) = fixed + growing log2 N + shared / N."""
+every other span (launch, validate, …) seconds(N) = fixed + growing log2 N + shared / N.
+"""
 
 import math
 from collections.abc import Sequence

@@ -1,5 +1,6 @@
 """Parameters of the default predictor (``learned.json``), learned from published curves by
-``benchmarks/learn.py --write``."""
+``benchmarks/learn.py --write``.
+"""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +16,8 @@ LEARNED_FILE = Path(__file__).with_name("learned.json")
 @dataclass(frozen=True, slots=True)
 class Prior:
     """Prior of a machine model's term: present with ``probability``, then log-normal with
-    ``middle`` and ``spread`` of the logarithm; ``power`` may be negative and is normal."""
+    ``middle`` and ``spread`` of the logarithm; ``power`` may be negative and is normal.
+    """
 
     probability: float
     middle: float

@@ -1,5 +1,6 @@
 """The next measurement that would narrow the interval most: each candidate is assumed to give what
-is expected, or somewhat more or less, and the interval is predicted again."""
+is expected, or somewhat more or less, and the interval is predicted again.
+"""
 
 import math
 from dataclasses import dataclass
@@ -46,7 +47,8 @@ def best_next_measurement(
 ) -> NextMeasurement | None:
     """Return the most informative measurement: two nodes if only one was measured and the target
     needs more, else the next doubling that narrows the interval most per device. None where the
-    target is not beyond the last point."""
+    target is not beyond the last point.
+    """
     if target <= points.last:
         return None
     at = np.array([target])

@@ -1,5 +1,6 @@
 """Measured rows far from what all other rows predict, compared with the errors of the others. The
-worst is removed first, and the remaining ones are then judged without it."""
+worst is removed first, and the remaining ones are then judged without it.
+"""
 
 from dataclasses import dataclass
 

@@ -29,7 +29,8 @@ PRIOR_FREEDOM = 2.0
 @cache
 def quasi_random_points(seed: int = 0, count: int = DRAWS) -> Floats:
     """Return points that fill the unit cube evenly (two columns per term, one for the error):
-    multiples of powers of the root of x^(d+1) = x + 1, the golden ratio of d dimensions."""
+    multiples of powers of the root of x^(d+1) = x + 1, the golden ratio of d dimensions.
+    """
     size = 2 * len(TERMS) + 1
     root = 2.0
     for _ in range(64):
@@ -65,7 +66,8 @@ def weigh_machines(
     points: Series, at: Floats, machines: Floats, noise: float, drift: float
 ) -> tuple[Floats, Floats, Floats]:
     """Return the machines' weights, and the middles and scales of their log costs ``at``. With the
-    constant and the size of the errors integrated out, a Gaussian gives Student's t."""
+    constant and the size of the errors integrated out, a Gaussian gives Student's t.
+    """
     measured_doublings = np.log2(points.devices / points.devices[0])
     doublings = np.maximum(np.log2(at / points.devices[0]), 0)
     count = len(measured_doublings)

@@ -1,5 +1,6 @@
 """How published curves continued beyond the growth that a predicted curve has reached: shown beside
-a prediction, whose default predictor has already learned from them."""
+a prediction, whose default predictor has already learned from them.
+"""
 
 import math
 from collections.abc import Sequence

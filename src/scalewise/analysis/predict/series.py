@@ -1,5 +1,6 @@
 """What laws are fitted to: cost = N / X = N · T in device-seconds, of a sample or of the whole job.
-Perfect scaling is a constant cost, so one law serves strong and weak scaling alike."""
+Perfect scaling is a constant cost, so one law serves strong and weak scaling alike.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -100,7 +101,8 @@ def make_series(
 
 def curve_series(curve: ScalingCurve, metric: Metric) -> Series | None:
     """Return one metric of a curve; None if unmeasured, or for times of different amounts of work.
-    Of two topologies with as many devices, the one with fewer nodes counts."""
+    Of two topologies with as many devices, the one with fewer nodes counts.
+    """
     samples = [point.samples for point in curve.points if point.time]
     counts = [count for count in samples if count is not None]
     # Work that is unknown for all points is taken for the same.

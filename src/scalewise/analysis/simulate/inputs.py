@@ -79,7 +79,8 @@ def load_inputs(record: RunRecord, gradients: float | None = None) -> Simulation
 
 def concurrent_steps(records: Sequence[RunRecord]) -> tuple[float, Spread]:
     """Return seconds of a step, and the spread, of concurrent runs without exchange; over those of
-    one run alone: the ``sharing``. Medians, because at both ends some ran without the others."""
+    one run alone: the ``sharing``. Medians, because at both ends some ran without the others.
+    """
     rows = []
     for record in records:
         steps = record.ranks[0].steps

@@ -1,5 +1,6 @@
 """Two queues that run concurrently: what a device computes, and what it communicates. A task may
-have to wait for a number of tasks of the other queue: gradients before their exchange."""
+have to wait for a number of tasks of the other queue: gradients before their exchange.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

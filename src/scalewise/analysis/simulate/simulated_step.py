@@ -33,7 +33,8 @@ class Machine:
     """Between computing and exchanging on one device."""
     sharing: Mapping[int, float] = field(default_factory=dict)
     """How many times longer a step takes on so many devices of a node without exchange:
-    they share its memory. Interpolated between counts, constant beyond the last."""
+    they share its memory. Interpolated between counts, constant beyond the last.
+    """
 
     def __post_init__(self) -> None:
         for devices, factor in self.sharing.items():

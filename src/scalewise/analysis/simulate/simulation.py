@@ -1,5 +1,6 @@
 """Simulate many devices from the record of few and facts about links. There is no interval:
-measured scales beyond the smallest run are compared, and the factor between the two is kept."""
+measured scales beyond the smallest run are compared, and the factor between the two is kept.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -86,7 +87,8 @@ def make_exchange(
     algorithm: str | None = None,
 ) -> Exchange:
     """Return how devices exchange data: from sweeps, from given links, or both. The default
-    algorithm is a ring for gloo, else the quickest. Nodes of one device need no link inside."""
+    algorithm is a ring for gloo, else the quickest. Nodes of one device need no link inside.
+    """
     if algorithm is not None:
         check_choice("algorithm", algorithm, ALGORITHMS)
     default = "ring" if any(sweep.backend == "gloo" for sweep in sweeps) else "quickest"
@@ -119,7 +121,8 @@ def simulate_curve(
     gradients: float | None = None,
 ) -> Simulation:
     """Simulate a step on each of these numbers of devices, from the smallest run (the median of its
-    repeats). Nodes have ``per_node`` devices; ``gradients`` are bytes, if not recorded."""
+    repeats). Nodes have ``per_node`` devices; ``gradients`` are bytes, if not recorded.
+    """
     if curve.scaling == "strong":
         raise SpecError(
             f"a simulation keeps the batch per device, but {curve.name} keeps the global batch",

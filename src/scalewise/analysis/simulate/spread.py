@@ -41,7 +41,8 @@ class Spread:
 
 def synchronized_spread(seconds: NDArray[np.float64]) -> Spread:
     """Return the spread of ranks (rows) that did their steps (columns) together: ratios to each
-    step's mean; as in a sample standard deviation, √(n / (n − 1)) corrects for the own mean."""
+    step's mean; as in a sample standard deviation, √(n / (n − 1)) corrects for the own mean.
+    """
     ranks = len(seconds)
     deviations = (seconds / seconds.mean(axis=0) - 1) * math.sqrt(ranks / (ranks - 1))
     return Spread(tuple(map(float, np.maximum(1 + deviations, MIN_RATIO).ravel())))
@@ -49,7 +50,8 @@ def synchronized_spread(seconds: NDArray[np.float64]) -> Spread:
 
 def independent_spread(rows: Sequence[NDArray[np.float64]]) -> Spread:
     """Return the spread of ranks that did not wait for each other: ratios to neighbouring steps,
-    because a machine's speed drifts, times the ratio of the rank's mean to that of all."""
+    because a machine's speed drifts, times the ratio of the rank's mean to that of all.
+    """
     total_mean = float(np.mean([row.mean() for row in rows]))
     ratios: list[float] = []
     for row in rows:

@@ -1,5 +1,6 @@
 """Parallel strategies as the two queues of one device, which is simulated for all. A strategy's
-traits say which of the classes simulates it."""
+traits say which of the classes simulates it.
+"""
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -45,7 +46,8 @@ class Ddp:
 @dataclass(frozen=True, slots=True)
 class Fsdp:
     """All devices share the model: a block is gathered before each use, one ahead, and its
-    gradients are reduce-scattered. Its shares of forward and backward are assumed equal."""
+    gradients are reduce-scattered. Its shares of forward and backward are assumed equal.
+    """
 
     name: ClassVar[str] = "fsdp"
 
@@ -89,7 +91,8 @@ class Fsdp:
 class Pipeline:
     """Stages of a model in sequence; the bubble is (p − 1)/(v m + p − 1) of the step, with p
     stages, m small batches and v rounds. Stages are assumed to take equally long, and the transfer
-    between them to be hidden except while the pipeline fills and drains."""
+    between them to be hidden except while the pipeline fills and drains.
+    """
 
     name: ClassVar[str] = "pipeline"
     stages: int

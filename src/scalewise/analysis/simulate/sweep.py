@@ -1,5 +1,6 @@
 """Collectives as they were timed by doctor (sweeps), used as they are for the same topology, and
-the links fitted to them, for others."""
+the links fitted to them, for others.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,8 @@ class Sweep:
 
     def seconds(self, operation: Operation, size: float) -> float | None:
         """Return the seconds of ``size`` bytes, interpolated; smaller sizes take as long as the
-        smallest, larger have the largest's bandwidth. None where the operation was not timed."""
+        smallest, larger have the largest's bandwidth. None where the operation was not timed.
+        """
         points = self.points.get(operation)
         if not points:
             return None
@@ -96,7 +98,8 @@ class FittedLink:
 def fit_link(sweep: Sweep, inside: Link | None = None) -> FittedLink:
     """Fit a link to a sweep's all-reduce, assumed to be a ring: seconds = 2(n−1) latency + 2(n−1)/n
     bytes / bandwidth, by least squares of the relative error. Over several nodes it is the link
-    between them, less the latency of ``inside``, where it is known."""
+    between them, less the latency of ``inside``, where it is known.
+    """
     points = sweep.points.get("all-reduce", ())
     if len({size for size, _ in points}) < 2:
         raise NotEnoughData(

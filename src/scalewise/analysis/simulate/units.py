@@ -1,5 +1,6 @@
 """Parse links and sizes: ``25GB/s,20us`` and ``100MB``. A number without a unit is refused, and so
-is ``Gb/s``, which may mean bits or bytes."""
+is ``Gb/s``, which may mean bits or bytes.
+"""
 
 import re
 from collections.abc import Mapping

@@ -1,6 +1,7 @@
 """Data sets on disk, read into numpy arrays without any framework.
 
-Images stay uint8 (height × width × channels): normalizing a batch on the device is cheaper."""
+Images stay uint8 (height × width × channels): normalizing a batch on the device is cheaper.
+"""
 
 import os
 from dataclasses import dataclass

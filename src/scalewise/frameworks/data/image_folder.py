@@ -1,6 +1,7 @@
 """List an image folder: ``train/`` and ``val/``, one folder per class.
 
-A shared file system gets one request per folder, none per image. One rank lists for all."""
+A shared file system gets one request per folder, none per image. One rank lists for all.
+"""
 
 import errno
 import os
@@ -217,7 +218,8 @@ def _list_images(root: str, top: str) -> list[str]:
 def _walk(root: str, top: str, link_parents: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
     """Yield each folder with its images; follow links to folders, but never in a circle.
 
-    ``link_parents`` are the real paths of the folders with the links followed so far."""
+    ``link_parents`` are the real paths of the folders with the links followed so far.
+    """
     names, folders = [], []
     path = os.path.join(root, top)
     try:

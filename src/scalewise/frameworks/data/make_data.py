@@ -32,7 +32,8 @@ MAX_SYNTHETIC_IMAGES = 10_000_000
 """A hundred times Tiny ImageNet: all images are planned in memory before the first is written."""
 LIKE = {"tiny-224": (200, 100_000), "micro-224": (200, 12_000)}
 """Classes and training images of known data sets. tiny-224 is Tiny ImageNet. micro-224 is a subset
-of it whose size is not published: 12,000 follows from its published times and throughputs."""
+of it whose size is not published: 12,000 follows from its published times and throughputs.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ batches from both. A shuffled epoch reads rows of ``edge² × 3`` bytes (147 KiB
 order: slow on file systems that are only fast with large requests.
 
 ``pread`` of a 224² row takes 27 µs of a core from the page cache; a memory map takes 21 µs if
-touched before, else 34 µs, and kills the process with SIGBUS if the file is truncated."""
+touched before, else 34 µs, and kills the process with SIGBUS if the file is truncated.
+"""
 
 import json
 import os

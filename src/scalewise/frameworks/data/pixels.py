@@ -1,7 +1,8 @@
 """One image file, decoded to a square of RGB bytes: shorter side resized, centre cropped.
 
 A large JPEG is decoded at 1/2, 1/4 or 1/8 size. Transparency is composited on white, 16 bits are
-cut to the upper 8, and EXIF orientation is ignored, as by torchvision's ImageFolder."""
+cut to the upper 8, and EXIF orientation is ignored, as by torchvision's ImageFolder.
+"""
 
 import io
 import os
@@ -89,7 +90,8 @@ def decode_image(
 ) -> Pixels:
     """Return an image as ``edge`` × ``edge`` × 3 bytes, in ``out`` if passed; or raise ``Broken``.
 
-    Without ``crop`` it is the centre crop; an image of this size is not resampled."""
+    Without ``crop`` it is the centre crop; an image of this size is not resampled.
+    """
     pixels = np.empty((edge, edge, 3), np.uint8) if out is None else out
     if pixels.shape != (edge, edge, 3) or pixels.dtype != np.uint8:
         raise ValueError(f"{pixels.dtype} of {pixels.shape} cannot take an image of edge {edge}")
@@ -175,7 +177,8 @@ def _open_regular_file(path: str, flags: int) -> int:
 def _open_format(start: bytes, file: Any) -> ImageFile.ImageFile:
     """Open JPEG, PNG and WebP by the first 12 bytes, other formats with ``Image.open``.
 
-    ``Image.open`` tries all plugins in turn, and warns of large images on stderr."""
+    ``Image.open`` tries all plugins in turn, and warns of large images on stderr.
+    """
     if start.startswith(b"\xff\xd8\xff"):
         return JpegImageFile(file)
     if start.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -198,7 +201,8 @@ def _decode(image: ImageFile.ImageFile, box: Box, edge: int, out: Pixels) -> Non
 def _shrink_on_load(image: JpegImageFile, box: Box, edge: int) -> Box:
     """Make Pillow decode a JPEG at 1/2, 1/4 or 1/8 size where that is enough; return the new box.
 
-    If it is resized after that, the errors of the fast DCT are averaged away."""
+    If it is resized after that, the errors of the fast DCT are averaged away.
+    """
     width, height = image.size
     box_width, box_height = box[2] - box[0], box[3] - box[1]
     needed = int(-(-width * edge // box_width)), int(-(-height * edge // box_height))

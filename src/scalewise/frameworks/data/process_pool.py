@@ -1,6 +1,7 @@
 """Map a function over items in spawned processes; an idle process gets the next item.
 
-They exit when their pipe is closed, so they do not outlive the parent, however it ends."""
+They exit when their pipe is closed, so they do not outlive the parent, however it ends.
+"""
 
 import signal
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,8 @@
 """DeepSpeed: PyTorch's models, their state sharded by DeepSpeed's engine (ZeRO).
 
 Absolute imports find the real deepspeed. This file imports neither it nor torch: checks run
-without them."""
+without them.
+"""
 
 import json
 from contextlib import AbstractContextManager

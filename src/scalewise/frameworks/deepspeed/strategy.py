@@ -1,7 +1,8 @@
 """ZeRO by DeepSpeed: its engine wraps the model and does the complete step.
 
 ``backward`` also averages gradients over ranks; ``step`` unscales and clips them, updates this
-rank's shard and gathers the others. PyTorch's collectives show the time spent waiting."""
+rank's shard and gathers the others. PyTorch's collectives show the time spent waiting.
+"""
 
 import logging
 import os
@@ -95,7 +96,8 @@ class EngineOptimizer:
     def held(self) -> dict[str, int]:
         """Return the bytes of this rank's parameters, gradients and optimizer state.
 
-        A step frees gradients: theirs are computed, all or (from stage 2 on) this rank's shard."""
+        A step frees gradients: theirs are computed, all or (from stage 2 on) this rank's shard.
+        """
         params = list(self._engine.module.parameters())
         inner = self._engine.basic_optimizer
         updated = optimizer_parameters(inner)

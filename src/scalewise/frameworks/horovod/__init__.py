@@ -1,7 +1,8 @@
 """Horovod: PyTorch's models, their gradients averaged by Horovod.
 
 Absolute imports find the real horovod. This file imports neither it nor torch: checks run
-without them."""
+without them.
+"""
 
 import os
 import sys

@@ -2,7 +2,8 @@
 
 Horovod raises an error on them before their weights change. They do a new rendezvous and copy the
 state of the rank that has done most steps. The batch per rank stays, so a step has fewer samples:
-the record says so, and the analysis leaves such a run out."""
+the record says so, and the analysis leaves such a run out.
+"""
 
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,8 @@
 """Horovod's rendezvous without horovodrun and ssh: for ranks started by srun, mpirun or plain.
 
 Ranks exchange their hosts through PyTorch's process group, rank 0 runs Horovod's server in a
-thread, and each rank sets the variables that horovodrun would have set."""
+thread, and each rank sets the variables that horovodrun would have set.
+"""
 
 import fcntl
 import os
@@ -86,7 +87,8 @@ def rendezvous_variables(env: Mapping[str, str]) -> dict[str, str]:
 def _own_address(master: str, hosts: Sequence[tuple[str, str]], slot: Slot) -> str:
     """Return the address by which other hosts reach this rank.
 
-    On its own host the master's name may resolve to loopback: the route to another host decides."""
+    On its own host the master's name may resolve to loopback: the route to another host decides.
+    """
     remote = [address for host, address in hosts if host != slot.hostname]
     if not remote:
         return "127.0.0.1"

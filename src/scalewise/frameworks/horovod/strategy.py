@@ -2,7 +2,8 @@
 
 Lap ``sync`` is the part of the exchange that is left after backward. Horovod bypasses PyTorch's
 collectives, so its bytes are not counted; losses and validation use PyTorch's process group.
-With Adasum each rank does its own step during backward; waiting for the updates has no lap."""
+With Adasum each rank does its own step during backward; waiting for the updates has no lap.
+"""
 
 import os
 from collections.abc import Mapping

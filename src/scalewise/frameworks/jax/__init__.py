@@ -79,7 +79,8 @@ class Jax(Framework):
 def variables(spec: RunSpec, env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables to set before JAX is imported: CPU devices and threads.
 
-    Without the limit on threads, a second device would take cores from the first."""
+    Without the limit on threads, a second device would take cores from the first.
+    """
     devices = spec.topology.world // spec.ranks
     flags = re.sub(rf"{DEVICE_COUNT_FLAG}=\S*", "", env.get("XLA_FLAGS", "")).split()
     flags.append(f"{DEVICE_COUNT_FLAG}={devices}")

@@ -19,7 +19,8 @@ class Mark:
 class ReadyClock:
     """A clock whose marks pass when their arrays are ready: JAX has no events in a device's queue.
 
-    A thread waits for the arrays in turn, so that the host can run ahead of its devices."""
+    A thread waits for the arrays in turn, so that the host can run ahead of its devices.
+    """
 
     simulated = False
     now = staticmethod(time.perf_counter)

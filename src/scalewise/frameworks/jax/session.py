@@ -121,7 +121,8 @@ class JaxSession(Session):
     def step(self, probe: Laps) -> int:
         """Do one optimizer step on all devices of this process; return their samples.
 
-        Lap ``input`` ends when the devices have the batch, lap ``step`` when they have finished."""
+        Lap ``input`` ends when the devices have the batch, lap ``step`` when they have finished.
+        """
         if not self._rates.constant:
             self._rate = self._layout.replicate(np.float32(self._rates.at(self._steps_done)))
         images, labels = self._shard(next(self._batches))

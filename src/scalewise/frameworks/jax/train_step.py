@@ -47,7 +47,8 @@ def make_train_step(
 ) -> Callable[..., tuple[State, Any]]:
     """Return a function (state, images, labels, learning rate) -> (state, loss).
 
-    The first axis is the micro-step; the loss is the mean over the samples of the global batch."""
+    The first axis is the micro-step; the loss is the mean over the samples of the global batch.
+    """
     optimizer = make_optimizer(spec.optimizer)
     loss_sum = _make_loss(spec, model, transform)
 

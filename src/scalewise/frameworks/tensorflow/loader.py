@@ -62,7 +62,8 @@ def _distribute(
 ) -> Any:
     """Return an endless iterator over a batch for each replica of this process.
 
-    Of a finite one, TensorFlow would ask all workers in each step whether it ended."""
+    Of a finite one, TensorFlow would ask all workers in each step whether it ended.
+    """
     width = next(epochs())[0].shape[1]
     images, labels = tf.constant(data.images), tf.constant(data.labels)
 

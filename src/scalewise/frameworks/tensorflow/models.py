@@ -9,7 +9,8 @@ Shape = tuple[int, int, int]
 def mnist_cnn(shape: Shape, classes: int, *, dropout: float = 0.25) -> Any:
     """Two convolutions, a pool and two dense layers; 1.2 M parameters on 28x28.
 
-    Weights are initialized as in PyTorch, biases with 0 as in Keras."""
+    Weights are initialized as in PyTorch, biases with 0 as in Keras.
+    """
     from keras import Input, Sequential, initializers, layers
 
     channels, height, width = shape

@@ -1,6 +1,7 @@
 """Exchange the addresses of all processes through rank 0; standard library only.
 
-Each process binds a free port, so neither ports nor host names have to be guessed."""
+Each process binds a free port, so neither ports nor host names have to be guessed.
+"""
 
 import json
 import socket

@@ -57,7 +57,8 @@ LOSSES_PER_STACK = 1000
 def initial_model(spec: RunSpec, data: Data, device: torch.device) -> nn.Module:
     """Return the run's model on the device, with random weights drawn at the run's seed.
 
-    Weights depend on the kind of device: a GPU draws them itself, which is much faster."""
+    Weights depend on the kind of device: a GPU draws them itself, which is much faster.
+    """
     torch.manual_seed(spec.seed + spec.repeat)
     with device:
         model = build_model(spec, data.shape, data.classes)

@@ -35,7 +35,8 @@ def if_watched(method: Callable[..., None]) -> Callable[..., None]:
 class Watch(Callback):  # type: ignore[misc]  # Keras has no types.
     """Records steps, samples and validations, if scalewise started the program.
 
-    model.fit(x, y, callbacks=[Watch()])"""
+    model.fit(x, y, callbacks=[Watch()])
+    """
 
     async_safe = True
     """Keras may call ``on_train_batch_end`` from another thread, without waiting for the device."""

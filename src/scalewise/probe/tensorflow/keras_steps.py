@@ -3,7 +3,8 @@
 Keras reports the end of an execution (one or several batches) in another thread, often too late:
 so it ends here where the next one begins; only an epoch's last end is taken from that thread.
 Keras does not report the samples of a batch, but its loss metric counts them. Reading it waits for
-the device: done in each of the first steps, then once a second and at the end of an epoch."""
+the device: done in each of the first steps, then once a second and at the end of an epoch.
+"""
 
 import time
 from collections.abc import Callable
@@ -39,7 +40,8 @@ class Steps:
         """Returns the samples of this epoch so far; None if they are not counted."""
         self.implausible_samples = 0
         """A count of samples per batch that is not believed: a custom ``train_step`` may count one
-        per replica, whatever the batch. 0 with Keras's own ``train_step``."""
+        per replica, whatever the batch. 0 with Keras's own ``train_step``.
+        """
         self.count_updates: Callable[[], int | None] = lambda: None
         """Returns the number of all optimizer steps so far; None if unknown."""
         self._now = now
@@ -156,7 +158,8 @@ class Steps:
     def _read_samples(self, running: int = 0) -> int | None:
         """Return the samples since the last read; None if they are not counted.
 
-        ``running`` batches may be counted already beside the finished ones."""
+        ``running`` batches may be counted already beside the finished ones.
+        """
         self._samples_read_at = self._now()
         samples = self.count_samples()
         if samples is None or (not samples and not self._batch_size):
@@ -170,7 +173,8 @@ class Steps:
         """Return the batches of an execution: ``expected``, unless the optimizer must be asked.
 
         Data of unknown length may end within any execution, or before it: then Keras started an
-        empty one. Data that continue make the last execution of an epoch a full one."""
+        empty one. Data that continue make the last execution of an epoch a full one.
+        """
         single, counted = running.batches == 1, running.epoch_batches is not None
         if running.per_step > 1 or (single and counted) or ((single or counted) and not last):
             return expected

@@ -15,7 +15,8 @@ MISSES_BEFORE_RELEARNING = 8
 class LastGradient:
     """Calls ``callback`` when the last gradient of a DDP model is computed.
 
-    In the first steps every gradient has a hook, to learn which comes last; then only that one."""
+    In the first steps every gradient has a hook, to learn which comes last; then only that one.
+    """
 
     def __init__(self, model: Any, callback: Callable[..., None]) -> None:
         self.model = weakref.ref(model)

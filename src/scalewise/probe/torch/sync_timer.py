@@ -1,7 +1,8 @@
 """Laps for the time in which a rank only waits for others, within another phase.
 
 A rank waits in ``Work.wait``, in ``wait_tensor`` (functional collectives, DTensor), or in
-``Stream.wait_event`` where a strategy communicates on another stream of an accelerator."""
+``Stream.wait_event`` where a strategy communicates on another stream of an accelerator.
+"""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -64,7 +65,8 @@ _active: "SyncTimer | None" = None
 def _patch_once(handle: Any) -> None:
     """Patch every wait of this process to report to the active timer.
 
-    Not per step: changing a class invalidates Python's inline caches for it."""
+    Not per step: changing a class invalidates Python's inline caches for it.
+    """
 
     def begin(args: Args) -> None:
         if _active is not None:

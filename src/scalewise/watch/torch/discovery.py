@@ -76,7 +76,8 @@ def _has_drawn(drawn: int, samples: int, first: Any, sizes: list[list[int]]) -> 
     """Return whether a part of a batch has an entry for each sample that was drawn.
 
     One drawn sample is no evidence. Fewer rows than drawn mean that samples were combined; a
-    multiple of images may be several views of each, which count as samples."""
+    multiple of images may be several views of each, which count as samples.
+    """
     if samples == drawn:
         return True
     concatenated = first is not None and (first.ndim < 3 or samples % drawn > 0)
@@ -117,7 +118,8 @@ def _sequences(parts: list[Any] | tuple[Any, ...]) -> int | None:
     """Return the number of sequences of different lengths, each a sample.
 
     Two may be an input and its label. If most of a tuple have one length, that is the batch:
-    labels, offsets, and the concatenated tokens of all samples."""
+    labels, offsets, and the concatenated tokens of all samples.
+    """
     if len(parts) < 3 or not all(isinstance(part, torch.Tensor) and part.ndim for part in parts):
         return None
     rows = Counter(part.shape[0] for part in parts)
@@ -162,7 +164,8 @@ def on_delete(target: Any, callback: Callable[..., Any], *args: Any) -> None:
 class Discovery:
     """Hooks all modules for two steps, which costs a few percent.
 
-    Then it wraps ``__call__`` of the outermost models with trainable parameters, by class."""
+    Then it wraps ``__call__`` of the outermost models with trainable parameters, by class.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
 """Buffer the events of the hooks, and process many steps at once.
 
 A hook may cost only a few microseconds, and the training evicts every cache: so it just appends an
-event and the time. Only steps with other events than the step before go through the observer."""
+event and the time. Only steps with other events than the step before go through the observer.
+"""
 
 import itertools
 import time

@@ -1,7 +1,8 @@
 """Gather facts about causes of bad scaling that timings do not show; an unknown one is missing.
 
 Almost all come from the first steps; the weights are summed whenever the number of steps has
-doubled. The host waits for a device only in the first three batches and at the end."""
+doubled. The host waits for a device only in the first three batches and at the end.
+"""
 
 import os
 import sys

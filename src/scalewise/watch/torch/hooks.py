@@ -1,6 +1,7 @@
 """Hook PyTorch where a step's activities begin and end: by public hooks, or by a wrapped function.
 
-Hooks have no effect while a graph is being compiled, nor in a forked child."""
+Hooks have no effect while a graph is being compiled, nor in a forked child.
+"""
 
 import os
 import time
@@ -37,7 +38,8 @@ DISCOVERY_STEPS = 2
 """Steps in which every module is hooked, to find the models that are trained."""
 GLOO_RELEASE_SECONDS = 0.05
 """Time for the threads of Gloo to release their last tensors: one that does so after the
-interpreter has ended aborts the process, https://github.com/pytorch/pytorch/issues/190489."""
+interpreter has ended aborts the process, https://github.com/pytorch/pytorch/issues/190489.
+"""
 
 _hooks: "Hooks | None" = None
 
@@ -71,7 +73,8 @@ def rank_and_world() -> tuple[int, int]:
 class Hooks:
     """Reports PyTorch's activities as events.
 
-    A method ``_before_…`` is called before a wrapped function; what it returns, after that."""
+    A method ``_before_…`` is called before a wrapped function; what it returns, after that.
+    """
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher

@@ -2,7 +2,8 @@
 
 Between two of them the training has evicted every cache: each object that a hook reads costs a
 microsecond. So they share local variables, which ``refresh`` copies from our objects when one
-reports a change, and ``make_hot_hooks`` is one long function with branches instead of helpers."""
+reports a change, and ``make_hot_hooks`` is one long function with branches instead of helpers.
+"""
 
 import functools
 from collections.abc import Callable
@@ -66,7 +67,8 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
         """Return a class's ``__call__`` that records an event before and after it.
 
         With gradients only for ``models``: other instances may be parts of them. Without
-        gradients for all: an untrained copy is validated too."""
+        gradients for all: an untrained copy is validated too.
+        """
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:

@@ -2,7 +2,8 @@
 
 One weight is copied after the first backward and compared at each activity until it changes. From
 then on a step has as many backwards as came before that change, and ends at the next fetch or
-forward. Weights that never change are not trained: the gradients were used for something else."""
+forward. Weights that never change are not trained: the gradients were used for something else.
+"""
 
 from collections import deque
 from collections.abc import Callable

@@ -3,7 +3,8 @@
 No PyTorch here: the hooks report events, and the observer decides what they mean. A step is the
 time between two ends of the optimizer that closes the loop's body. Every moment in it belongs to
 one lap; the time between two activities is named by its neighbours. Validation and checkpoints are
-pauses: laps that do not count as time of the step, and spans of the rank's life."""
+pauses: laps that do not count as time of the step, and spans of the rank's life.
+"""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass

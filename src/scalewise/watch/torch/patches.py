@@ -17,7 +17,8 @@ AfterCall = Callable[[Any], None]
 class Patches:
     """Wrapped functions of modules, and methods of classes, that can be restored.
 
-    Never of an object: pickling and copying a model must stay as they were."""
+    Never of an object: pickling and copying a model must stay as they were.
+    """
 
     def __init__(self, watcher: Watcher, disable: Callable[[Exception], None]) -> None:
         self.may_compile = False
@@ -51,7 +52,8 @@ class Patches:
     ) -> None:
         """Add a patch that calls ``before(args, kwargs)``, and later what it returns, if anything.
 
-        That gets the result; None where the program's own call failed: events stay balanced."""
+        That gets the result; None where the program's own call failed: events stay balanced.
+        """
         original = getattr(owner, name)
         watcher, compiling, disable = self._watcher, torch.compiler.is_compiling, self._disable
 

@@ -1,7 +1,8 @@
 """Decide which laps between two optimizer steps were validation or a checkpoint.
 
 Only the next training forward, or the end of the program, shows whether a fetch or a forward
-without gradients belonged to a step."""
+without gradients belonged to a step.
+"""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from scalewise.watch.torch.timeline import Timeline
 
 MAX_TEACHER_FORWARDS = 6
 """Forwards without gradients that belong to a step (a teacher's), between a batch and its training,
-if the batch came from a loader that has not fed training. From one that has, any number does."""
+if the batch came from a loader that has not fed training. From one that has, any number does.
+"""
 
 
 @dataclass(slots=True)

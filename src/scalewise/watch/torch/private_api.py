@@ -1,6 +1,7 @@
 """The only module that uses PyTorch's private names.
 
-Where a version lacks a name, functions return None or use the nearest public interface."""
+Where a version lacks a name, functions return None or use the nearest public interface.
+"""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +16,8 @@ LOADER = "_scalewise_loader"
 """The attribute of an iterator that holds its loader's id."""
 NOT_AVERAGING = (0, 4, 5, 6, 7, 8, 15)
 """PyTorch's ``OpType`` numbers of broadcasts, gathers, scatters and barriers: programs use them
-for metrics, random generators and the first weights, not to average gradients."""
+for metrics, random generators and the first weights, not to average gradients.
+"""
 SAMPLE_RATES = 10, 100
 """Steps between two of DDP's own timings: in the first 100 steps, and later."""
 

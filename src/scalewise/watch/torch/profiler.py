@@ -2,7 +2,8 @@
 
 Profiling slows the steps: from the profiler's start to the step after its end all are flagged
 ``traced``, and the time is a span ``trace``. The profiler warms up in the step before the traced
-ones; in the one after them the ranks synchronise again. Our laps are written beside the trace."""
+ones; in the one after them the ranks synchronise again. Our laps are written beside the trace.
+"""
 
 import gzip
 import json

@@ -26,7 +26,8 @@ class SampleCounts:
         self._called_since_backward: set[Hashable] = set()
         self._segments: list[tuple[int, int]] = []
         """Finished segments (each ends with an optimizer's step, as in a GAN): samples from
-        loaders, and the most that one model had otherwise."""
+        loaders, and the most that one model had otherwise.
+        """
 
     def fetched(self, loader: Hashable, samples: int | None) -> None:
         """Add a fetched batch; None if its size is unknown."""

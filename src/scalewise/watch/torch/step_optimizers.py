@@ -53,7 +53,8 @@ class StepOptimizers:
     def pop_untrained(self) -> int | None:
         """Forget pending steps without a gradient; return the mark after them, None if none.
 
-        PyTorch performs one to allocate an optimizer's state before it loads a checkpoint."""
+        PyTorch performs one to allocate an optimizer's state before it loads a checkpoint.
+        """
         if self.closer is not None or not self.pending or self._trained:
             return None
         mark, self.pending = self.last_mark, []

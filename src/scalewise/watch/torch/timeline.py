@@ -134,7 +134,8 @@ class Timeline:
     def append_steps(self, times: list[float], marks: list[Any]) -> list[Any]:
         """Add complete steps: prepend the last mark to theirs, in place, and continue after them.
 
-        Return the marks of the device's clock; without one, ``times``."""
+        Return the marks of the device's clock; without one, ``times``.
+        """
         times.insert(0, self.times[0])
         if self._mark is None:
             marks = times

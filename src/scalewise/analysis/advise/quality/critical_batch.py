@@ -63,7 +63,8 @@ def critical_batch(
     value: str | float | Estimate | None, curve: ScalingCurve, *, points: int
 ) -> Critical | None:
     """Return the critical batch as the user gave it, or else from the gradient noise; None without
-    noise, or where two or more ``points`` of work to target determine it."""
+    noise, or where two or more ``points`` of work to target determine it.
+    """
     if value is None:
         return _critical_by_noise(curve) if points < 2 else None
     if isinstance(value, str):

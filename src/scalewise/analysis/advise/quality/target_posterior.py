@@ -120,7 +120,8 @@ def validate_points(points: Sequence[Sequence[float]]) -> Floats:
 
 def weigh(points: Floats, prior: tuple[float, float], learned: Learned) -> Laws:
     """Return the laws with their posterior weights, without negligible ones; ``prior`` is middle
-    and spread of log B_crit. Axes: B_crit, scatter, E_min and, before the sum over them, points."""
+    and spread of log B_crit. Axes: B_crit, scatter, E_min and, before the sum over them, points.
+    """
     batches, work, runs = points
     middle, spread = prior
     critical_steps = np.linspace(-6, 6, 401)

@@ -1,5 +1,6 @@
 """Guards: checks that notice what silently ruins scaling. Each is a decorated function in
-``correctness`` or ``tuning``, run in that order; ``scalewise.watch`` records the facts."""
+``correctness`` or ``tuning``, run in that order; ``scalewise.watch`` records the facts.
+"""
 
 from collections.abc import Sequence
 

@@ -1,5 +1,6 @@
 """Scaling laws, shown beside the default prediction: plugins (entry points ``scalewise.laws``),
-functions from a :class:`~scalewise.analysis.predict.series.Series` to a :class:`Fit`."""
+functions from a :class:`~scalewise.analysis.predict.series.Series` to a :class:`Fit`.
+"""
 
 import itertools
 import math
@@ -48,7 +49,8 @@ class Fit:
 
 def fit_law(law: str, points: Series, solve: Solve, cost: Cost, formula: str) -> Fit:
     """Return the fitted law; ``formula`` has its parameters' names in braces. Intervals are by the
-    jackknife; there are none where there are no more points than parameters."""
+    jackknife; there are none where there are no more points than parameters.
+    """
     solution = dict(solve(points))
     spare = len(points.devices) - len(solution)
     parameters = {name: Estimate(value) for name, value in solution.items()}

@@ -62,7 +62,8 @@ def terms(points: Series, at: Floats) -> Floats:
 
 def _choose_terms(points: Series) -> tuple[int, ...]:
     """Return the indices of all visible terms, if two points are to spare; else of the terms with
-    the smallest leave-one-out error."""
+    the smallest leave-one-out error.
+    """
     columns, count = terms(points, points.devices), len(points.devices)
     visible = tuple(term for term in range(len(TERMS)) if columns[:, term].any())
     if count >= len(visible) + SPARE_POINTS:

@@ -1,5 +1,6 @@
 """The law of the complete time, T(N) = fixed + work / N + growing log2 N: the fixed part (launch,
-data, build, compile) saturates a job's time while its throughput still grows."""
+data, build, compile) saturates a job's time while its throughput still grows.
+"""
 
 from collections.abc import Sequence
 

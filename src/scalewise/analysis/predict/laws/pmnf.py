@@ -1,5 +1,6 @@
 """The performance model normal form, searched as Extra-P does (Calotoiu et al., 2013): cost(N) =
-fixed + factor · N^i · log2(N)^j, by the smallest leave-one-out error over a table of exponents."""
+fixed + factor · N^i · log2(N)^j, by the smallest leave-one-out error over a table of exponents.
+"""
 
 import numpy as np
 

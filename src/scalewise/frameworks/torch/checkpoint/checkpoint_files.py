@@ -1,7 +1,8 @@
 """Write and read distributed checkpoints (torch.distributed.checkpoint), asynchronously.
 
 Tensors have the names of the serial model: any number of devices and any strategy can read them.
-Each rank writes the tensors it holds; of replicated ones, the lowest rank writes its copy."""
+Each rank writes the tensors it holds; of replicated ones, the lowest rank writes its copy.
+"""
 
 import shutil
 from collections.abc import Callable, Iterable, Sequence
@@ -52,7 +53,8 @@ class Checkpoints:
     def latest(self, tick: Callable[[], None]) -> tuple[Path | None, dict[Path, str]]:
         """Return the run's newest complete checkpoint, and the problems of newer ones.
 
-        Damaged ones are set aside, unfinished ones removed. ``tick`` is called while reading."""
+        Damaged ones are set aside, unfinished ones removed. ``tick`` is called while reading.
+        """
         path, damaged = self.newest_whole(checkpoints.written(self._folder), tick)
         if dist.get_rank() == 0:
             for damaged_path in damaged:
@@ -65,7 +67,8 @@ class Checkpoints:
     ) -> tuple[Path | None, dict[Path, str]]:
         """Return, equally on all ranks, the newest complete candidate, and problems of newer ones.
 
-        The candidates are those of rank 0, and each rank reads its share of the files."""
+        The candidates are those of rank 0, and each rank reads its share of the files.
+        """
         names = [list(candidates)]
         dist.broadcast_object_list(names, group=self._group)
         damaged: dict[Path, str] = {}

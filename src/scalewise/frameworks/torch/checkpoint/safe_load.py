@@ -2,7 +2,8 @@
 
 ``torch.load(weights_only=True)`` is not enough: before version 2.6 it runs code of the old tar
 format and of TorchScript, before 2.5 distributed checkpoints are read without it, and their
-``.metadata`` always is."""
+``.metadata`` always is.
+"""
 
 import io
 from collections.abc import Iterator

@@ -80,7 +80,8 @@ class PackedImages:
 
 class ImageFiles:
     """Image files, decoded on demand. A broken file is reported on stderr, and its label becomes
-    IGNORED_LABEL, unless ``refuse`` is set. That may happen to all images of a batch."""
+    IGNORED_LABEL, unless ``refuse`` is set. That may happen to all images of a batch.
+    """
 
     def __init__(
         self,

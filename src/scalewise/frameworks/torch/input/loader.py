@@ -1,7 +1,8 @@
 """Load the batches of a run in the order in which they are needed, ahead of time.
 
 One pool of workers serves training and validation: a pass begins without a wait. Raw bytes are
-copied to an accelerator from pinned memory on a separate stream, and preprocessed there."""
+copied to an accelerator from pinned memory on a separate stream, and preprocessed there.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice

@@ -1,7 +1,8 @@
 """Models from other libraries or the user's modules, by name; weights are never downloaded.
 
 A library is a function, registered under ``scalewise.libraries``, from a model's name to a
-factory, which is called like every workload: (shape of a sample, classes, options)."""
+factory, which is called like every workload: (shape of a sample, classes, options).
+"""
 
 from collections.abc import Callable
 from functools import wraps

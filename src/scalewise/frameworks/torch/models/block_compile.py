@@ -27,10 +27,12 @@ SAVED_OPERATORS = {
 """Operators whose results selective checkpointing saves: matrix products and attention."""
 MULTI_KERNEL_OPTIONS: dict[str, Any] = {"triton.multi_kernel": 1}
 """Benchmark two kernels for reductions over the last axis: the default reads rows of more than
-1,024 elements twice."""
+1,024 elements twice.
+"""
 NO_MULTI_KERNEL_CACHE = "TORCHINDUCTOR_DISABLE_MULTI_KERNEL_CACHE"
 """Variable that makes every process benchmark them itself. Looking up an earlier choice fails for
-kernels from the cache, which lack a lock (PyTorch 2.11 to 2.13)."""
+kernels from the cache, which lack a lock (PyTorch 2.11 to 2.13).
+"""
 CUDA_GRAPH_OPTIONS: dict[str, Any] = {"triton.cudagraphs": True}
 """Record the kernels of a forward, and of a backward, as CUDA graphs."""
 GRAPH_WARMUP_STEPS = 3
@@ -105,7 +107,8 @@ def _freezing(norms: Sequence[_BatchNorm], contexts: Contexts) -> Contexts:
 def compile_model(model: nn.Module, spec: RunSpec) -> None:
     """Compile a model in place, as a whole or by blocks: equal blocks are compiled once.
 
-    The forward is compiled: the compiler does not trace into the call of an ``nn.Sequential``."""
+    The forward is compiled: the compiler does not trace into the call of an ``nn.Sequential``.
+    """
     if not spec.compile:
         return
     from torch._dynamo import config  # Takes more than a second to import.

@@ -34,7 +34,8 @@ def gpt(
     tied: bool = False,
 ) -> Parts:
     """A plain GPT; if ``tied``, the output layer uses the weights of the embedding, and weights are
-    initialized as in GPT-2 (Radford et al., 2019)."""
+    initialized as in GPT-2 (Radford et al., 2019).
+    """
     if not isinstance(length, int):
         raise ValueError('it learns from tokens, for example data = "tokens:10000"')
     tokens = nn.Embedding(vocabulary, width)

@@ -65,7 +65,8 @@ class Parts(nn.Sequential):
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
     """Return a model's repeated blocks: those of ``Parts``, or the members of the longest list of
-    equal modules, and of others of that kind."""
+    equal modules, and of others of that kind.
+    """
     if isinstance(model, Parts):
         return [model.get_submodule(name) for name in model.blocks]
     lists = {module: kind for module in model.modules() if (kind := _member_kind(module))}
@@ -84,7 +85,8 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
 def _member_kind(module: nn.Module) -> object:
     """Return the kind of a list's members: their class or, of plain lists, their members' classes.
 
-    None if they differ or are single layers."""
+    None if they differ or are single layers.
+    """
     kinds: set[object] = set()
     members = [*module.children()] if isinstance(module, (nn.ModuleList, nn.Sequential)) else []
     for member in members:

@@ -1,7 +1,8 @@
 """Residual networks: ResNet-50 as in torchvision, and version 2 as in Keras.
 
 A bottleneck is a 1x1 convolution that narrows, a 3x3 one, a 1x1 one that widens again, and a
-shortcut. Names of submodules are those in saved weights."""
+shortcut. Names of submodules are those in saved weights.
+"""
 
 from collections.abc import Sequence
 from functools import partial

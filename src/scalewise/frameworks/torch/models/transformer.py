@@ -64,7 +64,8 @@ class Block(nn.Module):
 class Positions(nn.Module):
     """Adds a learned embedding to each position.
 
-    bf16 inputs stay bf16 (half the bytes in the residual stream); in fp16 the sum may overflow."""
+    bf16 inputs stay bf16 (half the bytes in the residual stream); in fp16 the sum may overflow.
+    """
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__()

@@ -59,7 +59,8 @@ def vit(
     class_token: bool = False,
 ) -> Parts:
     """A plain ViT whose classifier sees the mean of all positions; with ``class_token``, the
-    published one (Dosovitskiy et al., arXiv:2010.11929), initialized as in torchvision."""
+    published one (Dosovitskiy et al., arXiv:2010.11929), initialized as in torchvision.
+    """
     channels, height, image_width = image_shape(shape)
     if height % patch or image_width % patch:
         raise ValueError(f"patches of {patch} do not fit an image of {height}x{image_width}")

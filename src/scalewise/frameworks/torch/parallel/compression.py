@@ -41,7 +41,8 @@ def check_compression(kind: str) -> None:
 class Compressor:
     """Averages buckets of gradients over a group, and counts the bytes it passes to collectives.
 
-    With ``none`` it sums them: then the loss has to be multiplied by ``loss_factor``."""
+    With ``none`` it sums them: then the loss has to be multiplied by ``loss_factor``.
+    """
 
     def __init__(self, kind: str, rank: int, group: dist.ProcessGroup) -> None:
         self.group = group

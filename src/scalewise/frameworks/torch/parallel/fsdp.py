@@ -1,6 +1,7 @@
 """FSDP and HSDP: parameters, gradients and optimizer state are sharded, gathered block by block.
 
-``fsdp`` shards over all devices, ``hsdp`` over those of a node, with replicas across nodes."""
+``fsdp`` shards over all devices, ``hsdp`` over those of a node, with replicas across nodes.
+"""
 
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh

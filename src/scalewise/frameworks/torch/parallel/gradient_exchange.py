@@ -1,6 +1,7 @@
 """Exchange and clipping of gradients between replicas (a DDP communication hook).
 
-A few steps also measure the bytes that compression saves, its error, and the noise scale."""
+A few steps also measure the bytes that compression saves, its error, and the noise scale.
+"""
 
 from collections.abc import Iterable
 from typing import Any

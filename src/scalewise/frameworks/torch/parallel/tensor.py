@@ -1,7 +1,8 @@
 """Tensor parallelism: the devices of a group split the layers of every block.
 
 A pair of a column-wise and a row-wise layer needs one exchange. Between pairs the sequence is
-split (sequence parallelism), if its length is divisible."""
+split (sequence parallelism), if its length is divisible.
+"""
 
 from dataclasses import replace
 

@@ -1,6 +1,7 @@
 """Benchmark the collectives of a training by message size; the slowest rank decides.
 
-As in nccl-tests, bytes are those of the full buffer, and bus bandwidth compares with a link's."""
+As in nccl-tests, bytes are those of the full buffer, and bus bandwidth compares with a link's.
+"""
 
 import json
 import os
@@ -41,7 +42,8 @@ SPLIT_OPERATIONS = ("all-gather", "reduce-scatter")
 def run_bench(file: Path) -> None:
     """Time collectives with the other ranks; rank 0 writes the result to ``file``.
 
-    It may hold a request: ``{"ask": {"operations": [...], "sizes": [...], "patience": 20}}``."""
+    It may hold a request: ``{"ask": {"operations": [...], "sizes": [...], "patience": 20}}``.
+    """
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         raise SpecError("one rank exchanges nothing", hint="start at least two with torchrun")
     request = _read_request(file)

@@ -3,7 +3,8 @@
 That step runs under a dispatch mode: every collective passes PyTorch's dispatcher, also those of
 DDP's reducer and of DTensors. The step is slower; the measured steps begin after it. Sent bytes
 are computed for rings: each of n ranks sends 2 (n - 1)/n of an all-reduced payload, (n - 1)/n of
-one that is gathered, scattered, broadcast or exchanged all-to-all."""
+one that is gathered, scattered, broadcast or exchanged all-to-all.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -2,7 +2,8 @@
 
 Matrix products and convolutions count, a multiply-add as two. The backward of a product is one
 more of the same size for each operand that requires a gradient, so no backward has to run.
-Recomputation is not counted, and fusing or compiling kernels does not change the count."""
+Recomputation is not counted, and fusing or compiling kernels does not change the count.
+"""
 
 import copy
 from typing import Any

@@ -1,6 +1,7 @@
 """Measure when each gradient is ready within the backward pass, in a few early steps.
 
-So a single device shows how much communication can overlap with backward on more devices."""
+So a single device shows how much communication can overlap with backward on more devices.
+"""
 
 from functools import partial
 from statistics import median
