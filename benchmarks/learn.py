@@ -180,8 +180,9 @@ def missed(known: Learned, points: Series, shown: Shown) -> Floats:
     truth = np.log(points.cost[~shown])
     made = forecast(points.select(shown), points.devices[~shown], known, draws=DRAWS)
     half = np.where(truth > made.middle, made.high - made.middle, made.middle - made.low)
-    beyond = np.maximum((truth - made.middle) ** 2 - made.disagreement**2, 0)
-    return np.asarray(np.sqrt(beyond / (half**2 - made.disagreement**2)))
+    disagreement = np.abs(made.by_trend - made.by_machines) / 2
+    beyond = np.maximum((truth - made.middle) ** 2 - disagreement**2, 0)
+    return np.asarray(np.sqrt(beyond / (half**2 - disagreement**2)))
 
 
 def rounded(known: Learned) -> dict[str, object]:

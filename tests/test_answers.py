@@ -153,9 +153,11 @@ def test_every_second_of_a_requeued_run_is_in_its_table():
 
 
 if __name__ == "__main__":
-    STORED.mkdir(exist_ok=True)
     for source, verb in QUESTIONS:
-        stored(source, verb).write_text(json.dumps(answer(source, verb), indent=1) + "\n")
-    TEXTS.mkdir(exist_ok=True)
+        path, new = stored(source, verb), answer(source, verb)
+        if not path.exists() or differences(json.loads(path.read_text()), new):
+            path.write_text(json.dumps(new, indent=1) + "\n")
     for source, verb in SHOWN:
-        text(source, verb).write_text(ask(source, verb))
+        path, shown = text(source, verb), ask(source, verb)
+        if not path.exists() or words(path.read_text()) != words(shown):
+            path.write_text(shown)
