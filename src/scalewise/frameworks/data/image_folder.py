@@ -146,7 +146,10 @@ def list_classes(root: str, part: str) -> tuple[tuple[str, ...], list[list[str]]
 
 
 def _list_validation(root: str, classes: Sequence[str]) -> Split | None:
-    """Return the validation split, labelled as in training; None if there is no such folder."""
+    """Return the validation split, labelled as in training; None if there is no such folder.
+
+    A class without validation images is allowed, one without training images is not.
+    """
     part = next((name for name in VALIDATION if os.path.isdir(os.path.join(root, name))), None)
     if part is None:
         return None

@@ -97,6 +97,7 @@ class EngineOptimizer:
         """Return the bytes of this rank's parameters, gradients and optimizer state.
 
         A step frees gradients: theirs are computed, all or (from stage 2 on) this rank's shard.
+        Parameters that a step gathers temporarily are not included.
         """
         params = list(self._engine.module.parameters())
         inner = self._engine.basic_optimizer
