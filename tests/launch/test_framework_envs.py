@@ -136,18 +136,17 @@ def test_a_study_whose_only_engine_is_not_there_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("framework", "start", "starts"),
+    ("framework", "start", "fits"),
     [
-        ("deepspeed", "plain", ("torchrun", "srun", "mpirun")),
-        ("tensorflow", "torchrun", ("node",)),
+        ("deepspeed", "plain", "'torchrun', 'srun' or 'mpirun'"),
+        ("tensorflow", "torchrun", "'node'"),
     ],
 )
-def test_a_start_that_does_not_fit_is_told_those_that_do(framework, start, starts):
+def test_a_start_that_does_not_fit_is_told_those_that_do(framework, start, fits):
     run = a_run(framework=framework, workload="mnist-cnn", start=start)
-    fits = {"deepspeed": "'torchrun', 'srun' or 'mpirun'", "tensorflow": "'node'"}[framework]
     with pytest.raises(SpecError, match=f"it takes start = {fits}, and this run says '{start}'"):
-        refuse_start("it", run, starts)
-    refuse_start("it", a_run(framework=framework, workload="mnist-cnn"), starts)
+        refuse_start("it", run)
+    refuse_start("it", a_run(framework=framework, workload="mnist-cnn"))
 
 
 def test_another_python_gets_the_worker_as_a_parcel(tmp_path):
