@@ -175,7 +175,7 @@ def test_a_run_survives_json(**changes):
     ],
 )
 def test_samples_per_device_round_up_to_whole_steps(changes, steps):
-    assert a_run(**changes).budget == steps
+    assert a_run(**changes).total_steps == steps
 
 
 @pytest.mark.parametrize(("framework", "start"), [("torch", "torchrun"), ("fake", "direct")])

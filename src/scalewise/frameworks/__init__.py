@@ -116,11 +116,11 @@ class Session(Protocol):
         return None
 
     def store(self, folder: Path) -> str:
-        """Begin to write a checkpoint; return the problem of the previous one, or ""."""
+        """Begin to write a checkpoint; return why the previous one failed, or ""."""
         return ""
 
-    def stored(self) -> str:
-        """Wait until the last checkpoint is complete; return its problem, or ""."""
+    def wait_stored(self) -> str:
+        """Wait until the last checkpoint is complete; return why it failed, or ""."""
         return ""
 
     def restore(self, folder: Path, tick: Callable[[], None]) -> int:

@@ -221,7 +221,7 @@ class FakeSession(Session):
         size = _size(spec)
         self._batch = min(spec.global_batch, size) // spec.replicas
         self._samples = law.share(self._batch, rank, self._world)
-        steps = spec.budget or max(1, size // spec.global_batch)
+        steps = spec.total_steps or max(1, size // spec.global_batch)
         seen = steps * self._samples
         self.outline = Outline(epochs=spec.epochs, steps=steps, samples=size, seen=seen)
         self.total_steps = steps * (spec.epochs or 1)

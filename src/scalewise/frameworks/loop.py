@@ -6,8 +6,8 @@
         validate    over all ranks          a span
     save the weights, if the run says so
 
-A run with a budget of steps is one epoch: the session starts new passes over the data. A run with
-a checkpoint in its folder continues from there.
+A run with a number of steps or samples is one epoch here: the session starts new passes over the
+data. A run with a checkpoint in its folder continues from it.
 """
 
 import time
@@ -24,7 +24,7 @@ from scalewise.record.checkpoints import FOLDER, LEAVE
 from scalewise.spec import RunSpec
 
 POLL_SECONDS = 1.0
-"""Approximate time between two polls for a requested stop."""
+"""Approximate time between two checks for a requested stop."""
 MAX_LOSSES = 1000
 """Losses recorded per epoch; of more, every n-th is recorded."""
 
@@ -41,8 +41,8 @@ class Training:
         self._total = self._outline.steps * (self._outline.epochs or 1)
         self._done = 0
         """Optimizer steps done, those before a restart included."""
-        self._stored = False
-        """Whether this attempt has begun to write a checkpoint."""
+        self._store_begun = False
+        """Whether this attempt has begun to write a checkpoint; it may not be complete."""
         self._preemption: Preemption | None = None
 
     def run(self) -> int:
@@ -83,7 +83,7 @@ class Training:
                 say(f"damaged        {sentence}")
 
     def _train_stretch(self, epoch: int) -> tuple[Mapping[str, Any], bool]:
-        """Train to the epoch's end, a checkpoint or a stop; return the span and whether to stop."""
+        """Train to epoch end, checkpoint or stop; return the span and whether to stop."""
         session, probe = self._session, self._probe
         start, stop_requested, every = self._done, False, self._spec.checkpoint_every
         end = (epoch + 1) * self._outline.steps
@@ -107,16 +107,16 @@ class Training:
         return span, stop_requested
 
     def _store_if_due(self, stop_requested: bool) -> bool:
-        """Begin a checkpoint if one is due; return whether to stop now, with it complete."""
+        """Begin a checkpoint if due; if a stop was requested, return whether it is stored."""
         every = self._spec.checkpoint_every
         due = every and (self._done % every == 0 or self._done == self._total)
         if due or stop_requested:
             with self._probe.span("checkpoint", step=self._done):
                 self._report(self._session.store(self._checkpoints))
-            self._stored = True
+            self._store_begun = True
         if stop_requested and self._done < self._total:
             with self._probe.span("checkpoint"):
-                problem = self._session.stored()
+                problem = self._session.wait_stored()
             self._report(problem)
             return not problem
         return False
@@ -138,29 +138,33 @@ class Training:
         self._probe.note(**line)
         # A new outline means that ranks were lost: the epoch has no single throughput.
         same = self._session.outline is self._outline
-        rate = (samples if same else 0, seconds)
-        self._log.epoch(epoch, losses, quality, rate, span["end"] - span["start"])
+        samples_and_seconds = (samples if same else 0, seconds)
+        self._log.epoch(epoch, losses, quality, samples_and_seconds, span["end"] - span["start"])
 
     def _finish(self) -> None:
         """Complete the last checkpoint, and save the weights."""
         spec, session = self._spec, self._session
         span = self._probe.span("checkpoint") if spec.checkpoint_every or spec.save else None
         with span or nullcontext():
-            if spec.checkpoint_every and not self._stored:
+            if spec.checkpoint_every and not self._store_begun:
                 # All steps were done in the run that this one resumes: store its state here too.
-                self._report(session.store(self._checkpoints))
-            self._report(session.stored())
+                self._report(session.store(self._checkpoints), "training is done")
+            self._report(session.wait_stored(), "training is done")
             if spec.save:
                 session.save(self._folder / "weights.pt")
 
-    def _report(self, problem: str) -> None:
-        """Log a failed checkpoint: the previous one is complete, and training continues."""
+    def _report(self, problem: str, consequence: str = "training continues") -> None:
+        """Log why a checkpoint failed, if it did: the run does not end because of it."""
         if problem and self._log:
-            say(f"{problem}; training continues")
+            say(f"{problem}; {consequence}")
 
 
 class Preemption:
-    """Lets ranks agree, about once a second, to stop: the launcher creates the file ``LEAVE``."""
+    """Lets all ranks stop after the same step, checked about once a second.
+
+    A launcher asks ranks to stop by creating the file ``LEAVE`` in the run's folder, for example
+    shortly before a job's time limit.
+    """
 
     def __init__(self, folder: Path, session: Session) -> None:
         self._path, self._session = folder / LEAVE, session

@@ -120,7 +120,7 @@ def pad_indices(indices: Indices, count: int, batch: int) -> Indices:
 
 
 def count_steps(spec: RunSpec, size: int) -> int:
-    """Return the optimizer steps per epoch, or in total for a budget; the same on every rank."""
+    """Return the optimizer steps per epoch, or in total without epochs; equal on all ranks."""
     shard = Shards(size, spec, spec.replicas - 1)  # The last replica never has more than others.
     if spec.samples is None:
         return spec.steps or shard.steps

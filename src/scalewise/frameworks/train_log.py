@@ -56,14 +56,14 @@ class Log:
         epoch: int,
         losses: list[float],
         quality: Quality | None,
-        trained: tuple[int, float],
+        samples_and_seconds: tuple[int, float],
         validation_seconds: float,
     ) -> None:
-        """Print the result of an epoch; ``trained`` is this rank's samples and seconds."""
-        samples, seconds = trained
+        """Print the result of an epoch; this rank trained on so many samples in so many seconds."""
+        samples, seconds = samples_and_seconds
         parts = [f"epoch {epoch + 1}"]
         if samples:
-            self._epochs.append(trained)
+            self._epochs.append(samples_and_seconds)
             parts += [f"{samples * self._ratio / seconds:,.1f} {self._unit}/s", f"{seconds:.3f} s"]
         if losses:
             parts.append(f"loss {sum(losses) / len(losses):.4f}")

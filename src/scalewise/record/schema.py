@@ -8,7 +8,7 @@ Value = TypeVar("Value")
 
 
 def key(name: str, default: Any = None, *, kind: type | None = None) -> Any:
-    """Declare a field that has the name ``name`` in the file; ``kind`` is its own type here."""
+    """Declare a field with the key ``name`` in the file; ``kind``: the dataclass to build of it."""
     return field(default=default, metadata={"key": name, "kind": kind})
 
 
@@ -35,28 +35,28 @@ def from_json(kind: type[Value], values: Mapping[str, Any]) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What a session is about to do, known before its first step."""
+    """The planned work of a session, known before its first step; field names are file keys."""
 
     epochs: int | None
-    """Passes over the data; None where a number of steps decides."""
+    """Passes over the data; None if the run has a number of steps instead."""
     steps: int
     """Optimizer steps per epoch, or in total."""
     samples: int | None
     """Training samples in the data set; None for a user's program."""
     seen: int
-    """Samples this rank trains on per epoch, or in total."""
+    """Samples that this rank trains on per epoch; in total, if ``epochs`` is None."""
     together: int | None = None
-    """Samples that all ranks train on then; None where each has as many as this one."""
+    """The sum of ``seen`` over ranks; None: ``seen`` is taken as equal on all ranks."""
     unit: str = "samples"
     parameters: int | None = None
     flops: int | None = None
     """Operations of one sample, forward and backward; rank 0 counts them, where it can."""
     uncounted: str = ""
-    """Why it could not."""
+    """Why rank 0 could not count ``flops``."""
     validation: int = 0
     """Validation samples in the data set."""
     rates: str = ""
-    """The learning rate of the steps, in words."""
+    """The learning-rate schedule, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,13 @@ class StateBytes:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum of the three."""
         return self.parameters + self.gradients + self.optimizer
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What a rank exchanged in one early step."""
+    """What a rank sent and received in one early step."""
 
     step: int | None = None
     exchanged: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -118,14 +118,14 @@ class LoaderTiming:
     workers: int = 0
     batch: int | None = None
     batches: int = 0
-    """How many were loaded to measure it."""
+    """How many batches were loaded for the measurement."""
     rate: float | None = None
     """Samples per second of one rank's loader with no training beside it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightSample:
-    """Sums over some of a model's parameters after a step, one for each parameter."""
+    """For each sampled parameter, the sum of its first elements after a step."""
 
     step: int
     sums: Sequence[float] = ()
@@ -172,14 +172,14 @@ class SamplerEpochs:
 
 @dataclass(frozen=True, slots=True)
 class UnusedParameters:
-    """What DDP's ``find_unused_parameters`` is for."""
+    """Parameters that got no gradient, of DDP models with ``find_unused_parameters``."""
 
     count: int = key("unused", default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramFacts:
-    """What a watched program shows of itself beside its times; what is not known is None."""
+    """What was observed in a watched program beside its times; None: unknown."""
 
     rank: int | None = None
     backend: str | None = None
@@ -192,7 +192,7 @@ class ProgramFacts:
     parameters: int = 0
     """Trained parameters that this rank holds."""
     dtype: str | None = None
-    """Of the first of them."""
+    """The type of the first of these parameters."""
     data_parallel: bool = False
     sharded: bool = False
     split: bool = False
@@ -204,11 +204,13 @@ class ProgramFacts:
     exchanged: bool | None = None
     """Whether gradients or weights were averaged over ranks."""
     batch_digests: Sequence[str | None] | None = key("samples")
-    """Of the first training batches; None for one that is no evidence."""
+    """Of the first training batches; None for one that cannot show whether ranks share data."""
     has_loader: bool = key("loads", default=False)
     """Whether the batches came from a DataLoader."""
     adds_calls: bool = False
-    """Whether calls without a batch were counted as samples, and may be parts of one."""
+    """Whether, without a loader, several calls of a model before one backward were each counted as
+    new samples: wrong if they share a batch, as two views of the same images do.
+    """
     workers: int | None = None
     """Worker processes of the training's loader."""
     loaded_batch: LoadedBatch | None = key("handed", kind=LoadedBatch)
@@ -226,7 +228,7 @@ class ProgramFacts:
     capability: Sequence[int] | None = None
     """The device's compute capability: major and minor."""
     matmul_precision: str | None = key("matmul")
-    """Of ``torch.get_float32_matmul_precision``."""
+    """The result of ``torch.get_float32_matmul_precision``."""
     tf32: bool | None = None
     missing: Sequence[str] = ()
     """Facts that could not be determined, with the error."""
@@ -260,12 +262,12 @@ def skipped_sentence(by_rank: Iterable[SkippedFiles | None]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A rank has made no progress for ``seconds``; where it is."""
+    """The position of a rank that has made no progress for ``seconds``."""
 
     seconds: float
     span: str | None
     steps: int
-    """Whole steps done."""
+    """Complete steps done."""
     laps: int = 0
     """Phases done in the current step."""
 
@@ -288,11 +290,11 @@ class RankNotes:
     """Whether the rank is of a user's program."""
     outline: Outline | None = key("outline", kind=Outline)
     resumed: int | None = None
-    """Optimizer steps done before this attempt, by the checkpoint that it continues."""
+    """Optimizer steps done before this attempt, as its checkpoint says."""
     damaged: tuple[str, ...] = ()
     """A sentence for each damaged checkpoint that was passed over."""
     steps: tuple[int, int] | None = None
-    """The newest written steps: the first, and the one after the last."""
+    """The range of the steps written last: the first, and the one after the last."""
     planned_steps: int | None = key("of")
     span: str | None = None
     """The span that ended last."""
@@ -300,7 +302,7 @@ class RankNotes:
     """Mean training loss of the newest epoch."""
     validation: Quality | None = key("validation", kind=Quality)
     facts: ProgramFacts = key("facts", default=ProgramFacts(), kind=ProgramFacts)
-    """What guards look at, of a user's program; see docs/guides/guards.md."""
+    """Input of the guards, the checks of a user's program; see docs/guides/guards.md."""
     loader: LoaderTiming | None = key("loader", kind=LoaderTiming)
     skipped_files: SkippedFiles | None = key("left_out", kind=SkippedFiles)
     peak_memory: int | None = key("memory")
@@ -317,7 +319,7 @@ class RankNotes:
     trains_alone: bool = key("alone", default=False)
     """Whether each process of a program trains a model that it does not share."""
     failed: str | None = None
-    """The rank's own account of its failure."""
+    """The error that the rank itself reported."""
     stall: Stall | None = key("stalled", kind=Stall)
 
     @classmethod
@@ -335,26 +337,28 @@ class RankEnd:
     """The last line of a rank that ended without an error."""
 
     ended: float | None = None
+    """When this rank ended."""
     left_after_step: int | None = key("left")
-    """The step after which it left with a checkpoint, because the job was told to end."""
+    """The step after which the rank stopped with a checkpoint, because a stop was requested."""
     launched: float | None = None
+    """When the job was launched; if it was requeued, for the first time."""
     simulated: bool = False
     lost_ranks: tuple[int, ...] = key("lost", default=())
-    """Ranks of an elastic run that were lost on the way."""
+    """Ranks of an elastic run that failed while the others continued."""
     watched: bool = key("guest", default=False)
     world: int = 0
-    """Ranks that a program made."""
+    """Ranks that a program started."""
     devices: int | None = None
     """Devices that a program used."""
     requested_devices: int | None = key("asked")
     steps: int = key("taken", default=0)
-    """Steps that were seen in a program."""
+    """Steps that were observed in a program."""
     trains_alone: bool = key("alone", default=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """outcome.json: the attempt that ended well."""
+    """outcome.json: the attempt that succeeded."""
 
     attempt: int
     started: float
@@ -365,15 +369,18 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """failure-<n>.json: why an attempt did not end well."""
+    """failure-<n>.json: why attempt n failed."""
 
     attempt: int
     cause: str
     rank: int | None
     host: str | None
     closed: float
+    """When this file was written."""
     started: float | None
+    """When the attempt was launched."""
     ended: float | None
+    """When its last process ended; if that was not observed, when it last wrote a file."""
 
 
 Recurrence = Literal["once", "every epoch", "every step", "never"]
@@ -388,31 +395,33 @@ class SpanKind:
     color: str
     """In plots of the complete time."""
     recurs: Recurrence
-    """In a longer job of the same kind; ``never``: only this measurement has it."""
+    """How often it comes in a longer job; ``never``: only a measurement has it."""
     lost_to: str | None
-    """The cause that a receipt counts it under; none for training."""
+    """The loss that a receipt (bought, useful and lost device-hours) counts it to; its JSON key,
+    for example ``looking``: time that only the measurement took. None for training.
+    """
     precedence: int
-    """In a program, where ranks are in several spans at once: the lowest one counts."""
+    """If spans of a watched program's ranks overlap, the one with the lowest number counts."""
     pauses_training: bool = False
-    """Whether it lies between steps, and is not time of a step."""
+    """Whether it lies between steps, so that its time belongs to no step."""
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseKind:
-    """One part of a step; all but ``hidden`` add up to it."""
+    """One part of a step; the times of all phases but ``hidden`` add up to the step time."""
 
     name: str
     meaning: str
     computes: bool = False
     communicates: bool = False
-    """Whether it communicates; if absent, its time is unknown (of any other phase: zero)."""
+    """If such a phase was not recorded, its time is unknown; other phases count as 0."""
     stands_for: tuple[str, ...] = ()
-    """Phases that are not told apart where it is written."""
+    """Phases that this one replaces when they cannot be timed separately."""
 
 
 EARLIER, TRAIN, SHUTDOWN = "earlier", "train", "shutdown"
 UNEXPLAINED = "unexplained"
-"""What no span covers."""
+"""The part of a job's time that no span covers."""
 
 SPANS = (
     SpanKind(
@@ -432,6 +441,7 @@ SPANS = (
         "validate", "the model is validated", "#009E73", "every epoch", "validation", 2,
         pauses_training=True,
     ),
+    # ``checkpoint_every`` counts steps; a longer job of equal epochs has as many in each.
     SpanKind(
         "checkpoint", "a checkpoint is written", "#D55E00", "every epoch", "checkpoints", 1,
         pauses_training=True,
@@ -469,7 +479,7 @@ PAUSES = tuple(span.name for span in SPANS if span.pauses_training)
 COMMUNICATION = tuple(phase.name for phase in PHASES if phase.communicates)
 NON_COMPUTE_PHASES = tuple(phase.name for phase in PHASES if not phase.computes)
 DEVICE_PHASES = tuple(p.name for p in PHASES if not p.communicates and not p.stands_for)
-"""What one device does in a step, told apart."""
+"""Phases of a step on one device, each timed separately."""
 _ORDER = {span.name: index for index, span in enumerate(SPANS)}
 _PRECEDENCE = {span.name: span.precedence for span in SPANS}
 
@@ -486,10 +496,10 @@ def in_order_of_life(names: Iterable[str]) -> list[str]:
 
 
 def by_precedence(names: Iterable[str]) -> list[str]:
-    """Return names of spans, first the one that counts where several are at once."""
+    """Return names of spans; where several overlap, the earlier in this list counts."""
     return sorted(dict.fromkeys(names), key=lambda name: _PRECEDENCE.get(name, len(SPANS)))
 
 
 def recurring(recurrence: Recurrence) -> tuple[str, ...]:
-    """Return the spans that come again so often in a longer job."""
+    """Return the names of the spans that recur this often in a longer job."""
     return tuple(span.name for span in SPANS if span.recurs == recurrence)

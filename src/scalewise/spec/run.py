@@ -1,4 +1,4 @@
-"""One training run, complete and comparable."""
+"""All settings of one training run; equal specs are the same run."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -115,17 +115,20 @@ WIDEST_JPEG = 65_535
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """One training run, complete and comparable: of a workload, or of a user's program."""
+    """All settings of one training run; equal specs are the same run, and have the same ``id``.
+
+    A run trains a workload (a model by name, with its data) or starts a user's program.
+    """
 
     topology: Topology
     batch: int | None = _of_workload(None, _at_least(1))
-    """Samples per micro-step on one data-parallel replica; a program's own is observed."""
+    """Samples per micro-step on one data-parallel replica; a program's batch is observed."""
     workload: str | None = _of_workload(None, _text)
     """Model, data and loss by name; the fake framework needs none."""
     program: tuple[str, ...] | None = None
     """The arguments that start a user's own script, instead of a workload."""
     digest: str | None = _of_program(None)
-    """The hash of the script's file: another content is another run."""
+    """The hash of the script's file, so that an edited script is a different run."""
     stop_after: int | None = _of_program(None, _at_least(1))
     """Stop all ranks of a program after this many optimizer steps."""
     samples_per_step: int | None = _of_program(None, _at_least(1))
@@ -133,59 +136,68 @@ class RunSpec:
     trace: int = _of_program(0, _at_least(0))
     """Steps of a program to record with the framework's own profiler."""
     loaders_alone: bool = _of_program(False, _flag)
-    """Whether a program's loader is timed alone, after the training."""
+    """Whether a program's data loader is also timed without training, afterwards."""
     framework: str = _setting("torch", _text)
     strategy: str = _of_workload(default_strategy("torch"), _text)
     parallelism: Parallelism = field(default_factory=Parallelism, metadata={"only": "workload"})
     pipeline_schedule: PipelineSchedule = _of_workload("1f1b", _one_of(PipelineSchedule))
-    """The order of forward and backward passes of stages; interleaved, a device has two stages."""
+    """The order of forward and backward passes; interleaved: each device has two stages."""
     micro_batches: int | None = _of_workload(None, _at_least(1))
-    """Micro-batches of a pipeline; None means up to four for each stage."""
+    """Micro-batches of a pipeline, see ``pipeline_micro_batches``; None: up to four per stage."""
     data: str | None = _of_workload(None, _text)
     """A folder, ``synthetic:SAMPLES``, or None for the embedded data set."""
     edge: int | None = _of_workload(None, _at_least(1, maximum=WIDEST_JPEG, example=224))
     """Pixels of a side of resized images; None means 224 for files, else the data set's size."""
     augment: Augment = _of_workload("none", _one_of(Augment))
-    """Random changes to training images: mirror them, or crop and mirror them."""
+    """Random changes to training images; flip: mirror; crop: cut out a part and mirror it."""
     broken: Broken = _of_workload("skip", _one_of(Broken))
-    """A file that is no whole image is skipped with a warning, or ends the run."""
+    """What an unreadable image file does; skip: left out with a warning; refuse: ends the run."""
     length: int | None = _of_workload(None, _at_least(1))
     """Tokens of one sample of a text or a token file; None means 64."""
     workers: int = _of_workload(0, _at_least(0))
     """Processes per rank that load data; 0 loads inside the rank itself."""
     threads: int = _setting(1, _at_least(1))
-    """Threads per rank. One, or scaling on a CPU measures the threads instead."""
+    """Threads per rank; with more than 1, scaling on a CPU also measures the threads."""
     device: DeviceKind | None = _of_workload(None, _device_kind)
-    """The kind of device to compute on; None means an accelerator where there is one."""
+    """The kind of device to compute on; None: an accelerator, or the CPU if there is none."""
     backend: Backend | None = _of_workload(None, _one_of(Backend))
     """The communication library; auto, or None, means the one that fits the device."""
     remainder: Remainder = _of_workload("drop", _one_of(Remainder))
-    """What happens to the ragged last global batch of an epoch."""
+    """An incomplete last global batch of an epoch; drop: left out, unless it is the only one; pad:
+    filled up with samples of the same epoch; short: trained as it is.
+    """
     optimizer: Optimizer = _of_workload("sgd", _one_of(Optimizer))
     optimizer_step: OptimizerStep = _of_workload("auto", _one_of(OptimizerStep))
-    """Update parameters singly, many in a kernel, or all in one; auto: the framework decides."""
+    """How parameters are updated; loop: one after another; foreach: many per kernel; fused: with
+    all arithmetic in one kernel; auto: the framework decides.
+    """
     lr: float = _of_workload(0.01, _above_zero(0.01))
     lr_rule: LrRule = _of_workload("none", _one_of(LrRule))
-    """How the rate grows with the global batch, from ``base_batch``, which ``lr`` was tuned for."""
+    """Factor of ``lr``; linear: global batch / ``base_batch``; sqrt: the square root of that."""
     base_batch: int | None = _of_workload(None, _at_least(1))
+    """The global batch that ``lr`` was tuned for."""
     warmup_steps: int = _of_workload(0, _at_least(0))
     warmup_epochs: float = _of_workload(0.0)
     """How long the learning rate warms up, in optimizer steps or in epochs."""
     schedule: Schedule = _of_workload("constant", _one_of(Schedule))
-    """The learning rate after the warm-up: constant, or falling to 0 at the last step."""
+    """The learning rate after the warm-up; cosine, linear: it falls to 0 at the last step."""
     clip: float | None = _of_workload(None, _above_zero(1.0))
-    """The largest norm of all gradients together."""
+    """The largest norm of all gradients together; larger gradients are scaled down to it."""
     noise_every: int = _of_workload(0, _at_least(0))
     """Steps between two estimates of the gradient noise; 0 means none."""
     accumulate: int = _of_workload(1, _at_least(1))
     """Micro-steps per optimizer step."""
     precision: Precision = _of_workload("fp32", _one_of(Precision))
     compile: bool | Literal["blocks", "graphs"] = _of_workload(False, _compile_mode)
-    """The whole model; its repeated blocks (compiles faster); or a CUDA graph (fewer launches)."""
+    """What torch.compile compiles; true: the whole model; blocks: each repeated block, in less
+    time; graphs: the whole model, replayed as CUDA graphs with fewer kernel launches.
+    """
     recompute: Recompute = _of_workload("none", _one_of(Recompute))
-    """Activation checkpointing of blocks: none, full, or selective (all but costly operations)."""
+    """Activation checkpointing of blocks; full: recompute everything in the backward pass;
+    selective: keep the results of costly operations, recompute the others.
+    """
     ema: float | None = _of_workload(None, _above_zero(0.999))
-    """Decay of a moving average of the weights, which is validated and saved; None means none."""
+    """Decay of a moving average of the weights, which is validated and saved; None: no average."""
     sync_batchnorm: bool = _of_workload(False, _flag)
     """Whether batch normalization uses the batches of all replicas together."""
     epochs: int | None = _of_workload(None, _at_least(1))
@@ -198,23 +210,30 @@ class RunSpec:
     save: bool = _of_workload(False, _flag)
     """Keep the trained weights in the run folder."""
     checkpoint_every: int | None = _of_workload(None, _at_least(1))
-    """Optimizer steps between checkpoints, also one at the end, to resume from; None means none."""
+    """Optimizer steps between checkpoints; the last step has one too. None: no checkpoints."""
     checkpoint_keep: int = _of_workload(2, _at_least(1))
+    """How many of the newest checkpoints are kept."""
     resume: str | None = _of_workload(None, _text)
-    """A run's folder whose last checkpoint to begin with, or one of its checkpoints."""
+    """Folder of a run (its last checkpoint is loaded), or of one checkpoint."""
     seed: int = _setting(0, _at_least(0))
     repeat: int = _setting(0, _at_least(0))
     """Which repetition this is; it trains from ``seed + repeat``."""
     launcher: str = _setting("local", _text)
     start: Start | None = _setting(None, _one_of(Start))
-    """torchrun, srun, mpirun, horovodrun or plain (none of them) start a process per device; node,
-    one per node; direct, one in all; command, the program's once per node; None means what fits.
+    """What starts the processes.
+
+    torchrun, srun, mpirun, horovodrun: this tool starts one process per device
+    plain: the launcher starts one process per device in its own way
+    node: one process per node, which uses all its devices
+    direct: one process in total
+    command: the program's own command, once per node
+    None: the default of the strategy, the first of ``StrategyTraits.starts``
     """
     env: Mapping[str, str] = field(default_factory=dict, metadata={"check": _environment})
     options: Mapping[str, Any] = field(
         default_factory=dict, metadata={"check": _json_table, "only": "workload"}
     )
-    """Settings that only this framework, strategy or workload knows."""
+    """Settings that only this framework, strategy or workload has."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -234,12 +253,13 @@ class RunSpec:
         object.__setattr__(self, "lr", float(self.lr))
         if self.backend == "auto":
             object.__setattr__(self, "backend", None)
+        # A default that is written out does not change the id, except for a program.
         if self.start == self.traits.starts[0] and not self.program:
             object.__setattr__(self, "start", None)
-        self.degrees.replicas(self.topology.world)
+        self.degrees.replicas(self.topology.world)  # Refuses degrees that do not fit.
 
     def _check_training(self) -> None:
-        """Refuse a run of ours that does not say its batch and its length."""
+        """Refuse a run of a workload without batch, without one length, or with program fields."""
         if self.batch is None:
             raise SpecError("a run needs a batch", hint="for example batch = 64")
         lengths = [name for name in ("epochs", "steps", "samples") if getattr(self, name)]
@@ -255,7 +275,7 @@ class RunSpec:
             raise SpecError('start = "command" is for a program, and this run names none')
 
     def _check_learning(self) -> None:
-        """Refuse a rule without its base, two lengths of one warm-up, and an EMA that stays."""
+        """Refuse a rule without base_batch, two warm-ups, and an EMA that would never change."""
         if self.ema is not None and self.ema >= 1:
             raise SpecError(f"ema must be below 1, got {self.ema}", hint="for example 0.999")
         if (self.lr_rule == "none") != (self.base_batch is None):
@@ -272,7 +292,7 @@ class RunSpec:
                 )
 
     def _check_program(self) -> None:
-        """Refuse a program without arguments, and fields that only the program itself decides."""
+        """Refuse a program without arguments, and fields that the program sets itself."""
         args = self.program
         listed = isinstance(args, Sequence) and not isinstance(args, str)
         if not listed or not args or not all(isinstance(arg, str) and arg for arg in args):
@@ -299,17 +319,17 @@ class RunSpec:
 
     @property
     def degrees(self) -> Parallelism:
-        """How one model is split: degrees that the run leaves open are the strategy's."""
+        """How one model is split; unset degrees come from the strategy."""
         return self.parallelism.filled(self.traits, self.topology)
 
     @property
     def rounds(self) -> int:
-        """How many stages of a pipeline one device has."""
+        """How many pipeline stages each device has."""
         return 2 if self.pipeline_schedule == "interleaved" else 1
 
     @property
     def pipeline_micro_batches(self) -> int:
-        """How many micro-batches pass a pipeline in one micro-step."""
+        """Into how many micro-batches a pipeline splits the batch of one micro-step."""
         assert self.batch is not None
         stages = self.degrees.pipeline
         fit = [n for n in range(1, min(self.batch, 4 * stages) + 1) if self.batch % n == 0]
@@ -332,7 +352,7 @@ class RunSpec:
     @property
     def global_batch(self) -> int:
         """Samples per optimizer step, over all replicas."""
-        assert self.batch is not None  # A program's is observed, not said.
+        assert self.batch is not None  # Not for a program: its batch is observed, not set.
         return self.batch * self.accumulate * self.replicas
 
     def validates(self, epoch: int) -> bool:
@@ -341,7 +361,7 @@ class RunSpec:
 
     @property
     def lr_factor(self) -> float:
-        """What the rule makes of ``lr`` at this global batch.
+        """The factor by which ``lr_rule`` multiplies ``lr`` at this global batch.
 
         >>> run = {"topology": "1x4", "batch": 64, "epochs": 1, "workload": "mlp"}
         >>> RunSpec.from_dict({**run, "lr_rule": "sqrt", "base_batch": 64}).lr_factor
@@ -353,8 +373,8 @@ class RunSpec:
         return float(grown if self.lr_rule == "linear" else grown**0.5)
 
     @property
-    def budget(self) -> int | None:
-        """Optimizer steps in total, or None where epochs decide."""
+    def total_steps(self) -> int | None:
+        """Optimizer steps in total, for ``samples`` of full batches; None with ``epochs``."""
         if self.samples and self.batch:
             return -(-self.samples // (self.batch * self.accumulate))
         return self.steps
@@ -373,17 +393,17 @@ class RunSpec:
 
     @property
     def started_by(self) -> Start:
-        """What makes the processes of this run."""
+        """``start``, or the default of the strategy."""
         return self.start or self.traits.starts[0]
 
     @property
     def ranks(self) -> int:
-        """How many ranks there are: one per device, or one per node that has all its devices."""
+        """The number of ranks: one per device, or one per node if ``started_by`` is node."""
         return self.topology.nodes if self.started_by == "node" else self.topology.world
 
     @property
     def id(self) -> str:
-        """A short name of the content; defaults are omitted: a field added later renames no run."""
+        """A hash of the fields that are not at their default: adding a field changes no id."""
         values = self.to_dict()
         changed = {
             item.name: values[item.name]
@@ -408,7 +428,7 @@ class RunSpec:
         if "topology" not in values:
             raise SpecError("a run needs a topology", hint='for example topology = "1x2"')
         values["topology"] = Topology.parse(values["topology"])
-        _name_framework(values)
+        _split_strategy(values)
         if not values.get("program"):
             values.setdefault("strategy", default_strategy(values.get("framework", "torch")))
         values["parallelism"] = Parallelism.parse(values.get("parallelism", {}))
@@ -422,8 +442,8 @@ class RunSpec:
         return cls(**values)
 
 
-def _name_framework(values: dict[str, Any]) -> None:
-    """Read ``tensorflow.mirrored``: a strategy by its whole name says whose it is."""
+def _split_strategy(values: dict[str, Any]) -> None:
+    """Split a strategy such as ``tensorflow.mirrored``, which also sets the framework."""
     framework, dot, strategy = str(values.get("strategy", "")).partition(".")
     if not dot:
         return

@@ -44,7 +44,7 @@ def with_newest_attempt(job: Job) -> Job:
 
 
 def unclosed_job(home: Path) -> Job | None:
-    """Return the run's job if its record is not closed: it runs, or its end was not seen."""
+    """Return the run's job unless it is closed: it is running, or no call observed its end."""
     job = load_job(home)
     return job if job and not closed(home, job.attempt) else None
 

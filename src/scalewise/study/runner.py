@@ -1,4 +1,8 @@
-"""Execute runs: start them, adopt those already running, and follow each to its end."""
+"""Execute runs: start them, adopt those already running, and follow each to its end.
+
+Adopting a run means to follow a job that an earlier call started. Closing a job writes its
+``outcome.json`` or ``failure-<n>.json``.
+"""
 
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -55,8 +59,9 @@ def execute_runs(
 ) -> dict[RunSpec, str]:
     """Start runs, or adopt those that an earlier call started; return why some failed.
 
-    ``todo`` maps each run to its number. Finished runs are skipped, except those in ``repeat``.
-    After a failure a launcher that starts one run at a time stops; a cluster's jobs continue.
+    ``todo`` maps each run to its position shown to the user. Finished runs are skipped, except
+    those in ``repeat``. After a failure a launcher that starts one run at a time starts no more;
+    a cluster's jobs continue.
     """
     execution = _Execution(launcher, todo, folder, watcher, repeat, budget)
     try:
@@ -93,11 +98,12 @@ class _Execution:
 
     def __post_init__(self) -> None:
         self.sequential = self.launcher.at_once == 1
-        self.waiting = self.launcher.together(list(self.todo))
+        self.waiting_groups = self.launcher.together(list(self.todo))
+        """Groups of runs that start together."""
 
     def may_start(self) -> bool:
         """Return whether a waiting run may still start: not after a failure on this machine."""
-        return bool(self.waiting) and not (self.failed and self.sequential)
+        return bool(self.waiting_groups) and not (self.failed and self.sequential)
 
     def jobs(self) -> list[tuple[RunSpec, Job]]:
         """Return the active runs with their jobs."""
@@ -106,7 +112,7 @@ class _Execution:
     def start_waiting(self) -> None:
         """Start as many waiting runs as the launcher and the budget allow."""
         while self.may_start() and len(self.active) < self.launcher.at_once:
-            runs = self.waiting[0]
+            runs = self.waiting_groups[0]
             if (
                 self.budget
                 # Runs that an earlier call started are paid for anyway.
@@ -115,9 +121,9 @@ class _Execution:
             ):
                 if self.active:  # They may cost less than expected: ask again when one has ended.
                     break
-                self.budget.refused |= dict.fromkeys(self.waiting.pop(0), reason)
+                self.budget.refused |= dict.fromkeys(self.waiting_groups.pop(0), reason)
                 continue
-            self.waiting.pop(0)
+            self.waiting_groups.pop(0)
             for run in runs:
                 self.watcher.started(self.todo[run], run)
             for run, problem in self._adopt_or_start(runs).items():
@@ -130,7 +136,7 @@ class _Execution:
         """Add runs to the active ones; return why some could not be started."""
         try:
             with start_locks([self.folder / run.id for run in runs]):
-                missing = [run for run in runs if not self._adopted_or_finished(run)]
+                missing = [run for run in runs if not self._try_adopt(run)]
                 try:
                     began = time.monotonic()
                     plan = self.launcher.plan(missing, self.folder) if missing else None
@@ -145,8 +151,8 @@ class _Execution:
             return dict.fromkeys(runs, busy)
         return {}
 
-    def _adopted_or_finished(self, run: RunSpec) -> bool:
-        """Return whether a run need not start: it was adopted, or has finished."""
+    def _try_adopt(self, run: RunSpec) -> bool:
+        """Adopt a run whose job is running; return whether it need not start, also if finished."""
         job = unclosed_job(self.folder / run.id)
         if job is None:
             done = run not in self.repeat and finished(self.folder / run.id)
@@ -158,18 +164,18 @@ class _Execution:
                 if state.note:
                     self.watcher.note(f"{run.title} is under way: {state.note}")
                 return True
-            done = self._ended_well(job, state)
+            done = self._close_unseen_end(job, state)
         if done:
             self.watcher.ended(run, "", 0.0)
         return done
 
-    def _ended_well(self, job: Job, state: State) -> bool:
-        """Close a job whose end an earlier call did not see; return whether it succeeded."""
+    def _close_unseen_end(self, job: Job, state: State) -> bool:
+        """Close a job that ended between two calls, cancel a stuck one; return if it succeeded."""
         if state.phase == "stuck":
             self.launcher.cancel(job)
             return False
         job = with_newest_attempt(job)
-        if closed(job.folder, job.attempt):  # It closed itself meanwhile.
+        if closed(job.folder, job.attempt):  # The job closed itself meanwhile.
             return not (job.folder / f"failure-{job.attempt}.json").exists()
         return not close_job(job, None, "")
 
@@ -197,7 +203,7 @@ class _Execution:
         job = with_newest_attempt(active.job)
         if closed(job.folder, job.attempt):
             if finished(job.folder):
-                return ""  # The job closed its own record.
+                return ""  # The job closed itself.
             if failure(job.folder) == ENDED_BY_USER:
                 return ENDED_BY_USER
         try:
@@ -230,7 +236,7 @@ class _Execution:
                 try:
                     self.launcher.cancel(active.job)
                 except OutOfReach:
-                    ended.remove(active)  # It continues, so its record stays open.
+                    ended.remove(active)  # The job continues, so it is not closed.
         finally:
             for active in ended:
                 close_job(active.job, time.time(), cause)

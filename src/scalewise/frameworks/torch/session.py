@@ -298,7 +298,7 @@ class TorchSession:
         )
         return self._open_checkpoints(folder).write(self._state(), progress)
 
-    def stored(self) -> str:
+    def wait_stored(self) -> str:
         return self._checkpoints.wait() if self._checkpoints else ""
 
     def restore(self, folder: Path, tick: Callable[[], None]) -> int:
