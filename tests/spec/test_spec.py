@@ -430,6 +430,6 @@ def test_a_strategy_of_another_framework_is_refused(strategy, words):
 
 
 def test_a_tpu_is_told_whose_it_is():
-    with pytest.raises(SpecError, match="TPUs are JAX's") as refused:
+    with pytest.raises(SpecError, match="TPUs need JAX") as refused:
         a_run(framework="torch", workload="mlp", device="tpu")
     assert 'framework = "jax"' in refused.value.hint

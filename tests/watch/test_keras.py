@@ -296,7 +296,7 @@ def test_in_a_slurm_job_a_task_per_node_starts_it(tmp_path):
 def test_a_strategy_cannot_be_said_of_a_program():
     run = {"topology": "1x2", "program": ["train.py"], "framework": "tensorflow"}
     assert RunSpec.from_dict(run).started_by == "node"
-    with pytest.raises(SpecError, match="strategy cannot be said of a program"):
+    with pytest.raises(SpecError, match="strategy cannot be set for a program"):
         RunSpec.from_dict({**run, "strategy": "mirrored"})
 
 

@@ -1,4 +1,4 @@
-"""What every attempt at a run took: its devices are paid for from launch to end, well or not."""
+"""The device-hours of every attempt at a run: paid from launch to end, also if it failed."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,7 +15,7 @@ from scalewise.record.write import rank_file
 ALLOCATION_LOG = "allocation.jsonl"
 """In the study's folder: a line for each run of an allocation that had several."""
 ALLOCATION_LINE = '{"job":"%s","run":"%s","devices":%s,"of":%s,"began":%s,"ended":%s}'
-"""What the job writes when a run has ended, well or not; printf fills it in."""
+"""What the job writes when a run has ended or failed; printf fills it in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class Attempt:
     started: float
     ended: float
     well: bool
-    """Whether it is the one that was measured; the others were in vain, but for checkpoints."""
+    """Whether it succeeded and was measured; of the others only checkpoints were of use."""
 
     @property
     def device_hours(self) -> float:
-        """What was bought for it."""
+        """Device-hours that were paid for it."""
         return self.devices * max(0.0, self.ended - self.started) / 3600
 
 

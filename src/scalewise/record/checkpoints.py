@@ -27,7 +27,7 @@ from scalewise.spec import RunSpec
 
 FOLDER = "checkpoints"
 LEAVE = "leave"
-"""The file in a run's folder that asks its ranks to write one and go."""
+"""The file in a run's folder that asks its ranks to write a checkpoint and stop."""
 STATE = "checkpoint.json"
 METADATA = ".metadata"
 """PyTorch's own index of the tensors, and the last file that it writes."""

@@ -1,4 +1,4 @@
-"""Close an attempt: ``outcome.json`` when every rank ended well, else its cause."""
+"""Close an attempt: write ``outcome.json`` if every rank succeeded, else ``failure-<n>.json``."""
 
 import json
 import time
@@ -24,7 +24,7 @@ def close(  # noqa: PLR0913 - all that a launcher may know
     exits: Mapping[int, int] | None = None,
     launched: float | None = None,
 ) -> str:
-    """Close the attempt; return an empty string if it ended well, else the cause.
+    """Close the attempt; return an empty string if it succeeded, else why it failed.
 
     ``ended`` is when the last process was seen to end; None means the last rank's own time.
     ``reason``: why the launcher ended the run; ``launched``: for ranks that recorded no launch.
@@ -70,7 +70,7 @@ def _cause(
     """Return why the attempt failed, with the end of the log where that may say more."""
     left_after = [tail.end.left_after_step for tail in tails]
     if tails and None not in left_after and not fault:
-        fault = f"it was told to go, and left after step {left_after[0]} with a checkpoint"
+        fault = f"a stop was requested: it ended after step {left_after[0]} with a checkpoint"
     if reason or fault:
         unfinished = [tail for tail in tails if tail.lines and not tail.ended]
         only = unfinished[0] if len(unfinished) == 1 else None
@@ -84,7 +84,7 @@ def _cause(
 
 
 def closed(folder: Path, attempt: int) -> bool:
-    """Say whether this attempt, or a later one that ended well, was closed."""
+    """Return whether this attempt is closed, or a later one succeeded."""
     if (folder / f"failure-{attempt}.json").exists():
         return True
     try:

@@ -18,17 +18,17 @@ class Cause:
 
     sentence: str
     tail: RankTail | None = None
-    """Of the rank that failed first, where that is known."""
+    """The last lines of the rank that failed first; None if it is unknown."""
     names_reason: bool = True
     """Whether the sentence has the reason; else the last line of the log may help."""
 
 
 @dataclass(frozen=True)
 class ProcessEnds:
-    """What the launcher saw of processes that ended."""
+    """Signals and exit codes of ended processes, as the launcher observed them."""
 
     signals: Mapping[int, str] = field(default_factory=dict)
-    """The signal that killed a process, by process id, first seen first."""
+    """The signal that killed a process, by process id, in the order of observation."""
     codes: Mapping[int, int] = field(default_factory=dict)
     """Exit codes other than 0, by process id."""
 
@@ -100,7 +100,7 @@ def _killed_before_first_line(
 
 
 def _died_silently(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause | None:
-    """Return the first rank that ended without a last line."""
+    """Return the first rank that ended without recording its end."""
     unfinished = [tail for tail in tails if tail.lines and not tail.ended]
     silent = [tail for tail in unfinished if "failed" not in tail.last]
     if any(tail.notes.watched for tail in unfinished) and len(silent) < len(unfinished):
@@ -165,7 +165,7 @@ def _never_began(tails: Sequence[RankTail], ends: ProcessEnds) -> Cause:
 
 
 def _left_early(tails: Sequence[RankTail], failed: RankTail) -> str:
-    """Say which rank of a program had ended before another failed, which waits for it."""
+    """Say which rank of a program ended its loop early, so that the failed rank waited for it."""
     for tail in tails:
         if not (tail.ended and tail.end.watched and failed.notes.steps):
             continue

@@ -1,4 +1,4 @@
-"""Read a run's log: what its program printed, without the lines of torchrun above it."""
+"""Read a run's log: what its program printed, without the lines of torchrun."""
 
 import json
 import re
@@ -9,10 +9,10 @@ from pathlib import Path
 OURS = "scalewise: "
 """How a line begins that scalewise itself writes into a job's log."""
 BEGINS = f"{OURS}attempt "
-"""How a job says in its log which attempt begins."""
+"""The beginning of the line with which a job starts an attempt in its log."""
 _SRUN = re.compile(r"(srun|slurmstepd\S*): ")
 _SRUN_REASON = re.compile(r"srun: (error|fatal): (?!\*\*\*|.*\btasks? [\d,-]+: )")
-"""What srun could not do; with a task's number, it reports how a process ended."""
+"""An error of srun itself; a line with a task's number only reports how a process ended."""
 _CANCELLED = re.compile(
     r"\*\*\* (JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+(?: DUE TO ([^*,]+?)(?:,[^*]*)?)? \*"
 )
@@ -21,7 +21,7 @@ TRACEBACK = "Traceback (most recent call last):"
 _AGENT = re.compile(r"[IWEF]\d{4} [\d:.]+ \d+ .*torch/distributed/(elastic|launcher|run)")
 """A line of torchrun's own log."""
 _AGENT_ENDS = re.compile(r"torch\.distributed\.elastic\.\S+\.(ChildFailedError|SignalException)\b")
-"""What torchrun ends with because a process has ended."""
+"""The last line of torchrun's own traceback after a process has failed."""
 _RULE = re.compile(r"={20,}$")
 
 
@@ -62,7 +62,7 @@ def own_lines(folder: Path) -> list[str]:
 
 
 def last_line(folder: Path) -> str:
-    """Return the last thing the processes said: the program's own, if it said anything."""
+    """Return the most telling last line: an error of srun, else the program's, else any."""
     if not (folder / "log.txt").exists():
         return "they left none"
     lines = own_lines(folder) or all_lines(folder)
@@ -87,7 +87,7 @@ def first_traceback(lines: Sequence[str], message: str = "") -> str:
 
 
 def start_in(log: Path, attempt: int) -> int:
-    """Return where the words of an attempt begin, in the log of a job that has had several."""
+    """Return the byte at which an attempt begins in the log; a job may have several attempts."""
     try:
         return max(0, log.read_bytes().rfind(f"{BEGINS}{attempt} on ".encode()))
     except OSError:
@@ -160,7 +160,7 @@ def told_to_end(log: Path, start: int = 0) -> str:
 
 
 def _end(lines: Sequence[str], start: int) -> int:
-    """Return the place after a traceback, of whose message the first line counts."""
+    """Return the index after a traceback and the first line of its message."""
     margin = len(lines[start]) - len(TRACEBACK)  # torchrun may put a rank before each line.
     inside = (k for k in range(start + 1, len(lines)) if not lines[k][margin:].startswith(" "))
     return next(inside, len(lines) - 1) + 1

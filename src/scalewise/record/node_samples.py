@@ -1,4 +1,4 @@
-"""Read the samples of each machine of a run; what is unknown is NaN in arrays, else None."""
+"""Read each machine's samples of load and power; unknown values are NaN in arrays, else None."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +25,7 @@ class DeviceRecord:
     driver: str | None
     memory_total: float | None
     power_limit: float | None
-    """Watts it may take."""
+    """The highest power that the device may draw, in watts."""
     utilisation: Numbers
     """The share of time, 0 to 1, in which anything at all ran on it."""
     memory: Numbers
@@ -39,7 +39,7 @@ class DeviceRecord:
     own: Numbers
     """How many of the run's processes compute on it."""
     foreign: Numbers
-    """How many processes of others do."""
+    """How many other processes compute on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,9 @@ class NodeRecord:
     cores: int | None
     memory_total: float | None
     at: Numbers
-    """When each sample was taken, by the wall clock; always growing."""
+    """When each sample was taken, by the wall clock; strictly increasing."""
     cpu: Numbers
-    """The busy share of all cores since the sample before."""
+    """The busy share of all cores since the previous sample."""
     own: Numbers
     """The share of all cores that the run's own processes took."""
     memory: Numbers

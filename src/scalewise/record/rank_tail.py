@@ -27,7 +27,7 @@ class RankTail:
 
     @property
     def last(self) -> Mapping[str, Any]:
-        """The very last line, or an empty one."""
+        """The last line; empty if there is none."""
         return self.lines[0] if self.lines else {}
 
     @cached_property
@@ -52,12 +52,12 @@ class RankTail:
 
     @cached_property
     def end(self) -> RankEnd:
-        """The last line, of a rank that ended or left with a checkpoint."""
+        """The last line of a rank that ended, or that stopped early with a checkpoint."""
         return from_json(RankEnd, self.last)
 
     @property
     def failure_kind(self) -> str | None:
-        """How it failed: ``error``, ``stalled`` or ``terminated``; None if it did not say."""
+        """How it failed: ``error``, ``stalled`` or ``terminated``; None if it recorded none."""
         return self.last.get("kind") if "failed" in self.last else None
 
     @property

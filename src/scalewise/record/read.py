@@ -1,4 +1,4 @@
-"""Read run folders: the attempt that ended well; unknown keys and cut-off lines are ignored."""
+"""Read run folders: the attempt that succeeded; unknown keys and cut-off lines are ignored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -38,15 +38,15 @@ class Span:
 
 @dataclass(frozen=True)
 class Steps:
-    """One rank's optimizer steps: those kept one by one, as columns."""
+    """One rank's optimizer steps, as columns; of a long run only those recorded singly."""
 
     index: NDArray[np.int64]
     seconds: Numbers
     samples: NDArray[np.int64]
     phases: Mapping[str, Numbers]
-    """Seconds by phase; not a number where a step's was not measured."""
+    """Seconds by phase; NaN for a step in which the phase was not measured."""
     at: Numbers | None = None
-    """When each began, by the wall clock, where that was recorded."""
+    """When each step began, by the wall clock; None if that was not recorded."""
 
     def select(self, chosen: NDArray[np.bool_]) -> "Steps":
         """Return the steps at which ``chosen`` is true."""
@@ -67,9 +67,9 @@ class RankRecord:
     host: str
     spans: tuple[Span, ...]
     steps: Steps
-    """What was measured: without the traced ones."""
+    """The steps to measure: without those in ``traced``."""
     lines: tuple[Mapping[str, Any], ...]
-    """Every line of the attempt, but for the single steps in it."""
+    """Every line of the attempt, without the columns of single steps."""
     traced: Steps | None = None
     """The steps that a profiler slowed down, and those around them."""
 
@@ -80,14 +80,14 @@ class RankRecord:
 
     @property
     def outline(self) -> Outline:
-        """What the rank was about to do; every rank that ended has written it."""
+        """The planned work of the rank; every rank that ended has written it."""
         assert self.notes.outline is not None
         return self.notes.outline
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run that ended well."""
+    """A run that succeeded."""
 
     folder: Path
     spec: RunSpec
@@ -96,16 +96,16 @@ class RunRecord:
     environment: Mapping[str, Any]
     ranks: tuple[RankRecord, ...]
     attempt: int = 1
-    """The attempt that ended well."""
+    """The attempt that succeeded."""
 
 
 def read_run(folder: Path, spec: RunSpec) -> RunRecord:
-    """Return what happened in a run of ``spec`` that ended well."""
+    """Return the record of a run of ``spec`` that succeeded."""
     outcome = read_json(folder / "outcome.json")
     if lost := outcome.get("lost"):
         names = ", ".join(map(str, lost))
         raise RecordError(
-            f"{folder} lost rank {names} and went on with the others, so that it tells of no size",
+            f"{folder} lost rank {names} and went on with the others: its device count changed",
             hint=REPEAT,
         )
     try:
@@ -128,7 +128,7 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
 
 
 def _counted_once(rank: RankRecord, part: batch_sharing.Part) -> RankRecord:
-    """Return a rank with its part of the samples that others count too."""
+    """Return a rank with only its part of the samples that several ranks counted."""
     index, of = part
     if of == 1:
         return rank
@@ -156,7 +156,7 @@ def _counted_once(rank: RankRecord, part: batch_sharing.Part) -> RankRecord:
 
 
 def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:
-    """Return what one rank did in one attempt; lines that were cut off are passed over."""
+    """Return what one rank did in one attempt; lines that were cut off are skipped."""
     path = rank_file(folder, rank)
     try:
         texts = path.read_bytes().splitlines()
@@ -190,7 +190,7 @@ def read_rank(folder: Path, rank: int, attempt: int) -> RankRecord:
 
 
 def _steps(lines: list[dict[str, Any]]) -> tuple[Steps, Steps | None]:
-    """Take single steps out of the lines, traced ones apart: columns take a tenth of the memory."""
+    """Move steps from lines to columns, a tenth of the memory; return measured and traced ones."""
     parts = [(line.pop("index"), line.pop("each")) for line in lines if "each" in line]
     names = list(dict.fromkeys(name for _, columns in parts for name in columns))
 

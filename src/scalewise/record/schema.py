@@ -292,7 +292,7 @@ class RankNotes:
     resumed: int | None = None
     """Optimizer steps done before this attempt, as its checkpoint says."""
     damaged: tuple[str, ...] = ()
-    """A sentence for each damaged checkpoint that was passed over."""
+    """A sentence for each damaged checkpoint that was skipped."""
     steps: tuple[int, int] | None = None
     """The range of the steps written last: the first, and the one after the last."""
     planned_steps: int | None = key("of")
@@ -317,7 +317,7 @@ class RankNotes:
     untraced: str | None = None
     """Why there is no trace."""
     trains_alone: bool = key("alone", default=False)
-    """Whether each process of a program trains a model that it does not share."""
+    """Whether each process of a program trains a separate model."""
     failed: str | None = None
     """The error that the rank itself reported."""
     stall: Stall | None = key("stalled", kind=Stall)

@@ -39,7 +39,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_study(folder: Path) -> StudySpec:
-    """Return the question that a study's folder answers."""
+    """Return the study that is stored in this folder."""
     if not (folder / "study.json").exists():
         what = "is not a study's folder" if folder.exists() else "does not exist"
         raise RecordError(f"{folder} {what}", hint="give the folder that `scalewise run` printed")
@@ -53,12 +53,12 @@ def read_study(folder: Path) -> StudySpec:
 
 
 def _known(stored: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """Leave out what a later minor version has added."""
+    """Return only the known keys: a later minor version may have added others."""
     return {key: value for key, value in stored.items() if key in keys}
 
 
 def finished(folder: Path) -> bool:
-    """Say whether the run in this folder ended well; an unreadable outcome counts as none."""
+    """Return whether the run in this folder succeeded; an unreadable outcome counts as none."""
     try:
         outcome = read_json(folder / "outcome.json")
     except NewerSchema:

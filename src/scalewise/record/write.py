@@ -1,4 +1,4 @@
-"""Write a run folder: one append-only file per rank, everything else in one piece."""
+"""Write a run folder: one append-only file per rank; all other files are written atomically."""
 
 import errno
 import json
@@ -45,19 +45,19 @@ def cannot_write(path: Path, error: OSError) -> RecordError:
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Write a versioned JSON file in one piece: it is there whole, or not at all."""
+    """Write a versioned JSON file atomically."""
     text = json.dumps(values, indent=1)
     body = text[1:].lstrip() if values else "}"
     write_text(path, f'{{"schema": {SCHEMA}{"," if values else ""}\n {body}\n')
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file in one piece."""
+    """Write a text file atomically."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file in one piece: it is there whole, or not at all."""
+    """Write a file atomically: a reader gets the complete file, or the old one."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ class RankFile:
             self._held.append(text)
 
     def close(self) -> None:
-        """Write what was held back and let the file go."""
+        """Write the lines that ``hold`` kept back, and close the file."""
         self._write(b"".join(self._held or []))
         os.close(self._file)
 

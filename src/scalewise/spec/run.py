@@ -35,7 +35,7 @@ Broken = Literal["skip", "refuse"]
 
 
 Check = Callable[[str, Any], None]
-"""Refuses a value of the field with this name, if it is wrong."""
+"""A function of a field's name and value that raises ``SpecError`` for a wrong value."""
 
 
 def _setting(
@@ -84,7 +84,7 @@ def _compile_mode(name: str, value: Any) -> None:
 def _device_kind(name: str, value: Any) -> None:
     if value == "tpu":
         hint = 'leave device out, and write framework = "jax"'
-        raise SpecError("TPUs are JAX's, which finds them by itself", hint=hint)
+        raise SpecError("TPUs need JAX, which finds them by itself", hint=hint)
     check_choice(name, value, get_args(DeviceKind))
 
 
@@ -110,7 +110,7 @@ def _json_table(name: str, value: Any) -> None:
 
 
 WIDEST_JPEG = 65_535
-"""Pixels."""
+"""Pixels of a side, by the JPEG format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,9 +270,9 @@ class RunSpec:
                 hint="for example epochs = 3",
             )
         if name := self._not_default("program"):
-            raise SpecError(f"{name} is for a program, and this run names none")
+            raise SpecError(f"{name} is for a program, and this run has none")
         if self.start == "command":
-            raise SpecError('start = "command" is for a program, and this run names none')
+            raise SpecError('start = "command" is for a program, and this run has none')
 
     def _check_learning(self) -> None:
         """Refuse a rule without base_batch, two warm-ups, and an EMA that would never change."""
@@ -281,13 +281,13 @@ class RunSpec:
         if (self.lr_rule == "none") != (self.base_batch is None):
             raise SpecError(
                 f"lr_rule = {self.lr_rule!r} with base_batch = {self.base_batch!r}",
-                hint="a rule needs the global batch that lr was found for, and only a rule does",
+                hint="give both or neither; base_batch is the global batch that lr was tuned for",
             )
         if self.warmup_epochs:
             check_positive("warmup_epochs", self.warmup_epochs, example=5)
             if self.warmup_steps:
                 raise SpecError(
-                    "a warm-up has one length, and this run says warmup_steps and warmup_epochs",
+                    "a warm-up has one length, and this run has warmup_steps and warmup_epochs",
                     hint="leave one of them out",
                 )
 
@@ -303,7 +303,7 @@ class RunSpec:
         object.__setattr__(self, "program", tuple(args))
         if name := self._not_default("workload"):
             raise SpecError(
-                f"{name} cannot be said of a program: it decides that itself",
+                f"{name} cannot be set for a program: the program sets it itself",
                 hint=f"leave {name} out, or give it in the program's own arguments",
             )
 
@@ -450,7 +450,7 @@ def _split_strategy(values: dict[str, Any]) -> None:
     if values.setdefault("framework", framework) != framework:
         raise SpecError(
             f"strategy {values['strategy']!r} is not one of framework {values['framework']!r}",
-            hint="leave framework out: such a name says both",
+            hint="leave framework out: the strategy names it",
         )
     values["strategy"] = strategy
 

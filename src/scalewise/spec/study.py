@@ -1,4 +1,4 @@
-"""The runs that answer one question."""
+"""A study: one base run, what varies, and so the runs that answer one question."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ class StudySpec:
     repeats: int = 1
     launcher: Mapping[str, Any] = field(default_factory=dict)
     engines: Mapping[str, str] = field(default_factory=dict)
-    """The Python of each framework that does not run in this one."""
+    """The Python interpreter of each framework that is not installed in this one."""
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -48,7 +48,7 @@ class StudySpec:
         for key in [*self.run, *self.vary]:
             if key in ("repeat", "launcher"):
                 hint = "write repeats = 3" if key == "repeat" else "write a [launcher] table"
-                raise SpecError(f"{key} cannot be said of a run", hint=hint)
+                raise SpecError(f"{key} cannot be set for a run", hint=hint)
         check_type("options", self.run.get("options", {}), Mapping, "a table")
         for axis, values in self.vary.items():
             _check_axis(axis, values)
@@ -106,7 +106,7 @@ class StudySpec:
             yield choice
 
     def where(self, run: RunSpec) -> dict[str, Any]:
-        """Return what sets this run's curve apart from the study's other curves."""
+        """Return the varied settings that distinguish this run's curve from others of the study."""
         mine, values = run.to_dict(), {}
         for axis in self.vary:
             if axis not in ("topology", "global_batch"):

@@ -54,7 +54,7 @@ class SpendingLimit:
 
     hours: float
     named: str
-    """The option as the user gave it, for messages."""
+    """The option as the user wrote it, for messages."""
 
     @classmethod
     def of(
@@ -130,7 +130,7 @@ class StudyBudget:
             )
 
     def _fits(self, bounded: Sequence[Item]) -> str:
-        """Return a hint: up to how many devices all runs fit into the limit."""
+        """Return a hint: up to which device count all runs together fit into the limit."""
         remaining = self.limit.hours - self.bill.bought
         counts = sorted({item.run.topology.world for item in bounded})
         fit = [

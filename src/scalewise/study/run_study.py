@@ -81,7 +81,7 @@ def run(
     runs = study.runs()
     unfinished = _unfinished(runs, folder, again=again)
     absent = check(unfinished, study.engines)
-    # Refuses what is too much.
+    # Called only to refuse a request that is too large.
     launcher.request_summary([run for run in unfinished if run not in absent])
     if budget and not stop_rule:
         budget.check(detach=detach)

@@ -191,7 +191,7 @@ def test_a_device_is_refused_where_it_means_nothing():
         Fake().check(a_run(device="cuda"))
     with pytest.raises(SpecError, match="nccl is for accelerators"):
         Torch().check(a_run(framework="torch", workload="mlp", device="cpu", backend="nccl"))
-    with pytest.raises(SpecError, match="device cannot be said of a program"):
+    with pytest.raises(SpecError, match="device cannot be set for a program"):
         RunSpec.from_dict({"topology": "1x1", "program": ["train.py"], "device": "cpu"})
 
 
