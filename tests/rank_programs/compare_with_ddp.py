@@ -57,7 +57,7 @@ def train(values: dict[str, Any]) -> Trained:
     dist.all_reduce(apart, dist.ReduceOp.MAX)
     training.close()
     assert quality is not None
-    return Trained(losses, quality.accuracy, samples, weights, apart.item(), training.held())
+    return Trained(losses, quality.accuracy, samples, weights, apart.item(), training.state_bytes())
 
 
 def compare(found: Trained, like: Trained) -> dict[str, Any]:

@@ -77,7 +77,8 @@ def train(run: dict[str, Any], counted: Counted) -> dict[str, Any]:
         training.step(Unwatched())
     last = [*counted.calls]
     size = 4 * training.outline.parameters
-    return {"size": size, "last": last, "losses": training.losses(), **training.exchanged()}
+    measured = training.exchange_measurements()
+    return {"size": size, "last": last, "losses": training.losses(), **measured}
 
 
 class Quadratic(torch.nn.Module):

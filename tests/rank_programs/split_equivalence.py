@@ -235,7 +235,7 @@ def compare(cell: Cell, model: str, folder: Path) -> dict[str, Any]:
         row["loss"] = max(abs(a - b) for a, b in zip(losses, expected))
         row["weights"] = max(float((found[k] - weights[k]).abs().max()) for k in weights)
         row["validation"] = quality.loss
-        row["held"] = training.held()
+        row["held"] = training.state_bytes()
         row["parameters"] = 4 * sum(each.numel() for each in weights.values())
         row["shapes"] = [list(each.shape) for each in weights.values()]
         row["phases"] = sorted(laps.told)

@@ -476,7 +476,7 @@ def test_equal_steps_are_unequal_work_and_weighed_by_throughput(tmp_path):
     assert PurposeRule(question, tmp_path, Purpose.parse("efficiency=0.8")).enough(4) == ""
     with pytest.raises(SpecError, match="deadline=9s cannot be checked") as told:
         PurposeRule(question, tmp_path, Purpose.parse("deadline=9s")).enough(4)
-    assert told.value.hint.startswith("equal epochs give it")
+    assert told.value.hint.startswith("measure equal epochs")
 
 
 def test_a_purpose_of_energy_is_weighed_by_what_the_samplers_saw(tmp_path):

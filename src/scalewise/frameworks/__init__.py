@@ -111,7 +111,7 @@ class Session(Protocol):
         """Return this rank's peak memory in bytes."""
         ...
 
-    def held(self) -> Mapping[str, int] | None:
+    def state_bytes(self) -> Mapping[str, int] | None:
         """Return the bytes of this rank's parameters, gradients and optimizer state, by kind."""
         return None
 
@@ -131,7 +131,7 @@ class Session(Protocol):
         """Return a sentence for each damaged checkpoint that ``restore`` skipped."""
         return ()
 
-    def exchanged(self) -> Mapping[str, Any]:
+    def exchange_measurements(self) -> Mapping[str, Any]:
         """Return measurements of the gradient exchange, by their names in the record."""
         return {}
 
@@ -139,7 +139,7 @@ class Session(Protocol):
         """Return the bytes that this rank exchanged in one step, and the step's number."""
         return None
 
-    def largest(self, numbers: Sequence[int]) -> list[int]:
+    def max_over_ranks(self, numbers: Sequence[int]) -> list[int]:
         """Return the maximum of each number over all ranks; only runs with checkpoints use it."""
         return list(numbers)
 

@@ -135,8 +135,8 @@ def _run_rank(
         probe.note(span="launch", start=attempt.launched, end=probe.wall())
         with entering as session:
             stopped = Training(spec, session, probe, attempt.folder, log).run()
-            memory, state_bytes = session.memory(), session.held()
-            exchanged, traffic = session.exchanged(), session.traffic()
+            memory, state_bytes = session.memory(), session.state_bytes()
+            exchanged, traffic = session.exchange_measurements(), session.traffic()
             damaged = list(session.damaged()) if spec.checkpoint_every or spec.resume else []
             if log:
                 log.end(memory, exchanged, stopped)

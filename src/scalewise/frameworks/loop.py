@@ -180,7 +180,7 @@ class Preemption:
         seconds = time.monotonic() - self._last_poll
         steps = max(1, int(self._steps * POLL_SECONDS / max(seconds, 1e-6)))
         # The smallest number of steps, by a maximum of negatives: one exchange for both values.
-        stop, fewest = self._session.largest([int(self._path.exists()), -steps])
+        stop, fewest = self._session.max_over_ranks([int(self._path.exists()), -steps])
         self._steps_between, self._steps, self._last_poll = -fewest, 0, time.monotonic()
         probe.lap("other")
         return bool(stop)

@@ -582,7 +582,7 @@ def test_a_point_tells_what_is_sent_and_which_share_of_a_step_waits(tmp_path):
             {"point-to-point": 2**20},
             "pipeline: 1 MiB sent point to point per step and device; "
             "18 % of the step waits for others; "
-            "the bubble of 2 stages and 8 micro-batches is 11 % of it (computed)",
+            "the bubble of 2 stages and 8 micro-batches is 11 % of the step (computed)",
         ),
         ({"strategy": "ddp"}, None, None),
     ],
@@ -629,7 +629,8 @@ def test_the_sentence_names_the_largest_cause_and_its_seconds():
         (
             "input",
             {"input": 0.004, "baseline_seconds": {"input": 0.003}},
-            "on 1 device it was 3 ms already, so it costs time rather than scaling",
+            "on 1 device it was 3 ms already, so without it the baseline would be "
+            "faster too, and efficiency would rise less than speed",
         ),
         (
             "input",

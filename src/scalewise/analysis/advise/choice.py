@@ -1,5 +1,7 @@
 """How many devices to use for a purpose: the scale that serves it, its neighbours, the reason.
 
+A scale is a number of devices with its expected time, cost and energy.
+
     device-hours = devices × time / 3600        cost = device-hours × price
 
 A scale serves a purpose if its expected values meet all limits.
@@ -32,8 +34,8 @@ from scalewise.errors import NotEnoughData, SpecError, parameter
 DOUBLINGS_AHEAD = 2
 """Doublings beyond the largest measurement that are candidates by default."""
 TIE_TOLERANCE = 0.01
-"""Of scales that differ by less in their goal, the one with fewer devices is preferred."""
-INTERVAL_SIGMAS = student_t_quantile(10**6)
+"""Scales whose goal differs by a smaller fraction count as equal: the smallest is preferred."""
+INTERVAL_SIGMAS = student_t_quantile(10**6)  # Practically the normal distribution.
 """Standard deviations from the middle of a 90 % interval to its end."""
 
 
@@ -52,15 +54,15 @@ class Advice:
     returns: DiminishingReturns
     """Where more devices stop paying, and why."""
     conditions: ResolvedConditions
-    """Target, interruptions and queue of the candidates."""
+    """What was assumed about the quality target, interruptions and the queue."""
     power: Power | None = None
-    """The law of the energy; None where unknown."""
+    """The power model used for energy; None where unknown."""
     rate: Rate | None = None
     """The price of one device-hour and its source."""
     worth: BreakEven | None = None
-    """What would make a number of devices worthwhile, if asked."""
+    """What would make the number of devices ``worth`` worthwhile, if that was given."""
     runs: Packing | None = None
-    """How to place many equal runs, if asked."""
+    """How to place many equal runs on the devices, if their number ``runs`` was given."""
     reason: str = ""
     """Why this scale; like the two below written by ``report.text.advice``, for the API."""
     sentences: tuple[str, ...] = ()
@@ -160,8 +162,8 @@ def advise(  # noqa: PLR0913 - one parameter per question
 def stop_advice(
     curve: ScalingCurve, purpose: Purpose, ahead: Sequence[int], *, price: Rate | None = None
 ) -> Advice | None:
-    """Return the advice by which no scale ``ahead``, larger than all measured ones, pays; None if
-    one would be chosen, or if fewer than two were measured.
+    """Return the advice to stop measuring; None if a scale of ``ahead``, which are larger than all
+    measured ones, would be chosen, or if fewer than two scales were measured.
     """
     measured = {point.devices for point in curve.points}
     if len(measured) < 2:
@@ -171,7 +173,7 @@ def stop_advice(
 
 
 def _candidate_counts(curve: ScalingCurve, at: Sequence[int]) -> list[int]:
-    """Return the measured numbers of devices, ``at``, and the doublings on the way."""
+    """Return the measured numbers of devices, ``at``, and doublings of the largest up to ``at``."""
     measured = {point.devices for point in curve.points}
     if len(measured) < 2:
         raise NotEnoughData(
@@ -197,14 +199,13 @@ def _require_quantity(limit: Limit, scales: Sequence[Scale], rate: Rate | None) 
             hint=f"give {parameter('watts', 700)}, or {parameter('device', 'h100')}",
         )
     # Lower bounds are on throughput and efficiency, upper bounds on what the time determines.
-    required, column = (
-        ("throughput", "add a column throughput")
-        if limit.kind.floor
-        else ("time of equal work", "equal epochs give it, add a column time")
-    )
+    if limit.kind.floor:
+        problem, remedy = "there is no throughput for some scale", "add a column throughput"
+    else:
+        problem = "there is no time for some scale, or the scales did not do the same work"
+        remedy = "measure equal epochs, add a column time"
     raise SpecError(
-        f"{limit} cannot be checked: there is no {required} for every scale",
-        hint=f"{column}, or choose another purpose",
+        f"{limit} cannot be checked: {problem}", hint=f"{remedy}, or choose another purpose"
     )
 
 
@@ -224,7 +225,7 @@ def require_price(limit: Limit, rate: Rate | None) -> None:
 
 
 def _excess(scale: Scale, purpose: Purpose) -> float:
-    """Return by how much a scale misses a limit, in logarithms; at most 0 if it meets all."""
+    """Return the logarithm of the factor by which a scale misses a limit; ≤ 0 if it meets all."""
     excess = -math.inf
     for limit in purpose.limits:
         value = limit.quantity(scale)
@@ -245,7 +246,7 @@ def _chance(scale: Scale, purpose: Purpose) -> float | None:
 
 
 def chance(value: Estimate, bound: float, *, floor: bool) -> float | None:
-    """Return the log-normal chance to meet a limit; None for a value without an interval.
+    """Return the chance to meet a limit if the value is log-normal; None without an interval.
 
     >>> round(chance(Estimate(100.0, 80.0, 125.0), 125.0, floor=False), 3)
     0.95

@@ -1,4 +1,7 @@
-"""The steady part of one run, and the parts of its lifetime."""
+"""The steady part of one run (training without warm-up), and the parts of its lifetime.
+
+A stretch is training without interruption, given by one ``train`` span of each rank.
+"""
 
 from dataclasses import dataclass
 
@@ -44,8 +47,8 @@ class Window:
 
 
 def steady_window(record: RunRecord) -> Window:
-    """Return the steady part of a run: all epochs but the first, or of a single epoch what follows
-    the warm-up and the step in which traffic was counted.
+    """Return the steady part of a run: all epochs but the first. A single epoch counts from the end
+    of its warm-up, or of the step in which traffic was counted if that is later.
     """
     if record.ranks[0].notes.watched:  # A user's program, not a built-in workload.
         return _watched_window(record)
@@ -58,7 +61,7 @@ def steady_window(record: RunRecord) -> Window:
             else "repeat it with `again`",
         )
     per_epoch = record.ranks[0].outline.steps
-    # A resumed epoch has fewer steps than others, and its spans count them.
+    # A resumed epoch has fewer steps than others; a span without a count is a complete epoch.
     first_steps = sum(per_epoch if s[0].steps is None else s[0].steps for s in epochs[0])
     stretches = [spans for epoch in epochs[1:] or epochs for spans in epoch]
     window = Window(
@@ -72,22 +75,22 @@ def steady_window(record: RunRecord) -> Window:
     return window if len(epochs) > 1 else _after_warmup(record, window, stretches[0])
 
 
-def _after_warmup(record: RunRecord, epoch: Window, first: tuple[Span, ...]) -> Window:
-    """Return an only epoch without its warm-up; ``first`` is its first stretch of training."""
+def _after_warmup(record: RunRecord, epoch_window: Window, first_spans: tuple[Span, ...]) -> Window:
+    """Return a single epoch's window without its warm-up; ``first_spans`` is its first stretch."""
     series = _step_seconds(record, 0)
     # Counting traffic slows its step down, so the window begins after it.
     traffic = record.ranks[0].notes.traffic
     traffic_steps = 0 if traffic is None or traffic.step is None else traffic.step + 1
     dropped = max(count_warmup_steps(series), min(traffic_steps, len(series) // 2))
     warmup = [float(rank.steps.seconds[:dropped].sum()) for rank in record.ranks]
-    begin = min(span.start + late for span, late in zip(first, warmup, strict=True))
+    begin = min(span.start + late for span, late in zip(first_spans, warmup, strict=True))
     warmup_samples = sum(int(rank.steps.samples[:dropped].sum()) for rank in record.ranks)
     return Window(
-        samples=epoch.samples - warmup_samples,
-        seconds=epoch.seconds - (begin - min(span.start for span in first)),
+        samples=epoch_window.samples - warmup_samples,
+        seconds=epoch_window.seconds - (begin - min(span.start for span in first_spans)),
         step_seconds=series[dropped:],
         first=dropped,
-        steps=epoch.steps - dropped,
+        steps=epoch_window.steps - dropped,
         left_out=_first_steps_text(dropped),
     )
 
@@ -118,14 +121,14 @@ def _watched_window(record: RunRecord) -> Window:
 
 
 def _watched_seconds(record: RunRecord, dropped: int, recorded: int, steady_steps: int) -> float:
-    """Return the seconds of the steady steps, to the end of training. The time in which any rank
-    paused is excluded for all: one may validate while the others wait.
+    """Return the seconds from the first steady step to the end of training. Time in which any rank
+    paused is excluded for all ranks: one may validate while the others wait.
     """
     steps = [rank.steps for rank in record.ranks]
     if record.ranks[0].notes.device not in (None, "cpu"):
-        # The host runs ahead of an accelerator: only times taken on the device give its pace.
-        pace = min(float(columns.seconds[dropped:recorded].mean()) for columns in steps)
-        return pace * steady_steps
+        # The host runs ahead of an accelerator, so the device's own step times are used.
+        step_seconds = min(float(columns.seconds[dropped:recorded].mean()) for columns in steps)
+        return step_seconds * steady_steps
     spans = [span for rank in record.ranks for span in rank.spans]
     begin = min(float(columns.at[dropped]) for columns in steps if columns.at is not None)
     end = max(span.end for span in spans if span.name == "train")
@@ -146,10 +149,10 @@ def _first_steps_text(count: int) -> str:
 
 
 def count_warmup_steps(seconds: NDArray[np.float64]) -> int:
-    """Return how many steps at the start are slower than what follows, at most half of them.
+    """Return how many steps at the start are slower than the later ones, at most half of all.
 
-    Change-point search: splits the logarithms of the first thousand steps where two levels explain
-    them much better than one (least squares, with a penalty for trying every position).
+    Change-point search: splits the logarithms of the first thousand step times where two means fit
+    much better than one (least squares, with a penalty for trying every position).
 
     >>> count_warmup_steps(np.array([9.0] * 3 + [1.0, 1.1] * 20))
     3
@@ -164,7 +167,7 @@ def count_warmup_steps(seconds: NDArray[np.float64]) -> int:
 
 
 def _split(logs: NDArray[np.float64], max_split: int) -> int:
-    """Return the step at which the level falls, at most ``max_split``; 0 if it does not."""
+    """Return the step at which the mean falls, at most ``max_split``; 0 if it does not fall."""
     count = len(logs)
     if count < 4 or max_split < 1:
         return 0
@@ -184,9 +187,9 @@ def _split(logs: NDArray[np.float64], max_split: int) -> int:
 
 
 def lifetime_parts(record: RunRecord) -> dict[str, float]:
-    """Return the seconds of each part of a run's lifetime, which sum to the complete time with
-    ``unexplained``. A part lasts from its first rank's start to its last rank's end; where two
-    overlap, the earlier one counts, or in a watched program a pause of any rank.
+    """Return the seconds of each part of a run's lifetime; with ``unexplained`` they sum to the
+    complete time. A part lasts from its first rank's start to its last rank's end. Where two parts
+    overlap, the earlier one counts; in a watched program, the one with the lowest precedence.
     """
     if record.ranks[0].notes.watched:
         return _watched_lifetime_parts(record)
@@ -204,7 +207,7 @@ def lifetime_parts(record: RunRecord) -> dict[str, float]:
         end = min(end, record.ended)
         parts[name] = parts.get(name, 0.0) + max(0.0, end - max(start, reached))
         reached = max(reached, end)
-    # From the last rank's last record to the launcher's is shutdown too.
+    # The time from the last rank's last record to the launcher's record is shutdown too.
     if SHUTDOWN in parts:
         parts[SHUTDOWN] += max(0.0, record.ended - reached)
     parts[UNEXPLAINED] = record.ended - record.started - sum(parts.values())
@@ -220,7 +223,7 @@ def _watched_lifetime_parts(record: RunRecord) -> dict[str, float]:
         intervals += [(span.start, span.end) for span in spans if span.name == name]
         covered_with_name = total_length(intersect(intervals, [(record.started, record.ended)]))
         seconds[name], covered = covered_with_name - covered, covered_with_name
-    # From the last rank's last record to the launcher's is shutdown too.
+    # The time from the last rank's last record to the launcher's record is shutdown too.
     exiting = max(0.0, record.ended - max(span.end for span in spans))
     parts = {name: seconds[name] for name in in_order_of_life(seconds) if seconds[name]}
     parts[SHUTDOWN] = parts.get(SHUTDOWN, 0.0) + exiting
@@ -229,7 +232,7 @@ def _watched_lifetime_parts(record: RunRecord) -> dict[str, float]:
 
 
 def epoch_seconds(record: RunRecord) -> list[float]:
-    """Return how long each epoch trained; empty if the run was not given as epochs."""
+    """Return each epoch's seconds of training; empty if the run is resumed or a number of steps."""
     if record.spec.epochs is None or record.ranks[0].notes.resumed:
         return []
     return [sum(_duration(spans) for spans in epoch) for epoch in _epochs(record)]
@@ -254,7 +257,7 @@ def _duration(spans: tuple[Span, ...]) -> float:
 
 
 def _step_seconds(record: RunRecord, first: int) -> NDArray[np.float64]:
-    """Return the seconds of steps from ``first`` on, averaged over ranks with rank 0's steps."""
+    """Return the mean seconds of steps from ``first`` on, of ranks with rank 0's step indices."""
     index = record.ranks[0].steps.index
     matching = [rank.steps for rank in record.ranks if np.array_equal(rank.steps.index, index)]
     return np.asarray(np.mean([steps.seconds[index >= first] for steps in matching], axis=0))

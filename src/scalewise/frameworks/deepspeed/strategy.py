@@ -51,7 +51,9 @@ def parallelize(task: Task, mesh: DeviceMesh, spec: RunSpec, *, offload: str = "
         return cast(AbstractContextManager[None], GatheredParameters(parameters))
 
     optimizer = cast(Optimizer, EngineOptimizer(engine, zero_stage(spec), mesh.size()))
-    return Parallel(task.model, optimizer, forward_backward, complete=True, gathered=gathered)
+    return Parallel(
+        task.model, optimizer, forward_backward, scales_and_clips=True, gathered=gathered
+    )
 
 
 def _make_engine(task: Task, spec: RunSpec) -> Any:
@@ -93,7 +95,7 @@ class EngineOptimizer:
     def zero_grad(self) -> None:
         """Do not reset gradients: the engine's step has freed them."""
 
-    def held(self) -> dict[str, int]:
+    def state_bytes(self) -> dict[str, int]:
         """Return the bytes of this rank's parameters, gradients and optimizer state.
 
         A step frees gradients: theirs are computed, all or (from stage 2 on) this rank's shard.

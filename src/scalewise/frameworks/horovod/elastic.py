@@ -52,11 +52,14 @@ class Elastic:
             self._continue_with_remaining()
         probe.lap("sync")
         # Another rank may have completed this step before the loss: then it is done.
-        return former.due if self._current.taken > former.taken else self.step(probe)
+        if self._current.steps_done > former.steps_done:
+            return former.samples_in_step
+        return self.step(probe)
 
-    def exchanged(self) -> dict[str, Any]:
+    def exchange_measurements(self) -> dict[str, Any]:
         """Return measurements of the gradient exchange, and the lost ranks."""
-        return {**self._current.exchanged(), **({"lost": self._lost} if self._lost else {})}
+        lost = {"lost": self._lost} if self._lost else {}
+        return {**self._current.exchange_measurements(), **lost}
 
     def _continue_with_remaining(self) -> None:
         """Set up the training again with the remaining ranks."""
@@ -66,7 +69,7 @@ class Elastic:
         former.close()
         hvd.shutdown()
         hvd.init()  # Returns when all remaining ranks have joined.
-        remaining = hvd.allgather_object((self._rank, former.taken))
+        remaining = hvd.allgather_object((self._rank, former.steps_done))
         furthest = max(range(len(remaining)), key=lambda n: remaining[n][1])
         # Start PyTorch's process group again with Horovod's ranks, which are all on this host.
         backend = dist.get_backend()
@@ -77,14 +80,14 @@ class Elastic:
         address = f"tcp://localhost:{port}"
         dist.init_process_group(backend, address, rank=hvd.rank(), world_size=hvd.size())
         spec = replace(self._spec, topology=Topology(1, hvd.size()))
-        self._current = former.on(spec)
-        states = [former.carried() if hvd.rank() == furthest else None]
+        self._current = former.with_ranks_of(spec)
+        states = [former.state_to_transfer() if hvd.rank() == furthest else None]
         dist.broadcast_object_list(states, furthest)
         assert states[0] is not None
         self._current.take_over(states[0])
         self._lost = sorted({*range(self._spec.topology.world)} - {rank for rank, _ in remaining})
-        self._probe.note(lost=self._lost, after=self._current.taken, left_with=len(remaining))
+        self._probe.note(lost=self._lost, after=self._current.steps_done, left_with=len(remaining))
         if hvd.rank() == 0:
             ranks = ", ".join(map(str, self._lost))
-            step = self._current.taken + 1
+            step = self._current.steps_done + 1
             say(f"lost           rank {ranks} by step {step:,}; {len(remaining)} continue")

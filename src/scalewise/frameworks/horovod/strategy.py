@@ -96,7 +96,7 @@ def parallelize(
         return loss
 
     step_optimizer = cast(Optimizer, optimizer if adasum else SynchronizedOptimizer(optimizer))
-    return Parallel(task.model, step_optimizer, forward_backward, unseen=True)
+    return Parallel(task.model, step_optimizer, forward_backward, has_uncounted_traffic=True)
 
 
 def _initialize(settings: Settings, *, adasum: bool) -> Any:

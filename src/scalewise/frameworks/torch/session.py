@@ -68,7 +68,9 @@ def initial_model(spec: RunSpec, data: Data, device: torch.device) -> nn.Module:
 
 
 class TorchSession:
-    """A training run in progress, seen from one rank; most methods are those of ``Session``."""
+    """A training run in progress, seen from one rank. ``frameworks.Session`` describes the methods
+    without a docstring; only ``horovod.elastic`` uses ``steps_done`` … ``take_over``.
+    """
 
     def __init__(self, spec: RunSpec, data: Data, device: torch.device) -> None:
         refuse_optimizer_step(spec, device)
@@ -96,19 +98,21 @@ class TorchSession:
         self._parallel: Parallel = strategy(task, mesh, spec, **options_for(strategy, spec))
         self._model = self._parallel.model
         self._loss_ranks = spec.replicas * spec.degrees.tensor
-        """The number of ranks that compute the loss."""
+        """The number of ranks that compute the loss: in a pipeline, those of the last stage."""
         self._epoch, self._step = 0, 0
+        """The current epoch, and the next step in it; ``_steps_done`` counts over all epochs."""
         self._losses: list[Tensor] = []
+        """The newest losses, one tensor each; older ones are in ``_loss_stacks``."""
         self._loss_stacks: list[Tensor] = []
         self._rank_in_replica = rank_in_replica(mesh)
         self._ranks_per_replica = spec.degrees.tensor * spec.degrees.pipeline
         self._plan = [(sum(shards.counts(n)), shards.weights(n)) for n in range(shards.steps)]
         """For each step of an epoch: samples of this replica, and weights of its micro-steps."""
         self._rates = Rates.of(spec, shards.steps, total_steps)
-        # DeepSpeed's optimizer step also scales and clips.
-        plain_step = not self._parallel.complete
-        self._scaler = LossScaler() if spec.precision == "fp16" and plain_step else None
-        self._max_norm = spec.clip if plain_step else None
+        # DeepSpeed's optimizer step scales the loss and clips gradients itself.
+        must_scale_and_clip = not self._parallel.scales_and_clips
+        self._scaler = LossScaler() if spec.precision == "fp16" and must_scale_and_clip else None
+        self._max_norm = spec.clip if must_scale_and_clip else None
         self._steps_done = 0
         self._state_bytes: dict[str, int] | None = None
         self._ema = EMA(self._model, spec.ema) if spec.ema else None
@@ -275,10 +279,10 @@ class TorchSession:
     def memory(self) -> int:
         return devices.peak_memory(self._device)
 
-    def held(self) -> dict[str, int] | None:
+    def state_bytes(self) -> dict[str, int] | None:
         return self._state_bytes
 
-    def largest(self, numbers: Sequence[int]) -> list[int]:
+    def max_over_ranks(self, numbers: Sequence[int]) -> list[int]:
         tensor = torch.tensor(numbers, device=self._device)
         dist.all_reduce(tensor, dist.ReduceOp.MAX)
         return [int(number) for number in tensor.tolist()]
@@ -325,7 +329,7 @@ class TorchSession:
         return self._checkpoints
 
     def _state(self) -> dict[str, Tensor]:
-        """Return every tensor that is needed to continue: the model's, and this rank's own."""
+        """Return the tensors that are needed to continue: the model's, and this rank's own."""
         from scalewise.frameworks.torch.checkpoint import checkpoint_files
 
         self._stack_losses()
@@ -343,7 +347,9 @@ class TorchSession:
         return f"ranks.{dist.get_rank()}.{name}"
 
     def _load_checkpoint(self, files: "Checkpoints", path: Path) -> int:
-        """Load a checkpoint; return its steps. Another layout resets random states and losses."""
+        """Load a checkpoint; return its steps. Random states and losses are loaded only if it was
+        written with the same layout of ranks.
+        """
         from scalewise.frameworks.torch.checkpoint import checkpoint_files
 
         spec, progress = self._spec, checkpoints.read_progress(path)
@@ -373,7 +379,7 @@ class TorchSession:
             checkpoint_files.set_rng_state(state, self._device)
         return self._steps_done
 
-    def exchanged(self) -> dict[str, Any]:
+    def exchange_measurements(self) -> dict[str, Any]:
         arrivals = {"arrivals": self._gradient_timer.arrivals()}
         exchange = self._parallel.exchange
         if exchange is None:
@@ -381,36 +387,37 @@ class TorchSession:
         return {**arrivals, "compression": exchange.compression(), "noise": exchange.noise()}
 
     def traffic(self) -> dict[str, Any] | None:
-        is_alone = self._spec.topology.world == 1
-        return self._collectives.counts if is_alone or not self._parallel.unseen else None
+        if self._parallel.has_uncounted_traffic and self._spec.topology.world > 1:
+            return None
+        return self._collectives.counts
 
     @property
-    def taken(self) -> int:
-        """The number of optimizer steps done."""
+    def steps_done(self) -> int:
+        """The number of optimizer steps done, in all epochs."""
         return self._steps_done
 
     @property
-    def due(self) -> int:
-        """This rank's samples in the current or next step."""
+    def samples_in_step(self) -> int:
+        """This rank's samples in the current step, or between steps in the next one."""
         return self._rank_share(self._plan[self._step % len(self._plan)][0])
 
-    def on(self, spec: RunSpec) -> "TorchSession":
-        """Return a session on the same data for other ranks; ``take_over`` gives it the state."""
+    def with_ranks_of(self, spec: RunSpec) -> "TorchSession":
+        """Return a new session with the ranks of ``spec``; ``take_over`` gives it a state."""
         return TorchSession(spec, self._data, self._device)
 
-    def carried(self) -> dict[str, Any]:
-        """Return what another session needs to continue from here."""
+    def state_to_transfer(self) -> dict[str, Any]:
+        """Return what ``take_over`` of another session needs to continue from here."""
         return {
             "model": self._model.state_dict(),
             "optimizer": self._parallel.optimizer.state_dict(),
-            "taken": self._steps_done,
+            "steps_done": self._steps_done,
         }
 
-    def take_over(self, carried: Mapping[str, Any]) -> None:
-        """Continue after the steps of another session, at the same position in the data."""
-        self._model.load_state_dict(carried["model"])
-        self._parallel.optimizer.load_state_dict(carried["optimizer"])
-        self._steps_done = carried["taken"]
+    def take_over(self, state: Mapping[str, Any]) -> None:
+        """Load the state of another session; continue at the same position in the data."""
+        self._model.load_state_dict(state["model"])
+        self._parallel.optimizer.load_state_dict(state["optimizer"])
+        self._steps_done = state["steps_done"]
         self._model.train()
         self._begin_pass(*divmod(self._steps_done, len(self._plan)))
 
@@ -425,7 +432,7 @@ class TorchSession:
 
 
 def _score(output: Tensor, labels: Tensor) -> Tensor:
-    """Return the counts of correct labels, the sum of losses, the valid and all labels."""
+    """Return four sums: correct labels, losses, valid labels (not ignored ones), all labels."""
     correct = (output.argmax(-1) == labels).sum()
     loss = cross_entropy(output.float().flatten(0, -2), labels.flatten(), reduction="sum")
     valid = (labels != IGNORED_LABEL).sum()

@@ -69,11 +69,11 @@ class Parallel:
     """Returns the output, or None on a rank without the last stage. Default: call ``model``."""
     exchange: GradientExchange | None = None
     """The gradient exchange of replicas, if the strategy has one."""
-    complete: bool = False
-    """Whether the optimizer's step also unscales and clips gradients, as DeepSpeed's does."""
+    scales_and_clips: bool = False
+    """Whether the strategy scales the loss and clips gradients itself, as DeepSpeed does."""
     gathered: Callable[[], AbstractContextManager[None]] = nullcontext
     """Gathers the full parameters of ``model`` on every rank while entered."""
-    unseen: bool = False
+    has_uncounted_traffic: bool = False
     """Whether ranks communicate outside of PyTorch's collectives, so that bytes are unknown."""
 
 

@@ -1,4 +1,4 @@
-"""Slurm's commands: submit, query and cancel jobs, each with a timeout."""
+"""Slurm's commands: submit, query and cancel jobs. Every command has a timeout."""
 
 import getpass
 import re
@@ -13,8 +13,9 @@ from scalewise.errors import LaunchError, OutOfReach, parameter
 
 TIMEOUT_SECONDS = 60.0
 """Seconds that a Slurm command may take."""
-PENDING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SUSPENDED",
+WAITING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SUSPENDED",
            "STOPPED", "SPECIAL_EXIT", "RESV_DEL_HOLD")  # fmt: skip
+"""States of a job that is queued (also again), or paused after it started."""
 RUNNING_STATES = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING")
 END_REASONS = {
     "TIMEOUT": "its time limit was reached",
@@ -25,7 +26,7 @@ END_REASONS = {
     "BOOT_FAIL": "its nodes did not start",
     "DEADLINE": "its deadline passed",
 }
-"""Why a job in this state ended, if it did not end by itself."""
+"""Why a job in this state ended; jobs that are COMPLETED or FAILED ended by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +35,23 @@ class QueueEntry:
 
     state: str
     reason: str = ""
-    """Why it is pending."""
+    """Why it waits, in Slurm's words."""
     start: str = ""
-    """When it started, or is expected to."""
+    """When it started, or is expected to start."""
     nodes: str = ""
+    """Its nodes, as Slurm lists them: ``node[01-04]``."""
     end: str = ""
-    """When it ended."""
+    """When it ended, or will reach its time limit."""
 
     @property
     def waits(self) -> bool:
-        """Whether it has still to start."""
-        return self.state in PENDING_STATES
+        """Whether it is queued or paused."""
+        return self.state in WAITING_STATES
 
     @property
     def ended(self) -> bool:
         """Whether it has ended."""
-        return self.state not in (*PENDING_STATES, *RUNNING_STATES)
+        return self.state not in (*WAITING_STATES, *RUNNING_STATES)
 
     def ended_within(self, seconds: float) -> bool:
         """Return whether it ended within the last ``seconds``; False if the end is unknown."""
@@ -60,11 +62,14 @@ class QueueEntry:
 
 
 class SubmissionRefused(LaunchError):
-    """Slurm has certainly not accepted the job."""
+    """Slurm has certainly not accepted the job: sbatch refused it, or is not installed here.
+
+    The caller may then remove the job's files; after any other error the job may exist.
+    """
 
 
 def submit(path: Path, token: str, options: Sequence[str] = ()) -> str:
-    """Submit a script and return the job's id; ``token`` finds the job again."""
+    """Submit a script and return the job's id; ``find_job`` finds the job again by its token."""
     result = _run_command("sbatch", "--parsable", comment_option(token), *options, str(path))
     if not result.returncode:
         return result.stdout.strip().splitlines()[-1].partition(";")[0]
@@ -78,7 +83,7 @@ def submit(path: Path, token: str, options: Sequence[str] = ()) -> str:
         )
     raise SubmissionRefused(
         f"sbatch refused the job: {_error_message(result.stderr)}",
-        hint=f"the script is {path}; `sinfo` shows what there is",
+        hint=f"the script is {path}; `sinfo` lists partitions and nodes",
     )
 
 
@@ -117,7 +122,7 @@ def _load_queued(selection: str, job_ids: set[str]) -> dict[str, QueueEntry]:
 
 
 def _squeue(*options: str) -> list[str]:
-    """Return the lines of squeue; ids that it does not know give none."""
+    """Return the lines that squeue prints; an unknown job id is no error."""
     result = _run_command("squeue", "--noheader", "--states=all", *options)
     if result.returncode and "invalid job id" not in result.stderr.lower():
         raise LaunchError(f"squeue does not answer: {_error_message(result.stderr)}")
@@ -154,7 +159,7 @@ def cancel(number: str) -> None:
     """Cancel a job; a job that has ended already is no error."""
     result = _run_command("scancel", number)
     if result.returncode and "denied" in result.stderr.lower():
-        raise OutOfReach(
+        raise OutOfReach(  # The job of another user.
             f"job {number} was not cancelled: {_error_message(result.stderr)}",
             hint="ask the user who submitted it",
         )
@@ -166,6 +171,7 @@ def _run_command(*argv: str) -> subprocess.CompletedProcess[str]:
             argv, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
         )
     except FileNotFoundError as missing:
+        # A machine without one of the commands is assumed to have no Slurm: nothing was submitted.
         raise SubmissionRefused(
             f"there is no {argv[0]} on this machine",
             hint=f"run on a login node of the cluster, or with {parameter('launcher', 'local')}",

@@ -34,7 +34,7 @@ COLLECTIVE_VERBS = {
 
 
 def point_sentence(point: Breakdown) -> str:
-    """Return how long a step of a point takes, and the largest cause of that."""
+    """Return how long a step of a point takes, and the largest cause of lost time."""
     takes = f"On {format_count(point.devices)} a step takes {format_seconds(point.step)}"
     if point.ideal is None:
         return (
@@ -47,7 +47,7 @@ def point_sentence(point: Breakdown) -> str:
         return f"{takes}, and computation alone needs {ideal} of it: nothing else costs much."
     cause = CAUSE_TEXT[point.cause]
     if point.cause == "transfer":
-        cause = _split(point.facts.spec).transfer or cause
+        cause = _traits_of_dominant_split(point.facts.spec).transfer or cause
     elif _mixed_with_transfer(point):
         cause = "computation and communication, which were not measured separately"
     seconds, added = point.seconds[point.cause] or 0.0, point.step - point.ideal
@@ -60,26 +60,27 @@ def point_sentence(point: Breakdown) -> str:
     )
 
 
-def _split(spec: RunSpec) -> StrategyTraits:
-    """Return the split that makes a step wait: pipeline, then tensor, else the strategy."""
+def _traits_of_dominant_split(spec: RunSpec) -> StrategyTraits:
+    """Return the traits of the split that steps wait for: pipeline, else tensor, else strategy."""
     if spec.degrees.pipeline > 1:
         return traits_of(spec.framework, "pipeline")
     return traits_of(spec.framework, "tensor") if spec.degrees.tensor > 1 else spec.traits
 
 
 def _mixed_with_transfer(point: Breakdown) -> bool:
+    """Return whether the cause's seconds include communication that was not timed separately."""
     return not point.facts.transfer_known and point.cause in ("computation", "balance")
 
 
 def _baseline_had_it(point: Breakdown) -> str:
-    """Return a clause where the baseline lost half as much to the same cause, or more."""
+    """Return a clause if the baseline already lost at least half as much to the same cause."""
     cause, baseline_devices = point.cause or "", point.facts.baseline_devices
     before, now = point.facts.baseline_seconds.get(cause) or 0.0, point.seconds[cause] or 0.0
     if point.devices == baseline_devices or before < now / 2:
         return ""
     return (
         f"; on {format_count(baseline_devices)} it was {format_seconds(before)} already, "
-        "so it costs time rather than scaling"
+        "so without it the baseline would be faster too, and efficiency would rise less than speed"
     )
 
 
@@ -100,7 +101,7 @@ def point_action(point: Breakdown) -> str | None:
     if point.cause == "balance":
         return _balance_action(point)
     if point.cause == "transfer":
-        return _split(facts.spec).advice or (
+        return _traits_of_dominant_split(facts.spec).advice or (
             "Try a larger batch per device, several micro-steps per step (accumulate), "
             "or fewer nodes with more devices each."
         )
@@ -170,7 +171,7 @@ def exchange_sentence(point: Breakdown) -> str | None:
 def communication_sentence(
     spec: RunSpec, payload_bytes: Mapping[str, int] | None, exposed: float | None
 ) -> str | None:
-    """Return what a step exchanges, and the share of it that is exposed; None if unknown."""
+    """Return what a step exchanges, and the share of the step that waits; None if unknown."""
     if not payload_bytes:
         return None
     splits = {"tensor": spec.degrees.tensor, "pipeline": spec.degrees.pipeline}
@@ -183,13 +184,13 @@ def communication_sentence(
         parts.append(
             f"the bubble of {spec.degrees.pipeline} stages and "
             f"{spec.pipeline_micro_batches} micro-batches "
-            f"is {100 * spec.bubble:.0f} % of it (computed)"
+            f"is {100 * spec.bubble:.0f} % of the step (computed)"
         )
     return "; ".join(parts)
 
 
 def _size(count: int) -> str:
-    """Return bytes in MiB or KiB where there are as many.
+    """Return a number of bytes as text, in the largest unit that it reaches.
 
     >>> _size(3 * 2**19), _size(2048), _size(5)
     ('1.5 MiB', '2 KiB', '5 bytes')
@@ -226,7 +227,7 @@ def verdict_text(verdict: ScalingVerdict) -> str:
 
 
 def boundary_sentence(boundary: Boundary) -> str:
-    """Return what leaving the node costs."""
+    """Return the efficiency lost by using more than one node, and the largest cause of that."""
     (inside, beyond), (before, after) = boundary.devices, boundary.efficiency
     change = (
         f"leaving the node ({inside} to {beyond} devices, on {boundary.nodes} nodes) "

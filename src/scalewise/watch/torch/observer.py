@@ -1,9 +1,12 @@
 """Derive optimizer steps, their phases and samples from events in a user's training loop.
 
-No PyTorch here: the hooks report events, and the observer decides what they mean. A step is the
-time between two ends of the optimizer that closes the loop's body. Every moment in it belongs to
-one lap; the time between two activities is named by its neighbours. Validation and checkpoints are
-pauses: laps that do not count as time of the step, and spans of the rank's life.
+This module does not import PyTorch: the hooks report events, and the observer decides what they
+mean. A step lasts from one end of ``optimizer.step()`` to the next, of the last optimizer called in
+the loop: the closer. Every moment in it belongs to one lap. An activity, such as a forward, is a
+lap of its name; ``timeline.GAP_PHASES`` names the time between two activities by what they are.
+Validation and checkpoints are pauses: laps that do not count as time of the step, and spans of the
+rank's life. A detour is validation between two batches of one step. If the program calls
+``probe.step`` itself (``Watcher.explicit``), steps are observed but not recorded.
 """
 
 from collections.abc import Callable, Hashable
@@ -33,7 +36,7 @@ class StepTemplate:
 
 
 class Observer:
-    """Makes rows and spans from events; each event is a method of the same name."""
+    """Makes rows and spans from events: calls, by name, of its methods and callable attributes."""
 
     def __init__(self, watcher: Watcher, now: Callable[[], float]) -> None:
         self.watcher = watcher
@@ -41,20 +44,22 @@ class Observer:
         self.counts = SampleCounts()
         self.optimizers = StepOptimizers()
         self.pauses = Pauses(self.timeline, self.counts, self.optimizers)
-        # Events that need no decision here go on without a call between.
+        # Events that need no decision here call the other object directly, which is faster.
         self.begin, self.end = self.timeline.begin, self.timeline.end
         self.created, self.saved = self.optimizers.create, self.pauses.end_checkpoint
         self.in_step = False
         """Whether the current step has a forward with gradients, or a backward."""
         self.steps = 0
         self.last_samples = 0
+        """Samples of the last step."""
         self.last_row: tuple[list[str], list[float]] = ([], [])
-        """The laps of the last step, and their moments by the host's clock."""
+        """The names of the last step's laps, and the host's times at which they begin and end."""
         self.trains_in_eval = False
         """Whether a model in eval mode was trained nevertheless."""
         self._eval_forward: tuple[Candidate, int | None, Hashable] | None = None
         """The last forward of a model in eval mode, its samples and the model."""
         self.step_facts: dict[str, Any] = {}
+        """What the hooks learned since the last step; it is written with the next one."""
         self._forwards = 0
         """Training forwards since the last backward."""
         self._closure_forwards = 0
@@ -65,7 +70,7 @@ class Observer:
     # Events.
 
     def split(self, activity: str) -> None:
-        """The last gradient is computed: if they are reduced, the rest of backward is sync."""
+        """All gradients are computed: if ranks reduce them, the remaining backward is sync."""
         timeline, stack = self.timeline, self.timeline.activities
         timeline.lap(stack[-1] if stack else "other")
         if stack and self._syncing:
@@ -81,7 +86,7 @@ class Observer:
 
     def fetched(self, samples: int | None) -> None:
         """The loader has returned a batch."""
-        self.exhausted()
+        self.exhausted()  # A fetch ends in the same way with and without a batch.
         fetch = self.pauses.last_fetch
         fetch.has_batch = True
         self.counts.fetched(fetch.source, samples)
@@ -94,7 +99,9 @@ class Observer:
     def forward(
         self, samples: int | None, training: bool, syncing: bool = False, model: Hashable = None
     ) -> None:
-        """A model is called; ``training`` if gradients are enabled."""
+        """A model is called. ``training``: gradients are enabled; ``syncing``: its backward reduces
+        gradients over ranks.
+        """
         self._eval_forward = None
         stack = self.timeline.activities
         if stack and stack[-1] in NESTING:  # Inside another model, or again in backward.
@@ -119,7 +126,7 @@ class Observer:
                 self.pauses.check()
 
     def forward_eval(self, samples: int | None, syncing: bool, model: Hashable) -> None:
-        """A model in eval mode is called with gradients enabled: a backward may follow or not."""
+        """A model in eval mode is called with gradients enabled: only a backward shows training."""
         stack = self.timeline.activities
         # A call in a closure of the optimizer is always training.
         nested = stack and stack[-1] in (*NESTING, "optimizer")
@@ -193,10 +200,10 @@ class Observer:
         if timeline.started:
             self.watcher.span("shutdown", timeline.recorded_until, timeline.now())
 
-    # What the owner of the observer calls.
+    # Called by the event buffer.
 
     def state(self) -> PendingBatches | None:
-        """Return the state that decides what the next events mean; None within a step."""
+        """Return the state that decides what the next events mean; None if a step has begun."""
         timeline, pauses, optimizers = self.timeline, self.pauses, self.optimizers
         if timeline.activities or timeline.names or pauses.candidates:
             return None
@@ -227,7 +234,7 @@ class Observer:
     # Decisions.
 
     def _begin_training(self) -> None:
-        """Note that the current step trains; decide what the laps before it were."""
+        """Note that the current step trains; decide whether the laps before were a pause."""
         timeline, pauses = self.timeline, self.pauses
         if not timeline.started:
             timeline.start()
@@ -254,11 +261,11 @@ class Observer:
         return samples, model
 
     def _close_steps(self, ended: list[OptimizerStep]) -> None:
-        """End a step of the loop after each of these steps of optimizers."""
+        """End a step of the loop at the end of each of these optimizer steps."""
         timeline, pauses = self.timeline, self.pauses
         self.optimizers.pending = []
         mark = segments = 0
-        for step in ended:  # Each is cut off, and later laps belong to the next one.
+        for step in ended:  # Marks are renumbered after each: its end becomes mark 0.
             end, samples = step.mark - mark, self.counts.close(step.segments - segments)
             mark, segments = step.mark, step.segments
             if pauses.checkpoint_start is not None and pauses.checkpoint_start < end:

@@ -30,8 +30,8 @@ def optimizer_parameters(optimizer: Optimizer) -> list[Tensor]:
 
 def state_bytes(optimizer: Optimizer) -> dict[str, int]:
     """Return the bytes of this rank's parameters, gradients and optimizer state."""
-    if hasattr(optimizer, "held"):  # DeepSpeed's optimizer counts its own memory.
-        sizes: dict[str, int] = optimizer.held()
+    if hasattr(optimizer, "state_bytes"):  # DeepSpeed's optimizer counts its own memory.
+        sizes: dict[str, int] = optimizer.state_bytes()
         return sizes
     parameters = optimizer_parameters(optimizer)
     states = local_optimizer(optimizer).state.values()
