@@ -83,7 +83,7 @@ def _after_warmup(record: RunRecord, epoch_window: Window, first_spans: tuple[Sp
     traffic_steps = 0 if traffic is None or traffic.step is None else traffic.step + 1
     dropped = max(count_warmup_steps(series), min(traffic_steps, len(series) // 2))
     warmup = [float(rank.steps.seconds[:dropped].sum()) for rank in record.ranks]
-    begin = min(span.start + late for span, late in zip(first_spans, warmup, strict=True))
+    begin = min(span.start + seconds for span, seconds in zip(first_spans, warmup, strict=True))
     warmup_samples = sum(int(rank.steps.samples[:dropped].sum()) for rank in record.ranks)
     return Window(
         samples=epoch_window.samples - warmup_samples,
@@ -160,13 +160,13 @@ def count_warmup_steps(seconds: NDArray[np.float64]) -> int:
     logs = np.log(np.maximum(seconds[:1000], 1e-9))
     dropped = 0
     while True:
-        split = _split(logs[dropped:], len(logs) // 2 - dropped)
+        split = _find_drop(logs[dropped:], len(logs) // 2 - dropped)
         if not split:
             return dropped
         dropped += split
 
 
-def _split(logs: NDArray[np.float64], max_split: int) -> int:
+def _find_drop(logs: NDArray[np.float64], max_split: int) -> int:
     """Return the step at which the mean falls, at most ``max_split``; 0 if it does not fall."""
     count = len(logs)
     if count < 4 or max_split < 1:

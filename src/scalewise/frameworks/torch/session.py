@@ -108,7 +108,7 @@ class TorchSession:
         self._ranks_per_replica = spec.degrees.tensor * spec.degrees.pipeline
         self._plan = [(sum(shards.counts(n)), shards.weights(n)) for n in range(shards.steps)]
         """For each step of an epoch: samples of this replica, and weights of its micro-steps."""
-        self._rates = Rates.of(spec, shards.steps, total_steps)
+        self._learning_rates = Rates.of(spec, shards.steps, total_steps)
         # DeepSpeed's optimizer step scales the loss and clips gradients itself.
         must_scale_and_clip = not self._parallel.scales_and_clips
         self._scaler = LossScaler() if spec.precision == "fp16" and must_scale_and_clip else None
@@ -131,7 +131,7 @@ class TorchSession:
             flops=flops,
             uncounted=uncounted,
             validation=len(data.validation),
-            rates=str(self._rates),
+            rates=str(self._learning_rates),
         )
 
     def _rank_share(self, samples: int) -> int:
@@ -174,7 +174,7 @@ class TorchSession:
         samples, weights = self._plan[self._step]
         parallel, last = self._parallel, len(weights) - 1
         scale = self._scaler.scale if self._scaler else 1.0
-        total: Tensor | None = None
+        loss_sum: Tensor | None = None
         if parallel.exchange:
             scale *= parallel.exchange.loss_factor
             parallel.exchange.begin(is_full=self._shards.is_full(self._step))
@@ -185,7 +185,7 @@ class TorchSession:
             probe.lap("input")
             is_last = micro == last
             loss = parallel.forward_backward(inputs, labels, weight * scale, probe, sync=is_last)
-            total = loss if total is None else total + loss
+            loss_sum = loss if loss_sum is None else loss_sum + loss
             if not is_last:
                 self._prefetch(probe)
         if parallel.exchange:
@@ -193,8 +193,8 @@ class TorchSession:
         self._update_weights(parallel.optimizer)
         probe.lap("optimizer")
         self._prefetch(probe)
-        assert total is not None
-        self._losses.append(total if scale == 1.0 else total / scale)
+        assert loss_sum is not None
+        self._losses.append(loss_sum if scale == 1.0 else loss_sum / scale)
         if len(self._losses) == LOSSES_PER_STACK:
             self._stack_losses()
         self._step += 1
@@ -202,9 +202,9 @@ class TorchSession:
 
     def _update_weights(self, optimizer: Optimizer) -> None:
         """Run the optimizer with this step's learning rate, unless gradients overflowed."""
-        if not self._rates.constant:
+        if not self._learning_rates.constant:
             for group in optimizer.param_groups:
-                group["lr"] = self._rates.at(self._steps_done)
+                group["lr"] = self._learning_rates.at(self._steps_done)
         self._steps_done += 1
         is_finite = True
         if self._scaler:
@@ -212,7 +212,7 @@ class TorchSession:
             self._scaler.update(is_finite=is_finite)
             if not is_finite and dist.get_rank() == 0:
                 scale = f"the scale is now {self._scaler.scale:g}"
-                say(f"step {self._steps_done} is left out: its gradients overflowed; {scale}")
+                say(f"step {self._steps_done} is skipped: its gradients overflowed; {scale}")
         if is_finite:
             if self._max_norm is not None:
                 clip_gradients(optimizer_parameters(optimizer), self._max_norm, self._mesh)
@@ -267,7 +267,7 @@ class TorchSession:
         correct, loss, valid_labels, all_labels = sums.tolist()
         if not valid_labels:
             if dist.get_rank() == 0:
-                say("validation     says nothing: none of its samples can be read")
+                say("validation     is not possible: none of its samples can be read")
             return None
         samples = round(len(self._data.validation) * valid_labels / all_labels)
         return Quality(accuracy=correct / valid_labels, loss=loss / valid_labels, samples=samples)

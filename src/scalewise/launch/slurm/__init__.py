@@ -53,7 +53,7 @@ SUBMIT_SECONDS = 300.0
 class SlurmLauncher:
     """Submits runs as Slurm jobs; docs/guides/slurm.md documents the settings."""
 
-    at_once = math.inf
+    at_once = math.inf  # The number of runs that may be active at once; the queue limits them.
 
     def __init__(
         self, table: Mapping[str, Any] | None = None, interpreters: Interpreters | None = None
@@ -61,12 +61,14 @@ class SlurmLauncher:
         settings = Settings.of(table or {})
         named = {**settings.engines, **(interpreters.named if interpreters else {})}
         self.settings = replace(settings, engines=named)
-        self._inside = inside_allocation.current_job_id()
-        self._in_turn = self.settings.jobs == "one" or self._inside is not None
+        self._allocation_id = inside_allocation.current_job_id()
+        """The job whose allocation we run in; None outside of one."""
+        self._in_turn = self.settings.jobs == "one" or self._allocation_id is not None
+        """Whether runs share one allocation and run one after the other."""
         self._submitted: list[str] = []
-        self._asked: dict[str, None] = {}
-        self._known: dict[str, queue.QueueEntry] = {}
-        self._looked = self._answered = -math.inf
+        self._polled_ids: dict[str, None] = {}
+        self._entries: dict[str, queue.QueueEntry] = {}
+        self._last_query = self._last_answer = -math.inf
         self._unknown: dict[str, float] = {}
         """When Slurm first did not know a job."""
         self._searched: dict[str, float] = {}
@@ -74,8 +76,8 @@ class SlurmLauncher:
 
     def request_summary(self, runs: Sequence[RunSpec]) -> str:
         """Describe the device-hours that these runs request; refuse more than is allowed."""
-        if self._inside:
-            return f"in the allocation of job {self._inside}"
+        if self._allocation_id:
+            return f"in the allocation of job {self._allocation_id}"
         hours, allowed = self.max_device_hours(runs), self.settings.max_device_hours
         if hours is None:
             if allowed is not None:
@@ -83,7 +85,7 @@ class SlurmLauncher:
                     "max_device_hours means nothing without a time limit",
                     hint='for example time = "00:30:00" in [launcher]',
                 )
-            return "device-hours are as long as the cluster's default limit"
+            return "device-hours are limited only by the cluster's default time limit"
         if allowed is not None and hours > allowed:
             raise SpecError(
                 f"the study asks for up to {hours:,.1f} device-hours, "
@@ -96,7 +98,7 @@ class SlurmLauncher:
 
     def max_device_hours(self, runs: Sequence[RunSpec]) -> float | None:
         """Return the device-hours that the time limit of the jobs allows; None without a limit."""
-        if self._inside or self.settings.time is None:
+        if self._allocation_id or self.settings.time is None:
             return None
         devices = sum(run.topology.world for run in runs)
         if self._in_turn and runs:
@@ -109,7 +111,7 @@ class SlurmLauncher:
         if not self._in_turn:
             return run.topology.world
         request = ResourceRequest.of(among, self.settings)
-        nodes = inside_allocation.node_count() if self._inside else math.inf
+        nodes = inside_allocation.node_count() if self._allocation_id else math.inf
         return request.devices * (request.nodes if math.isinf(nodes) else int(nodes))
 
     def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
@@ -141,20 +143,22 @@ class SlurmLauncher:
             for run in filter(self._too_large, runs):
                 raise LaunchError(
                     f"{run.topology} needs {run.topology.nodes} nodes, and the allocation of job "
-                    f"{self._inside} has {inside_allocation.node_count()}",
+                    f"{self._allocation_id} has {inside_allocation.node_count()}",
                     hint="leave the allocation to submit separate jobs, or request more nodes",
                 )
             files = {"in-turn.sh": sequential_script(runs, folder, self.settings), **files}
         elif self.settings.jobs == "array":
             name = f"array-{runs[0].id}.sh"
             files = {name: array_script(runs, folder, self.settings), **files}
-        start = ("bash",) if self._inside else ("sbatch", "--parsable")
+        start = ("bash",) if self._allocation_id else ("sbatch", "--parsable")
         command = Command((*start, str(folder / next(iter(files)))))
         return Plan(tuple(runs), folder, (command,), files)
 
     def _too_large(self, run: RunSpec) -> bool:
         """Return whether the allocation that we are in has too few nodes for a run."""
-        return self._inside is not None and run.topology.nodes > inside_allocation.node_count()
+        return (
+            self._allocation_id is not None and run.topology.nodes > inside_allocation.node_count()
+        )
 
     def prepare(self, plan: Plan) -> None:
         """Write what the jobs read: scripts, specs and the worker zip."""
@@ -187,9 +191,9 @@ class SlurmLauncher:
 
     def _start(self, path: Path, token: str) -> dict[str, Any]:
         """Submit a script, or run it in our allocation; return how to find it again."""
-        if self._inside:
+        if self._allocation_id:
             process = inside_allocation.submit(path, path.with_suffix(".txt"), token)
-            return {"job": self._inside, "process": process}
+            return {"job": self._allocation_id, "process": process}
         options: list[str] = []
         limit = self.settings.throttle
         if limit and self.settings.jobs == "each" and len(self._submitted) >= limit:
@@ -246,7 +250,7 @@ class SlurmLauncher:
     def _find_by_token(self, job: Job) -> dict[str, Any] | None:
         """Return how to find a job that is known only by its token; None if it was not started."""
         if process := inside_allocation.find_script(job.name["token"]):
-            return {"job": self._inside, "process": process}
+            return {"job": self._allocation_id, "process": process}
         number = queue.find_job(job.name["token"], job.name.get("user"))
         return {"job": number} if number else None
 
@@ -281,19 +285,19 @@ class SlurmLauncher:
         if "process" in job.name:
             return inside_allocation.script_entry(job.name["process"])
         number = job.name["job"]
-        new = number not in self._asked
-        self._asked[number] = None
+        new = number not in self._polled_ids
+        self._polled_ids[number] = None
         # Query all known jobs at once, and not at every poll.
-        if new or time.monotonic() - self._looked >= POLL_SECONDS:
+        if new or time.monotonic() - self._last_query >= POLL_SECONDS:
             try:
-                self._known = queue.load_entries(self._asked)
-                self._answered = time.monotonic()
+                self._entries = queue.load_entries(self._polled_ids)
+                self._last_answer = time.monotonic()
             except LaunchError:
-                if time.monotonic() - self._answered > CONTROLLER_SILENCE_SECONDS:
+                if time.monotonic() - self._last_answer > CONTROLLER_SILENCE_SECONDS:
                     raise
             finally:
-                self._looked = time.monotonic()
-        return self._known.get(number)
+                self._last_query = time.monotonic()
+        return self._entries.get(number)
 
 
 def _with_job_id(job: Job, started: Mapping[str, Any]) -> Job:

@@ -55,7 +55,7 @@ class Observer:
         self.last_row: tuple[list[str], list[float]] = ([], [])
         """The names of the last step's laps, and the host's times at which they begin and end."""
         self.trains_in_eval = False
-        """Whether a model in eval mode was trained nevertheless."""
+        """Whether a backward followed the forward of a model in eval mode."""
         self._eval_forward: tuple[Candidate, int | None, Hashable] | None = None
         """The last forward of a model in eval mode, its samples and the model."""
         self.step_facts: dict[str, Any] = {}

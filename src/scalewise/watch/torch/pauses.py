@@ -13,7 +13,7 @@ from scalewise.watch.torch.timeline import Timeline
 
 MAX_TEACHER_FORWARDS = 6
 """Forwards without gradients that belong to a step (a teacher's), between a batch and its training,
-if the batch came from a loader that has not fed training. From one that has, any number does.
+if the batch came from a loader that has not fed training. After other batches, any number does.
 """
 
 
@@ -51,7 +51,7 @@ class Pauses:
         self._timeline, self._counts, self._optimizers = timeline, counts, optimizers
 
     def fetch(self, source: Hashable, *, accumulating: bool) -> None:
-        """Note that a loader is read; ``accumulating`` within a step, after a backward."""
+        """Note that a loader is read; ``accumulating``: within a step, after a backward."""
         timeline = self._timeline
         self.last_fetch = Candidate("fetch", source, len(timeline.names))
         self.candidates.append(self.last_fetch)
@@ -140,7 +140,7 @@ class Pauses:
         self.candidates = [fetch for fetch in fetches if fetch.start >= end]
 
     def begin_checkpoint(self) -> None:
-        """Begin a checkpoint between steps; files without a step between them are one."""
+        """Begin a checkpoint between steps; files written without a step between them are one."""
         timeline = self._timeline
         if not timeline.started:
             timeline.start()

@@ -55,11 +55,11 @@ class Timeline:
         self.skip()
         self.recorded_until = self.times[0]
 
-    # ``begin`` and ``end`` repeat the three lines of ``lap``: they handle most events, and a call
-    # more for each would be felt.
+    # ``begin`` and ``end`` repeat the lines of ``lap``: they handle most events, and another call
+    # for each would slow the program down.
 
     def begin(self, activity: str) -> None:
-        """Begin an activity; the time before it is named by its neighbours."""
+        """Begin an activity; ``GAP_PHASES`` names the time between it and the last activity."""
         if not self.started:
             self.start()
         stack = self.activities
@@ -132,7 +132,7 @@ class Timeline:
         return names, times, marks
 
     def append_steps(self, times: list[float], marks: list[Any]) -> list[Any]:
-        """Add complete steps: prepend the last mark to theirs, in place, and continue after them.
+        """Add complete steps: insert the last time and mark before theirs, and continue after them.
 
         Return the marks of the device's clock; without one, ``times``.
         """
@@ -162,7 +162,7 @@ class Timeline:
         self._steps += steps
 
     def extend_training(self, end: float) -> None:
-        """Let the current span of training, if any, end later: within a step."""
+        """Move the end of the current span of training, if any, to a time within a step."""
         if self._train:
             self._train[1] = end
 
