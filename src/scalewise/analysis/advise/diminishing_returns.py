@@ -21,7 +21,7 @@ class Cause:
     """The part of the job that does not shrink, on the most measured devices."""
 
     kind: Literal["steps", "spans", "fixed", "growing"]
-    """Inside the steps, spans other than training, or a part of the law of the complete time."""
+    """steps: inside steps; spans: outside training; fixed, growing: a term of the law of time."""
     devices: int = 0
     seconds: float = 0.0
     """Of this part."""
