@@ -53,7 +53,7 @@ class Elastic:
         probe.lap("sync")
         # Another rank may have completed this step before the loss: then it is done.
         if self._current.steps_done > former.steps_done:
-            return former.samples_in_step
+            return former.step_samples
         return self.step(probe)
 
     def exchange_measurements(self) -> dict[str, Any]:

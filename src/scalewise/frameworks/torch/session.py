@@ -397,7 +397,7 @@ class TorchSession:
         return self._steps_done
 
     @property
-    def samples_in_step(self) -> int:
+    def step_samples(self) -> int:
         """This rank's samples in the current step, or between steps in the next one."""
         return self._rank_share(self._plan[self._step % len(self._plan)][0])
 
