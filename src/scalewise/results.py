@@ -22,15 +22,15 @@ from scalewise.analysis.simulate import Sweep, parse_sweep
 from scalewise.analysis.simulate.sweep import SWEEP_HINT
 from scalewise.errors import NewerSchema, NotEnoughData, RecordError, SpecError, parameter
 from scalewise.record import batch_sharing, replicas
-from scalewise.record.attempts import attempts, bought, stays
-from scalewise.record.node_samples import sampled
+from scalewise.record.attempts import allocation_shares, attempts, bought
+from scalewise.record.node_samples import node_samples_by_folder
 from scalewise.record.read import RunRecord, read_run
 from scalewise.record.schema import ProgramFacts
 from scalewise.record.study_files import failure, finished, read_study
 from scalewise.record.trace import Trace, read_traces
 from scalewise.spec import RunSpec, StudySpec
 
-Curve = TypeVar("Curve", ScalingCurve, Explanation)
+CurveOrExplanation = TypeVar("CurveOrExplanation", ScalingCurve, Explanation)
 
 
 def curves(
@@ -40,7 +40,7 @@ def curves(
     devices_per_node: int | None = None,
     in_order: bool = False,
 ) -> list[ScalingCurve]:
-    """Return all curves; the options (``in_order``: device counts must grow) are for CSV files."""
+    """Return all curves; options apply to CSV files (``in_order``: device counts must grow)."""
     loaded: list[ScalingCurve] = []
     for path in paths:
         if path.is_dir():
@@ -101,9 +101,12 @@ def _refuse_csv_options(folder: Path, value: object) -> None:
 
 
 def select_curve(
-    candidates: Sequence[Curve], where: Mapping[str, Any] | None, source: str | Path
-) -> Curve:
-    """Return the one curve that matches ``where``; values are compared as text."""
+    candidates: Sequence[CurveOrExplanation], where: Mapping[str, Any] | None, source: str | Path
+) -> CurveOrExplanation:
+    """Return the one curve that has the settings ``where``; values are compared as text.
+
+    ``where`` of a curve: the varied settings that distinguish it from others of its study.
+    """
     conditions = dict(where or {})
     matching = [
         curve
@@ -125,7 +128,7 @@ def select_curve(
 def study_curve(
     folder: Path, where: Mapping[str, Any] | None = None
 ) -> tuple[ScalingCurve, list[RunRecord]]:
-    """Return the one curve of a study that matches ``where``, with its run records."""
+    """Return the one curve of a study that has the settings ``where``, and its run records."""
     pairs = curves_with_records(folder)
     selected = select_curve([curve for curve, _ in pairs], where, folder)
     return next(pair for pair in pairs if pair[0] is selected)
@@ -166,21 +169,21 @@ def _load_study(folder: Path) -> list[tuple[ScalingCurve, list[RunRecord], NodeS
     if problems and not records:
         raise next(iter(problems.values()))
     warnings = _study_warnings(study, folder, records, problems)
-    node_samples = sampled(records)
+    node_samples = node_samples_by_folder(records)
     loaded: list[tuple[ScalingCurve, list[RunRecord], NodeSamples]] = []
     for curve in scaling_curves(study, records, node_samples):
         # As text, because 1 == True == 1.0 would mix curves.
-        of_curve = [
+        curve_records = [
             record for record in records if repr(study.where(record.spec)) == repr(curve.where)
         ]
-        faults = tuple(fault.sentence for fault in correctness_faults(of_curve))
+        faults = tuple(fault.sentence for fault in correctness_faults(curve_records))
         curve = replace(curve, warnings=(*warnings, *curve.warnings), not_correct=faults)
-        loaded.append((curve, of_curve, node_samples))
+        loaded.append((curve, curve_records, node_samples))
     return loaded
 
 
 def explanations(folder: Path, *, price: Rate | float | str | None = None) -> list[Explanation]:
-    """Return where the time of each of a study's curves went."""
+    """Return an explanation of each curve of a study: where the time of its runs went."""
     return [
         explain(
             curve,
@@ -212,10 +215,11 @@ def receipt(
             parts += receipts(curve, records, by_folder)
     for run_folder in (path.parent for path in folder.glob("*/job.json")):
         if run_folder.name not in run_ids:
+            # The name in JSON for runs that are no longer in the study.
             parts.append(wasted_receipt("not asked", attempts(run_folder)))
         elif not finished(run_folder):
             parts.append(wasted_receipt("failed", attempts(run_folder)))
-    idle = sum(stay.idle for stay in stays(folder))
+    idle = sum(share.idle for share in allocation_shares(folder))
     parts.append(Receipt(bought=idle, lost={"idle": idle} if idle else {}))
     summed = sum_receipts(parts)
     # A finished run that cannot be read was paid for as well.
@@ -240,7 +244,7 @@ def measured_curves(study: StudySpec, folder: Path) -> list[ScalingCurve]:
     """Return the curves of a study that is not complete yet; empty if no run can be read."""
     records, _ = _read_records(study, folder)
     try:
-        return scaling_curves(study, records, sampled(records))
+        return scaling_curves(study, records, node_samples_by_folder(records))
     except NotEnoughData:
         return []
 
@@ -248,7 +252,7 @@ def measured_curves(study: StudySpec, folder: Path) -> list[ScalingCurve]:
 def _read_records(
     study: StudySpec, folder: Path
 ) -> tuple[list[RunRecord], dict[RunSpec, RecordError]]:
-    """Return the records of all finished runs that can be read, and why others cannot."""
+    """Return the records of finished runs, and the error of each that cannot be read."""
     records: list[RunRecord] = []
     problems: dict[RunSpec, RecordError] = {}
     for run in study.runs():
@@ -270,11 +274,12 @@ def _study_warnings(
 ) -> list[str]:
     """Return what a reader of the curves must know: missing runs, and runs with defects."""
     warnings = [f"left out: {problem} ({problem.hint})" for problem in problems.values()]
-    shared = stays(folder)
-    hours, idle = sum(stay.bought for stay in shared), sum(stay.idle for stay in shared)
+    shares = allocation_shares(folder)
+    hours, idle = sum(share.bought for share in shares), sum(share.idle for share in shares)
     if idle:
+        allocation_devices = max(share.allocation_devices for share in shares)
         warnings.append(
-            f"all runs shared an allocation of {max(stay.of for stay in shared)} devices: "
+            f"all runs shared an allocation of {allocation_devices} devices: "
             f"{idle:.2f} of {hours:.2f} device-hours ({idle / hours:.0%}) were idle beside "
             "smaller runs"
         )
@@ -290,20 +295,20 @@ def _study_warnings(
 
 
 def _watch_warnings(records: Sequence[RunRecord]) -> list[str]:
-    """Warn about runs that were watched or traced in part, or whose ranks trained alone."""
+    """Warn about runs watched or traced in part, or whose ranks exchanged no gradients."""
     warnings = []
-    for event, text in (
+    for note, text in (
         ("unwatched", "watching stopped before the end"),
         ("untraced", "no trace was recorded"),
     ):
         for record in records:
-            reasons = (getattr(rank.notes, event) for rank in record.ranks)
+            reasons = (getattr(rank.notes, note) for rank in record.ranks)
             if reason := next(filter(None, reasons), None):
                 warnings.append(f"{record.spec.topology}: {text}: {reason}")
     return warnings + [
-        f"{record.spec.topology}: {replicas.ALONE}"
+        f"{record.spec.topology}: {replicas.NO_EXCHANGE}"
         for record in records
-        if replicas.alone(_rank_facts(record))
+        if replicas.unsynchronised(_rank_facts(record))
     ]
 
 
@@ -316,8 +321,8 @@ def _sample_count_warnings(records: Sequence[RunRecord]) -> list[str]:
         facts = _rank_facts(record)
         if batch_sharing.unclear(facts):
             warnings.append(f"{record.spec.topology}: {batch_sharing.UNCLEAR}, {option}")
-        elif any(of > 1 for _, of in batch_sharing.parts(facts)):
-            warnings.append(f"{record.spec.topology}: {batch_sharing.ONCE}")
+        elif any(part_count > 1 for _, part_count in batch_sharing.parts(facts)):
+            warnings.append(f"{record.spec.topology}: {batch_sharing.SHARED_SAMPLES_COUNTED_ONCE}")
     if any(_rank_facts(record)[0].sequence_first for record in inferred):
         warnings.append(
             "the model takes the sequence first, so the first dimension of its input may not be "

@@ -331,7 +331,7 @@ class Model:
     save_weights = save
 
 backend = SimpleNamespace(backend=lambda: "tensorflow")
-patch.imported("keras", SimpleNamespace(Model=Model, backend=backend))
+patch.on_import("keras", SimpleNamespace(Model=Model, backend=backend))
 model = Model()
 assert [model.fit(3), model.fit(x=4, callbacks=[5]), model.save("there"), model.evaluate(7)] == [
     (3, None), (4, [5]), "there", 7

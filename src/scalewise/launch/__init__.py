@@ -58,7 +58,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a launcher started for one run, as ``job.json`` describes it."""
+    """What a launcher started for one run, as in ``job.json``; ``world`` is its number of ranks."""
 
     folder: Path
     """The run's folder."""

@@ -17,14 +17,14 @@ from scalewise.record.write import RankFile
 LINE_STEPS = 100
 """Maximum number of steps in one line of the rank file."""
 UNSAMPLED_STEPS = 1000
-"""Steps recorded one by one before sampling begins."""
+"""Steps that all get their own entry; later steps are sampled, see ``is_recorded``."""
 
 Row = tuple[int, list[str], list[Any], dict[str, Any]]
 """One step: samples, lap names, clock marks (one more than laps), further facts."""
 
 
 class Clock(Protocol):
-    """Reads the host's time, and marks of a clock: the host's, a device's, or a simulated one."""
+    """Gives host time, and timestamps (marks) from the host, a device or a simulator."""
 
     simulated: bool
 
@@ -83,7 +83,9 @@ class Probe:
         self.steps_done = 0
         self.steps_planned: int | None = None
         self.flush_seconds = 0.0
+        """What writing has cost the training so far."""
         self._file = file
+        # Wall-clock time minus clock, so that ``wall`` follows the monotonic clock.
         self._anchor = (time.time() if wall is None else wall) - self.clock.now()
         self._lock = Lock()
         self._rows: list[Row] = []
@@ -93,7 +95,7 @@ class Probe:
         self._written = 0
 
     def use(self, clock: Clock) -> None:
-        """Use another clock from now on; call it between two rows of steps."""
+        """Use another clock from now on; call it between two sequences of steps."""
         self.clock = clock
         self._mark = clock.mark
 
@@ -133,7 +135,7 @@ class Probe:
         return len(self._names)
 
     def start(self) -> None:
-        """Begin a row of steps: the first lap starts now."""
+        """Begin a sequence of steps: the first lap starts now."""
         self._names, self._marks = [], [self._mark()]
 
     def lap(self, phase: str) -> None:
@@ -150,19 +152,20 @@ class Probe:
         self._names, self._marks = [], [marks[-1]]
 
     def add_rows(self, rows: list[Row]) -> None:
-        """Add complete steps that were marked elsewhere."""
+        """Add complete steps whose marks the caller has taken."""
         self._rows += rows
         self.steps_done += len(rows)
         if len(self._rows) >= LINE_STEPS:
             self.flush()
 
     def flush(self, timer: Callable[[], float] = time.perf_counter) -> None:
-        """Write the steps that the device has finished, up to 100 with equal laps per line.
+        """Write steps that the device has finished, up to 100 with the same lap names per line.
 
         ``timer`` measures the cost to the training: CPU time if called in another thread.
         """
         began = timer()
         with self._lock:
+            # A device passes marks in order: all steps before the last finished one are finished.
             finished = (
                 index + 1
                 for index in reversed(range(len(self._rows)))
@@ -175,12 +178,12 @@ class Probe:
                 last = next((k for k in range(first, last) if self._rows[k][1] != names), last)
                 self._file.line(self._line(self._rows[first:last]))
                 first = last
-            # Only the rows that were written go: the training thread may append meanwhile.
+            # Delete only the rows that were written: the training thread may append meanwhile.
             del self._rows[:count]
         self.flush_seconds += timer() - began
 
     def _line(self, rows: list[Row]) -> dict[str, Any]:
-        """Return rows with equal laps as one line of columns."""
+        """Return steps with the same lap names as one line of the rank file, by column."""
         first = self._written
         self._written += len(rows)
         columns = self._seconds_by_phase(rows)
@@ -225,7 +228,9 @@ def _round(value: Any) -> Any:
 
 
 def is_recorded(index: int) -> bool:
-    """Return whether a step gets an entry, alike on all ranks: 1000, then 900 in each decade.
+    """Return whether a step gets its own entry; the same steps do on all ranks.
+
+    These are the first 1,000 steps, then every 10th to 10,000, every 100th to 100,000, and so on.
 
     >>> [is_recorded(step) for step in (999, 1001, 1010, 20_010, 20_100)]
     [True, False, True, False, True]
@@ -251,7 +256,7 @@ def lap(phase: str) -> None:
 
 @functools.cache
 def _find_reporter() -> Any:
-    """Return what receives ``step`` and ``lap`` of the user's script."""
+    """Return the object that receives the script's calls of ``step`` and ``lap``."""
     from scalewise.probe.watcher import explicit_steps
 
     return explicit_steps()

@@ -33,7 +33,7 @@ STOP_WAIT_SECONDS = 10.0
 
 
 def load_spec(folder: Path) -> RunSpec:
-    """Return the run of a run folder."""
+    """Return the spec of the run in this folder."""
     values = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
     values.pop("schema", None)
     return RunSpec.from_dict(values)
@@ -50,6 +50,7 @@ class Watcher:
         self.spec = load_spec(folder)
         self.enabled = True
         self.on_switch: Callable[[], None] = lambda: None
+        """Called when watching is enabled or disabled."""
         self.explicit = False
         """Whether the program calls ``probe.step`` itself; then hooks record no steps."""
         self.explicit_span: tuple[float, float] | None = None
@@ -57,10 +58,10 @@ class Watcher:
         self.steps = 0
         self.devices: int | None = None
         """The number of devices of all ranks, if known; a rank may use several."""
-        self.alone = False
+        self.too_few_ranks = False
         """Whether fewer ranks or devices train than the run requested."""
         self.done = False
-        """Whether the requested steps are recorded and the program should stop."""
+        """Whether to stop the program: the requested steps are recorded, or too few ranks train."""
         self.flush_events: Callable[[], None] = lambda: None
         """Processes buffered events; called before a failure is recorded."""
         self.clock: Any = HostClock()
@@ -80,6 +81,7 @@ class Watcher:
         self.span("launch", self.launched - self.wall_offset, self._build_start)
         self._samples = 0
         self._world = 1
+        """The number of ranks; ``spec.topology.world`` counts devices."""
         self._closed = False
         self._pid = os.getpid()
         self._attempt = int(os.environ.get("SCALEWISE_ATTEMPT", "1"))
@@ -107,7 +109,7 @@ class Watcher:
         self.note(span=name, start=self.wall(start), end=self.wall(end), **facts)
 
     def record_build(self, moment: float) -> None:
-        """Record the time before ``moment``, when the first step begins, as building the job."""
+        """Record as ``build`` the time until the first step (``moment``), less rendezvous."""
         start = self._build_start
         for begin, end in [*sorted(self._rendezvous), (moment, moment)]:
             if begin > start:
@@ -126,7 +128,7 @@ class Watcher:
         probe = self._probe
         if probe is None:
             rank, self._world = self.rank_and_world()
-            self.alone = (self.devices or self._world) < self._requested()
+            self.too_few_ranks = (self.devices or self._world) < self._requested_count()
             if not self._is_first(rank):
                 return self._yield_to_other_process(rank)
             probe = self._open_file()
@@ -139,7 +141,7 @@ class Watcher:
         if now - self._last_flush > FLUSH_SECONDS or self.steps <= UNBUFFERED_STEPS:
             probe.flush()
             self._last_flush = now
-        self.done = self.alone or 0 < self._stop_after <= self.steps
+        self.done = self.too_few_ranks or 0 < self._stop_after <= self.steps
         return None
 
     @property
@@ -166,7 +168,7 @@ class Watcher:
         """Wait up to ``STOP_WAIT_SECONDS`` for the other ranks, then exit the program."""
         if self._probe is not None:
             self._probe.flush()
-            if not self.alone:
+            if not self.too_few_ranks:
                 rank, world = self.rank_and_world()
                 arrivals = self.folder / "stop" / str(self._attempt)
                 arrivals.mkdir(parents=True, exist_ok=True)
@@ -189,7 +191,7 @@ class Watcher:
         (rivals(self.folder, self._attempt) / f"{rank}-{self._pid}").touch()
         self._probe, self._closed = None, True
         self.set_enabled(enabled=False)
-        self.done = self.alone or self._stop_after > 0
+        self.done = self.too_few_ranks or self._stop_after > 0
 
     def _open_file(self) -> Probe:
         """Open this rank's file; called when it is certain that this process trains."""
@@ -203,19 +205,21 @@ class Watcher:
             world=world,
             host=os.uname().nodename,
             pid=self._pid,
-            guest=True,
+            guest=True,  # The file's key for ``watched``: a rank of a user's program.
             arguments=sys.argv,
             launched=self.launched,
         )
+        # A requeued job has several attempts; SCALEWISE_FIRST is the number of its first one. The
+        # span EARLIER is the time from the first launch to this one.
         first = int(os.environ.get("SCALEWISE_FIRST", self._attempt))
         self._first_launched = min(self.launched, first_launch(self.folder, rank, first))
-        if self._first_launched < self.launched:  # The job was requeued.
+        if self._first_launched < self.launched:
             self._probe.note(span=EARLIER, start=self._first_launched, end=self.launched)
         for values in self._early_notes:
             self._probe.note(**values)
         return self._probe
 
-    def _requested(self) -> int:
+    def _requested_count(self) -> int:
         """Return the requested number of devices; of ranks, if the devices are not known."""
         return self.spec.topology.world if self.devices else self.spec.ranks
 
@@ -234,6 +238,7 @@ class Watcher:
             print(f"scalewise: the end was not recorded: {problem!r}", file=sys.stderr)
 
     def _write_end(self, probe: Probe) -> None:
+        """Write the failure of the program, or its last steps, facts and the final line."""
         problem = getattr(sys, "last_value", None)  # The exception that ended the program.
         if problem is not None and not isinstance(problem, KeyboardInterrupt):
             with suppress(Exception):
@@ -251,6 +256,7 @@ class Watcher:
         probe.flush()
         if self.explicit_span:
             self.span("train", *self.explicit_span)
+        # Read as ``Outline`` and ``RankEnd`` of record/schema.py, which say what the keys mean.
         probe.note(
             outline={
                 "epochs": None,
@@ -271,9 +277,9 @@ class Watcher:
             guest=True,
             world=self._world,
             devices=self.devices,
-            asked=self._requested(),
+            asked=self._requested_count(),
             taken=self.steps,
-            alone=self.alone,
+            alone=self.too_few_ranks,
         )
 
 
@@ -330,7 +336,7 @@ def find_watcher() -> Watcher | None:
 
 
 def explicit_steps() -> ExplicitSteps | Unwatched:
-    """Return what records ``probe.step`` and ``probe.lap`` of this program."""
+    """Return the object that records the program's calls of ``probe.step`` and ``probe.lap``."""
     watcher = find_watcher()
     if watcher is None:
         return Unwatched()

@@ -93,34 +93,34 @@ def _by_its_lines(home: Path, numbers: set[int]) -> Iterator[tuple[int, float, f
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
-    """A run in an allocation: all of its devices were paid for meanwhile."""
+class AllocationShare:
+    """One run's time in an allocation; meanwhile all devices of the allocation were paid for."""
 
     job: str
     run: str
     devices: int
-    of: int
-    """The devices of the allocation."""
+    allocation_devices: int
+    """``of`` in the file."""
     began: float
     ended: float
 
     @property
     def bought(self) -> float:
         """Device-hours of the allocation."""
-        return self.of * (self.ended - self.began) / 3600
+        return self.allocation_devices * (self.ended - self.began) / 3600
 
     @property
     def idle(self) -> float:
         """Device-hours in which devices were idle."""
-        return (self.of - self.devices) * (self.ended - self.began) / 3600
+        return (self.allocation_devices - self.devices) * (self.ended - self.began) / 3600
 
 
-def stays(folder: Path) -> tuple[Stay, ...]:
-    """Return what allocations of a study were used for; empty where each run had its own."""
+def allocation_shares(folder: Path) -> tuple[AllocationShare, ...]:
+    """Return each run's share of the allocations of a study; empty if each run had its own."""
     complete = []
     for line in read_lines(folder / ALLOCATION_LOG):
-        with suppress(TypeError):  # A line that lacks something.
-            complete.append(Stay(**line))
+        with suppress(KeyError, TypeError):  # A line that lacks something.
+            complete.append(AllocationShare(allocation_devices=line.pop("of"), **line))
     return tuple(complete)
 
 
@@ -131,4 +131,4 @@ def bought(folder: Path) -> float:
         for path in folder.glob("*/job.json")
         for attempt in attempts(path.parent)
     )
-    return sum(paid, 0.0) + sum(stay.idle for stay in stays(folder))
+    return sum(paid, 0.0) + sum(share.idle for share in allocation_shares(folder))

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 from scalewise.record.schema import ProgramFacts
 
-ONCE = "ranks that hold parts of one model read the same samples: those count once"
+SHARED_SAMPLES_COUNTED_ONCE = (
+    "ranks that hold parts of one model read the same samples: those count once"
+)
 UNCLEAR = (
     "the model is split over ranks, and it was not seen whether they share their samples: these "
     "may be counted several times; give each rank's part of a batch"
@@ -15,7 +17,7 @@ Part = tuple[int, int]
 
 
 def parts(facts: Sequence[ProgramFacts]) -> list[Part]:
-    """Return each rank's part of its batches, from what all ranks noted; alone where unclear.
+    """Return each rank's part of its batches, from what all ranks noted; (0, 1) if unclear.
 
     >>> tensor_parallel = ProgramFacts(split=True, has_loader=True, batch_digests=["a", "b"])
     >>> parts([tensor_parallel, tensor_parallel])
@@ -37,8 +39,8 @@ def unclear(facts: Sequence[ProgramFacts]) -> bool:
     loaded = all(rank.has_loader for rank in facts)
     # A later stage of a pipeline gets activations, and no samples.
     stages = len({rank.weights and rank.weights.shapes for rank in facts}) > 1
-    alone = all(of == 1 for _, of in parts(facts))
-    return None in map(batches, facts) or (alone and stages and not loaded)
+    none_shared = all(part_count == 1 for _, part_count in parts(facts))
+    return None in map(batches, facts) or (none_shared and stages and not loaded)
 
 
 def batches(facts: ProgramFacts) -> tuple[str, ...] | None:

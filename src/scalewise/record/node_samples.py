@@ -80,8 +80,8 @@ def read_nodes(folder: Path, attempt: int) -> tuple[NodeRecord, ...]:
     return tuple(node for node in nodes if node is not None)
 
 
-def sampled(records: Iterable[RunRecord]) -> dict[Path, tuple[NodeRecord, ...]]:
-    """Return what the samplers saw during these runs, by folder; samples are an extra."""
+def node_samples_by_folder(records: Iterable[RunRecord]) -> dict[Path, tuple[NodeRecord, ...]]:
+    """Return the samples of each run's machines, by run folder; unreadable ones are left out."""
     nodes = {}
     for record in records:
         with suppress(RecordError):

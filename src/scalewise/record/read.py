@@ -129,12 +129,12 @@ def read_run(folder: Path, spec: RunSpec) -> RunRecord:
 
 def _counted_once(rank: RankRecord, part: batch_sharing.Part) -> RankRecord:
     """Return a rank with only its part of the samples that several ranks counted."""
-    index, of = part
-    if of == 1:
+    index, part_count = part
+    if part_count == 1:
         return rank
 
     def own(samples: Any) -> Any:
-        return (samples + of - 1 - index) // of
+        return (samples + part_count - 1 - index) // part_count
 
     def of_line(line: Mapping[str, Any]) -> dict[str, Any]:
         changed = dict(line)
@@ -143,7 +143,7 @@ def _counted_once(rank: RankRecord, part: batch_sharing.Part) -> RankRecord:
         if "outline" in line:
             changed["outline"] = line["outline"] | {"seen": own(line["outline"]["seen"])}
         if rate := (line.get("loader") or {}).get("rate"):
-            changed["loader"] = line["loader"] | {"rate": rate / of}
+            changed["loader"] = line["loader"] | {"rate": rate / part_count}
         return changed
 
     return replace(

@@ -7,7 +7,7 @@ from scalewise.record.schema import ProgramFacts
 
 ROUNDING = 1e-6
 """The relative difference of two sums of weights that is more than rounding."""
-ALONE = "no gradient was exchanged: every process trains alone"
+NO_EXCHANGE = "no gradient was exchanged: every process trains alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ def drift(facts: Sequence[ProgramFacts]) -> Drift | None:
     return Drift(step, worst, shares[worst])
 
 
-def alone(facts: Sequence[ProgramFacts]) -> bool:
-    """Return whether each rank trained a separate model."""
+def unsynchronised(facts: Sequence[ProgramFacts]) -> bool:
+    """Return whether each rank trained a separate model: no gradients or weights exchanged."""
     if any(rank.exchanged is not False or rank.sharded or rank.split for rank in facts):
         return False
     batches = {tuple(rank.batch_digests or ()) for rank in facts}

@@ -23,7 +23,7 @@ class Topology:
 
     @property
     def world(self) -> int:
-        """The number of devices in total."""
+        """The number of devices in total; ``world`` of a job or a rank counts ranks."""
         return self.nodes * self.devices
 
     @classmethod

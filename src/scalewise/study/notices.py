@@ -50,9 +50,9 @@ def warn_separate_models(runs: Sequence[RunSpec], folder: Path, watcher: Watcher
     """Warn of programs whose ranks joined one process group but trained separate models."""
     for run in runs:
         job = load_job(folder / run.id) if run.program else None
-        if job and replicas.alone([tail.notes.facts for tail in job.tails()]):
+        if job and replicas.unsynchronised([tail.notes.facts for tail in job.tails()]):
             hint = "is the model wrapped, in DistributedDataParallel or by what it is made with?"
-            watcher.warn(RecordError(f"{run.title}: {replicas.ALONE}", hint=hint))
+            watcher.warn(RecordError(f"{run.title}: {replicas.NO_EXCHANGE}", hint=hint))
 
 
 def warn_skipped_files(runs: Sequence[RunSpec], folder: Path, watcher: Watcher) -> None:

@@ -19,11 +19,11 @@ WATCHED = {
     "tensorflow": "scalewise.watch.keras_patch",
     "keras": "scalewise.watch.keras_patch",
 }
-"""Imports that are intercepted, and the module whose ``imported(name, module)`` is called."""
+"""Imports that are intercepted, and the module whose ``on_import(name, module)`` is called."""
 
 
 class _NotifyingLoader(Loader):
-    """Loads a module with its original loader, then calls ``imported``."""
+    """Loads a module with its original loader, then calls ``on_import``."""
 
     def __init__(self, loader: Any, name: str) -> None:
         self._loader, self._name = loader, name
@@ -37,8 +37,8 @@ class _NotifyingLoader(Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = module.__loader__ = self._loader
         try:
-            hooks = __import__(WATCHED[self._name], fromlist=["imported"])
-            hooks.imported(self._name, module)
+            hooks = __import__(WATCHED[self._name], fromlist=["on_import"])
+            hooks.on_import(self._name, module)
         except Exception as problem:
             print(f"scalewise: not watching {self._name}: {problem!r}", file=sys.stderr)
 

@@ -17,7 +17,7 @@ from scalewise.spec import RunSpec
 Method = Callable[..., Any]
 
 
-def imported(name: str, module: Any) -> None:
+def on_import(name: str, module: Any) -> None:
     """Install the patches for a module that the program has just imported."""
     if name == "tensorflow":
         folder = Path(os.environ["SCALEWISE_RUN"])

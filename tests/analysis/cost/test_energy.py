@@ -17,7 +17,7 @@ from scalewise.analysis.measure.energy import Energy, run_energy
 from scalewise.analysis.measure.host_load import overload_doubts
 from scalewise.errors import SpecError
 from scalewise.frameworks.fake import Law
-from scalewise.record.node_samples import DeviceRecord, NodeRecord, sampled
+from scalewise.record.node_samples import DeviceRecord, NodeRecord, node_samples_by_folder
 from scalewise.report import advice_sections, formats
 from scalewise.report.text.advice import power_sentence
 from scalewise.report.text.doubts import warning_text
@@ -35,7 +35,7 @@ def a_study_of(options=LAW, **changes):
 
 def measured(study, folder):
     records = list(play_all(study, folder))
-    (curve,) = scaling_curves(study, records, sampled(records))
+    (curve,) = scaling_curves(study, records, node_samples_by_folder(records))
     return curve
 
 
@@ -211,7 +211,8 @@ def test_repeats_that_count_different_things_are_not_averaged(alone):
 def test_a_damaged_node_file_costs_the_energy_and_nothing_else(alone, lines, tmp_path):
     record = replace(alone, folder=tmp_path)
     (tmp_path / "node-node-0.jsonl").write_text(lines)
-    (curve,) = scaling_curves(a_study(topologies=["1x2"]), [record], sampled([record]))
+    study, nodes = a_study(topologies=["1x2"]), node_samples_by_folder([record])
+    (curve,) = scaling_curves(study, [record], nodes)
     assert curve.points[0].energy is None and curve.points[0].time
 
 

@@ -136,7 +136,7 @@ def test_ranks_that_exchange_nothing_are_said_to_train_alone(facts, alone, seen)
     made = DRIFTED | {"facts": facts} if seen == "drift" else {"facts": SAME | facts}
     assert names(a_record(**made)) == ["no exchange" if alone else seen]
     equal = [rank.notes.facts for rank in a_record(facts=facts).ranks]
-    assert not replicas.alone(equal)  # They may do so in a way that cannot be seen.
+    assert not replicas.unsynchronised(equal)  # They may do so in a way that cannot be seen.
 
 
 def test_some_ranks_may_read_the_same_samples():

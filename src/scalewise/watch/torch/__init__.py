@@ -1,7 +1,7 @@
 """Watch an unchanged PyTorch training script; an error ends the watching, not the training.
 
 hooks                    hook PyTorch where a step's activities begin and end
-hot_hooks                those that every step passes, as fast as possible
+hot_hooks                hooks that are called in every step, as fast as possible
 patches                  wrap functions of PyTorch safely
 discovery                finds the trained model of a plain loop, and the batch size
 event_buffer             buffers events, until many steps are processed at once
@@ -11,6 +11,6 @@ manual_updates           detects steps without an optimizer
 ddp_models               last gradients, buckets and own timings of DDP
 facts                    gathers causes of bad scaling; with fingerprints, call_counters
 profiler                 traces a few steps with PyTorch's own profiler, if requested
-loaders                  measures the training's loader alone, if requested
+loaders                  times the training's loader without training, if requested
 private_api              the only module that uses PyTorch's private names
 """

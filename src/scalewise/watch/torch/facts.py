@@ -143,7 +143,7 @@ class Facts:
             self._batch, self._has_loader = tensor, True
 
     def at_end(self) -> dict[str, Any]:
-        """Return the facts, and device, versions and environment as of every run."""
+        """Return the facts, and the device, threads and environment that every run records."""
         self._calls.restore()
         if not self.watcher.steps:
             return {}
@@ -194,7 +194,7 @@ class Facts:
         }
 
     def _note_batch(self, tensor: Any) -> None:
-        """Note a digest of the loader's batch; the model's input may be noise. Else of that."""
+        """Note a digest of the loader's batch, or without a loader of the input, maybe noise."""
         batch, self._batch = self._batch, None
         if batch is None:
             if self._has_loader:
@@ -208,7 +208,7 @@ class Facts:
             }
 
     def _note_optimizer(self, optimizer: Any) -> None:
-        """Note the first optimizer and its rates, and the rank: later its group may be gone."""
+        """Note the first optimizer, its rates, and the rank while its process group exists."""
         group = optimizer.param_groups[0]
         if not self._first_optimizer:
             joined = dist.is_available() and dist.is_initialized()

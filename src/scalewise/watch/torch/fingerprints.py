@@ -36,7 +36,7 @@ def batch_digest(batch: Any) -> str | None:
 
 
 class WeightSums:
-    """Sums of some of a model's parameters, computed without waiting and read at the end."""
+    """A sum for each of some parameters, computed without waiting and read at the end."""
 
     def __init__(self, model: Any) -> None:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]

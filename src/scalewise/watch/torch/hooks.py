@@ -44,8 +44,8 @@ interpreter has ended aborts the process, https://github.com/pytorch/pytorch/iss
 _hooks: "Hooks | None" = None
 
 
-def imported(name: str, module: ModuleType) -> None:
-    """Install the hooks for a module that the program has just imported; PyTorch's own once."""
+def on_import(name: str, module: ModuleType) -> None:
+    """Install the hooks for a module just imported; the hooks of PyTorch itself only once."""
     global _hooks
     if name == "torch" and _hooks is None:
         folder = Path(os.environ["SCALEWISE_RUN"])
@@ -67,13 +67,15 @@ def rank_and_world() -> tuple[int, int]:
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     rank, world = rank_identity.rank_and_world()
+    # Without a process group a rank trains alone, whatever WORLD_SIZE says.
     return rank, min(world, 1)
 
 
 class Hooks:
     """Reports PyTorch's activities as events.
 
-    A method ``_before_…`` is called before a wrapped function; what it returns, after that.
+    A method ``_before_…`` is called before a wrapped function. If it returns a function, that is
+    called with the result afterwards.
     """
 
     def __init__(self, watcher: Watcher) -> None:
@@ -87,14 +89,15 @@ class Hooks:
         self.patches = Patches(watcher, self.disable)
         self.may_compile = False
         """Whether the program compiles: events during tracing are ignored."""
-        self.model = 0
-        """The id of the model that was trained last, if no more is to be learned of it; else 0."""
+        self.settled_model_id = 0
+        """The id of the model that was trained last; 0 while its facts are incomplete."""
         self.replicated = self.input_has_batch = False
         """Whether that model is wrapped in DDP, and its input shows the number of samples."""
         self.manual_updates: ManualUpdates | None = ManualUpdates(
             lambda updates: self.hot.step_ends(updates, (), {}), self._end_manual_updates
         )
         """Detects steps without an optimizer; None once there is one."""
+        # Hooks called in every step; they hold copies of our state, which ``refresh`` copies again.
         self.hot = make_hot_hooks(watcher, self.buffer, self)
         safe = self.patches.safe
         self.discovery = Discovery(
@@ -105,14 +108,15 @@ class Hooks:
         """Ids of the models that were trained."""
         self._clock_chosen = False
         self._plain_steps = True
-        """Whether no optimizer got a closure, or was called inside another."""
+        """False after a closure, an optimizer inside another, or a GradScaler."""
         self._optimizer_seen = False
         """Whether an optimizer's step hook was called."""
         self._begun = False
         """Whether any activity of a step has begun."""
         self._open_waits = 0
+        """Waits for a collective that have begun and not ended."""
         self._discovery_end = DISCOVERY_STEPS
-        """The step by which the trained models are known."""
+        """The step after which only the trained models are hooked."""
         self._optimizer_hooks: list[Any] = []
         self._has_process_group = False
 
@@ -167,7 +171,7 @@ class Hooks:
         """Record the call of a model, and gather facts from it."""
         self.before_activity()
         model, training = args[0], is_grad_enabled()
-        familiar = id(model) == self.model or not training
+        familiar = id(model) == self.settled_model_id or not training
         in_eval = training and not model.training and not self.observer.trains_in_eval
         if not familiar:
             self._begin_model(model)
@@ -186,14 +190,14 @@ class Hooks:
             if self.facts.wants_call:
                 self.facts.called(model, tensor)
             complete = not self.facts.wants_call and self.manual_updates is None
-            self.model = id(model) if complete else 0
+            self.settled_model_id = id(model) if complete else 0
 
     def _end_forward(self, output: Any = None) -> None:
         self.add_event(("forwarded",))
 
     def _begin_model(self, model: Any) -> None:
-        """Prepare for another model than before; in DDP its last gradient is watched from now."""
-        if not self._clock_chosen:  # By the device's clock, if it is an accelerator.
+        """Prepare for another model than before; if in DDP, its last gradient is hooked."""
+        if not self._clock_chosen:  # An accelerator's steps are timed by its own clock.
             self._clock_chosen = self._begun = True
             parameter = next(iter(model.parameters()), None)
             device = parameter.device if parameter is not None else torch.device("cpu")
@@ -210,8 +214,8 @@ class Hooks:
             self.facts.wrapped(model, self.ddp.add(model))
 
     def _expect_facts(self) -> None:
-        """Look at the next call of a model again: it may show new facts."""
-        self.model = 0
+        """Examine the next call of a model: it may show new facts."""
+        self.settled_model_id = 0
         self.hot.refresh()
 
     def _forget_model(self, model: int) -> None:
@@ -237,7 +241,7 @@ class Hooks:
         self.discovery.remove()
 
     def _before_module_compile(self, args: Args, kwargs: Kwargs) -> None:
-        """A model that is compiled in place is still called by its class."""
+        """Hook the class: after ``module.compile()`` a call still goes through its ``__call__``."""
         self._before_compile(args, kwargs)
         self.discovery.add_compiled(args[0])
 
@@ -296,7 +300,7 @@ class Hooks:
             self._expect_facts()
 
     def before_step(self, *, nested: bool) -> None:
-        """An optimizer's step begins; its hook works, so that ``zero_grad`` need not be watched."""
+        """Note an optimizer's step: as its hook is called, ``zero_grad`` need not be wrapped."""
         if nested:
             self._plain_steps = False
         if not self._optimizer_seen:
@@ -307,6 +311,7 @@ class Hooks:
         """Count a step that the scaler skips because of an overflow as a step too."""
         optimizer = args[1] if len(args) > 1 else kwargs["optimizer"]
         if self._plain_steps:
+            # ``after_steps`` may have removed this hook; it must count the scaler's nested step.
             self._plain_steps = False
             self._optimizer_hooks[0].remove()
             self._optimizer_hooks[0] = register_optimizer_step_pre_hook(self.hot.step_begins)
@@ -314,21 +319,21 @@ class Hooks:
         return lambda result: self.hot.step_ends(optimizer, (), {})
 
     def _before_zero_grad(self, args: Args, kwargs: Kwargs) -> None:
-        """Take ``zero_grad`` as the end of a step where the optimizer is compiled: no hook runs."""
+        """End the step at ``zero_grad`` if the optimizer is compiled: then its hooks do not run."""
         unseen = self.may_compile and not self._optimizer_seen
         if unseen and self.buffer.contains(("backward",)):
             self.add_event(("begin", "optimizer"))
             self.hot.step_ends(args[0], (), {})
 
     def after_steps(self, optimizer: Any) -> None:
-        """Do what need not be done at every step; then set how many steps may be buffered."""
+        """Do the work that few steps need; then set how many steps may be buffered."""
         steps = self.watcher.steps
         self.facts.stepped(optimizer)
         if self.discovery.on and steps >= self._discovery_end:
             self.discovery.settle()
         nested = self.observer.timeline.nested_optimizer
         if self._plain_steps and not nested and steps >= INSPECTED_STEPS:
-            # The time between backward and the step's end is the optimizer's anyway.
+            # Not needed: all time from backward to the step's end counts as the optimizer's.
             self._optimizer_hooks[0].remove()
         if steps >= self.ddp.next_sample and (overlap := self.ddp.sample(steps)) is not None:
             self.observer.step_facts["hidden"] = overlap
@@ -349,6 +354,7 @@ class Hooks:
         self._begun = True
         self._expect_facts()
         self.add_event(("fetch", id(loader)))
+        # The new iterator has returned no batch yet; this event ends a fetch without one.
         return lambda iterator: self.add_event(("exhausted",))
 
     def inspect_batch(self, batch: Any, iterator: Any) -> int | None:
@@ -378,7 +384,7 @@ class Hooks:
         return lambda result: self.watcher.record_rendezvous(start, time.perf_counter())
 
     def flush_events(self) -> None:
-        """Process what is buffered, after the program has failed."""
+        """Process the buffered events after the program has failed."""
         self.profile.finish()
         self.buffer.process()
 

@@ -39,14 +39,14 @@ class HotHooks:
 
 
 def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotHooks:
-    """Return the hooks as closures over shared local variables."""
+    """Return the hooks as closures over shared local variables; ``slow`` handles rare cases."""
     compiling = torch.compiler.is_compiling
     record: Callable[[tuple[Any, float]], None] | None = None
     """Takes an event and its time; None while the watcher is disabled."""
     now, observer = buffer.now, buffer.observer
     may_compile = inspects_batches = replicated = input_has_batch = False
     manual_updates = trains_in_eval = False
-    model = 0
+    settled_model_id = 0
     depth = 0
     """How many optimizer steps are nested at the moment."""
     steps_left = 0
@@ -54,10 +54,11 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
 
     def refresh() -> None:
         nonlocal record, now, may_compile, inspects_batches, replicated, input_has_batch
-        nonlocal manual_updates, trains_in_eval, model
+        nonlocal manual_updates, trains_in_eval, settled_model_id
         record, now = buffer.append if watcher.enabled else None, buffer.now
         may_compile, manual_updates = slow.may_compile, slow.manual_updates is not None
-        model, replicated, input_has_batch = slow.model, slow.replicated, slow.input_has_batch
+        settled_model_id, replicated = slow.settled_model_id, slow.replicated
+        input_has_batch = slow.input_has_batch
         trains_in_eval, input_differs = observer.trains_in_eval, observer.counts.input_differs
         inspects_batches = watcher.steps <= INSPECTED_STEPS or input_differs
 
@@ -77,7 +78,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
                 return original(*args, **kwargs)
             # The usual case, without a call of our own: the known model, a plain tensor as input.
             if (
-                id(args[0]) == model
+                id(args[0]) == settled_model_id
                 and input_has_batch
                 and len(args) > 1
                 and type(args[1]) is Tensor
@@ -86,7 +87,7 @@ def make_hot_hooks(watcher: Watcher, buffer: EventBuffer, slow: "Hooks") -> HotH
                 and (trains_in_eval or args[0].training)
             ):
                 syncing = replicated and args[0].require_backward_grad_sync
-                record((("forward", shape[0], True, syncing, model), now()))
+                record((("forward", shape[0], True, syncing, settled_model_id), now()))
             elif models is None or id(args[0]) in models or not is_grad_enabled():
                 try:
                     slow.forward(args, kwargs)

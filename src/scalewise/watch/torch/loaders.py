@@ -1,4 +1,4 @@
-"""Facts of the training's loader, and its throughput alone, measured after the last step."""
+"""Facts of the training's loader, and its throughput without training, after the last step."""
 
 import sys
 import time

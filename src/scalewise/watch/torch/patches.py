@@ -1,4 +1,4 @@
-"""Wrap functions of PyTorch, such that an error of ours disables the watcher, not the training."""
+"""Wrap functions of PyTorch; an error of ours disables the watcher, and training continues."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -12,6 +12,7 @@ from scalewise.probe.watcher import Watcher
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 AfterCall = Callable[[Any], None]
+"""Called after a wrapped function, with its result."""
 
 
 class Patches:
@@ -50,9 +51,9 @@ class Patches:
     def wrap(
         self, owner: Any, name: str, before: Callable[[Args, Kwargs], AfterCall | None]
     ) -> None:
-        """Add a patch that calls ``before(args, kwargs)``, and later what it returns, if anything.
+        """Add a patch that calls ``before(args, kwargs)`` first, and afterwards what that returned.
 
-        That gets the result; None where the program's own call failed: events stay balanced.
+        The latter gets the result, or None if the original failed: each begin event needs an end.
         """
         original = getattr(owner, name)
         watcher, compiling, disable = self._watcher, torch.compiler.is_compiling, self._disable
@@ -88,7 +89,7 @@ class Patches:
             setattr(owner, name, watched)
 
     def remove(self, only: str = "") -> None:
-        """Restore all originals, or one, except where another program has patched on top."""
+        """Restore all originals, or those named ``only``, unless a later patch replaced ours."""
         for owner, name, original, watched in self._patches:
             if only in ("", name) and getattr(owner, name) is watched:
                 setattr(owner, name, original)

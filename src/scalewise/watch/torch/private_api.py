@@ -81,10 +81,10 @@ def buffer_exchange() -> list[tuple[Any, str]]:
     return [(ddp, "_sync_buffers")] if hasattr(ddp, "_sync_buffers") else []
 
 
-def may_average(wait: tuple[Any, ...]) -> bool:
-    """Return whether the awaited collective may average gradients or weights."""
+def may_average(wait_args: tuple[Any, ...]) -> bool:
+    """Return whether the collective of ``Work.wait`` may average gradients or weights."""
     try:
-        return wait[0]._get_op_type() not in NOT_AVERAGING
+        return wait_args[0]._get_op_type() not in NOT_AVERAGING
     except Exception:
         return True
 

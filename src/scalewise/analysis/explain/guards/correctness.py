@@ -22,12 +22,12 @@ WRAP_HINT = (
 @guard("no exchange", "correct")
 def no_exchange(run: WatchedRun) -> tuple[str, str] | None:
     """Ranks that do not exchange gradients, so each trains alone."""
-    if not replicas.alone(run.facts):
+    if not replicas.unsynchronised(run.facts):
         return None
     drift = replicas.drift(run.facts)
     evidence = _drift_text(drift) if drift else f"all {run.ranks} ranks train on the same samples."
     return (
-        f"{replicas.ALONE.capitalize()}; {evidence}",
+        f"{replicas.NO_EXCHANGE.capitalize()}; {evidence}",
         f"{WRAP_HINT} With Accelerate on a CPU: `Accelerator(cpu=True)`.",
     )
 
@@ -37,7 +37,7 @@ def same_samples(run: WatchedRun) -> tuple[str, str] | None:
     """Ranks whose first training batches are equal."""
     # Ranks that hold parts of one model read the same samples by design.
     split = any(facts.split for facts in run.facts)
-    if run.ranks < 2 or split or replicas.alone(run.facts):
+    if run.ranks < 2 or split or replicas.unsynchronised(run.facts):
         return None
     first_batches = [batches for facts in run.facts if (batches := batch_sharing.batches(facts))]
     if not first_batches:
@@ -56,7 +56,7 @@ def same_samples(run: WatchedRun) -> tuple[str, str] | None:
 def replica_drift(run: WatchedRun) -> tuple[str, str] | None:
     """Replicas that are not equal after a step."""
     drift = replicas.drift(run.facts)
-    if not drift or replicas.alone(run.facts):
+    if not drift or replicas.unsynchronised(run.facts):
         return None
     return f"The replicas are not equal: {_drift_text(drift)}", WRAP_HINT
 
