@@ -407,7 +407,7 @@ def test_a_study_that_stops_says_why_with_its_numbers():
     assert told.startswith("curve: stopped after 4 devices: 8 are predicted to do ")
     assert "time for" in told and "more device-hours" in told
     assert "2 devices, measured, are the fastest of those that meet efficiency=0.8" in told
-    assert told.count("the chance to meet it is ") == 2  # Of the next scale, and of the best.
+    assert told.count("chance to meet the limit is ") == 2  # Of the next scale, and of the best.
 
 
 def test_a_purpose_that_no_scale_meets_is_not_chased():

@@ -110,7 +110,7 @@ def test_a_script_that_is_not_distributed_is_measured_on_one_device(tmp_path):
     links = make_exchange(inside=parse_link("10GB/s,20us"))
     ahead = simulate_curve(curve, records, [8], links, per_node=8)
     assert ahead.work.size == 4 * records[0].ranks[0].notes.facts.parameters
-    assert ahead.points[0].step > ahead.alone.step
+    assert ahead.points[0].step > ahead.one_device_step.step
 
 
 def test_ranks_that_exchange_no_gradient_are_told(tmp_path):

@@ -39,15 +39,16 @@ PATIENCE_SECONDS = 300.0
 MIN_PROCESS_LIMIT = 64
 """The process limit of a run on a machine with few cores."""
 LOOK_SECONDS = 5.0
-"""Seconds between two reads of what the ranks of a run have written."""
+"""Seconds between two reads of the rank files, which show progress."""
 LINGER_SECONDS = 10.0
-"""Seconds that processes of a run may outlive the first ones."""
+"""Seconds that child processes may outlive the processes that we started."""
 
 
 class LocalLauncher:
     """Starts runs on this machine. Setting: ``patience``, seconds allowed without progress."""
 
     at_once = 1.0
+    """Runs started at a time: several would slow each other down on one machine."""
 
     def __init__(
         self, settings: Mapping[str, Any] | None = None, interpreters: Interpreters | None = None
@@ -57,15 +58,15 @@ class LocalLauncher:
         self._patience = settings.get("patience", PATIENCE_SECONDS)
         check_positive("patience", self._patience, example=PATIENCE_SECONDS)
         self._children: dict[int, subprocess.Popen[bytes]] = {}
-        self._looked = time.monotonic()
+        self._progress_read = time.monotonic()
         self._samplers: dict[Path, subprocess.Popen[bytes]] = {}
         self._unseen: dict[Path, tuple[float, State]] = {}
         """For runs with invisible processes: when we last read their files, and their state."""
-        self._over: dict[Path, float] = {}
-        """When the last process that we started was seen to have ended."""
+        self._ended_at: dict[Path, float] = {}
+        """By run folder: when we found that all processes that we started had ended."""
 
     def request_summary(self, runs: Sequence[RunSpec]) -> str:
-        """Return an empty text: this machine is not shared."""
+        """Return an empty text: no resources are requested from a scheduler."""
         return ""
 
     def max_device_hours(self, runs: Sequence[RunSpec]) -> None:
@@ -76,7 +77,7 @@ class LocalLauncher:
         return run.topology.world
 
     def together(self, runs: Sequence[RunSpec]) -> list[list[RunSpec]]:
-        """Return each run alone: they share this machine, so they run one after another."""
+        """Return a group for each run: they share this machine, so they run one after another."""
         return [[run] for run in runs]
 
     def plan(self, runs: Sequence[RunSpec], folder: Path) -> Plan:
@@ -88,7 +89,7 @@ class LocalLauncher:
             raise LaunchError(
                 f"{run.topology} asks for {run.topology.world:,} processes on a machine with "
                 f"{cores} cores",
-                hint=f"ask for at most {limit} here",
+                hint=f"choose at most {limit} devices on this machine",
             )
         if run.started_by == "srun" or (run.program and run.started_by == "mpirun"):
             raise LaunchError(
@@ -136,7 +137,7 @@ class LocalLauncher:
         # Processes of an earlier attempt that job.json does not name would write to the same files.
         processes.end(processes.ProcessFilter({processes.RUN_VARIABLE: str(home)}))
         log = home / "log.txt"
-        name: dict[str, Any] = {
+        name: dict[str, Any] = {  # What job.json says about a job of this launcher.
             "launcher": "local",
             "token": uuid4().hex,
             "host": os.uname().nodename,
@@ -186,13 +187,13 @@ class LocalLauncher:
             if sampler := self._samplers.pop(job.folder, None):
                 processes.wait_or_kill(sampler)
             if not exits:  # Child processes may outlive those that we started, for a while.
-                since = self._over.setdefault(job.folder, time.monotonic())
+                since = self._ended_at.setdefault(job.folder, time.monotonic())
                 waits = time.monotonic() - since < LINGER_SECONDS
                 if waits and _process_filter(job).processes():
                     return State("running")
             return State("ended", cause, killed, exits)
-        if time.monotonic() - self._looked > min(LOOK_SECONDS, self._patience):
-            self._looked = time.monotonic()
+        if time.monotonic() - self._progress_read > min(LOOK_SECONDS, self._patience):
+            self._progress_read = time.monotonic()
             if silence(job) > self._patience:
                 return State("stuck", _hang_cause(job))
         return State("running")
@@ -212,8 +213,8 @@ class LocalLauncher:
 
     def _poll_unseen(self, job: Job) -> State:
         """Return the state of a job whose processes we cannot see, from its ranks' files."""
-        looked, state = self._unseen.get(job.folder, (-math.inf, State("running")))
-        if time.monotonic() - looked > min(LOOK_SECONDS, self._patience):
+        read_at, state = self._unseen.get(job.folder, (-math.inf, State("running")))
+        if time.monotonic() - read_at > min(LOOK_SECONDS, self._patience):
             host = job.name["host"]
             if all(tail.ended for tail in job.tails()):
                 state = State("ended")
@@ -231,8 +232,8 @@ class LocalLauncher:
             where = "of another user" if same else f"on {job.name['host']}"
             raise OutOfReach(
                 f"the run {where} in {job.folder} cannot be ended from here",
-                hint=f"`scalewise cancel {job.folder.parent}` "
-                + ("by that user ends it" if same else "there ends it"),
+                hint=("ask that user to run" if same else f"on {job.name['host']}, run")
+                + f" `scalewise cancel {job.folder.parent}`",
             )
         if stuck:
             pids = {tail.notes.pid for tail in job.tails() if tail.notes.pid}
@@ -263,7 +264,7 @@ def _visible(job: Job) -> bool:
 
 
 def _process_filter(job: Job) -> processes.ProcessFilter:
-    """Return the filter that finds a job's processes, even if its folder was moved since."""
+    """Return the filter that finds a job's processes, also after its folder was moved."""
     variables = {processes.RUN_VARIABLE: str(job.folder)}
     if "token" in job.name:
         variables = {processes.TOKEN_VARIABLE: job.name["token"]}
@@ -283,7 +284,12 @@ Process = tuple[tuple[str, ...], dict[str, str]]
 
 
 def _processes(run: RunSpec, home: Path, python: str) -> list[Process]:
-    """Return the processes that are started for a run: its ranks, or their agents."""
+    """Return the processes to start for a run, by ``run.started_by``.
+
+    ``direct``: one worker for all devices. ``plain``: one per device, without an agent. ``node``:
+    one per node. Otherwise an agent (torchrun, horovodrun, mpirun), which starts the ranks; for a
+    program with a command of its own, that command once per node.
+    """
     topology = run.topology
     if run.program:
         user_program = parse_program(run.program)
@@ -387,21 +393,23 @@ def silence(job: Job) -> float:
 
 
 def _hang_cause(job: Job) -> str:
-    """Return which rank stopped a hung run, and where."""
+    """Return which ranks of a hung run made the least progress, and where they stopped."""
     ranks = job.tails()
     if not any(rank.lines for rank in ranks):
-        return f"no rank has started for {silence(job):.0f} s ([launcher] patience allows more)"
+        seconds = f"{silence(job):.0f} s"
+        return f"no rank has started for {seconds} (raise [launcher] patience to wait longer)"
     stalls = [rank.last.get("stalled") or {} for rank in ranks]
     progress = [
         (stall.get("steps", 0 if rank.lines else -1), stall.get("laps", 0))
         for rank, stall in zip(ranks, stalls)
     ]
     behind = ranks[progress.index(min(progress))]
-    alone = progress.count(min(progress)) == 1
-    who = f"rank {behind.rank}" if alone else f"all {len(ranks)} ranks"
+    count = progress.count(min(progress))
+    several = f"all {count} ranks" if count == len(ranks) else f"{count} of {len(ranks)} ranks"
+    who = f"rank {behind.rank}" if count == 1 else several
     return (
         f"no progress for {silence(job):.0f} s: {who} stopped {behind.position} "
-        "(stacks are in log.txt; [launcher] patience allows more)"
+        "(stacks are in log.txt; raise [launcher] patience to wait longer)"
     )
 
 

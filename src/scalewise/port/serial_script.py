@@ -1,6 +1,7 @@
 """Find loops, loaders and models of a serial training script in its syntax tree.
 
-The training loops, across functions, surround ``.backward()``; an optimizer gets the model.
+Training loops are the loops around ``.backward()``, those in calling functions included; models
+are the variables whose parameters go to an optimizer.
 """
 
 import ast
@@ -28,12 +29,12 @@ Loop = ast.For | ast.While | Comprehension
 
 @dataclass(frozen=True)
 class Loader:
-    """A DataLoader: the call that builds it, and every variable that holds it."""
+    """A DataLoader: the call that builds it, and every variable that refers to it."""
 
     call: ast.Call
     aliases: frozenset[Variable]
     build_count: int
-    """Calls in the file that build such a loader: several if its function has several callers."""
+    """How often the file builds it: several times if a function returns it to several callers."""
 
     def argument(self, name: str, position: int) -> ast.expr | None:
         """Return an argument, passed by name or by position."""
@@ -43,7 +44,7 @@ class Loader:
 
 @dataclass(frozen=True)
 class Model:
-    """A model: its name, the statement after which it can be wrapped, and its variables."""
+    """A model: its name, the statement after which DDP can wrap it, and its variables."""
 
     name: str
     statement: ast.stmt
@@ -66,7 +67,7 @@ class Script:
 
     @cached_property
     def training_loops(self) -> list[Loop]:
-        """The training loops, innermost first, across functions."""
+        """The training loops, innermost first, then those in calling functions."""
         calls = [*self.backward_calls]
         for function in self.training_functions:
             calls += self.names.calls_to(function)
@@ -80,7 +81,7 @@ class Script:
 
     @cached_property
     def training_functions(self) -> list[ast.AST]:
-        """The functions that train, themselves or in a function they call; callers come later."""
+        """Functions that call ``.backward()``, directly or through others; callers come later."""
         functions: list[ast.AST] = []
         pending = [*self.backward_calls]
         while pending:
@@ -112,7 +113,7 @@ class Script:
         return likely[0] if len(likely) == 1 and any(best) else None
 
     def is_read_in_training(self, loader: Loader) -> bool:
-        """Return whether a training loop, or a call of ``next``, visibly reads a loader."""
+        """Return whether a training loop over a loader, or a ``next()`` of it, was found."""
         return self.batch_loop(loader) is not None or any(
             call.args and self._reads(call.args[0], loader) for call in self.calls("next")
         )
@@ -149,11 +150,11 @@ class Script:
 
     @cached_property
     def models(self) -> list[Model]:
-        """The models whose parameters an optimizer gets, and where they can be wrapped."""
+        """The models whose parameters go to an optimizer, and where they can be wrapped."""
         trained = self._trained_variables()
         models: list[Model] = []
         stored: list[Model] = []
-        """Where a model that is passed as an argument is stored: ``self.model = model``."""
+        """All assignments of a model, also of an argument: ``self.model = model``."""
         for statement, target, value in self._single_assignments():
             aliases = frozenset(self.names.aliases(self.names.variable(target)))
             if not aliases & trained:
@@ -178,7 +179,7 @@ class Script:
         return {variable for model in self.models for variable in model.aliases}
 
     def _trained_variables(self) -> set[Variable]:
-        """Return the variables whose ``.parameters()`` an optimizer gets, or any, if none does."""
+        """Return variables whose ``.parameters()`` go to an optimizer; if none do, all of them."""
         calls = [call for call in self.calls("parameters") if isinstance(call.func, ast.Attribute)]
         optimized = [
             call
@@ -190,7 +191,7 @@ class Script:
         return {variable for variables in owners for variable in variables}
 
     def _merged(self, model: Model, later: Model) -> Model:
-        """Return a model that is assigned again, wrapped after the later assignment."""
+        """Move the wrap point behind a later assignment, unless training lies between."""
         if not later.aliases & model.aliases:
             return model
         blocks = [self.siblings(outer) for outer in self._enclosing_statements(model.statement)]
@@ -223,7 +224,7 @@ class Script:
         return [node for node in nodes if isinstance(node, ast.stmt)]
 
     def _at_device_move(self, model: Model) -> Model:
-        """Return a model at the statement that moves it to its device in another function."""
+        """Move the wrap point to ``.to()`` or ``.cuda()`` of the model in another function."""
         for call in reversed([*self.calls("to"), *self.calls("cuda")]):
             moved = self.names.unwrap(call)
             scope = self.names.scope(call)
@@ -249,8 +250,8 @@ class Script:
     def _parameter_owners(self, call: ast.Call) -> Iterator[Variable]:
         """Yield the model of ``model.parameters()`` or ``self.model.fc.parameters()``.
 
-        ``self.parameters()`` yields all instances; none if the class trains itself: those cannot
-        be wrapped from outside.
+        ``self.parameters()`` yields all instances of the class, but none if the class contains the
+        training loop: such a model cannot be wrapped from outside.
         """
         chain: list[ast.expr] = [call.func]
         while isinstance(chain[-1], ast.Attribute):
@@ -265,7 +266,7 @@ class Script:
             yield variable
 
     def calls(self, *names: str) -> list[ast.Call]:
-        """Return the calls with one of these last names, as written or imported, in file order."""
+        """Return calls with one of these final name parts, written or imported, in file order."""
         calls = [
             call
             for call in self.names.calls()
@@ -274,7 +275,7 @@ class Script:
         return sorted(calls, key=lambda call: (call.lineno, call.col_offset))
 
     def statement(self, node: ast.AST) -> ast.stmt:
-        """Return the innermost statement that begins its line and contains, or precedes, a node."""
+        """Return the innermost statement that begins a line and is around a node, or before it."""
         for outer in [node, *self.names.ancestors(node)]:
             if isinstance(outer, ast.stmt):
                 same_line = [

@@ -179,7 +179,7 @@ def test_a_node_that_is_used_in_part_can_be_charged_whole():
 
 def test_it_says_from_where_on_overhead_dominates():
     told = str(scalewise.advise(published("tiny"), "budget=2"))
-    assert "Overhead dominates from 16 devices on, training up to 8." in told
+    assert "Training dominates up to 8 devices, overhead from 16." in told
     assert "Overhead dominates from 1 device on." in str(
         scalewise.advise(published("micro"), "time")
     )

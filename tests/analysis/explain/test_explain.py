@@ -516,10 +516,10 @@ def test_with_workers_twice_the_loaders_hide_behind_the_step():
     rows = {name: np.full((2, 3), value) for name, value in
             {"compute": 4.0, "input": 2.0, "sync": 0.0, "other": 0.0}.items()}  # fmt: skip
     slow = Ledger(**rows, samples=np.full((2, 3), 8))
-    assert Replay(slow, workers=2).fed() == pytest.approx(np.full(3, 4.0))
-    assert Replay(slow, workers=0).fed() == pytest.approx(np.full(3, 5.0))
+    assert Replay(slow, workers=2).with_double_loaders() == pytest.approx(np.full(3, 4.0))
+    assert Replay(slow, workers=0).with_double_loaders() == pytest.approx(np.full(3, 5.0))
     starved = replace(slow, input=np.full((2, 3), 20.0))
-    assert Replay(starved, workers=2).fed() == pytest.approx(np.full(3, 12.0))
+    assert Replay(starved, workers=2).with_double_loaders() == pytest.approx(np.full(3, 12.0))
 
 
 def a_breakdown(cause, **changes):
@@ -741,8 +741,8 @@ def test_lines_sum_to_the_whole_whatever_was_recorded(repeats, base, step):
 @given(ledgers(), some.integers(0, 3))
 def test_a_changed_step_is_never_longer(found, workers):
     played = Replay(found, workers)
-    for changed in (played.balanced(), played.linked(), played.fed()):
-        assert (changed <= played.now() + 1e-9).all()
+    for changed in (played.balanced(), played.with_double_link(), played.with_double_loaders()):
+        assert (changed <= played.recorded() + 1e-9).all()
 
 
 @pytest.fixture

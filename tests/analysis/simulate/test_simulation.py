@@ -134,7 +134,7 @@ def test_the_fake_machines_law_comes_out_of_one_run(tmp_path):
 
 def test_more_devices_have_longer_steps_up_to_16384(tmp_path):
     found = simulated(tmp_path, [8, 16_384], gradients=10_000 * MB)
-    assert found.points[-1].step > found.points[0].step > found.alone.step
+    assert found.points[-1].step > found.points[0].step > found.one_device_step.step
 
 
 def test_larger_scales_that_were_measured_are_held_against_it(tmp_path):

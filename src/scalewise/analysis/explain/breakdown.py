@@ -1,4 +1,4 @@
-"""The results of `explain`: the causes of one point, and of a curve."""
+"""The results of `explain`: the causes of lost efficiency at one point, and on a curve."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -100,7 +100,7 @@ class Breakdown:
     ideal: float | None = None
     """Seconds per step of computation alone, at the baseline's compute per sample."""
     factors: Mapping[str, float | None]
-    """By cause, relative to the baseline; their product is the efficiency."""
+    """Factors of efficiency by cause, relative to the baseline; their product is the efficiency."""
     seconds: Mapping[str, float | None]
     """Added to the ideal step by each cause; with ``unexplained`` they sum to step − ideal."""
     complete: Mapping[str, float]
@@ -211,16 +211,18 @@ class Explanation:
 
     study: str
     where: Mapping[str, Any] = field(default_factory=dict)
+    """The varied settings that distinguish this curve from others of the study."""
     points: tuple[Breakdown, ...]
     scales: ScalingVerdict | None = None
+    """How well the curve scales; None with a single point or without an efficiency."""
     boundary: Boundary | None = None
     """What leaving the node costs, where both sides were measured."""
     correct: tuple[Finding, ...] | None = None
-    """Faults that guards found in the training; None where no facts were recorded."""
+    """Reasons why the training is not correct: empty if no guard found one, None without facts."""
     tune: tuple[Finding, ...] | None = None
-    """What to tune on one device first; None where no facts were recorded."""
+    """What to tune on one device before using more; None where no facts were recorded."""
     price: float | None = None
-    """Of one device for one hour."""
+    """The price of one device-hour."""
     rate: Rate | None = None
     """The price with its currency and source."""
     warnings: tuple[str | Doubt, ...] = ()

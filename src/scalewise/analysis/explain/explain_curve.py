@@ -1,4 +1,8 @@
-"""From a curve and its records to the causes of every point."""
+"""Find the causes of lost efficiency at every point of a curve, from the records of its runs.
+
+A ledger holds the seconds of each phase by rank and step. A chain leads from the ideal step to the
+measured one and adds one cause at a time. Guards check for faults that ruin training or scaling.
+"""
 
 from bisect import bisect
 from collections.abc import Mapping, Sequence
@@ -46,13 +50,13 @@ from scalewise.record.read import RunRecord
 from scalewise.record.trace import Trace
 
 GRADES, GRADE_LIMITS = ("badly", "partly", "well"), (0.5, 0.8)
-"""How a curve scales, and the efficiencies from which it does so partly and well."""
+"""Grades of a curve, and the lowest efficiencies of ``partly`` and ``well``."""
 FUSED_PHASE = "step"
 """The phase of a framework that runs forward, backward, exchange and update as one."""
 MIN_CAUSE_SHARE = 0.02
-"""The smallest share of a step that counts as its cause."""
+"""The largest cause is named only if it adds at least this share of a step."""
 MAX_CLOCK_GAP_SECONDS = 0.1
-"""Clocks that differ by more distort the parts of a complete time."""
+"""A larger gap between the clocks of two nodes distorts the parts of a complete time."""
 
 
 def explain(
@@ -64,8 +68,9 @@ def explain(
     nodes: Mapping[Path, Sequence[NodeRecord]] | None = None,
     attempts: Mapping[Path, Sequence[Attempt]] | None = None,
 ) -> Explanation:
-    """Return the causes of a curve, from its records; ``price`` is of a device-hour, or a name of
-    the price list. ``traces``, ``nodes`` and ``attempts`` are by run folder.
+    """Return the causes of lost efficiency at every point of a curve.
+    ``price``: per device-hour, or the name of an entry in the price list. ``traces``, ``nodes``
+    (samples of devices and hosts) and ``attempts`` are keyed by run folder.
     """
     traces, nodes, attempts = traces or {}, nodes or {}, attempts or {}
     rate = None if price is None else price_of(price)
@@ -74,10 +79,10 @@ def explain(
     base_runs = groups[0][1]
     breakdowns = []
     for point, runs in groups:
-        # Against another kind of device, a cause would be the difference of the devices.
+        # A point on another kind of device is compared with itself, not with other devices.
         same_kind = same_device_kind(point, curve.baseline)
-        baseline, origin = (curve.baseline, base_runs) if same_kind else (point, runs)
-        breakdown = _breakdown(point, runs, baseline, origin, hourly_price)
+        reference, reference_runs = (curve.baseline, base_runs) if same_kind else (point, runs)
+        breakdown = _breakdown(point, runs, reference, reference_runs, hourly_price)
         usage = _usage(runs[0].record, nodes.get(runs[0].record.folder))
         traced = next((run.record for run in runs if traces.get(run.record.folder)), None)
         breakdowns.append(
@@ -91,7 +96,7 @@ def explain(
             )
         )
     findings = run_guards(records)
-    by_kind = {
+    by_kind = {  # "correct": the training is wrong; "tune": fix before using more devices.
         kind: None if findings is None else tuple(f for f in findings if f.kind == kind)
         for kind in ("correct", "tune")
     }
@@ -137,11 +142,12 @@ def _scaling_verdict(curve: ScalingCurve) -> ScalingVerdict | None:
 
 @dataclass(frozen=True, slots=True)
 class CauseTimes:
-    """The causes of a point against the baseline, from the chains of their runs."""
+    """What each cause adds to the step of a point, compared with the baseline."""
 
     chains: Sequence[Chain] = ()
-    """Of the point's runs; empty where a run, or one of the baseline's, has none."""
+    """Those of the point's runs; empty if a run of the point or of the baseline has no chain."""
     ideal: float | None = None
+    """Seconds of a step that only computes, as fast per sample as the baseline."""
     factors: ByCause = field(default_factory=lambda: dict.fromkeys(CAUSES))
     seconds: ByCause = field(default_factory=UNKNOWN_CAUSES.copy)
     baseline_seconds: ByCause = field(default_factory=UNKNOWN_CAUSES.copy)
@@ -149,7 +155,7 @@ class CauseTimes:
 
     @property
     def compute(self) -> float | None:
-        """Seconds of computation per step, with communication where that is not known apart."""
+        """Seconds of computation per step, with communication that was not timed separately."""
         return _mean([chain.compute for chain in self.chains])
 
     @property
@@ -158,7 +164,7 @@ class CauseTimes:
         return all(chain.transfer_known for chain in self.chains)
 
     def largest(self, step: float) -> str | None:
-        """Return the cause that adds most to a step; None if it is too small to matter."""
+        """Return the cause that adds the most seconds to a step; None if it adds too few."""
         added = {cause: self.seconds[cause] or 0.0 for cause in CAUSES}
         cause = max(CAUSES, key=lambda name: added[name])
         return cause if self.chains and added[cause] >= MIN_CAUSE_SHARE * step else None
@@ -194,7 +200,7 @@ def _breakdown(
     base_runs: Sequence[RunView],
     price: float | None,
 ) -> Breakdown:
-    """Return the causes of one point; ``price`` is that of a device-hour."""
+    """Return where the time of one point went; ``price`` is per device-hour."""
     times = _cause_times(runs, base_runs)
     step = float(np.mean([run.step for run in runs]))
     shares = _shares(times, step)
@@ -248,7 +254,7 @@ def _grown(complete: Mapping[str, float], baseline: Point) -> dict[str, float]:
 def _point_facts(
     point: Point, runs: Sequence[RunView], base_runs: Sequence[RunView], times: CauseTimes
 ) -> PointFacts:
-    """Return what decides which action helps a point."""
+    """Return the facts by which the report chooses an action for a point."""
     step = float(np.mean([run.step for run in runs]))
     batch, base_batch = (
         float(np.mean([run.window.samples / run.window.steps / run.devices for run in repeats]))
@@ -271,8 +277,8 @@ def _point_facts(
 
 
 def _loader_rates(record: RunRecord, step: float, samples: float) -> LoaderRates | None:
-    """Return what the loaders deliver without training and what is needed; None if unmeasured.
-    ``step`` is in seconds without waiting for input, ``samples`` are those of a device.
+    """Return the rates that loaders deliver without training and that training needs; None if not
+    measured. ``step``: seconds without waiting for input; ``samples``: of one device in a step.
     """
     loaders = [loader for rank in record.ranks if (loader := rank.notes.loader) and loader.rate]
     if len(loaders) < len(record.ranks):
@@ -288,6 +294,8 @@ def _shares(times: CauseTimes, step: float) -> ByCause:
     """Return the parts of a step as shares of its measured length; empty if unknown."""
     if not times.chains:
         return {}
+    # These names, also in the report and JSON, say what the time is spent on; causes say why it is
+    # lost: ranks are "waiting" because of poor "balance".
     seconds: ByCause = {
         "compute" if times.transfer_known else COMPUTE_AND_COMMUNICATION: times.compute,
         "waiting": times.seconds["balance"],
@@ -305,8 +313,9 @@ def _costs(
     costs = {}
     for cause in CAUSES:
         if (lost := added[cause]) is not None:
-            idle = devices * lost / step
-            costs[cause] = Cost(lost, lost * steps, idle, None if price is None else idle * price)
+            idle_devices = devices * lost / step
+            money = None if price is None else idle_devices * price
+            costs[cause] = Cost(lost, lost * steps, idle_devices, money)
     return costs
 
 

@@ -32,28 +32,30 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """One run's steps, and whether its loader has workers."""
+    """One run's recorded steps, and the number of its loader workers."""
 
     ledger: Ledger
     workers: int | None
     """None where the framework reads the data itself."""
 
-    def now(self) -> Numbers:
+    def recorded(self) -> Numbers:
         """Return the seconds of the steps as recorded."""
         return _synchronised(self.ledger.own + self.ledger.input, self.ledger.transfer)
 
     def balanced(self) -> Numbers:
         """Return the steps with every rank as fast as the typical one, where that is faster."""
         own = self.ledger.typical(self.ledger.own)
-        return np.minimum(self.now(), _synchronised(own + self.ledger.input, self.ledger.transfer))
+        return np.minimum(
+            self.recorded(), _synchronised(own + self.ledger.input, self.ledger.transfer)
+        )
 
-    def linked(self) -> Numbers:
+    def with_double_link(self) -> Numbers:
         """Return the steps with a link of twice the bandwidth."""
         return _synchronised(self.ledger.own + self.ledger.input, self.ledger.transfer / 2)
 
-    def fed(self) -> Numbers:
-        """Return the steps with twice the loaders; workers prepare a batch during the step before
-        it, so where a rank had to wait, preparing took about as long as the step.
+    def with_double_loaders(self) -> Numbers:
+        """Return the steps with twice the loaders. Workers prepare a batch during the step before
+        it: if a rank had to wait, preparing took about as long as that step.
         """
         ledger = self.ledger
         if not self.workers:
@@ -67,8 +69,8 @@ class Replay:
 
 STEP_CHANGES = {
     "perfect balance": Replay.balanced,
-    "twice the link": Replay.linked,
-    "twice the loaders": Replay.fed,
+    "twice the link": Replay.with_double_link,
+    "twice the loaders": Replay.with_double_loaders,
 }
 REMOVABLE_PARTS = {"no validation": "validate", "no checkpoint": "checkpoint"}
 
@@ -81,9 +83,9 @@ def what_if(point: Point, step: float, replays: Sequence[Replay]) -> tuple[WhatI
     effects = []
     has_workers = all(run.workers is not None for run in replays)
     for change, replay in STEP_CHANGES.items() if replays else ():
-        if replay is Replay.fed and not has_workers:
+        if replay is Replay.with_double_loaders and not has_workers:
             continue
-        gains = [float((run.now() - replay(run)).mean()) for run in replays]
+        gains = [float((run.recorded() - replay(run)).mean()) for run in replays]
         gain = min(max(0.0, sum(gains) / len(gains)), 0.999 * step)
         share = step / (step - gain)
         saved = gain * point.steps

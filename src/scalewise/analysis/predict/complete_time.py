@@ -66,8 +66,8 @@ def predict_complete_time(curve: ScalingCurve, at: Floats) -> CompleteTime | Non
     samples = samples_at(points, at)
     if len({point.devices for point in points}) < 2 or samples is None:
         return None
-    made = forecast(_training_series(curve, points), at)
-    training = [samples * np.exp(log) / at for log in (made.middle, made.low, made.high)]
+    result = forecast(_training_series(curve, points), at)
+    training = [samples * np.exp(log) / at for log in (result.middle, result.low, result.high)]
     counts = np.array([float(point.devices) for point in points])
     spans, error = _fit_spans(points, counts)
     spread, start = math.hypot(MIN_START_SPREAD, error), _sum_seconds(spans, at)

@@ -62,9 +62,9 @@ def _judge_time(remaining: Series, point: Series) -> tuple[float, Outlier]:
 
 def _judge_throughput(remaining: Series, point: Series) -> tuple[float, Outlier]:
     """Compare a throughput with the forecast from the others, likewise."""
-    made = forecast(remaining, point.devices, draws=DRAWS)
-    error = float(np.log(point.cost)[0] - made.middle[0])
-    half = (made.high - made.middle if error > 0 else made.middle - made.low)[0]
-    expected = float(point.to_metric(point.devices, np.exp(made.middle))[0])
+    result = forecast(remaining, point.devices, draws=DRAWS)
+    error = float(np.log(point.cost)[0] - result.middle[0])
+    half = (result.high - result.middle if error > 0 else result.middle - result.low)[0]
+    expected = float(point.to_metric(point.devices, np.exp(result.middle))[0])
     outlier = Outlier(int(point.devices[0]), "throughput", float(point.values[0]), expected)
     return abs(error) / max(MIN_ERROR, THROUGHPUT_HALF_WIDTHS * half), outlier

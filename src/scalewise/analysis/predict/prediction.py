@@ -1,4 +1,4 @@
-"""A prediction: estimates at larger counts, the laws beside them, what to measure next."""
+"""Predict larger device counts, fit textbook laws for comparison, say what to measure next."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -45,17 +45,17 @@ class Prediction:
     curve: ScalingCurve
     points: tuple[PredictedPoint, ...]
     laws: tuple[Fit, ...]
-    """Textbook laws fitted to the same points; for each metric, the closest first."""
+    """Textbook laws fitted for comparison, not used in ``points``; by metric, the closest first."""
     next: NextMeasurement | None
     """The measurement that would narrow the interval of the largest count most."""
     outliers: tuple[Outlier, ...] = ()
     """Measured rows that the others do not explain."""
     main: Series = field(repr=False)
-    """The measurements behind it: throughput, or time where that is all there is."""
+    """The measured throughput by device count; time, if throughput has fewer than two counts."""
     forecasts: tuple[Forecast, ...] = field(repr=False)
-    """The default predictor's results; without that of time where ``complete_time`` has it."""
+    """By the default predictor, per metric; time is omitted if ``complete_time`` predicts it."""
     complete_time: CompleteTime | None = field(repr=False)
-    """The complete time, span by span, where it was recorded."""
+    """The time from launch to end, span by span; None without spans at two device counts."""
     sentences: tuple[str, ...] = ()
     """The arithmetic and what to measure next; written by ``report.text.prediction``."""
 
@@ -72,12 +72,12 @@ class Prediction:
 
     @property
     def law(self) -> str:
-        """The formula behind the estimates, in one line."""
+        """The formula of the estimates in ``points``, in one line; not one of ``laws``."""
         return "; ".join(map(str, filter(None, [*self.forecasts, self.complete_time])))
 
     @property
     def not_correct(self) -> tuple[str, ...]:
-        """Why the training that was measured is not correct, if a guard says so."""
+        """Why the measured training is not correct, by the guards; empty if it is."""
         return self.curve.not_correct
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class Prediction:
 def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
     """Predict throughput and time of a curve on these numbers of devices."""
     kinds = list(dict.fromkeys(point.device_name for point in curve.points if point.device_name))
-    if len(kinds) > 1:  # No law of their number explains the difference.
+    if len(kinds) > 1:  # Device count alone cannot explain differences between kinds of device.
         raise NotEnoughData(
             f"{curve.name} was measured on several kinds of device: {', '.join(kinds)}",
             hint="measure every scale on one kind; `scalewise measure` shows the acceleration",
@@ -99,7 +99,7 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
     targets = np.array(counts, float)
     complete_time = predict_complete_time(curve, targets)
     forecasts = {points.metric: forecast(points, targets) for points in usable}
-    estimates = {metric: made.estimates() for metric, made in forecasts.items()}
+    estimates = {metric: result.estimates() for metric, result in forecasts.items()}
     if complete_time:
         estimates["time"] = complete_time.times
         forecasts.pop("time", None)
@@ -125,7 +125,9 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
         points=tuple(points),
         laws=tuple(fit for series in usable for fit in _fit_laws(series)),
         next=best_next_measurement(main, max(counts)),
-        outliers=tuple(row for made in forecasts.values() for row in find_outliers(made.points)),
+        outliers=tuple(
+            row for result in forecasts.values() for row in find_outliers(result.points)
+        ),
         main=main,
         forecasts=tuple(forecasts.values()),
         complete_time=complete_time,
@@ -133,9 +135,9 @@ def predict(curve: ScalingCurve, at: Iterable[int]) -> Prediction:
 
 
 def _main_series(curve: ScalingCurve, measured: Sequence[Series | None]) -> Series:
-    """Return throughput or time, the first that has two counts; refuse a single count."""
+    """Return the first of throughput and time with two device counts; refuse a single count."""
     available = [points for points in measured if points]
-    # A curve has a point, and a point has a throughput or a time.
+    # Never empty: a curve has a point, and a point has a throughput or a time.
     main = next((points for points in available if len(points.devices) > 1), available[0])
     try:
         require_points(main, 2, "a prediction")
@@ -175,8 +177,8 @@ def _checked_counts(curve: ScalingCurve, at: Iterable[int]) -> list[int]:
     if not counts:
         raise SpecError("no number of devices to predict", hint=example)
     for count in counts:
-        number = isinstance(count, (int, float, np.number)) and not isinstance(count, bool)
-        if not number or not math.isfinite(count) or count != int(count):
+        is_number = isinstance(count, (int, float, np.number)) and not isinstance(count, bool)
+        if not is_number or not math.isfinite(count) or count != int(count):
             raise SpecError(f"a number of devices must be whole, got {count!r}", hint=example)
         if not 1 <= count <= MAX_DEVICES:
             raise SpecError(
@@ -186,6 +188,6 @@ def _checked_counts(curve: ScalingCurve, at: Iterable[int]) -> list[int]:
         if count < largest and count not in measured:
             raise SpecError(
                 f"{count} devices are fewer than the {largest} that were measured",
-                hint=f"ask for more than {largest}, or measure it",
+                hint=f"predict more than {largest} devices, or measure {count}",
             )
     return sorted({int(count) for count in counts})

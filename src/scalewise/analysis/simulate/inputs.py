@@ -78,13 +78,14 @@ def load_inputs(record: RunRecord, gradients: float | None = None) -> Simulation
 
 
 def concurrent_steps(records: Sequence[RunRecord]) -> tuple[float, Spread]:
-    """Return seconds of a step, and the spread, of concurrent runs without exchange; over those of
-    one run alone: the ``sharing``. Medians, because at both ends some ran without the others.
+    """Return the step seconds and the spread of concurrent runs that do not communicate; divided
+    by the seconds of a single run, they are ``Machine.sharing``.
     """
     rows = []
     for record in records:
         steps = record.ranks[0].steps
         rows.append(steps.seconds[steps.index >= steady_window(record).first])
+    # Medians: the first and last steps of a run may have had the machine to themselves.
     return float(np.mean([np.median(row) for row in rows])), independent_spread(rows)
 
 

@@ -1,5 +1,7 @@
-"""Simulate many devices from the record of few and facts about links. There is no interval:
-measured scales beyond the smallest run are compared, and the factor between the two is kept.
+"""Simulate a step on many devices, from the record of a run on few and the speed of links.
+
+Instead of an interval, each larger measured scale is simulated too: measured over simulated step
+time is ``Check.factor``.
 """
 
 from collections.abc import Iterable, Sequence
@@ -44,25 +46,25 @@ class Simulation:
 
     curve: ScalingCurve
     origin: Topology
-    """Of the run that everything is simulated from."""
+    """The topology of the recorded run that is the input of the simulation."""
     run: str
     """The id of that run."""
     work: Work
     spread: Spread
-    """Of that run's steps, taken for the spread of ranks."""
+    """How much that run's step times vary; ranks are assumed to vary as much."""
     strategy: str
     network: Network
     per_node: int | None
-    alone: SimulatedStep
-    """The step of a single device: the reference of the efficiency."""
+    one_device_step: SimulatedStep
+    """The reference of the efficiency."""
     points: tuple[SimulatedStep, ...]
     checks: tuple[Check, ...] = ()
-    """Scales that were measured too, from few devices to many."""
+    """Measured scales beside their simulations, from few devices to many."""
     notes: tuple[Note, ...] = ()
 
     def efficiency(self, point: SimulatedStep) -> float:
         """Return the step of one device over this step; both have the same batch per device."""
-        return self.alone.step / point.step
+        return self.one_device_step.step / point.step
 
     @property
     def factor(self) -> float | None:
@@ -70,7 +72,7 @@ class Simulation:
         return self.checks[-1].factor if self.checks else None
 
     def corrected_throughput(self, point: SimulatedStep) -> float | None:
-        """Return the throughput divided by that factor; None up to the largest measured scale."""
+        """Return the throughput divided by ``factor``; None up to the largest measured scale."""
         if not self.checks or point.throughput is None:
             return None
         largest = self.checks[-1]
@@ -86,8 +88,8 @@ def make_exchange(
     per_node: int | None = None,
     algorithm: str | None = None,
 ) -> Exchange:
-    """Return how devices exchange data: from sweeps, from given links, or both. The default
-    algorithm is a ring for gloo, else the quickest. Nodes of one device need no link inside.
+    """Return how devices exchange data: from sweeps (timed collectives), given links, or both.
+    Default algorithm: a ring for gloo, else the quickest. Nodes of one device need no link inside.
     """
     if algorithm is not None:
         check_choice("algorithm", algorithm, ALGORITHMS)
@@ -120,19 +122,21 @@ def simulate_curve(
     per_node: int | None = None,
     gradients: float | None = None,
 ) -> Simulation:
-    """Simulate a step on each of these numbers of devices, from the smallest run (the median of its
-    repeats). Nodes have ``per_node`` devices; ``gradients`` are bytes, if not recorded.
+    """Simulate a step on each number of devices in ``at``, from the smallest run (the median of its
+    repeats). ``per_node``: devices per node; ``gradients``: their bytes, where not recorded.
     """
     if curve.scaling == "strong":
         raise SpecError(
             f"a simulation keeps the batch per device, but {curve.name} keeps the global batch",
-            hint="predict from the curve, or study the batch that a device has on many",
+            hint="predict from the curve, or measure a study that keeps the batch per device of "
+            "the large count",
         )
     fewest = min(record.spec.topology.world for record in records)
     repeats = [record for record in records if record.spec.topology.world == fewest]
     repeats.sort(key=lambda record: (window := steady_window(record)).seconds / window.steps)
     record = repeats[(len(repeats) - 1) // 2]
     spec = record.spec
+    # The strategy's degree is the name of a split; the run's, the number of devices per model.
     if spec.traits.degree == "pipeline" or spec.degrees.degree > 1:
         raise SpecError(
             f"no device of the smallest run ({spec.topology}, {spec.strategy}) computes a whole "
@@ -152,7 +156,7 @@ def simulate_curve(
             hint=f"give {parameter('gradients')}, such as 100MB: four bytes per parameter in fp32",
         )
     machine = _machine(record, exchange, inputs.spread)
-    alone, *points = simulate(inputs.work, [Topology(1, 1), *topologies], machine, strategy)
+    one_device, *points = simulate(inputs.work, [Topology(1, 1), *topologies], machine, strategy)
     checks, skipped = _check_measured(curve, records, inputs.work, machine, strategy)
     return Simulation(
         curve=curve,
@@ -163,7 +167,7 @@ def simulate_curve(
         strategy=strategy.name,
         network=exchange.network if isinstance(exchange, MeasuredExchange) else exchange,
         per_node=per_node,
-        alone=alone,
+        one_device_step=one_device,
         points=tuple(points),
         checks=checks,
         notes=(*inputs.notes, *skipped),
@@ -182,7 +186,7 @@ def _machine(record: RunRecord, exchange: Exchange, spread: Spread) -> Machine:
 
 
 def _topology(count: int, per_node: int | None, sweeps: Sequence[Sweep]) -> Topology:
-    """Return so many devices in full nodes, or inside one."""
+    """Return the topology of ``count`` devices: inside one node, or in nodes that are all full."""
     check_integer("a number of devices", count, minimum=1)
     one_node = [sweep.topology.devices for sweep in sweeps if sweep.topology.nodes == 1]
     inside = max(one_node, default=1) if per_node is None else per_node
@@ -209,7 +213,7 @@ def _check_measured(
     machine: Machine,
     strategy: Strategy,
 ) -> tuple[tuple[Check, ...], tuple[Note, ...]]:
-    """Return each measured scale compared with its simulation, and a note for each without one."""
+    """Compare each measured scale with its simulation; return a note for each without one too."""
     checks, skipped = [], []
     measured = {record.spec.topology for record in records if record.spec.topology.world > 1}
     rates = {(point.nodes, point.devices): point.throughput for point in curve.points}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from scalewise.analysis.advise import Advice, DiminishingReturns, Power, Scale
+from scalewise.analysis.advise import Advice, DiminishingReturns, Power, Purpose, Scale
 from scalewise.analysis.advise.diminishing_returns import Cause
 from scalewise.analysis.advise.interruptions import MAX_SLOWDOWN
 from scalewise.analysis.advise.packing import Packing, Placement
@@ -31,7 +31,7 @@ GOAL_TEXT = {
     "balanced": ("has", "have", "the least device-hours × time (device-hours stand for energy)"),
     "balanced by energy": ("has", "have", "the least energy × time"),
 }
-"""Verbs of one device and of several, and what the chosen scale is or has."""
+"""By objective: verb for one device, verb for several, and what the chosen scale is or has."""
 CAUSE_TEXT = {
     "fixed": "fixed costs, which devices do not shorten (launch, data, build, compile)",
     "growing": "what grows with devices (a start that takes longer, or an exchange in every step: "
@@ -41,16 +41,17 @@ CAUSE_TEXT = {
 
 def advice_sentences(advice: Advice) -> tuple[str, ...]:
     """Return the reason, the neighbours, where returns diminish, and what to measure next."""
+    # The chosen scale; if none meets the purpose, the scale that misses it by the smallest factor.
     closest, conditions = advice.closest, advice.conditions
     sentences = [reason(advice), *condition_sentences(conditions, closest)]
     for label, neighbour in (("Fewer", advice.smaller), ("More", advice.larger)):
         if neighbour:
-            sentences.append(_neighbour_sentence(label, neighbour, closest))
+            sentences.append(_neighbour_sentence(label, neighbour, advice))
     sentences += returns_sentences(advice.returns, advice.curve if conditions.same_job else None)
     if advice.worth:
         sentences += break_even_sentences(advice.worth)
-    if advice.runs:
-        sentences.append(_packing_sentence(advice.runs, closest.devices))
+    if packing := advice.runs:
+        sentences.append(_packing_sentence(packing, closest.devices))
     if advice.power:
         sentences.append(power_sentence(advice.power))
     if advice.rate and advice.rate.name:
@@ -76,8 +77,8 @@ def advice_warnings(advice: Advice) -> tuple[str, ...]:
     rate, closest = advice.rate, advice.closest
     if rate and rate.devices and closest.charged % rate.devices:
         warnings.append(
-            f"{rate.name} is rented whole, with {format_count(rate.devices)}: "
-            f"{scale_label(closest)} are charged as a part of it"
+            f"{rate.name} is rented whole, with {format_count(rate.devices)}, but the cost of "
+            f"{scale_label(closest)} is pro rata"
         )
     return tuple(warnings)
 
@@ -90,7 +91,7 @@ def reason(advice: Advice) -> str:
     purpose, scales, scale = advice.purpose, advice.scales, advice.closest
     limits = " and ".join(map(str, purpose.limits))
     counts = f"{scales[0].devices:,} to {scales[-1].devices:,} devices"
-    numbers = f"{_quantities(scale, format_estimate)}{_chance_clause(scale)}."
+    numbers = f"{_quantities(scale, format_estimate)}{_chance_clause(scale, purpose)}."
     if advice.chosen is None:
         return (
             f"No scale of {counts} meets {limits}; the closest is {_with_basis(scale)}: {numbers}"
@@ -102,7 +103,7 @@ def reason(advice: Advice) -> str:
 
 
 def stop_sentence(advice: Advice) -> str:
-    """Say why a study stops: what the next scale would take, and what serves instead."""
+    """Say why a study stops: what the next scale would take, and which scale is best instead."""
     largest = max(point.devices for point in advice.curve.points)
     following = next(scale for scale in advice.scales if scale.devices > largest)
     before = next(scale for scale in advice.scales if scale.devices == largest)
@@ -118,7 +119,7 @@ def stop_sentence(advice: Advice) -> str:
         expected += f", at an efficiency of {format_percent(following.efficiency.value)}"
     return (
         f"{advice.curve.name}: stopped after {format_count(largest)}: {following.devices:,} are "
-        f"predicted to {expected}{_chance_clause(following)}. {reason(advice)}"
+        f"predicted to {expected}{_chance_clause(following, advice.purpose)}. {reason(advice)}"
     )
 
 
@@ -132,8 +133,9 @@ def _with_basis(scale: Scale) -> str:
     return f"{scale_label(scale)}, {'measured' if scale.measured else 'predicted'}"
 
 
-def _neighbour_sentence(label: str, other: Scale, chosen: Scale) -> str:
+def _neighbour_sentence(label: str, other: Scale, advice: Advice) -> str:
     """Say what the next smaller or larger scale takes, compared with the chosen one."""
+    chosen = advice.closest
     time, hours = (
         f"{'+' if ratio >= 1 else '−'}{format_percent(abs(ratio - 1), 0)}"
         for ratio in (other.slowness / chosen.slowness, other.device_time / chosen.device_time)
@@ -141,7 +143,7 @@ def _neighbour_sentence(label: str, other: Scale, chosen: Scale) -> str:
     numbers = _quantities(other, lambda estimate: format_number(estimate.value))
     return (
         f"{label}: {_with_basis(other)}: {numbers}; {time} time, {hours} device-hours"
-        f"{_chance_clause(other)}."
+        f"{_chance_clause(other, advice.purpose)}."
     )
 
 
@@ -150,13 +152,14 @@ def _relative_change(ratio: float) -> str:
     return f"{format_percent(abs(ratio - 1), 0)} {'less' if ratio < 1 else 'more'}"
 
 
-def _chance_clause(scale: Scale) -> str:
-    """Return how likely a scale meets its limits; empty where unknown."""
+def _chance_clause(scale: Scale, purpose: Purpose) -> str:
+    """Return how likely a scale meets the limits of the purpose; empty where unknown."""
     if scale.chance is None:
         return ""
     percent = format_percent(min(max(scale.chance, MIN_CHANCE), MAX_CHANCE), 0)
     edge = "below " if scale.chance < MIN_CHANCE else "above " if scale.chance > MAX_CHANCE else ""
-    return f"; the chance to meet it is {edge}{percent}"
+    limits = "limit" if len(purpose.limits) == 1 else "limits"
+    return f"; the chance to meet the {limits} is {edge}{percent}"
 
 
 def _quantities(scale: Scale, estimate: Callable[[Estimate], str]) -> str:
@@ -177,12 +180,12 @@ def _quantities(scale: Scale, estimate: Callable[[Estimate], str]) -> str:
         if scale.target:
             hardware = format_percent(scale.target.hardware.value)
             statistical = format_percent(scale.target.statistical.value)
-            parts[-1] += f" (devices {hardware} × batch {statistical})"
+            parts[-1] += f" (device efficiency {hardware} × batch efficiency {statistical})"
     return ", ".join(parts)
 
 
 def _time_text(scale: Scale, time: Estimate, estimate: Callable[[Estimate], str]) -> str:
-    """Return the time, a long one in hours too, and the parts of it that are no training."""
+    """Return the time, in hours too if long, with the parts for the queue and interruptions."""
     lost = scale.interrupted.lost.value if scale.interrupted else 0.0
     details = [
         format_duration(time.value) if time.value >= LONG_SECONDS else "",
@@ -211,8 +214,11 @@ def returns_sentences(returns: DiminishingReturns, curve: ScalingCurve | None) -
         sentences.append(_enough_sentence(returns.enough, returns.saved))
     if curve and curve.turns_at:
         before = [point.devices for point in curve.points if point.regime == "compute"]
-        training = f", training up to {max(before):,}" if before else ""
-        sentences.append(f"Overhead dominates from {format_count(curve.turns_at)} on{training}.")
+        if before:
+            training = f"Training dominates up to {format_count(max(before))}"
+            sentences.append(f"{training}, overhead from {curve.turns_at:,}.")
+        else:
+            sentences.append(f"Overhead dominates from {format_count(curve.turns_at)} on.")
     if returns.cause:
         sentences.append(cause_sentence(returns.cause))
     return sentences
@@ -232,7 +238,7 @@ def _enough_sentence(enough: int, saved: Sequence[tuple[int, float]]) -> str:
 
 
 def cause_sentence(cause: Cause) -> str:
-    """Say which part of the job does not shrink: spans, a part of its law, or inside its steps."""
+    """Say what more devices do not shorten: spans, a term of the fitted law, or parts of steps."""
     if cause.kind == "steps":
         return "The loss is in the steps themselves; `scalewise explain FOLDER` shows its causes."
     if cause.kind == "spans":
@@ -249,7 +255,7 @@ def cause_sentence(cause: Cause) -> str:
 
 
 def returns_warnings(returns: DiminishingReturns) -> tuple[str, ...]:
-    """Warn of predicted times that are shorter than the fixed part of the law."""
+    """Warn of predicted times below the fixed term of the law that was fitted to the times."""
     below = returns.below_fixed
     if below is None:
         return ()
@@ -292,13 +298,13 @@ def _placement_time(way: Placement) -> str:
 
 
 def power_sentence(power: Power) -> str:
-    """Say which law the energy follows, and its source."""
+    """Say by which power model energy is computed, and the source of its watts."""
     watts = format_number(power.watts)
     if power.device:
         return (
             f"Energy is at most {watts} W × device-hours: the maximum power of "
             f"{power.device.name} ({power.device.source}; {power.device.date}). Waiting devices "
-            "draw less, so the chances are lower bounds."
+            "draw less, so the chance to meet an energy limit is a lower bound."
         )
     if not power.measured:
         return f"Energy is {watts} W, as given, × device-hours."

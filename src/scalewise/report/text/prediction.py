@@ -18,13 +18,13 @@ UNKNOWNS = {
 def prediction_sentences(prediction: Prediction) -> tuple[str, ...]:
     """Return how the prediction was computed, its limits, and what to measure next."""
     lines = []
-    for made in prediction.forecasts:
-        measured = format_count(len(made.points.devices), f"measured {made.points.metric}")
+    for forecast in prediction.forecasts:
+        measured = format_count(len(forecast.points.devices), f"measured {forecast.points.metric}")
         models = (
             "The trend is averaged with machine models (compute, rings inside and between nodes, "
             f"latency, growth), weighted by how well they explain the {measured}."
         )
-        lines += [_trend(made), models, *_arithmetic(made, prediction.curve.unit)]
+        lines += [_trend(forecast), models, *_arithmetic(forecast, prediction.curve.unit)]
     if unknown := prediction.points[-1].unknown:
         lines.append(f"{UNKNOWNS[unknown].capitalize()}.")
     if prediction.next:
@@ -68,8 +68,8 @@ def _outlier(row: Outlier, unit: str) -> str:
     )
 
 
-def _trend(made: Forecast) -> str:
-    trend, by_rate = made.trend, made.points.metric == "throughput"
+def _trend(forecast: Forecast) -> str:
+    trend, by_rate = forecast.trend, forecast.points.metric == "throughput"
     what = "per-device throughput" if by_rate else "parallel efficiency"
     # Logarithmic losses add up.
     loss, typical, measured, leave_node = (
@@ -81,21 +81,21 @@ def _trend(made: Forecast) -> str:
         f"(logarithmic loss {loss} = {typical} typical + {trend.own_weight:.2f} × {measured} "
         "measured)"
     )
-    if trend.leave_node_loss and made.points.leaves_node(made.at).any():
+    if trend.leave_node_loss and forecast.points.leaves_node(forecast.at).any():
         text += f"; leaving the node costs another {leave_node}"
     return f"{text}."
 
 
-def _arithmetic(made: Forecast, unit: str) -> list[str]:
+def _arithmetic(forecast: Forecast, unit: str) -> list[str]:
     """Return a line per count: last value × growth × efficiency = prediction."""
-    points, weight = made.points, made.trend_weight
+    points, weight = forecast.points, forecast.trend_weight
     last, by_rate = float(points.values[-1]), points.metric == "throughput"
     lines = []
-    for index, count in enumerate(made.at):
+    for index, count in enumerate(forecast.at):
         if count <= points.last:
             continue
         growth = count / points.last
-        mean, trend, models = made.efficiencies(index)
+        mean, trend, models = forecast.efficiencies(index)
         value = last * growth * mean if by_rate else last / growth / mean
         operation = f"× {growth:g} ×" if by_rate else f"/ {growth:g} /"
         lines.append(

@@ -96,7 +96,8 @@ def _largest_step(simulation: Simulation, point: SimulatedStep) -> str:
     return (
         f"{format_count(point.topology.world)} ({point.topology}): {_ms(own)} of a device's own "
         f"work{''.join(added)} = {_ms(point.step)}; one device alone takes "
-        f"{_ms(simulation.alone.step)}: efficiency {100 * simulation.efficiency(point):.1f} %."
+        f"{_ms(simulation.one_device_step.step)}: efficiency "
+        f"{100 * simulation.efficiency(point):.1f} %."
     )
 
 
