@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from scalewise.frameworks.jax import Jax
-from scalewise.frameworks.loop import train
+from scalewise.frameworks.loop import Training
 from scalewise.probe import Probe
 from scalewise.record.write import RankFile
 from scalewise.spec import RunSpec
@@ -22,8 +22,8 @@ spec = RunSpec.from_dict(json.loads((folder / "spec.json").read_text()))
 (rank,) = Jax().ranks(spec)
 probe = Probe(RankFile(folder, rank, 1))
 with Jax().session(spec, rank, probe) as session:
-    train(spec, session, probe, folder, None)
-    for name, array in session.weights().items():
+    Training(spec, session, probe, folder, None).run()
+    for name, array in session._state.weights.items():
         for shard in array.addressable_shards:
             assert shard.data.shape == array.shape, "a device holds a part of the weights"
             np.save(folder / f"{name}-{rank}-{shard.device.id}.npy", np.asarray(shard.data))
