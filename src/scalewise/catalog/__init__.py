@@ -1,1 +1,1 @@
-"""Facts known before measuring: data files, each row with its source."""
+"""Published facts: hardware, prices, scaling curves, convergence; each with its source."""

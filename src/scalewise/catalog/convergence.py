@@ -1,4 +1,4 @@
-"""Published work to reach a target at each global batch, by workload."""
+"""How much training reaches a workload's target at each global batch, as published."""
 
 import json
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class ConvergenceTable:
     """Unit of work: ``samples`` or ``epochs``."""
     source: str
     date: str | None
-    """When the results of that version appeared; None where it could not be checked."""
+    """When the source's version appeared; None if that could not be checked."""
     note: str
     points: tuple[tuple[int, float, int], ...]
 

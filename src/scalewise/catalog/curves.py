@@ -18,7 +18,7 @@ SEARCHED_FACTS = ("model", "dataset", "framework", "hardware", "interconnect", "
 
 @dataclass(frozen=True, slots=True)
 class PublishedCurve:
-    """One curve: ``[devices, value]`` points, and everything that its source says about them."""
+    """One curve: (devices, value) points, and the facts that its source states about them."""
 
     family: str
     """The name of its file: one per source."""
@@ -59,7 +59,7 @@ def load_published_curves() -> tuple[PublishedCurve, ...]:
 
 
 def find_curves(query: str) -> tuple[PublishedCurve, ...]:
-    """Return the curves that match every word by letters and digits; refuse one without a match."""
+    """Return the curves that contain every word, ignoring punctuation; refuse an unknown word."""
     terms = [term for term in map(_normalize, query.split()) if term]
     if not terms:
         raise SpecError(

@@ -1,5 +1,5 @@
-"""Devices, links and prices as makers and sellers state them, each with source and date; rows of
-the user's ``catalog.toml``, beside the sites' file, replace built-in rows of the same name.
+"""Devices, links and prices as makers and sellers state them, each with source and date. Rows of
+``catalog.toml`` in the user's configuration folder replace built-in rows of the same name.
 """
 
 import json
@@ -31,7 +31,7 @@ class Device:
     reported: Sequence[str] = ()
     """Names that frameworks report for it."""
     dies: int = 1
-    """How many devices a framework sees in one."""
+    """Devices that a framework counts for one accelerator."""
     vendor: str | None = None
     memory: float | None = None
     """Bytes."""
@@ -80,7 +80,7 @@ class Price:
 
     @property
     def name(self) -> str:
-        """The name to ask for it by."""
+        """The name by which options refer to it."""
         return f"{self.provider}:{self.instance}"
 
 
@@ -142,14 +142,14 @@ def device_by_reported_name(text: str) -> Device | None:
     ('h200', None)
     """
     name = text.strip().lower()
-    for row in reversed(devices().values()):
+    for row in reversed(devices().values()):  # The user's rows are last and take precedence.
         if name in (alias.lower() for alias in (row.name, *row.reported)):
             return row
     return None
 
 
 def device_for_power(text: str) -> Device:
-    """Return the device of this name; of several that begin so, the most watts: an upper bound.
+    """Return the device of this name; if several begin with it, the one with the most watts.
 
     >>> device_for_power("h100").name
     'h100-sxm'
@@ -169,7 +169,7 @@ def device_for_power(text: str) -> Device:
     if not with_power:
         raise SpecError(
             f"the power of {matching[0].name} is not known",
-            hint=f"give {parameter('watts', 700)}; docs/guides/catalog.md adds a row of your own",
+            hint=f"give {parameter('watts', 700)}; to add a row, see docs/guides/catalog.md",
         )
     return max(with_power, key=lambda pair: pair[0])[1]
 

@@ -29,8 +29,8 @@ def sections(advice: Advice) -> list[Section]:
         ("to target s" if has_target else "time s", lambda r: value(r.time)),
         ("low", lambda r: bound(r.time, "low")),
         ("high", lambda r: bound(r.time, "high")),
-        ("of it waiting", lambda r: number(r.wait)),
-        ("of it lost", lambda r: value(r.interrupted.lost if r.interrupted else None)),
+        ("queue wait s", lambda r: number(r.wait)),
+        ("interruptions s", lambda r: value(r.interrupted.lost if r.interrupted else None)),
         ("device-hours", lambda r: value(r.device_hours)),
         ("low", lambda r: bound(r.device_hours, "low")),
         ("high", lambda r: bound(r.device_hours, "high")),
@@ -40,8 +40,8 @@ def sections(advice: Advice) -> list[Section]:
         (f"{advice.curve.unit}/s", lambda r: value(r.throughput)),
         ("batch", lambda r: number(_target_value(r, "batch"))),
         ("work", lambda r: value(_target_value(r, "work"))),
-        ("of devices", lambda r: percent(_target_value(r, "hardware"))),
-        ("of batch", lambda r: percent(_target_value(r, "statistical"))),
+        ("device efficiency", lambda r: percent(_target_value(r, "hardware"))),
+        ("batch efficiency", lambda r: percent(_target_value(r, "statistical"))),
         ("efficiency", lambda r: percent(r.efficiency)),
         ("chance", lambda r: percent(r.chance)),
         ("", lambda r: _role(advice, r)),
@@ -51,19 +51,20 @@ def sections(advice: Advice) -> list[Section]:
     return [Section(advice.curve.name, lines, tables, advice_warnings(advice))]
 
 
-def _packing_table(runs: Packing) -> Table:
-    """Return the best way to place many runs, for each number of devices."""
-    return make_table(f"{runs.count:,} runs, done soonest", map(runs.best, runs.counts), [
+def _packing_table(packing: Packing) -> Table:
+    """Return the fastest placement of many equal runs on each number of devices, and two others."""
+    title = f"{packing.count:,} runs, done soonest"
+    return make_table(title, map(packing.best, packing.counts), [
         ("devices", lambda best: str(best.devices)),
-        ("on each", lambda best: str(best.each)),
-        ("at a time", lambda best: str(best.at_once)),
+        ("devices per run", lambda best: str(best.each)),
+        ("runs at a time", lambda best: str(best.at_once)),
         ("rounds", lambda best: str(best.rounds)),
         ("time s", lambda best: value(best.time)),
         ("low", lambda best: bound(best.time, "low")),
         ("high", lambda best: bound(best.time, "high")),
         ("device-hours", lambda best: value(best.device_hours)),
-        ("fewest each s", lambda best: value(runs.on(best.devices)[0].time)),
-        ("one by one s", lambda best: value(runs.on(best.devices)[-1].time)),
+        ("fewest devices s", lambda best: value(packing.on(best.devices)[0].time)),
+        ("one by one s", lambda best: value(packing.on(best.devices)[-1].time)),
     ], hide_unknown=True)  # fmt: skip
 
 
@@ -93,16 +94,16 @@ def as_json(advice: Advice) -> str:
         and {
             **pick(power, "once", "watts", "spread"),
             "says": power_sentence(power),
-            "bound": power.device is not None,
+            "bound": power.device is not None,  # Rated watts of the catalog: an upper bound.
         },
         "devices": chosen.devices if chosen else None,
         "topology": str(chosen.topology) if chosen and chosen.topology else None,
         "reason": reason(advice),
-        "chosen": _scale(chosen),
-        "closest": _scale(advice.closest),
-        "alternatives": [_scale(scale) for scale in (advice.smaller, advice.larger) if scale],
+        "chosen": _scale_values(chosen),
+        "closest": _scale_values(advice.closest),
+        "alternatives": [_scale_values(s) for s in (advice.smaller, advice.larger) if s],
         "pareto": [scale.devices for scale in advice.pareto],
-        "scales": [_scale(scale) for scale in advice.scales],
+        "scales": [_scale_values(scale) for scale in advice.scales],
         "returns": {
             **pick(advice.returns, "diminish", "gain", "enough"),
             "cause": cause_sentence(cause) if cause else "",
@@ -122,7 +123,7 @@ def as_json(advice: Advice) -> str:
     return dump_json(document)
 
 
-def _scale(scale: Scale | None) -> dict[str, Any] | None:
+def _scale_values(scale: Scale | None) -> dict[str, Any] | None:
     if scale is None:
         return None
     values = pick(scale, "devices", "nodes", "charged", "measured", "throughput", "time",

@@ -11,7 +11,7 @@ from scalewise.report.tables import NONE, Section, make_table, number, percent
 Columns = dict[str, Callable[[Any], str]]
 
 
-def _peak(precision: str) -> Callable[[Device], str]:
+def _peak_tflops(precision: str) -> Callable[[Device], str]:
     return lambda row: number((peak := row.peak.get(precision)) and peak / 1e12)
 
 
@@ -21,8 +21,8 @@ COLUMNS: dict[str, Columns] = {
         "vendor": lambda row: row.vendor or NONE,
         "GB": lambda row: number(row.memory and row.memory / 1e9),
         "GB/s": lambda row: number(row.bandwidth and row.bandwidth / 1e9),
-        **{f"{name} TFLOP/s": _peak(name) for name in PRECISIONS},
-        "most W": lambda row: number(row.power),
+        **{f"{name} TFLOP/s": _peak_tflops(name) for name in PRECISIONS},
+        "rated W": lambda row: number(row.power),
     },
     "links": {
         "link": lambda row: row.name,
@@ -38,10 +38,10 @@ COLUMNS: dict[str, Columns] = {
         "per device-hour": lambda row: number(row.hour / row.devices),
         "spot per device-hour": lambda row: number(row.spot and row.spot / row.devices),
         "currency": lambda row: row.currency,
-        "interrupted": lambda row: percent(row.interruption),
+        "preempted per month": lambda row: percent(row.interruption),
     },
 }
-"""The columns of each kind, before date and source."""
+"""The columns of each kind of row, before the date and the source."""
 
 
 def sections(rows_by_kind: Mapping[str, Sequence[Row]]) -> list[Section]:

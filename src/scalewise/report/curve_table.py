@@ -27,9 +27,7 @@ from scalewise.report.text.doubts import warning_text
 from scalewise.report.text.measurement import acceleration_lines, curve_lines, has_efficiency
 
 MAX_CURVES_BESIDE = 3
-"""Up to this many curves share the rows of one table; more have rows of their own."""
-
-
+"""Up to this many curves get columns side by side; with more, each curve gets rows."""
 Cell = Callable[[Point], str]
 
 
@@ -48,7 +46,7 @@ def _section(curve: ScalingCurve) -> Section:
     tables = (
         table_by_devices(curve.points, "Scaling" if has_efficiency([curve]) else "Speed", [
             ("nodes", lambda p: integer(p.nodes)),
-            ("runs", lambda p: integer(
+            ("runs", lambda p: integer(  # Unknown for the rows of a CSV, which have no steps.
                 e.count if (e := p.throughput or p.time) and p.steps else None
             )),
             (unit, lambda p: value(p.throughput)),
@@ -127,7 +125,6 @@ def _flops_columns(points: Sequence[Point]) -> list[tuple[str, Cell]]:
     """Return the columns of FLOP and MFU, in a unit that suits the fastest point."""
     rates = [point.flops_per_second.value for point in points if point.flops_per_second]
     size, unit = flops_unit(max(rates, default=0.0))
-
     return [
         ("GFLOP/sample", lambda p: number(p.flops and p.flops / 1e9)),
         (
@@ -144,7 +141,8 @@ def _energy_columns(points: Sequence[Point]) -> list[tuple[str, Cell]]:
     """Return the columns of the energy, in a unit that suits the largest value."""
     largest = max((p.energy.value for p in points if p.energy), default=0.0)
     unit = energy_unit(largest)
-    hosts_apart = any(p.energy_covers != "processors" for p in points if p.energy_hosts)
+    # Where the processors are the devices, their energy is already in the first column.
+    shows_hosts = any(p.energy_covers != "processors" for p in points if p.energy_hosts)
 
     def in_unit(energy: Estimate | None) -> str:
         return value(energy and energy * (1 / JOULES_PER_UNIT[unit]))
@@ -157,16 +155,14 @@ def _energy_columns(points: Sequence[Point]) -> list[tuple[str, Cell]]:
             "J per sample",
             lambda p: number(p.energy.value / p.samples if p.energy and p.samples else None),
         ),
-        (f"hosts' processors {unit}", lambda p: in_unit(p.energy_hosts) if hosts_apart else NONE),
+        (f"hosts' processors {unit}", lambda p: in_unit(p.energy_hosts) if shows_hosts else NONE),
     ]
 
 
 def _side_by_side(curves: Sequence[ScalingCurve]) -> Section:
     title = "Speed and efficiency" if has_efficiency(curves) else "Speed"
-    table = (_columns_per_curve if len(curves) <= MAX_CURVES_BESIDE else _rows_per_curve)(
-        curves, title
-    )
-    tables = (table, *_communication_tables(curves))
+    make = _columns_per_curve if len(curves) <= MAX_CURVES_BESIDE else _rows_per_curve
+    tables = (make(curves, title), *_communication_tables(curves))
     differences = tuple(map(warning_text, condition_differences(curves)))
     return Section("Side by side", (), tables, differences)
 
@@ -175,13 +171,14 @@ def _columns_per_curve(curves: Sequence[ScalingCurve], title: str) -> Table:
     counts = sorted({point.devices for curve in curves for point in curve.points})
     header, columns = ["devices"], [[str(count) for count in counts]]
     for curve in curves:
+        # Reversed: of two points with as many devices, the first is shown.
         by_count = {point.devices: point for point in reversed(curve.points)}
-        cells_of: dict[str, Cell] = {
+        cell_functions: dict[str, Cell] = {
             f"{curve.unit}/s": lambda p: value(p.throughput),
             "complete s": lambda p: value(p.time),
             "efficiency": lambda p: percent(p.efficiency),
         }
-        for name, cell in cells_of.items():
+        for name, cell in cell_functions.items():
             cells = [cell(by_count[count]) if count in by_count else NONE for count in counts]
             if any(text != NONE for text in cells):
                 header.append(f"{curve.name}: {name}")

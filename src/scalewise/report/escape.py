@@ -8,10 +8,10 @@ HIDDEN = ("Cc", "Cf", "Cs")
 """Unicode categories that are not shown as they are: controls, formatting, lone surrogates."""
 NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]")
-"""The start of what spreadsheets compute; some take full-width signs too."""
+"""The start of a cell that spreadsheets compute; some accept full-width signs too."""
 MARKDOWN = {
     **{mark: f"\\{mark}" for mark in r"\`*_[]|~#$"},
-    # Not every renderer takes these after a backslash.
+    # Not every renderer accepts a backslash before these.
     "&": "&amp;", "<": "&lt;", ">": "&gt;",
 }  # fmt: skip
 AUTOLINK = re.compile(r":(?=//)|(?<=www)\.", re.IGNORECASE)
@@ -76,5 +76,5 @@ def escape_latex(text: str) -> str:
 def escape_plot(text: str) -> str:
     """Return a label that matplotlib draws as it is; ``plot.STYLE`` turns mathematics off."""
     label = printable(text)
-    # A leading _ would leave it out of the legend.
+    # Matplotlib omits a label with a leading _ from the legend.
     return f"\u200b{label}" if label.startswith("_") else label

@@ -22,6 +22,7 @@ from scalewise.report.tables import (
     Section,
     Table,
     columns_by_key,
+    integer,
     make_table,
     milliseconds,
     number,
@@ -85,7 +86,7 @@ def _section(explanation: Explanation) -> Section:
             points,
             "The complete time in seconds, and how it grew since the baseline",
             columns_by_key(
-                in_order_of_life(name for p in points for name in p.grown), _complete_part
+                in_order_of_life(name for p in points for name in p.grown), _complete_cell
             ),
         ),
         _cost_table(last, explanation.rate.currency if explanation.rate else None),
@@ -145,7 +146,7 @@ def _rank_ranges(ranks: Sequence[int]) -> str:
 
 
 def _device_table(explanation: Explanation) -> Table:
-    """Return how busy each accelerator was; spinning while waiting is busy too, at fewer watts."""
+    """Return how busy each accelerator was; one that spins while it waits is busy, at few watts."""
     rows = [
         (point.devices, device)
         for point in explanation.points
@@ -161,7 +162,7 @@ def _device_table(explanation: Explanation) -> Table:
         ("kJ", lambda row: number(row[1].energy and row[1].energy / 1e3)),
         ("memory GiB", lambda row: number(row[1].memory and row[1].memory / 2**30)),
         ("MHz", lambda row: number(row[1].clock) + (" falling" if row[1].throttled else "")),
-        ("others", lambda row: NONE if row[1].foreign is None else str(row[1].foreign)),
+        ("foreign processes", lambda row: integer(row[1].foreign)),
     ])  # fmt: skip
 
 
@@ -183,8 +184,7 @@ def _lines(explanation: Explanation) -> list[str]:
         regime = next(point.regime for point in explanation.points if point.devices == turn)
         lines.append(
             f"computation is not the largest part of a step from {format_count(turn, 'device')} "
-            "on: "
-            f"{regime} is"
+            f"on: {regime} is"
         )
     elif last.regime == COMPUTE_AND_COMMUNICATION:
         lines.append(
@@ -203,8 +203,8 @@ def _correctness_lines(explanation: Explanation) -> list[str]:
         return ["correct: not checked"]
     if explanation.correct:
         return _finding_lines("not correct", explanation.correct)
-    one_device = explanation.points[-1].devices == 1
-    limits = " on 1 device; most faults need two devices to show" if one_device else ""
+    is_one_device = explanation.points[-1].devices == 1
+    limits = " on 1 device; most faults need two devices to show" if is_one_device else ""
     return [f"correct: no fault was seen{limits}"]
 
 
@@ -218,23 +218,20 @@ def _finding_lines(label: str, findings: Sequence[Finding]) -> list[str]:
 
 
 def _cost_table(point: Breakdown, currency: str | None) -> Table:
-    priced = any(cost.money is not None for cost in point.costs.values())
-    money = f"{currency} per hour" if currency else "per hour"
+    has_price = any(cost.money is not None for cost in point.costs.values())
+    money_heading = f"{currency} per hour" if currency else "per hour"
 
-    def row(cause: str, cost: Cost) -> tuple[str, ...]:
-        significant = abs(cost.step) >= ROUNDING_SECONDS
-        amounts = (cost.window, cost.devices, *[cost.money] * priced)
-        return (
-            cause,
-            _ms(cost.step),
-            *(number(amount if significant else 0.0) for amount in amounts),
-        )
+    def amount(cost: Cost, field: str) -> str:
+        return number(getattr(cost, field) if abs(cost.step) >= ROUNDING_SECONDS else 0.0)
 
-    return Table(
-        f"What each cause costs on {format_count(point.devices, 'device')}",
-        ("cause", "ms per step", "s in the steady part", "devices", *[money] * priced),
-        tuple(row(cause, cost) for cause, cost in point.costs.items()),
-    )
+    title = f"What each cause costs on {format_count(point.devices, 'device')}"
+    return make_table(title, point.costs.items(), [
+        ("cause", lambda row: row[0]),
+        ("ms per step", lambda row: _ms(row[1].step)),
+        ("s in the steady part", lambda row: amount(row[1], "window")),
+        ("devices", lambda row: amount(row[1], "devices")),
+        *([(money_heading, lambda row: amount(row[1], "money"))] if has_price else []),
+    ])  # fmt: skip
 
 
 def _what_if_table(point: Breakdown) -> Table:
@@ -249,7 +246,7 @@ def _what_if_table(point: Breakdown) -> Table:
 
 
 def _trace_tables(explanation: Explanation) -> list[Table]:
-    """Return the traced steps of every rank, and the light measurement compared with them."""
+    """Return the traced steps of every rank, and the same by "light" timers, without the trace."""
     traces = [(point.devices, point.trace) for point in explanation.points if point.trace]
     return [
         Table(
@@ -257,26 +254,28 @@ def _trace_tables(explanation: Explanation) -> list[Table]:
             ("devices", "rank", "compute", "communication", "overlap", "exposed",
              "of it unpacking", "input", "idle", "step"),
             tuple(
-                (f"{devices}", f"{at.rank}", *map(_ms, (at.compute, at.communication, at.overlap,
-                 at.exposed, at.unpacking, at.input, at.idle, at.step)))
+                (f"{devices}", f"{rank.rank}", *map(_ms, (rank.compute, rank.communication,
+                 rank.overlap, rank.exposed, rank.unpacking, rank.input, rank.idle, rank.step)))
                 for devices, trace in traces
-                for at in trace.ranks
+                for rank in trace.ranks
             ),
         ),
         Table(
             "Light measurement against the trace, in milliseconds of a traced step",
             ("devices", "rank", "what", "light", "trace", "ratio", "of the step", "agrees"),
             tuple(
-                (f"{devices}", f"{at.rank}", at.quantity, _ms(at.light), _ms(at.traced),
-                 number(at.ratio), percent(at.share), VERDICTS[at.agrees])
+                (f"{devices}", f"{check.rank}", check.quantity, _ms(check.light),
+                 _ms(check.traced), number(check.ratio), percent(check.share),
+                 VERDICTS[check.agrees])
                 for devices, trace in traces
-                for at in trace.checks
+                for check in trace.checks
             ),
         ),
     ]  # fmt: skip
 
 
-def _complete_part(name: str, point: Breakdown) -> str:
+def _complete_cell(name: str, point: Breakdown) -> str:
+    """Return the seconds of one span of the complete time, and its growth in parentheses."""
     if name not in point.complete and not point.grown.get(name):
         return NONE
     seconds, grown = point.complete.get(name, 0.0), point.grown.get(name, 0.0)
@@ -291,11 +290,11 @@ def _ms(seconds: float | None) -> str:
 
 def as_json(explanations: Sequence[Explanation], receipt: Receipt | None = None) -> str:
     """Return the documented JSON shape: an unknown value is null."""
-    curves = [_curve(explanation) for explanation in explanations]
+    curves = [_curve_values(explanation) for explanation in explanations]
     return dump_json({"curves": curves, "receipt": receipt})
 
 
-def _curve(explanation: Explanation) -> dict[str, Any]:
+def _curve_values(explanation: Explanation) -> dict[str, Any]:
     scales = explanation.scales
     names = [field.name for field in fields(Breakdown) if field.name != "facts"]
     return {

@@ -32,8 +32,7 @@ def on_screen(contents: Sequence[Section], width: int) -> RenderableType:
         parts.append(Text(section.title, style="bold"))
         parts += [Text(line, style="dim") for line in section.lines]
         for table in section.tables:
-            parts.append(Text())
-            parts.append(Text(table.title, style="bold"))
+            parts += [Text(), Text(table.title, style="bold")]
             parts += [_rich_table(part) for part in _split_columns(table, width)]
         parts += [Text(f"! {warning}", style="yellow") for warning in section.warnings]
         parts.append(Text())
@@ -62,7 +61,7 @@ def _escaped(contents: Sequence[Section], escape: Callable[[str], str]) -> list[
 def _split_columns(table: Table, width: int) -> list[Table]:
     """Split a table into tables that fit the width, each with the first column."""
     columns = list(zip(table.header, *table.rows))
-    widths = [max(map(len, column)) + 3 for column in columns]
+    widths = [max(map(len, column)) + 3 for column in columns]  # Rich adds 3 between columns.
     parts: list[list[int]] = [[0]]
     for index in range(1, len(columns)):
         if len(parts[-1]) > 1 and sum(widths[k] for k in parts[-1]) + widths[index] > width:
@@ -157,6 +156,7 @@ def comma_separated(curves: Sequence[ScalingCurve]) -> str:
 
 
 def _flat(point: Point) -> dict[str, Any]:
+    """Return a point's CSV cells by column: one per number, three per estimate."""
     flat: dict[str, Any] = {}
     for name, metric in _values(point).items():
         if isinstance(metric, Estimate):
@@ -178,14 +178,11 @@ def _values(point: Point) -> dict[str, Any]:
 def as_json(curves: Sequence[ScalingCurve]) -> str:
     """Return the documented JSON shape: an unknown value is null."""
     names = ("study", "where", "scaling", "work", "unit", "turns_at", "conditions", "warnings")
-    return dump_json(
-        {
-            "curves": [
-                {**pick(curve, *names), "points": [_values(point) for point in curve.points]}
-                for curve in curves
-            ]
-        }
-    )
+    curve_values = [
+        {**pick(curve, *names), "points": [_values(point) for point in curve.points]}
+        for curve in curves
+    ]
+    return dump_json({"curves": curve_values})
 
 
 def pick(source: object, *names: str) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from scalewise.report.text.doubts import warning_text
 PlottedSection = tuple[Section, tuple[tuple[str, str], ...]]
 """A section, and its plots as (title, SVG)."""
 PAGE_PURPOSES = ("balanced", "efficiency=0.8")
-"""Neither slow nor wasteful; and as fast as possible without waste."""
+"""The purposes of ``scalewise advise`` for which the page shows advice."""
 
 
 def html(curves: Sequence[ScalingCurve], explained: Sequence[Explanation] = ()) -> str:
@@ -69,17 +69,17 @@ def outlook_sections(curve: ScalingCurve) -> list[PlottedSection]:
     try:
         prediction = predict(curve, [largest * 2**step for step in range(1, DOUBLINGS_AHEAD + 1)])
     except ScalewiseError as error:
-        first = Section(title, (_problem_line(error),))
+        outlook = Section(title, (_problem_line(error),))
     else:
         (section,) = prediction_sections.sections(prediction)
         # The page shows the warnings of the measured curve elsewhere.
         measured = [warning_text(warning) for warning in curve.warnings]
         warnings = [text for text in section.warnings if text not in measured]
         # The table of laws is left to `scalewise predict`, to keep the page small.
-        first = replace(section, title=title, tables=section.tables[:1], warnings=tuple(warnings))
+        outlook = replace(section, title=title, tables=section.tables[:1], warnings=tuple(warnings))
         metrics = prediction_plot.predicted_metrics(prediction)
         plots = tuple((name, prediction_plot.svg(prediction, name)) for name in metrics)
-    return [(first, plots), (_advice_section(curve), ())]
+    return [(outlook, plots), (_advice_section(curve), ())]
 
 
 def _advice_section(curve: ScalingCurve) -> Section:

@@ -32,20 +32,20 @@ COLORS = (
 MARKERS = "osD^vP*X<"
 """One more than colours, so that a repeated colour gets another marker."""
 PLUGIN_SPAN_COLOR = "#DDDDDD"
-"""A part of the complete time that only a plugin names."""
+"""Color of a span of the complete time that a plugin has added."""
 STYLE: Any = {
     "axes.axisbelow": True, "axes.grid": True, "axes.spines.right": False,
     "axes.spines.top": False, "figure.dpi": 100, "font.size": 10, "grid.alpha": 0.25,
-    "svg.fonttype": "path", "svg.hashsalt": "scalewise",
-    "text.parse_math": False, "text.usetex": False,
+    "svg.fonttype": "path", "text.parse_math": False, "text.usetex": False,
+    "svg.hashsalt": "scalewise",  # Constant, so that equal figures give equal files.
 }  # fmt: skip
 
 Curves = Sequence[ScalingCurve]
 Metric = Callable[[Point], Estimate | None]
 
 
-def lines_from_zero(axes: Axes, curves: Curves, plot: "Plot") -> None:
-    """A metric against devices, on an axis from 0."""
+def draw_from_zero(axes: Axes, curves: Curves, plot: "Plot") -> None:
+    """Draw a metric against devices, on an axis from 0."""
     _lines(axes, curves, plot.metric)
     axes.set_ylim(bottom=0)
     axes.set_ylabel(plot.label)
@@ -53,28 +53,28 @@ def lines_from_zero(axes: Axes, curves: Curves, plot: "Plot") -> None:
 
 @dataclass(frozen=True)
 class Plot:
-    """What a plot shows, and how it is drawn; it needs points that have the metric."""
+    """What a plot shows, and how it is drawn; a curve without ``metric`` cannot be plotted."""
 
     title: str
     metric: Metric
     label: str = ""
-    draw: Callable[[Axes, Curves, "Plot"], None] = lines_from_zero
+    draw: Callable[[Axes, Curves, "Plot"], None] = draw_from_zero
 
 
-def shares(axes: Axes, curves: Curves, plot: Plot) -> None:
-    """A share of 1 against devices, in percent."""
-    lines_from_zero(axes, curves, plot)
+def draw_shares(axes: Axes, curves: Curves, plot: Plot) -> None:
+    """Draw a share against devices, in percent."""
+    draw_from_zero(axes, curves, plot)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
 
 
-def efficiency(axes: Axes, curves: Curves, plot: Plot) -> None:
-    """Parallel efficiency against devices, with ideal scaling."""
-    shares(axes, curves, plot)
+def draw_efficiency(axes: Axes, curves: Curves, plot: Plot) -> None:
+    """Draw parallel efficiency against devices, with ideal scaling."""
+    draw_shares(axes, curves, plot)
     axes.axhline(1.0, color="0.6", linestyle="--", linewidth=1, label="ideal")
 
 
-def throughput(axes: Axes, curves: Curves, plot: Plot) -> None:
-    """Samples per second against devices, with ideal scaling."""
+def draw_throughput(axes: Axes, curves: Curves, plot: Plot) -> None:
+    """Draw samples per second against devices, with ideal scaling."""
     _lines(axes, curves, plot.metric, ideal=lambda curve: [
         (p.devices, p.ideal.value) for p in curve.points if p.ideal
     ])  # fmt: skip
@@ -82,8 +82,8 @@ def throughput(axes: Axes, curves: Curves, plot: Plot) -> None:
     axes.set_ylabel(f"{escape_plot(curves[0].unit)} per second")
 
 
-def speedup(axes: Axes, curves: Curves, plot: Plot) -> None:
-    """How many times faster than the baseline, against the growth in devices."""
+def draw_speedup(axes: Axes, curves: Curves, plot: Plot) -> None:
+    """Draw how many times faster than the baseline, against devices, with ideal scaling."""
     _lines(axes, curves, plot.metric, ideal=lambda curve: [
         (p.devices, p.devices / curve.baseline.devices) for p in curve.points
     ])  # fmt: skip
@@ -92,8 +92,8 @@ def speedup(axes: Axes, curves: Curves, plot: Plot) -> None:
     axes.set_ylabel("speedup")
 
 
-def throughput_and_efficiency(axes: Axes, curves: Curves, plot: Plot) -> None:
-    """Throughput and efficiency on one graph."""
+def draw_throughput_and_efficiency(axes: Axes, curves: Curves, plot: Plot) -> None:
+    """Draw throughput (left axis) and efficiency (right axis) in one plot."""
     _lines(axes, curves, lambda p: p.throughput)
     right = axes.twinx()
     for index, curve in enumerate(curves):
@@ -108,8 +108,8 @@ def throughput_and_efficiency(axes: Axes, curves: Curves, plot: Plot) -> None:
     right.grid(visible=False)
 
 
-def time(axes: Axes, curves: Curves, plot: Plot) -> None:
-    """The complete time of the job, stacked by its parts where they are known."""
+def draw_time(axes: Axes, curves: Curves, plot: Plot) -> None:
+    """Draw the complete time of the job as bars, stacked by span where spans are known."""
     bars = [(curve, point) for curve in curves for point in curve.points if point.time]
     labelled: set[str] = set()
     for position, (_, point) in enumerate(bars):
@@ -127,7 +127,7 @@ def time(axes: Axes, curves: Curves, plot: Plot) -> None:
     axes.set_xlabel("devices")
     if len(curves) > 1:
         for curve, name in zip(curves, _short_names(curves)):
-            positions = [position for position, (owner, _) in enumerate(bars) if owner is curve]
+            positions = [index for index, (plotted, _) in enumerate(bars) if plotted is curve]
             axes.axvline(positions[-1] + 0.5, color="0.8", linewidth=1)
             middle = float(np.mean(positions))
             angle = 20 if len(curves) <= MAX_LEGEND_INSIDE else 50
@@ -137,19 +137,20 @@ def time(axes: Axes, curves: Curves, plot: Plot) -> None:
 
 
 PLOTS = {
-    "throughput": Plot("Throughput", lambda p: p.throughput, draw=throughput),
-    "speedup": Plot("Speedup", lambda p: p.speedup or p.speedup_time, draw=speedup),
-    "efficiency": Plot("Efficiency", lambda p: p.efficiency, "parallel efficiency", efficiency),
-    "time": Plot("Complete time", lambda p: p.time, "seconds, complete job", time),
+    "throughput": Plot("Throughput", lambda p: p.throughput, draw=draw_throughput),
+    "speedup": Plot("Speedup", lambda p: p.speedup or p.speedup_time, draw=draw_speedup),
+    "efficiency": Plot("Efficiency", lambda p: p.efficiency, "parallel efficiency",
+                       draw_efficiency),
+    "time": Plot("Complete time", lambda p: p.time, "seconds, complete job", draw_time),
     "epoch": Plot("Epoch time", lambda p: p.epoch_time, "seconds per epoch"),
     "model": Plot("Memory of the model", lambda p: p.held and p.held * (1 / 2**20),
                   "MiB of the model on a device"),
     "sent": Plot("Communicated bytes", lambda p: p.sent and p.sent * (1 / 2**20),
                  "MiB sent per step and device"),
     "exposed": Plot("Exposed communication", lambda p: p.exposed,
-                    "exposed communication, of a step", shares),
+                    "exposed communication, of a step", draw_shares),
     "both": Plot("Throughput and efficiency", lambda p: p.throughput and p.efficiency,
-                 draw=throughput_and_efficiency),
+                 draw=draw_throughput_and_efficiency),
 }  # fmt: skip
 LEGEND_OUTSIDE: dict[str, Any] = {
     "time": {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "reverse": True},
@@ -182,10 +183,10 @@ def figure(curves: Curves, names: Sequence[str]) -> Figure:
             axes.set_title(PLOTS[name].title, loc="left", fontweight="bold", pad=14)
             handles, labels = axes.get_legend_handles_labels()
             unique = dict(zip(labels, handles))
-            where = LEGEND_OUTSIDE.get(
+            position = LEGEND_OUTSIDE.get(
                 name, LEGEND_BESIDE if len(unique) > MAX_LEGEND_INSIDE else {"loc": "best"}
             )
-            axes.legend(unique.values(), unique.keys(), frameon=False, fontsize=8, **where)
+            axes.legend(unique.values(), unique.keys(), frameon=False, fontsize=8, **position)
         for axes in list(grid.flat)[len(names) :]:
             axes.remove()
     return canvas
@@ -265,7 +266,7 @@ def log_axis(axes: Axes, text: str) -> None:
 
 
 def _short_names(curves: Curves) -> list[str]:
-    """Return the curves' names; without the study's name if all are of one study."""
+    """Return the curves' names, written ``STUDY (DETAILS)``; only DETAILS if all share a study."""
     parts = [curve.name.partition(" (") for curve in curves]
     one_study = len({study for study, _, _ in parts}) == 1 and all(
         details for _, _, details in parts

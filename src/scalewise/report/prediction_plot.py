@@ -13,11 +13,12 @@ from scalewise.errors import SpecError
 from scalewise.report.escape import escape_plot
 from scalewise.report.plot import COLORS, STYLE, as_svg, devices_axis, log_axis, write_figure
 
-Value = Callable[[Point | PredictedPoint], Estimate | None]
-METRICS: dict[str, tuple[Value, str]] = {
+Metric = Callable[[Point | PredictedPoint], Estimate | None]
+METRICS: dict[str, tuple[Metric, str]] = {
     "Throughput": (lambda p: p.throughput, "{unit} per second"),
     "Complete time": (lambda p: p.time, "seconds, complete job"),
 }
+"""By title: the metric, and the label of its axis."""
 
 
 def write(prediction: Prediction, path: Path) -> Path:
@@ -42,37 +43,38 @@ def figure(prediction: Prediction, names: Sequence[str] = ()) -> Figure:
     """Draw these metrics side by side, or every one that is predicted."""
     names = names or predicted_metrics(prediction)
     with rc_context(STYLE):
-        drawn = Figure(figsize=(6.4 * len(names), 4.2), layout="constrained")
-        for axes, name in zip(drawn.subplots(1, len(names), squeeze=False).flat, names):
+        canvas = Figure(figsize=(6.4 * len(names), 4.2), layout="constrained")
+        for axes, name in zip(canvas.subplots(1, len(names), squeeze=False).flat, names):
             _draw(axes, prediction, name)
             axes.set_title(f"{name}: measured, and predicted", loc="left", fontweight="bold")
             axes.legend(frameon=False, fontsize=8)
-    return drawn
+    return canvas
 
 
 def _draw(axes: Axes, prediction: Prediction, name: str) -> None:
     metric, label = METRICS[name]
     measured = [(p.devices, e.value) for p in prediction.curve.points if (e := metric(p))]
-    ahead = [
+    predicted = [
         (p.devices, e)
         for p in prediction.points
         if (e := metric(p)) and p.devices > measured[-1][0]
     ]
     axes.plot(*zip(*measured), color=COLORS[0], marker="o", label="measured")
-    if ahead:
-        last, value = measured[-1]
-        counts = [last, *(devices for devices, _ in ahead)]
-        axes.plot(counts, [value, *(e.value for _, e in ahead)], color=COLORS[1], marker="s",
-                  markevery=range(1, len(counts)), linestyle="--", label="predicted")  # fmt: skip
-        low = [value, *(e.low if e.low is not None else e.value for _, e in ahead)]
-        high = [value, *(e.high if e.high is not None else e.value for _, e in ahead)]
+    if predicted:
+        last, last_value = measured[-1]
+        counts = [last, *(devices for devices, _ in predicted)]
+        axes.plot(counts, [last_value, *(e.value for _, e in predicted)], color=COLORS[1],
+                  marker="s", markevery=range(1, len(counts)), linestyle="--",
+                  label="predicted")  # fmt: skip
+        low = [last_value, *(e.low if e.low is not None else e.value for _, e in predicted)]
+        high = [last_value, *(e.high if e.high is not None else e.value for _, e in predicted)]
         axes.fill_between(counts, low, high, color=COLORS[1], alpha=0.2, linewidth=0,
                           label="90 % interval")  # fmt: skip
-    first, value = measured[0]
     if name == "Throughput":
-        ends = [first, max(devices for devices, _ in [*measured, *ahead])]
-        ideal = [value * devices / first for devices in ends]
+        first, first_value = measured[0]
+        ends = [first, max(devices for devices, _ in [*measured, *predicted])]
+        ideal = [first_value * devices / first for devices in ends]
         axes.plot(ends, ideal, color="0.6", linestyle="--", linewidth=1, label="ideal")
-    devices_axis(axes, [devices for devices, _ in [*measured, *ahead]])
+    devices_axis(axes, [devices for devices, _ in [*measured, *predicted]])
     log_axis(axes, "{x:,.6g}")
     axes.set_ylabel(label.format(unit=escape_plot(prediction.curve.unit)))

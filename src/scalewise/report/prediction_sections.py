@@ -51,11 +51,10 @@ def sections(prediction: Prediction) -> list[Section]:
         ], hide_unknown=True),
         *(_law_table(prediction, metric) for metric in ("throughput", "time")),
     )  # fmt: skip
-    rule = f"{curve.scaling} scaling" if curve.scaling else "scaling unknown"
-    nodes = f"{curve.devices_per_node} devices per node" if curve.devices_per_node else (
-        "devices per node unknown"
-    )  # fmt: skip
-    heading = f"{rule}; {nodes}; intervals are 90 %"
+    scaling = f"{curve.scaling} scaling" if curve.scaling else "scaling unknown"
+    per_node = curve.devices_per_node
+    node_size = f"{per_node} devices per node" if per_node else "devices per node unknown"
+    heading = f"{scaling}; {node_size}; intervals are 90 %"
     lines = (heading, prediction.law, *prediction_sentences(prediction))
     shown = tuple(table for table in tables if table.rows)
     return [Section(curve.name, lines, shown, prediction_warnings(prediction))]
@@ -67,7 +66,7 @@ def _efficiency(prediction: Prediction, row: Point | PredictedPoint) -> float | 
     growth = row.devices / base.devices
     if base.throughput and row.throughput:
         return row.throughput.value / base.throughput.value / growth
-    if base.throughput or not (base.time and row.time):
+    if base.throughput or not (base.time and row.time):  # A curve's metrics are not mixed.
         return None
     return base.time.value / row.time.value / growth
 
@@ -76,7 +75,7 @@ def _law_table(prediction: Prediction, metric: str) -> Table:
     counts = [point.devices for point in prediction.points]
     return Table(
         f"Laws of the {metric}, fitted to the measured points",
-        ("law", *(f"on {count}" for count in counts), "error where measured", "formula"),
+        ("law", *(f"on {count}" for count in counts), "mean error of the fit", "formula"),
         tuple(
             (fit.law, *(number(fit.value(count)) for count in counts), percent(fit.error),
              fit.formula)

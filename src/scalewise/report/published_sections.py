@@ -31,10 +31,9 @@ def sections(query: str, curves: Sequence[PublishedCurve], at: Sequence[int] = (
         f"{format_count(len(curves), 'published curve')} like {query!r}; efficiency is against the "
         "smallest count of each",
         *dict.fromkeys(
-            f"{curve.family}: {facts['source_title']} ({facts['year']}), "
-            + str(facts["source_url_or_repo_path"]).partition("#")[0]
+            f"{curve.family}: {curve.facts['source_title']} ({curve.facts['year']}), "
+            + str(curve.facts["source_url_or_repo_path"]).partition("#")[0]
             for curve in curves
-            for facts in [curve.facts]
         ),
     ]
     suspect = [f"{curve.slug}: its source contradicts itself" for curve in curves if curve.suspect]
@@ -71,7 +70,7 @@ def comparison_section(
     if comparison.retained:
         low, middle, high = comparison.retained
         lines.append(
-            f"Of each doubling they kept {percent(middle)} at the median, {percent(low)} to "
+            f"Their efficiency per doubling was {percent(middle)} at the median, {percent(low)} to "
             f"{percent(high)}; predicted here beyond {last}: {percent(comparison.predicted)}"
         )
     lines.append("They are shown for comparison and do not change the prediction.")
@@ -81,38 +80,38 @@ def comparison_section(
 
 
 def _projection_table(prediction: Prediction, comparison: PublishedComparison) -> Table:
-    by_time = comparison.metric == "time"
+    is_time = comparison.metric == "time"
     rows = []
     for point in prediction.points:
         projected = comparison.at(point.devices)
-        estimate = point.time if by_time else point.throughput
+        estimate = point.time if is_time else point.throughput
         if projected and point.devices > comparison.last:
             predicted = number(estimate.value if estimate else None)
             rows.append((f"{point.devices}", *map(number, projected), predicted))
-    unit = "complete s" if by_time else f"{prediction.curve.unit}/s"
+    unit = "complete s" if is_time else f"{prediction.curve.unit}/s"
     return Table(
-        f"If it went on as they did, {unit}",
+        f"If this curve continued as they did, {unit}",
         ("devices", "as the worst", "as the median", "as the best", "predicted"),
         tuple(rows),
     )
 
 
 def _continuation_table(comparison: PublishedComparison) -> Table:
-    return make_table("How they went on", comparison.continuations, [
+    return make_table("How they continued", comparison.continuations, [
         ("curve", lambda item: item.curve.slug),
         ("hardware", lambda item: str(item.curve.facts["hardware"])),
         ("from", lambda item: f"{item.first:,}"),
         ("to", lambda item: f"{item.last:,}"),
-        ("kept of each doubling", lambda item: percent(item.retained)),
+        ("efficiency per doubling", lambda item: percent(item.retained)),
     ])  # fmt: skip
 
 
 def as_json(query: str, curves: Sequence[PublishedCurve]) -> str:
     """Return the documented JSON shape."""
-    return dump_json({"like": query, "curves": [_plain(curve) for curve in curves]})
+    return dump_json({"like": query, "curves": [_curve_values(curve) for curve in curves]})
 
 
-def _plain(curve: PublishedCurve) -> dict[str, Any]:
+def _curve_values(curve: PublishedCurve) -> dict[str, Any]:
     """Return one curve as JSON values, with the facts of its source."""
     facts, shares = curve.facts, efficiency(curve)
     return {

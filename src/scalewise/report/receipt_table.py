@@ -1,4 +1,4 @@
-"""The receipt of a study: its device-hours, useful and lost, as a table."""
+"""The receipt of a study: the device-hours it used, and how many were lost to what, as a table."""
 
 from collections.abc import Sequence
 
@@ -30,16 +30,14 @@ def section(explained: Sequence[Explanation], study: Receipt) -> Section:
             ("bought", lambda row: number(row[1].bought)),
             ("useful", lambda row: number(row[1].useful)),
             ("share", lambda row: percent(row[1].share(row[1].useful))),
-            *columns_by_key(
-                LOSSES,
-                lambda cause, row: (
-                    number(hours)
-                    if abs(row[1].share(hours := row[1].lost.get(cause, 0.0))) >= MIN_SHOWN_SHARE
-                    else NONE
-                ),
-            ),
+            *columns_by_key(LOSSES, _lost_hours),
             (f"cost {study.currency or ''}".rstrip(), lambda row: number(row[1].cost)),
         ],
         hide_unknown=True,
     )
     return Section(f"{explained[0].study}: receipt", tuple(receipt_lines(study)), (table,))
+
+
+def _lost_hours(cause: str, row: Row) -> str:
+    hours = row[1].lost.get(cause, 0.0)
+    return number(hours) if abs(row[1].share(hours)) >= MIN_SHOWN_SHARE else NONE

@@ -1,6 +1,6 @@
 """A simulated step on many devices: as a section, and as JSON."""
 
-from scalewise.analysis.simulate import PHASES, Simulation
+from scalewise.analysis.simulate import PHASES, SimulatedStep, Simulation
 from scalewise.report.formats import dump_json, pick
 from scalewise.report.tables import (
     NONE,
@@ -16,33 +16,36 @@ from scalewise.report.text.doubts import warning_text
 from scalewise.report.text.simulation import describe_note, describe_reach, simulation_sentences
 
 PHASE_HEADINGS = {"exchange": "exposed exchange", "balance": "slowest rank"}
+MIN_SHOWN_SECONDS = 5e-9  # Of a phase.
 
 
 def sections(simulation: Simulation) -> list[Section]:
     """Return the simulated steps, how they were computed, and checks against measured runs."""
     unit = f"{simulation.curve.unit}/s"
     phases = {PHASE_HEADINGS.get(phase, phase): phase for phase in PHASES}
-    devices = ("devices", lambda r: str(r.topology.world))
+    devices_column = ("devices", lambda r: str(r.topology.world))
+
+    def phase_cell(heading: str, step: SimulatedStep) -> str:
+        seconds = step.phases[phases[heading]]
+        return milliseconds(seconds) if abs(seconds) > MIN_SHOWN_SECONDS else NONE
+
     tables = (
         make_table("Simulated", simulation.points, [
-            devices,
+            devices_column,
             ("nodes", lambda r: integer(r.topology.nodes)),
             ("step ms", lambda r: milliseconds(r.step)),
             (unit, lambda r: number(r.throughput)),
-            ("with the factor", lambda r: number(simulation.corrected_throughput(r))),
+            (f"corrected {unit}", lambda r: number(simulation.corrected_throughput(r))),
             ("efficiency", lambda r: percent(simulation.efficiency(r))),
-            ("exchanging ms", lambda r: milliseconds(r.communication)),
-            ("of it exposed", lambda r: milliseconds(r.exposed)),
+            ("exchange ms", lambda r: milliseconds(r.communication)),
+            ("exposed ms", lambda r: milliseconds(r.exposed)),
         ], hide_unknown=True),
         make_table("A simulated step, in milliseconds", simulation.points, [
-            devices,
-            *columns_by_key(phases, lambda heading, step: (
-                milliseconds(seconds) if abs(seconds := step.phases[phases[heading]]) > 5e-9
-                else NONE
-            )),
+            devices_column,
+            *columns_by_key(phases, phase_cell),
         ], hide_unknown=True),
-        make_table("Held against what was measured", simulation.checks, [
-            devices,
+        make_table("Compared with measurements", simulation.checks, [
+            devices_column,
             ("topology", lambda check: str(check.topology)),
             (f"simulated {unit}", lambda check: number(check.simulated)),
             (f"measured {unit}", lambda check: number(check.measured)),

@@ -12,7 +12,7 @@ from scalewise.analysis.number_format import format_count
 from scalewise.report.text.doubts import warning_text
 
 NONE = "–"
-"""An unknown value."""
+"""Shown for an unknown value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Section:
 
 Row = TypeVar("Row")
 DevicesRow = TypeVar("DevicesRow", bound=Point | Breakdown)
-"""A row for a number of devices, with warnings about its values."""
+"""A row with a number of devices, and warnings about its values."""
 
 
 def make_table(
@@ -46,7 +46,7 @@ def make_table(
     *,
     hide_unknown: bool = False,
 ) -> Table:
-    """Return a table from columns of (heading, cell); may hide columns that are all unknown."""
+    """Return a table from (heading, function of a row) pairs; may hide all-unknown columns."""
     rows = list(rows)
     filled = [(heading, [cell(row) for row in rows]) for heading, cell in columns]
     if hide_unknown:

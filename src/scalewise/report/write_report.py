@@ -34,7 +34,7 @@ def write(
     if suffix in TEXT_FORMATS:
         write_text(path, TEXT_FORMATS[suffix](curves))
     elif suffix in IMAGE_SUFFIXES:
-        from scalewise.report import plot as plots
+        from scalewise.report import plot as plots  # Matplotlib is slow to import.
 
         plots.write(curves, path, plot=plot)
     elif suffix == ".html":

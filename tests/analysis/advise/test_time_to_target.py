@@ -351,7 +351,7 @@ def test_the_table_and_the_json_hold_the_target():
     found = asked()
     (section,) = advice_sections.sections(found)
     header = section.tables[0].header
-    assert {"to target s", "batch", "work", "of devices", "of batch"} <= set(header)
+    assert {"to target s", "batch", "work", "device efficiency", "batch efficiency"} <= set(header)
     told = json.loads(advice_sections.as_json(found))
     at = told["chosen"]["target"]
     assert set(at) == {"batch", "work", "steps", "start", "hardware", "statistical"}

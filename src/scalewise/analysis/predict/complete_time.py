@@ -1,5 +1,5 @@
-"""The complete time of a job, span by span, from its records. Training follows the throughput,
-every other span (launch, validate, …) seconds(N) = fixed + growing log2 N + shared / N.
+"""The complete time of a job, span by span. Training is predicted by its throughput; every other
+span (launch, validate, …) is fitted by seconds(N) = fixed + growing log2 N + shared / N.
 """
 
 import math
@@ -17,7 +17,7 @@ from scalewise.analysis.predict.laws import nonnegative_least_squares
 from scalewise.analysis.predict.series import Floats, Series, make_series
 
 MIN_START_SPREAD = 0.05
-"""Smallest half-width of the start of a job, as a share: no two launches are equal."""
+"""Smallest relative error of the start (all spans but training), which differs between launches."""
 NEGLIGIBLE_SECONDS = 1e-6
 ZERO = Estimate(0.0)
 
@@ -69,22 +69,23 @@ def predict_complete_time(curve: ScalingCurve, at: Floats) -> CompleteTime | Non
     result = forecast(_training_series(curve, points), at)
     training = [samples * np.exp(log) / at for log in (result.middle, result.low, result.high)]
     counts = np.array([float(point.devices) for point in points])
-    spans, error = _fit_spans(points, counts)
-    spread, start = math.hypot(MIN_START_SPREAD, error), _sum_seconds(spans, at)
+    spans, fit_error = _fit_spans(points, counts)
+    error, other_spans = math.hypot(MIN_START_SPREAD, fit_error), _sum_seconds(spans, at)
     times = []
-    columns = (column.tolist() for column in (*training, start, at))
+    columns = (column.tolist() for column in (*training, other_spans, at))
     for value, low, high, seconds, count in zip(*columns):
         doublings = max(0.0, math.log2(count / counts[-1]))
-        half = spread * math.sqrt(1 + doublings)
-        below = math.hypot(value - low, -seconds * math.expm1(-half))
-        above = math.hypot(high - value, seconds * math.expm1(half))
+        log_error = error * math.sqrt(1 + doublings)  # Grows beyond the largest measured count.
+        below = math.hypot(value - low, -seconds * math.expm1(-log_error))
+        above = math.hypot(high - value, seconds * math.expm1(log_error))
         complete = value + seconds
         times.append(Estimate(complete, complete - below, complete + above, len(points)))
     return CompleteTime(tuple(times), spans)
 
 
 def _training_series(curve: ScalingCurve, points: Sequence[Point]) -> Series:
-    """Return the cost of a sample in the span of training, as of a throughput."""
+    """Return the throughput of the training span, as a series."""
+    # Reversed: of two points with as many devices, the first (fewer nodes) counts.
     rates = {
         point.devices: point.samples / point.complete["train"].value
         for point in reversed(points)
@@ -96,7 +97,9 @@ def _training_series(curve: ScalingCurve, points: Sequence[Point]) -> Series:
 
 
 def samples_at(points: Sequence[Point], at: Floats) -> Floats | None:
-    """Return a job's samples, constant or constant per device; None if unknown or irregular."""
+    """Return the samples of a job at these device counts: the same as measured, or as many per
+    device; None where neither is constant.
+    """
     samples = {point.devices: point.samples for point in points}
     measured = {devices: float(count) for devices, count in samples.items() if count}
     if len(measured) < len(samples) or not measured:
@@ -111,7 +114,7 @@ def samples_at(points: Sequence[Point], at: Floats) -> Floats | None:
 
 
 def _fit_spans(points: Sequence[Point], counts: Floats) -> tuple[tuple[SpanLaw, ...], float]:
-    """Return the law of every span but training, and their 90 % relative error together."""
+    """Return the law of every span but training, and the relative error (90 %) of their sum."""
     names = dict.fromkeys(name for point in points for name in point.complete if name != "train")
     measured = [np.array([p.complete.get(name, ZERO).value for p in points]) for name in names]
     spans = tuple(_fit_span(name, counts, seconds) for name, seconds in zip(names, measured))
@@ -129,10 +132,10 @@ def _sum_seconds(spans: Sequence[SpanLaw], at: Floats) -> Floats:
 def _fit_span(name: str, counts: Floats, seconds: Floats) -> SpanLaw:
     """Fit one span; its shared part needs four points."""
     if seconds.max() <= 0:
-        return SpanLaw(name, max(float(seconds.mean()), 0.0), 0.0, 0.0)
+        return SpanLaw(name, 0.0, 0.0, 0.0)
     columns = np.stack([np.ones_like(counts), np.log2(counts), 1 / counts], axis=1)
-    # Relative errors need a target above 0.
+    # The fit minimises relative errors, which need a target above 0.
     target = np.maximum(seconds, 0.01 * seconds.max())
     sizes = nonnegative_least_squares(columns if len(counts) > 3 else columns[:, :2], target)
-    fixed, growing, shared = (*map(float, sizes), 0.0)[:3]
+    fixed, growing, shared = (*map(float, sizes), 0.0)[:3]  # 0.0: shared, where it is not fitted.
     return SpanLaw(name, fixed, growing, shared)

@@ -1,9 +1,10 @@
-"""First of two estimates: the trend, a loss per doubling that is typical of published curves.
+"""First of two estimates, the trend: every doubling of devices loses the same share.
 
     log cost(N) = log cost(last) + (typical + weight · measured) · log2(N / last) + leave_node
 
-``measured``, from the first to the last measurement, is shrunk towards the typical loss;
-``leave_node`` is added where N leaves the only node that was measured.
+``last`` is the largest measured count, ``typical`` the loss per doubling of published curves, and
+``measured`` the curve's own, from its first to its last point, with a weight below 1.
+``leave_node`` is added where only one node was measured and N needs more.
 """
 
 import math
@@ -17,7 +18,7 @@ from scalewise.analysis.predict.series import Floats, Series
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """The loss per doubling that is expected of one curve, as a logarithm of cost."""
+    """The expected loss per doubling of one curve and its parts; losses are logarithms of cost."""
 
     measured_loss: float
     typical_loss: float
@@ -29,7 +30,7 @@ class Trend:
         return self.typical_loss + self.own_weight * self.measured_loss
 
     def log_cost(self, points: Series, at: Floats) -> Floats:
-        """Return the logarithm of the cost at these counts; constant below the last point."""
+        """Return the logarithm of the cost at these device counts; constant up to the last."""
         doublings = np.maximum(np.log2(at / points.last), 0)
         leave_node = np.where(points.leaves_node(at), self.leave_node_loss, 0.0)
         return math.log(points.cost[-1]) + self.loss * doublings + leave_node

@@ -1,8 +1,8 @@
-"""The default predictor: trend and machine models, averaged on the logarithmic scale.
+"""The default predictor: the trend and the machine models, averaged as logarithms of the cost.
 
 Their errors differ, so the mean errs less than either. The interval is the machine models' 90 %
-interval, moved to that mean, times the factor that made it cover 90 % of published points; it is
-wider where the two estimates disagree.
+interval, centred on that mean, times the factor with which it covered 90 % of published points; it
+is wider where the two estimates disagree.
 """
 
 import math
@@ -20,7 +20,7 @@ from scalewise.analysis.predict.series import Floats, Series, require_points
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """Logarithms of cost at each count of ``at``, and the two estimates behind them."""
+    """Logarithms of the cost (see ``series``) at each device count of ``at``."""
 
     points: Series
     """The measurements."""
@@ -30,11 +30,13 @@ class Forecast:
     high: Floats
     trend: Trend
     by_trend: Floats
+    """The first of the two estimates that are averaged (``empirical_prior``)."""
     by_machines: Floats
+    """The second, by the machine models (``posterior``)."""
     trend_weight: float
 
     def __str__(self) -> str:
-        """Return the formula."""
+        """Return the formula; "models" in it stands for the machine models."""
         weight, last = self.trend_weight, f"{self.points.last:.0f}"
         trend = f"trend = {math.exp(-self.trend.loss):.3f}^log2(N/{last})"
         mean = f"trend^{weight:.2f} models^{1 - weight:.2f}"
@@ -57,7 +59,7 @@ class Forecast:
         return tuple(Estimate(*numbers, count) for numbers in zip(value, low, high))
 
     def efficiencies(self, index: int) -> tuple[float, float, float]:
-        """Return cost(last) / cost at one of the counts: of the mean, the trend, the models."""
+        """Return cost(last) / cost at ``at[index]``: by the mean, the trend, the machine models."""
         mean, trend, models = (
             math.exp(math.log(self.points.cost[-1]) - float(log_cost[index]))
             for log_cost in (self.middle, self.by_trend, self.by_machines)
@@ -66,19 +68,14 @@ class Forecast:
 
 
 def forecast(
-    points: Series,
-    at: Floats,
-    learned: Learned | None = None,
-    *,
-    seed: int = 0,
-    draws: int = DRAWS,
+    points: Series, at: Floats, learned: Learned | None = None, *, seed: int = 0, draws: int = DRAWS
 ) -> Forecast:
-    """Return the expected cost at these counts, from at least two measured points."""
+    """Return the expected cost at these device counts, from at least two measured points."""
     require_points(points, 2, "a prediction")
     learned = learned or load_learned()[points.kind]
     trend = expected_trend(points, learned)
     low, middle, high = posterior_quantiles(points, at, learned, (0.05, 0.5, 0.95), seed, draws)
-    # The trend says only what follows the last point; up to it the machine models decide.
+    # The trend starts at the last point; up to there only the machine models are used.
     by_trend = np.where(at > points.last, trend.log_cost(points, at), middle)
     mean = learned.trend_weight * by_trend + (1 - learned.trend_weight) * middle
     disagreement, factor = np.abs(by_trend - middle) / 2, learned.interval_factor

@@ -15,8 +15,8 @@ LEARNED_FILE = Path(__file__).with_name("learned.json")
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Prior of a machine model's term: present with ``probability``, then log-normal with
-    ``middle`` and ``spread`` of the logarithm; ``power`` may be negative and is normal.
+    """Prior of one term of a machine model: present with ``probability``; its logarithm is normal
+    with mean ``middle`` and deviation ``spread`` (of ``power``, an exponent: the term itself).
     """
 
     probability: float
@@ -26,24 +26,24 @@ class Prior:
 
 @dataclass(frozen=True)
 class Learned:
-    """What the default predictor knows of one kind of curve before seeing its points."""
+    """Parameters of the default predictor for one kind of curve."""
 
     typical_loss: float
-    """Loss per doubling that any curve has, as a logarithm of cost."""
+    """Loss per doubling that is assumed of every curve, as a logarithm of cost."""
     own_weight: float
-    """Share of the curve's own measured loss per doubling that is added to it."""
+    """Share of the curve's own measured loss per doubling that is added to ``typical_loss``."""
     leave_node_loss: float
-    """Loss where devices leave the node for the first time, as a logarithm of cost."""
+    """Extra loss when going from one node to several, as a logarithm of cost."""
     priors: Mapping[str, Prior]
-    """By term of the machine model."""
+    """By name of the machine model's term (``posterior.TERMS``)."""
     noise: float
     """Scale of measurement errors, in logarithms."""
     drift: float
-    """Share of the error's variance that accumulates with each doubling."""
+    """Error variance that each doubling adds, as a multiple of the measurement error's variance."""
     trend_weight: float
-    """Weight of the trend (loss per doubling); the machine models have 1 minus this."""
+    """Weight of the trend in the mean; the machine models have 1 minus this."""
     interval_factor: float
-    """Factor on the interval of the machine models, so that 90 % of points lie inside."""
+    """Factor on the machine models' interval, so that 90 % of published points lie inside."""
 
 
 @cache

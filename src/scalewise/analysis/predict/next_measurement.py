@@ -1,5 +1,5 @@
-"""The next measurement that would narrow the interval most: each candidate is assumed to give what
-is expected, or somewhat more or less, and the interval is predicted again.
+"""The next measurement that would narrow the interval most. Each candidate is assumed to give the
+expected value, or one standard deviation more or less, and the interval is predicted again.
 """
 
 import math
@@ -12,11 +12,11 @@ from scalewise.analysis.predict.learned import Learned
 from scalewise.analysis.predict.series import Series
 
 OUTCOMES = (-0.6, 0.0, 0.6)
-"""Assumed results of a measurement, in half-widths of its interval: ± one standard deviation."""
+"""Assumed results of a measurement, in half-widths of its 90 % interval (1.64 sigma): ± 1 sigma."""
 DRAWS = 4096
-"""Fewer draws than for the prediction itself are enough here."""
+"""Machine models per forecast: fewer than for the prediction itself are enough here."""
 MAX_DOUBLINGS = 2
-"""Candidates reach so many doublings beyond the last point."""
+"""Candidates are up to this many doublings beyond the last point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,4 +76,5 @@ def best_next_measurement(
             unseen=bool(points.leaves_node(at)[0]),
         )
         candidates.append(candidate)
+    # log(shrinks) is negative: the minimum narrows the interval most per device.
     return min(candidates, key=lambda candidate: math.log(candidate.shrinks) / candidate.devices)

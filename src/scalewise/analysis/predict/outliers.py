@@ -1,5 +1,5 @@
-"""Measured rows far from what all other rows predict, compared with the errors of the others. The
-worst is removed first, and the remaining ones are then judged without it.
+"""Find outliers: measured rows unusually far from what all other rows predict. The worst is removed
+first, and the remaining ones are then judged without it.
 """
 
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from scalewise.analysis.predict.forecast import forecast
 from scalewise.analysis.predict.laws import complete
 from scalewise.analysis.predict.series import Series
 
-DRAWS = 2048
+DRAWS = 2048  # Machine models per forecast.
 MIN_POINTS = 5
-"""With fewer points it is not decidable which one is the outlier."""
+"""With fewer points it cannot be decided which one is the outlier."""
 MIN_ERROR = 0.15
 """Smallest error of an outlier, as a logarithm."""
 TIME_ERROR_RATIO = 5.0
@@ -39,11 +39,11 @@ def find_outliers(points: Series) -> list[Outlier]:
     outliers: list[Outlier] = []
     while len(points.devices) >= MIN_POINTS:
         indices = np.arange(len(points.devices))
-        judged = [
+        scored = [
             judge(points.select(indices != index), points.select(indices == index))
             for index in indices
         ]
-        score, worst = max(judged, key=lambda pair: pair[0])
+        score, worst = max(scored, key=lambda pair: pair[0])
         if score <= 1:
             break
         outliers.append(worst)
@@ -52,7 +52,7 @@ def find_outliers(points: Series) -> list[Outlier]:
 
 
 def _judge_time(remaining: Series, point: Series) -> tuple[float, Outlier]:
-    """Compare a time with the law of the others; the first value is the error over the limit."""
+    """Compare a time with the law of the remaining points: (error over allowed error, outlier)."""
     fit = complete.fit(remaining)
     devices = int(point.devices[0])
     error = abs(float(np.log(point.cost / fit.cost(point.devices))[0]))
@@ -61,10 +61,10 @@ def _judge_time(remaining: Series, point: Series) -> tuple[float, Outlier]:
 
 
 def _judge_throughput(remaining: Series, point: Series) -> tuple[float, Outlier]:
-    """Compare a throughput with the forecast from the others, likewise."""
+    """Compare a throughput with the forecast from the remaining points: the same pair."""
     result = forecast(remaining, point.devices, draws=DRAWS)
     error = float(np.log(point.cost)[0] - result.middle[0])
-    half = (result.high - result.middle if error > 0 else result.middle - result.low)[0]
+    half_width = (result.high - result.middle if error > 0 else result.middle - result.low)[0]
     expected = float(point.to_metric(point.devices, np.exp(result.middle))[0])
     outlier = Outlier(int(point.devices[0]), "throughput", float(point.values[0]), expected)
-    return abs(error) / max(MIN_ERROR, THROUGHPUT_HALF_WIDTHS * half), outlier
+    return abs(error) / max(MIN_ERROR, THROUGHPUT_HALF_WIDTHS * half_width), outlier

@@ -5,10 +5,11 @@
 
 with d devices per node, m = min(N, d) of them in one node, and k nodes: a ring inside the node,
 contention for its host, a ring across nodes (or a flat one through all devices), latency, and
-overhead that grows with every device. Machines drawn from the priors, each term present or absent,
-are weighted by how well they explain the measurements. Errors are Student's t; a part drifts with
-each doubling, so the last point counts most. The draws are fixed (a low-discrepancy sequence):
-equal curves give equal answers; a seed shifts all of them, for tests.
+overhead that grows with every device. A machine model ("machine") is one set of these coefficients.
+Machines are drawn from the priors, each term present or absent, and weighted by how well they
+explain the measurements. Errors follow Student's t; part of an error accumulates with each doubling
+(drift), so the last point counts most. The draws are fixed (a low-discrepancy sequence): equal
+curves give equal answers; a seed shifts all of them, for tests.
 """
 
 from collections.abc import Mapping
@@ -21,23 +22,23 @@ from scalewise.analysis.predict.learned import Learned, Prior
 from scalewise.analysis.predict.series import Floats, Series
 
 TERMS = ("ring", "host", "network", "flat", "latency", "growth", "power")
-DRAWS = 16384
+DRAWS = 16384  # Machine models.
 PRIOR_FREEDOM = 2.0
 """Degrees of freedom of the prior on the error's size."""
 
 
 @cache
 def quasi_random_points(seed: int = 0, count: int = DRAWS) -> Floats:
-    """Return points that fill the unit cube evenly (two columns per term, one for the error):
-    multiples of powers of the root of x^(d+1) = x + 1, the golden ratio of d dimensions.
+    """Return points that fill the unit cube evenly, two columns per term and one for the error: the
+    R_d sequence, from the powers of the root of x^(d+1) = x + 1 (the golden ratio for d = 1).
     """
     size = 2 * len(TERMS) + 1
     root = 2.0
-    for _ in range(64):
+    for _ in range(64):  # Fixed-point iteration; it converges long before.
         root = (1 + root) ** (1 / (size + 1))
     shift = np.random.default_rng(seed).random(size) if seed else np.full(size, 0.5)
     steps = np.arange(1, count + 1)[:, None] * root ** -np.arange(1.0, size + 1)
-    return np.clip((shift + steps) % 1, 1e-6, 1 - 1e-6)
+    return np.clip((shift + steps) % 1, 1e-6, 1 - 1e-6)  # Normal quantiles of 0 and 1 are infinite.
 
 
 def draw_machines(priors: Mapping[str, Prior], seed: int = 0, count: int = DRAWS) -> Floats:
@@ -65,8 +66,8 @@ def log_shape(machines: Floats, points: Series, at: Floats) -> Floats:
 def weigh_machines(
     points: Series, at: Floats, machines: Floats, noise: float, drift: float
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the machines' weights, and the middles and scales of their log costs ``at``. With the
-    constant and the size of the errors integrated out, a Gaussian gives Student's t.
+    """Return each machine's weight, and the middle and scale of its log cost at the counts ``at``:
+    a Student's t, as the unknown constant and error size of a Gaussian are integrated out.
     """
     measured_doublings = np.log2(points.devices / points.devices[0])
     doublings = np.maximum(np.log2(at / points.devices[0]), 0)
@@ -97,11 +98,11 @@ def posterior_quantiles(
     points: Series,
     at: Floats,
     learned: Learned,
-    shares: tuple[float, ...],
+    probabilities: tuple[float, ...],
     seed: int = 0,
     count: int = DRAWS,
 ) -> Floats:
-    """Return quantiles of the log cost at other counts, given the points: one row per share."""
+    """Return quantiles of the log cost at the counts ``at``, one row per probability."""
     machines = draw_machines(learned.priors, seed, count)
     weights, middles, scales = weigh_machines(points, at, machines, learned.noise, learned.drift)
     freedom = PRIOR_FREEDOM + len(points.devices) - 1
@@ -110,5 +111,6 @@ def posterior_quantiles(
     for samples in (middles + scales * error).T:
         order = np.argsort(samples)
         ordered = weights[order]
-        columns.append(np.interp(shares, np.cumsum(ordered) - ordered / 2, samples[order]))
+        middles_of_weight = np.cumsum(ordered) - ordered / 2
+        columns.append(np.interp(probabilities, middles_of_weight, samples[order]))
     return np.stack(columns, axis=1)

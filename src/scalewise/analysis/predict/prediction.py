@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,7 +33,7 @@ class PredictedPoint:
     throughput: Estimate | None = None
     time: Estimate | None = None
     reach: float = 1.0
-    """The count as a multiple of the largest that was measured."""
+    """The device count as a multiple of the largest measured one."""
     measured: bool = False
     unknown: Unknown | None = None
     """What the measurements cannot show about this many devices."""
@@ -161,10 +162,8 @@ def _fit_laws(points: Series) -> Sequence[Fit]:
     """Return every law that can be fitted to these points, the closest first."""
     fits = []
     for name in plugins.available("laws"):
-        try:
+        with suppress(NotEnoughData):
             fits.append(plugins.load("laws", name)(points))
-        except NotEnoughData:
-            continue
     return sorted(fits, key=lambda fit: fit.error)
 
 

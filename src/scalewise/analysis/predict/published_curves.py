@@ -1,5 +1,5 @@
-"""How published curves continued beyond the growth that a predicted curve has reached: shown beside
-a prediction, whose default predictor has already learned from them.
+"""How published curves continued beyond the growth (largest over smallest device count) that the
+measured curve has reached. Shown beside a prediction for comparison, not used in it.
 """
 
 import math
@@ -14,29 +14,29 @@ from scalewise.catalog.curves import PublishedCurve
 
 @dataclass(frozen=True)
 class Continuation:
-    """How efficiently a published curve doubled, from one count to its largest."""
+    """How a published curve continued, from ``first`` devices to its ``last`` count."""
 
     curve: PublishedCurve
     first: int
     last: int
     retained: float
-    """Efficiency of a doubling, as a share: 1 is twice the throughput, or half the time."""
+    """Mean efficiency of a doubling: 1 is twice the throughput, or half the time."""
 
 
 @dataclass(frozen=True)
 class PublishedComparison:
-    """How some published curves continued, and how one curve is predicted to."""
+    """How published curves continued, and how the measured curve is predicted to continue."""
 
     growth: float
-    """The largest count of the predicted curve over its smallest."""
+    """The largest measured count over the smallest."""
     curve_count: int
     """Published curves that were searched."""
     continuations: tuple[Continuation, ...]
-    """Those that reach beyond that growth, the worst first."""
+    """Comparable curves that reach beyond ``growth``, the least efficient first."""
     last: int
-    """The largest measured count of the predicted curve."""
+    """The largest measured count."""
     value: float
-    """The measured value there."""
+    """The metric measured at ``last`` devices."""
     metric: Metric
     predicted: float | None
     """Predicted efficiency of a doubling, up to the largest predicted count."""
@@ -48,7 +48,7 @@ class PublishedComparison:
         return (min(shares), median(shares), max(shares)) if shares else None
 
     def at(self, devices: int) -> tuple[float, float, float] | None:
-        """Return the value at ``devices`` if it continued as they did: worst, median, best."""
+        """Return worst, median and best value at ``devices`` if it continues as they did."""
         if self.retained is None:
             return None
         doublings = math.log2(devices / self.last)
@@ -65,7 +65,7 @@ def compare_published(
     """Return how comparable curves continued beyond the growth of the predicted curve."""
     points = prediction.main
     growth = float(points.last / points.devices[0])
-    # The same metric, and no other scaling as far as it is known.
+    # The same metric, and the same kind of scaling where both are known.
     comparable = [
         curve
         for curve in curves
@@ -74,7 +74,8 @@ def compare_published(
         and not curve.suspect
     ]
     continuations = filter(None, (_continuation(curve, growth) for curve in comparable))
-    target, predicted = prediction.points[-1], None
+    target = prediction.points[-1]
+    predicted = None
     estimate = target.throughput if points.metric == "throughput" else target.time
     if estimate is not None and target.devices > points.last:
         doublings = math.log2(target.devices / points.last)
@@ -107,7 +108,7 @@ def as_series(curve: PublishedCurve) -> Series:
 
 
 def _continuation(curve: PublishedCurve, growth: float) -> Continuation | None:
-    """Follow a curve from the first count that has grown as much; None if it ends before."""
+    """Follow a curve from ``growth`` times its smallest count on; None if it ends before."""
     shares = efficiency(curve)
     smallest, largest = min(shares), max(shares)
     first = next((count for count in shares if smallest * growth <= count < largest), None)

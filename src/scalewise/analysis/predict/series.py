@@ -1,5 +1,6 @@
-"""What laws are fitted to: cost = N / X = N · T in device-seconds, of a sample or of the whole job.
-Perfect scaling is a constant cost, so one law serves strong and weak scaling alike.
+"""What laws are fitted to: cost in device-seconds, N / X per sample (from the throughput X on N
+devices) or N · T per job (from its time T). Perfect scaling is a constant cost, so one law serves
+strong and weak scaling alike.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ Metric = Literal["throughput", "time"]
 Unknown = Literal["network", "node size"]
 """What measurements may not show about more devices."""
 Kind = Literal["weak", "other"]
-"""Curves with similar losses: throughput under weak scaling, and all others."""
+"""Curves with similar losses: "weak" is throughput under weak scaling, "other" all others."""
 KINDS: tuple[Kind, ...] = ("weak", "other")
 
 
@@ -78,8 +79,9 @@ class Series:
 
     def with_point(self, devices: float, cost: float) -> "Series":
         """Return the series with one more point."""
-        order = np.argsort(joined := np.append(self.devices, devices))
-        return replace(self, devices=joined[order], cost=np.append(self.cost, cost)[order])
+        counts, costs = np.append(self.devices, devices), np.append(self.cost, cost)
+        order = np.argsort(counts)
+        return replace(self, devices=counts[order], cost=costs[order])
 
 
 def make_series(
@@ -101,11 +103,11 @@ def make_series(
 
 def curve_series(curve: ScalingCurve, metric: Metric) -> Series | None:
     """Return one metric of a curve; None if unmeasured, or for times of different amounts of work.
-    Of two topologies with as many devices, the one with fewer nodes counts.
+    Of two topologies with as many devices, the first one, with fewer nodes, counts.
     """
     samples = [point.samples for point in curve.points if point.time]
     counts = [count for count in samples if count is not None]
-    # Work that is unknown for all points is taken for the same.
+    # If no point's work is known, it is assumed to be the same.
     same_work = not counts or (
         len(counts) == len(samples)
         and max(counts) - min(counts) <= SAME_WORK_TOLERANCE * max(counts)

@@ -5,7 +5,7 @@ network             seconds of a collective over links with a latency and a band
 sweep               collectives as doctor timed them, and the links fitted to them
 spread              how late the slowest of many ranks is
 schedule            computation and communication that run concurrently
-strategy_schedules  ddp, fsdp and pipelines, as the two queues of one device
+strategy_schedules  ddp, fsdp and pipelines: what one device computes and communicates
 simulated_step      the step on any topology
 inputs              work and spread from the record of a small run
 units               parse links and sizes

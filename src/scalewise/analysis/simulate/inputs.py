@@ -1,4 +1,4 @@
-"""Work and spread of a rank, from the record of a small run."""
+"""The work of a rank and the spread of its step times, from the record of a small run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,11 +32,11 @@ NoteCode = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that was not recorded and is assumed, or could not be compared."""
+    """An assumption in place of a missing record, or a measured scale that was not simulated."""
 
     code: NoteCode
     values: tuple[str, ...] = ()
-    """What the sentence of ``report.text.simulation`` names."""
+    """What ``report.text.simulation`` inserts into the sentence for this code."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class SimulationInputs:
 
 
 def load_inputs(record: RunRecord, gradients: float | None = None) -> SimulationInputs:
-    """Return a rank's mean work and the ranks' spread; ``gradients`` replace recorded bytes."""
+    """Return a rank's mean work and the ranks' spread; ``gradients`` replaces recorded bytes."""
     window = steady_window(record)
     ledger = build_ledger(record, window.first)
     phases = [set(rank.steps.phases) for rank in record.ranks]
@@ -72,14 +72,14 @@ def load_inputs(record: RunRecord, gradients: float | None = None) -> Simulation
     )
     if len(record.ranks) > 1:
         notes += (Note("exchanging ranks", (str(len(record.ranks)),)),)
-    own = ledger.own
-    spread = synchronized_spread(own) if len(own) > 1 else independent_spread([own[0]])
+    rows = ledger.own  # A row per rank: seconds of each step without input and communication.
+    spread = synchronized_spread(rows) if len(rows) > 1 else independent_spread([rows[0]])
     return SimulationInputs(work, spread, notes)
 
 
 def concurrent_steps(records: Sequence[RunRecord]) -> tuple[float, Spread]:
-    """Return the step seconds and the spread of concurrent runs that do not communicate; divided
-    by the seconds of a single run, they are ``Machine.sharing``.
+    """Return the step seconds and the spread of concurrent runs that do not communicate. These
+    seconds over those of a run by itself are a factor of ``Machine.sharing``.
     """
     rows = []
     for record in records:
@@ -107,18 +107,18 @@ def _gradient_buckets(
     bucket_mb = float(options.get("bucket_mb") or BUCKET_MB)
     # DDP has a small first bucket only where the size of the others is not set.
     first_mb = float(options.get("first_bucket_mb") or options.get("bucket_mb") or FIRST_BUCKET_MB)
-    ratio, notes = 1.0, tuple[Note, ...]()
+    notes: tuple[Note, ...] = ()
     method = options.get("compression", "none")
     if recorded := record.ranks[0].notes.compression:
         ratio = recorded.sent_bytes / recorded.gradient_bytes
     elif method in COMPRESSION_RATIOS:
         ratio = COMPRESSION_RATIOS[method]
     else:
-        notes = (Note("no compression ratio", (method,)),)
+        ratio, notes = 1.0, (Note("no compression ratio", (method,)),)
     arrivals = record.ranks[0].notes.gradient_arrivals
     if arrivals and gradients is None:
-        arrived = (Bucket(size, share) for size, share in arrivals)
-        buckets = make_buckets(arrived, first_mb, bucket_mb)
+        gradients_in_order = (Bucket(size, share) for size, share in arrivals)
+        buckets = make_buckets(gradients_in_order, first_mb, bucket_mb)
     else:
         size = _gradient_bytes(record) if gradients is None else gradients
         if not size:
@@ -129,12 +129,12 @@ def _gradient_buckets(
 
 
 def _gradient_bytes(record: RunRecord) -> float | None:
-    """Return the bytes of gradients, or of parameters; None if unknown, as for a sharded model."""
+    """Return the bytes of a rank's gradients, or else of its parameters; None if unknown."""
     notes = record.ranks[0].notes
     if notes.state_bytes and notes.state_bytes.gradients:
         return float(notes.state_bytes.gradients)
     facts = notes.facts
     width = DTYPE_BYTES.get(facts.dtype or "")
-    if width is None or facts.sharded or facts.split:
+    if width is None or facts.sharded or facts.split:  # Then a rank holds only a part.
         return None
     return float(width * facts.parameters) or None

@@ -1,6 +1,7 @@
 """Seconds of a collective over links with a latency α and a bandwidth B, by algorithm.
 
-N ranks on M nodes with g each exchange S bytes, inside a node and between nodes (Hockney):
+N ranks, g on each of M nodes, exchange S bytes; links inside a node have α_in and B_in, links
+between nodes α_out and B_out (Hockney's model):
 
     ring          2(N−M) α_in + 2(M−1) α_out + 2(N−1)/N S/B, B the slowest link of the ring
     tree          2⌈log2 g⌉ α_in + 2⌈log2 M⌉ α_out + 2 S/B
@@ -38,7 +39,7 @@ class Link:
             )
 
     def seconds(self, size: float, messages: float = 1) -> float:
-        """Return the seconds of ``size`` bytes, sent as so many messages in sequence."""
+        """Return the seconds of ``size`` bytes, sent as ``messages`` messages one after another."""
         return messages * self.latency + size / self.bandwidth
 
 
@@ -49,10 +50,10 @@ class Network:
     inside: Link
     """Between two devices of a node."""
     between: Link | None = None
-    """From a node to another, over all its adapters together; None if unknown."""
+    """From one node to another, with the bandwidth of all its adapters; None if unknown."""
     algorithm: Algorithm = "ring"
     sweeps: ClassVar[tuple[()]] = ()
-    """No collectives were timed: see ``MeasuredExchange``."""
+    """Timed collectives: none, unlike those of ``MeasuredExchange``."""
     busy_cores: ClassVar[None] = None
     """Cores that one rank's exchange keeps busy: unknown for a link."""
 
@@ -65,15 +66,14 @@ class Network:
             return 0.0
         if operation == "point-to-point":
             return self._outer_link(topology).seconds(size)
-        algorithm, share = self.algorithm, 1.0
-        if operation != "all-reduce":
-            algorithm, share = "ring" if algorithm == "tree" else algorithm, 0.5
+        is_half = operation != "all-reduce"  # An all-reduce is a reduce-scatter and an all-gather.
+        algorithm = "ring" if is_half and self.algorithm == "tree" else self.algorithm
         methods = {"ring": self.ring, "tree": self.tree, "hierarchical": self.hierarchical}
         names = methods if algorithm == "quickest" else [algorithm]
-        return share * min(methods[name](size, topology) for name in names)
+        return (0.5 if is_half else 1.0) * min(methods[name](size, topology) for name in names)
 
     def _outer_link(self, topology: Topology) -> Link:
-        """Return the link between nodes; on one node, the one inside."""
+        """Return the link between nodes; on one node, the link inside it."""
         if topology.nodes == 1:
             return self.inside
         if self.between is None:
@@ -86,7 +86,7 @@ class Network:
 
     def _slowest_bandwidth(self, topology: Topology) -> float:
         outer = self._outer_link(topology).bandwidth
-        # With one device per node, no byte passes the link inside.
+        # With one device per node, the link inside the node is not used.
         return min(self.inside.bandwidth, outer) if topology.devices > 1 else outer
 
     def ring(self, size: float, topology: Topology) -> float:
@@ -102,14 +102,14 @@ class Network:
         return 2 * (hops + size / self._slowest_bandwidth(topology))
 
     def hierarchical(self, size: float, topology: Topology) -> float:
-        """Return the seconds of a reduce-scatter inside, an all-reduce between, a gather."""
+        """Return the seconds of an all-reduce in stages: inside nodes, between, inside."""
         devices, nodes, outer = topology.devices, topology.nodes, self._outer_link(topology)
         inside = self.inside.seconds(2 * (devices - 1) / devices * size, 2 * (devices - 1))
         return inside + outer.seconds(2 * (nodes - 1) / nodes * size, 2 * (nodes - 1))
 
 
 def tree_depth(count: int) -> int:
-    """Return the levels of a binary tree over so many members.
+    """Return the levels of a binary tree over ``count`` members.
 
     >>> tree_depth(1), tree_depth(8), tree_depth(9)
     (0, 3, 4)

@@ -15,17 +15,17 @@ FIRST_BUCKET_MB, BUCKET_MB = 1.0, 25.0
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Gradients that are exchanged in one collective; with ``fsdp``, a block."""
+    """Gradients that are exchanged in one collective; with ``fsdp``, those of one block."""
 
     size: float
     """Bytes."""
     ready: float
-    """Share of the backward after which they are ready."""
+    """Share of the backward pass after which they are ready."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One rank's step without waiting for other ranks. Seconds."""
+    """Seconds of one rank's step without waiting for other ranks."""
 
     forward: float
     """Of one micro-step."""
@@ -38,9 +38,9 @@ class Work:
     """Waiting for data."""
     other: float = 0.0
     accumulate: int = 1
-    """Micro-steps; gradients are exchanged in the last."""
+    """Micro-steps per step; gradients are exchanged in the last."""
     samples: float | None = None
-    """Of one rank in a step."""
+    """Samples per rank and step."""
 
     def __post_init__(self) -> None:
         for name in DEVICE_PHASES:
@@ -57,7 +57,7 @@ class Work:
         if self.samples is not None:
             check_positive("samples", self.samples, example=32)
         shares = [0.0, *(bucket.ready for bucket in self.buckets), 1.0]
-        if any(not later >= earlier for earlier, later in pairwise(shares)):
+        if any(not later >= earlier for earlier, later in pairwise(shares)):  # NaN is refused too.
             raise SpecError(
                 f"buckets must be ready in order, from 0 to 1 of the backward, got {shares[1:-1]}",
                 hint="give them in the order in which they are exchanged",
@@ -88,7 +88,7 @@ class Work:
 def make_buckets(
     gradients: Iterable[Bucket], first_mb: float = FIRST_BUCKET_MB, bucket_mb: float = BUCKET_MB
 ) -> tuple[Bucket, ...]:
-    """Collect gradients into buckets as DDP does: one is closed when it has reached its MiB.
+    """Collect gradients into buckets as DDP does: a bucket is closed when it reaches its size.
 
     >>> make_buckets([Bucket(2**20, 0.1), Bucket(2**20, 0.5), Bucket(2**20, 1.0)])
     (Bucket(size=1048576.0, ready=0.1), Bucket(size=2097152.0, ready=1.0))
@@ -106,7 +106,8 @@ def make_buckets(
 def even_buckets(
     size: float, limits_mb: Sequence[float] = (FIRST_BUCKET_MB, BUCKET_MB)
 ) -> tuple[Bucket, ...]:
-    """Return buckets of ``size`` bytes of gradients that become ready at an even pace.
+    """Split ``size`` bytes of gradients, ready at an even pace, into buckets of at most
+    ``limits_mb`` MiB (the first bucket, the others).
 
     >>> even_buckets(2**20)
     (Bucket(size=1048576.0, ready=1.0),)

@@ -1,5 +1,5 @@
 """Two queues that run concurrently: what a device computes, and what it communicates. A task may
-have to wait for a number of tasks of the other queue: gradients before their exchange.
+wait for tasks of the other queue: an exchange starts after its gradients are computed.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ class Task:
 
     seconds: float
     after: int = 0
-    """How many tasks of the other queue must be done before it starts."""
+    """The first ``after`` tasks of the other queue must be done before this one starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """How many times longer computing and exchanging take while both run."""
+    """How many times as long computation and exchange take while both run."""
 
     compute: float = 1.0
     exchange: float = 1.0
@@ -34,13 +34,13 @@ class Contention:
                 )
 
     def at(self, devices: int) -> "Contention":
-        """Return the contention on a node with so many ranks: here it is always the same."""
+        """Return the contention on a node with ``devices`` ranks: the same for any number."""
         return self
 
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Contention for the cores of a node: by its ranks, and by their exchange."""
+    """Contention for the cores of a node between its ranks' computation and their exchange."""
 
     count: int
     busy_cores: float
@@ -55,11 +55,12 @@ class Cores:
             )
 
     def at(self, devices: int) -> Contention:
-        """Return the slow-down where so many ranks need more cores than the node has.
+        """Return the slow-down if ``devices`` ranks need more cores than the node has.
 
         >>> Cores(count=16, busy_cores=0.5).at(16), Cores(count=16, busy_cores=0.5).at(8)
         (Contention(compute=1.5, exchange=1.5), Contention(compute=1.0, exchange=1.0))
         """
+        # Ranks compute on a core each; if there are fewer cores, ranks are slowed without exchange.
         factor = max(1.0, devices * (1 + self.busy_cores) / max(self.count, devices))
         return Contention(factor, factor)
 
@@ -74,7 +75,7 @@ class Timeline:
 
     @property
     def exposed(self) -> float:
-        """Seconds without computation: communication that no computation hides."""
+        """Seconds without computation: communication that is not hidden."""
         return self.seconds - self.compute_seconds
 
 
@@ -88,7 +89,7 @@ def run_queues(
     """
     contention = contention or Contention()
     queues, slowdown = (compute, exchange), (contention.compute, contention.exchange)
-    done = [0, 0]
+    done = [0, 0]  # Of computation and of exchange, as are all pairs below.
     remaining = [queue[0].seconds if queue else 0.0 for queue in queues]
     total, busy = 0.0, [0.0, 0.0]
     while done != [len(queue) for queue in queues]:

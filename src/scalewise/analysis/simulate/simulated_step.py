@@ -1,7 +1,7 @@
 """One step on any number of devices, from the work of one device and its communication.
 
-Devices are alike, so one is simulated for all: the slowest, slower by the expected ratio of the
-slowest of so many, and assumed to be the last at every bucket.
+All devices do the same work, so two are simulated: a mean one, and the slowest, for which all wait.
+The slowest is assumed to be late by the same factor in every part of the step.
 """
 
 import math
@@ -20,7 +20,10 @@ from scalewise.record.schema import DEVICE_PHASES
 from scalewise.spec import Topology
 
 PHASES = (*DEVICE_PHASES, "sharing", "balance", "contention", "bubble", "exchange")
-"""Parts of a step: what a device does alone, then what other devices add to it."""
+"""Parts of a step: what a device does by itself, then what other devices add. Sharing: slower by
+shared memory; balance: waiting for the slowest; contention: slower computation during an exchange;
+bubble: idle pipeline stages; exchange: communication that is not hidden.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +33,10 @@ class Machine:
     exchange: Exchange
     spread: Spread = field(default_factory=Spread)
     contention: Contention | Cores = field(default_factory=Contention)
-    """Between computing and exchanging on one device."""
+    """Between computation and exchange on one device."""
     sharing: Mapping[int, float] = field(default_factory=dict)
-    """How many times longer a step takes on so many devices of a node without exchange:
-    they share its memory. Interpolated between counts, constant beyond the last.
+    """By number of devices in a node, which share its memory: how many times as long a step without
+    exchange takes as on one. Interpolated between counts, constant beyond the last.
     """
 
     def __post_init__(self) -> None:
@@ -46,7 +49,7 @@ class Machine:
                 )
 
     def sharing_factor(self, devices: int) -> float:
-        """Return how many times longer a step takes on a node with so many devices."""
+        """Return how many times as long a step takes on a node with this many devices."""
         if not self.sharing:
             return 1.0
         counts, factors = zip(*sorted({1: 1.0, **self.sharing}.items()))
@@ -55,12 +58,12 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What was measured of the effect of other devices."""
+    """Up to where the effect of other devices was measured."""
 
     timed: tuple[Topology, ...]
-    """Topologies on which communication was timed; none where links were given."""
+    """Topologies on which communication was timed; none if links were given instead."""
     shared_devices: int
-    """Devices of a node up to which their slow-down was measured; 0 if it is unknown."""
+    """The most devices per node whose ``Machine.sharing`` was measured; 0 if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,17 +83,14 @@ class SimulatedStep:
 
     @property
     def exposed(self) -> float:
-        """Seconds that a device only waits for communication, without the bubble."""
+        """Seconds of communication that computation does not hide, without the bubble."""
         return self.phases["exchange"]
 
 
 def simulate(
-    work: Work,
-    topologies: Iterable[Topology],
-    machine: Machine,
-    strategy: Strategy | None = None,
+    work: Work, topologies: Iterable[Topology], machine: Machine, strategy: Strategy | None = None
 ) -> tuple[SimulatedStep, ...]:
-    """Return a step of ``work`` on each topology, the batch per device kept; default is ddp."""
+    """Return a step of ``work`` per device on each topology; the default strategy is ddp."""
     strategy = strategy or Ddp()
     timed = tuple(sweep.topology for sweep in machine.exchange.sweeps)
     reach = Reach(timed, max(machine.sharing, default=0))
@@ -98,11 +98,11 @@ def simulate(
     for topology in topologies:
         part = strategy.part(work, topology)
         sharing = machine.sharing_factor(topology.devices)
-        slowest = machine.spread.slowest(topology.world)
+        lateness = machine.spread.slowest(topology.world)
         mean, bubble = _run(part.scaled(sharing), topology, machine, strategy)
-        late, late_bubble = _run(part.scaled(sharing * slowest), topology, machine, strategy)
-        fixed = part.input + part.other
-        step = late.seconds + late_bubble + sharing * slowest * fixed
+        slowest, slowest_bubble = _run(part.scaled(sharing * lateness), topology, machine, strategy)
+        not_queued = part.input + part.other  # Seconds outside of both queues.
+        step = slowest.seconds + slowest_bubble + sharing * lateness * not_queued
         samples = work.samples and work.samples * strategy.replicas(topology)
         simulated = SimulatedStep(
             topology=topology,
@@ -115,7 +115,7 @@ def simulate(
                 "optimizer": part.optimizer,
                 "other": part.other,
                 "sharing": (sharing - 1) * part.seconds,
-                "balance": step - (mean.seconds + bubble + sharing * fixed),
+                "balance": step - (mean.seconds + bubble + sharing * not_queued),
                 "contention": mean.compute_seconds - sharing * part.compute_seconds,
                 "bubble": bubble,
                 "exchange": mean.exposed,

@@ -1,7 +1,7 @@
 """Simulate a step on many devices, from the record of a run on few and the speed of links.
 
-Instead of an interval, each larger measured scale is simulated too: measured over simulated step
-time is ``Check.factor``.
+There is no interval. Instead, each larger measured scale (topology) is simulated too: its measured
+over its simulated step time is ``Check.factor``.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ from scalewise.validate import check_choice, check_integer
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A scale that was measured, beside its simulation."""
+    """The measured and the simulated throughput of one topology."""
 
     topology: Topology
     simulated: float
@@ -56,14 +56,14 @@ class Simulation:
     network: Network
     per_node: int | None
     one_device_step: SimulatedStep
-    """The reference of the efficiency."""
+    """The step on one device, which has efficiency 1."""
     points: tuple[SimulatedStep, ...]
     checks: tuple[Check, ...] = ()
     """Measured scales beside their simulations, from few devices to many."""
     notes: tuple[Note, ...] = ()
 
     def efficiency(self, point: SimulatedStep) -> float:
-        """Return the step of one device over this step; both have the same batch per device."""
+        """Return the step time of one device over that of ``point``, at equal batch per device."""
         return self.one_device_step.step / point.step
 
     @property
@@ -89,7 +89,7 @@ def make_exchange(
     algorithm: str | None = None,
 ) -> Exchange:
     """Return how devices exchange data: from sweeps (timed collectives), given links, or both.
-    Default algorithm: a ring for gloo, else the quickest. Nodes of one device need no link inside.
+    The default algorithm is a ring for gloo, else the quickest of all.
     """
     if algorithm is not None:
         check_choice("algorithm", algorithm, ALGORITHMS)
@@ -97,7 +97,7 @@ def make_exchange(
     chosen = cast(Algorithm, algorithm or default)
     if sweeps:
         return fit_exchange(sweeps, chosen, inside=inside, between=between)
-    nearest = inside or between
+    nearest = inside or between  # Nodes of one device have no link inside.
     if nearest is None:
         raise SpecError(
             "a simulation needs the links between devices",
@@ -107,8 +107,8 @@ def make_exchange(
     if inside is None and per_node != 1:
         raise SpecError(
             "the link inside a node is not known",
-            hint=f"give {parameter('inside')}, such as 200GB/s,5us; or {parameter('per_node', 1)}, "
-            "where it has one device",
+            hint=f"give {parameter('inside')}, such as 200GB/s,5us; or {parameter('per_node', 1)} "
+            "if each node has one device",
         )
     return Network(nearest, between, chosen)
 
@@ -136,7 +136,7 @@ def simulate_curve(
     repeats.sort(key=lambda record: (window := steady_window(record)).seconds / window.steps)
     record = repeats[(len(repeats) - 1) // 2]
     spec = record.spec
-    # The strategy's degree is the name of a split; the run's, the number of devices per model.
+    # traits.degree is the name of a split; degrees.degree is the number of devices per model.
     if spec.traits.degree == "pipeline" or spec.degrees.degree > 1:
         raise SpecError(
             f"no device of the smallest run ({spec.topology}, {spec.strategy}) computes a whole "
@@ -147,8 +147,8 @@ def simulate_curve(
     strategy = Fsdp() if is_sharded else strategy_from_spec(spec)
     inputs = load_inputs(record, gradients)
     sweeps = exchange.sweeps
-    swept_nodes = [sweep.topology.devices for sweep in sweeps if sweep.topology.nodes > 1]
-    per_node = per_node or curve.devices_per_node or next(iter(swept_nodes), None)
+    swept_per_node = [sweep.topology.devices for sweep in sweeps if sweep.topology.nodes > 1]
+    per_node = per_node or curve.devices_per_node or next(iter(swept_per_node), None)
     topologies = [_topology(count, per_node, sweeps) for count in sorted(set(at))]
     if not inputs.work.buckets:
         raise NotEnoughData(
@@ -176,11 +176,11 @@ def simulate_curve(
 
 def _machine(record: RunRecord, exchange: Exchange, spread: Spread) -> Machine:
     """Return what the ranks run on; on CPUs, an exchange takes cores from the computation."""
-    engine = record.environment.get("engine") or {}
+    framework = record.environment.get("engine") or {}
     cores, busy_cores = record.environment.get("cores"), exchange.busy_cores
-    one_thread = engine.get("devices") == ["cpu"] and engine.get("threads") == 1
+    uses_one_core = framework.get("devices") == ["cpu"] and framework.get("threads") == 1
     contention: Contention | Cores = Contention()
-    if one_thread and cores and busy_cores is not None:
+    if uses_one_core and cores and busy_cores is not None:
         contention = Cores(cores, busy_cores)
     return Machine(exchange=exchange, spread=spread, contention=contention)
 
@@ -213,7 +213,7 @@ def _check_measured(
     machine: Machine,
     strategy: Strategy,
 ) -> tuple[tuple[Check, ...], tuple[Note, ...]]:
-    """Compare each measured scale with its simulation; return a note for each without one too."""
+    """Return each measured topology beside its simulation; a note for those not simulated."""
     checks, skipped = [], []
     measured = {record.spec.topology for record in records if record.spec.topology.world > 1}
     rates = {(point.nodes, point.devices): point.throughput for point in curve.points}

@@ -1,4 +1,4 @@
-"""How much ranks vary, and how late the slowest of many is, for which all ranks wait."""
+"""How much the step times of ranks vary, and how long the slowest of many ranks takes."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ MIN_RATIO = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Measured times of single steps over their mean."""
+    """The variation of step times, as measured times of single steps over their mean."""
 
     ratios: tuple[float, ...] = (1.0,)
 
@@ -29,19 +29,20 @@ class Spread:
             )
 
     def slowest(self, ranks: int) -> float:
-        """Return the expected ratio of the slowest of so many independent draws from ``ratios``.
+        """Return the expected maximum of ``ranks`` independent draws from ``ratios``.
 
         >>> Spread((1.0, 2.0)).slowest(1), Spread((1.0, 2.0)).slowest(2)
         (1.5, 1.75)
         """
         ordered = np.sort(self.ratios)
-        below = (np.arange(len(ordered) + 1) / len(ordered)) ** ranks
-        return float(ordered @ np.diff(below))
+        # The probability that all draws are among the k smallest, for k = 0 … n.
+        cumulative = (np.arange(len(ordered) + 1) / len(ordered)) ** ranks
+        return float(ordered @ np.diff(cumulative))
 
 
 def synchronized_spread(seconds: NDArray[np.float64]) -> Spread:
-    """Return the spread of ranks (rows) that did their steps (columns) together: ratios to each
-    step's mean; as in a sample standard deviation, √(n / (n − 1)) corrects for the own mean.
+    """Return the spread of ranks (rows) whose steps (columns) are synchronised: ratios to the mean
+    of each step, corrected by √(n / (n − 1)) as in a sample standard deviation.
     """
     ranks = len(seconds)
     deviations = (seconds / seconds.mean(axis=0) - 1) * math.sqrt(ranks / (ranks - 1))
@@ -49,8 +50,8 @@ def synchronized_spread(seconds: NDArray[np.float64]) -> Spread:
 
 
 def independent_spread(rows: Sequence[NDArray[np.float64]]) -> Spread:
-    """Return the spread of ranks that did not wait for each other: ratios to neighbouring steps,
-    because a machine's speed drifts, times the ratio of the rank's mean to that of all.
+    """Return the spread of ranks that did not wait for each other: ratios to the mean of a block of
+    steps, as a machine's speed drifts, times the ratio of the rank's mean to that of all ranks.
     """
     total_mean = float(np.mean([row.mean() for row in rows]))
     ratios: list[float] = []

@@ -1,5 +1,5 @@
-"""Parallel strategies as the two queues of one device, which is simulated for all. A strategy's
-traits say which of the classes simulates it.
+"""Parallel strategies as two queues of tasks, what a device computes and what it communicates; one
+device stands for all. ``StrategyTraits.simulated`` selects the class of a strategy.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from scalewise.validate import check_integer
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """What a device computes and communicates in a step, each in its order."""
+    """What a device computes and communicates in a step, each in order of execution."""
 
     compute: list[Task]
     exchange: list[Task]
@@ -35,17 +35,17 @@ class Ddp:
         return topology.world
 
     def part(self, work: Work, topology: Topology) -> Work:
-        """Return one device's part of the work of a whole model."""
+        """Return one device's part of ``work``, which is that of a whole model."""
         return work
 
     def queues(self, part: Work, exchange: Exchange, topology: Topology) -> Queues:
-        """Return the step of a device with this part."""
+        """Return the tasks of a step of a device with this part."""
         return _all_reduce_queues(part, part.backward, exchange, topology)
 
 
 @dataclass(frozen=True, slots=True)
 class Fsdp:
-    """All devices share the model: a block is gathered before each use, one ahead, and its
+    """The model is sharded: each block is gathered while the one before it is computed, and its
     gradients are reduce-scattered. Its shares of forward and backward are assumed equal.
     """
 
@@ -61,13 +61,13 @@ class Fsdp:
         *shares, remainder = _backward_shares(part)
         blocks = list(zip((bucket.size for bucket in part.buckets), shares))
         compute: list[Task] = []
-        link: list[Task] = []
+        exchanges: list[Task] = []
 
         def gather_and_compute(size: float, seconds: float) -> None:
             """Gather a block while the block before it is computed, then compute it."""
             gather = exchange.seconds("all-gather", size, topology)
-            link.append(Task(gather, after=max(0, len(compute) - 1)))
-            compute.append(Task(seconds, after=len(link)))
+            exchanges.append(Task(gather, after=max(0, len(compute) - 1)))
+            compute.append(Task(seconds, after=len(exchanges)))
 
         for micro_step in range(part.accumulate):
             for size, share in reversed(blocks):
@@ -75,22 +75,22 @@ class Fsdp:
             scatters: list[Task] = []
             for size, share in blocks:
                 gather_and_compute(size, share * part.backward)
-                # The scatter of the previous block goes behind the gather of this one: it
-                # had to be computed first.
-                link += scatters
+                # The gather of this block is queued before the scatter of the previous one, which
+                # must wait until that block is computed.
+                exchanges += scatters
                 scatter = Task(exchange.seconds("reduce-scatter", size, topology), len(compute))
                 scatters = [scatter] if micro_step == part.accumulate - 1 else []
-            link += scatters
+            exchanges += scatters
         after_blocks = remainder * (part.forward + part.backward)
         seconds = after_blocks * part.accumulate + part.optimizer
-        compute.append(Task(seconds, after=len(link)))
-        return Queues(compute, link)
+        compute.append(Task(seconds, after=len(exchanges)))
+        return Queues(compute, exchanges)
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """Stages of a model in sequence; the bubble is (p − 1)/(v m + p − 1) of the step, with p
-    stages, m small batches and v rounds. Stages are assumed to take equally long, and the transfer
+    stages, m micro-batches and v rounds. Stages are assumed to take equally long, and the transfer
     between them to be hidden except while the pipeline fills and drains.
     """
 
@@ -99,7 +99,7 @@ class Pipeline:
     pipeline_micro_batches: int = 1
     rounds: int = 1
     activation_bytes: float = 0.0
-    """Bytes that a stage passes on for one small batch."""
+    """Bytes that a stage sends to the next for one micro-batch."""
 
     def __post_init__(self) -> None:
         for name in ("stages", "pipeline_micro_batches", "rounds"):
@@ -124,13 +124,14 @@ class Pipeline:
         )
 
     def queues(self, part: Work, exchange: Exchange, topology: Topology) -> Queues:
-        replicas, inside = self.replicas(topology), max(1, topology.devices // self.stages)
-        replica_topology = Topology(max(1, replicas // inside), inside)
+        replicas, per_node = self.replicas(topology), max(1, topology.devices // self.stages)
+        # Gradients of a stage are all-reduced between the replicas of that stage.
+        replica_topology = Topology(max(1, replicas // per_node), per_node)
         last_backward = part.backward / self.pipeline_micro_batches
         queues = _all_reduce_queues(part, last_backward, exchange, replica_topology)
-        small_batch = (part.forward + part.backward) / self.pipeline_micro_batches
-        bubble = (self.stages - 1) * small_batch / self.rounds
-        # One small batch passes through all stages, there and back; neighbours share a node.
+        micro_batch = (part.forward + part.backward) / self.pipeline_micro_batches
+        bubble = (self.stages - 1) * micro_batch / self.rounds
+        # One micro-batch passes through all stages and back; successive stages fill a node first.
         nodes, size = -(-self.stages // topology.devices), self.activation_bytes
         transfers = (self.stages - nodes) * exchange.seconds("point-to-point", size, Topology(1, 2))
         if nodes > 1:
@@ -142,7 +143,7 @@ Strategy = Ddp | Fsdp | Pipeline
 
 
 def strategy_from_spec(spec: RunSpec) -> Strategy:
-    """Return how a run spreads its model; refuse what cannot be simulated."""
+    """Return the simulated strategy of a run; refuse what cannot be simulated."""
     simulated, degrees = spec.traits.simulated, spec.degrees
     if simulated and degrees.tensor == 1:
         if degrees.pipeline == 1:
@@ -158,14 +159,15 @@ def strategy_from_spec(spec: RunSpec) -> Strategy:
 def _all_reduce_queues(
     part: Work, backward: float, exchange: Exchange, topology: Topology
 ) -> Queues:
-    """Return a step whose last ``backward`` seconds exchange buckets as they become ready."""
-    lead = part.accumulate * (part.forward + part.backward) - backward
-    link = [
+    """Return a step that exchanges each bucket as it is ready, in the last ``backward`` seconds."""
+    before_exchange = part.accumulate * (part.forward + part.backward) - backward
+    exchanges = [
         Task(exchange.seconds("all-reduce", bucket.size, topology), after=computed)
         for computed, bucket in enumerate(part.buckets, start=2)
     ]
     backwards = [Task(share * backward) for share in _backward_shares(part)]
-    return Queues([Task(lead), *backwards, Task(part.optimizer, after=len(link))], link)
+    compute = [Task(before_exchange), *backwards, Task(part.optimizer, after=len(exchanges))]
+    return Queues(compute, exchanges)
 
 
 def _backward_shares(part: Work) -> list[float]:

@@ -1,5 +1,5 @@
-"""Collectives as they were timed by doctor (sweeps), used as they are for the same topology, and
-the links fitted to them, for others.
+"""Sweeps: collectives of many sizes, timed by ``scalewise doctor``. A timed topology uses its own;
+other topologies use links fitted to the sweeps.
 """
 
 import math
@@ -23,7 +23,7 @@ Points = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class Sweep:
-    """Seconds of the collectives between some ranks."""
+    """Seconds of collectives between the ranks of one topology."""
 
     topology: Topology
     points: Mapping[str, Points]
@@ -34,7 +34,7 @@ class Sweep:
 
     def seconds(self, operation: Operation, size: float) -> float | None:
         """Return the seconds of ``size`` bytes, interpolated; smaller sizes take as long as the
-        smallest, larger have the largest's bandwidth. None where the operation was not timed.
+        smallest timed, larger have the bandwidth of the largest. None if it was not timed.
         """
         points = self.points.get(operation)
         if not points:
@@ -55,7 +55,7 @@ def parse_sweep(stored: Mapping[str, Any]) -> Sweep:
         hosts, ranks_per_node = len(stored["hosts"]), int(stored["ranks_per_node"])
         ranks, rows = int(stored["ranks"]), list(stored["rows"])
         points = _sweep_points(rows)
-        busy_shares = [
+        busy_cores = [  # Seconds of processor time per second.
             row["processor"] / row["seconds"]["value"]
             for row in rows
             if row["operation"] == "all-reduce"
@@ -65,15 +65,15 @@ def parse_sweep(stored: Mapping[str, Any]) -> Sweep:
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         problem = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise SpecError(f"this is no sweep of collectives: {problem}", hint=SWEEP_HINT) from error
-    # Namespaces and containers of one host share its name: ranks count, names do not.
+    # Containers on one host may share its name, so that there are more nodes than names.
     nodes = max(hosts, ranks // max(1, ranks_per_node))
     if ranks < 2 or nodes * ranks_per_node != ranks:
         raise SpecError(
             f"{ranks} ranks do not fill {nodes} nodes with {ranks_per_node} each",
             hint="sweep with as many ranks on every node",
         )
-    busy_cores = median(busy_shares) if busy_shares else None
-    return Sweep(Topology(nodes, ranks_per_node), points, busy_cores, stored.get("backend"))
+    topology, cores = Topology(nodes, ranks_per_node), median(busy_cores) if busy_cores else None
+    return Sweep(topology, points, cores, stored.get("backend"))
 
 
 def _sweep_points(rows: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
@@ -98,7 +98,7 @@ class FittedLink:
 def fit_link(sweep: Sweep, inside: Link | None = None) -> FittedLink:
     """Fit a link to a sweep's all-reduce, assumed to be a ring: seconds = 2(n−1) latency + 2(n−1)/n
     bytes / bandwidth, by least squares of the relative error. Over several nodes it is the link
-    between them, less the latency of ``inside``, where it is known.
+    between them; the latency of the hops ``inside`` nodes is subtracted if that link is known.
     """
     points = sweep.points.get("all-reduce", ())
     if len({size for size, _ in points}) < 2:
@@ -110,7 +110,7 @@ def fit_link(sweep: Sweep, inside: Link | None = None) -> FittedLink:
     size, seconds = np.array(points).T
     terms = np.stack([1 / seconds, size / seconds], axis=1)
     constant, slope = np.linalg.lstsq(terms, np.ones(len(terms)), rcond=None)[0].tolist()
-    if constant < 0:
+    if constant < 0:  # A latency is not negative: fit the bandwidth alone.
         constant, slope = 0.0, float(terms[:, 1].sum() / (terms[:, 1] ** 2).sum())
     if slope <= 0:
         raise NotEnoughData(
@@ -158,7 +158,7 @@ def fit_exchange(
     inside: Link | None = None,
     between: Link | None = None,
 ) -> MeasuredExchange:
-    """Return the swept exchange; links not given are fitted to the largest sweep of each kind."""
+    """Return sweeps and links; a link not given is fitted to the largest sweep of its kind."""
     if not sweeps:
         raise NotEnoughData("no collectives were timed", hint=SWEEP_HINT)
     by_size = sorted(sweeps, key=lambda sweep: sweep.topology.world)
@@ -168,7 +168,7 @@ def fit_exchange(
         inside = fit_link(one_node[-1]).link
     if between is None and several_nodes:
         between = fit_link(several_nodes[-1], inside).link
-    # Without a sweep of one node, the links between nodes stand in for those inside.
+    # Without a sweep of one node, the link between nodes is also used inside.
     nearest = inside or between
     assert nearest is not None
     return MeasuredExchange(tuple(sweeps), Network(nearest, between, algorithm))

@@ -45,7 +45,7 @@ def parse_link(text: str) -> Link:
         if part.strip() in catalog:
             bandwidths.append(float(catalog[part.strip()].bandwidth))
             continue
-        number, unit = _quantity(part, {**BYTES_PER_SECOND, **UNITS_PER_SECOND}, LINK_EXAMPLE)
+        number, unit = _split_unit(part, {**BYTES_PER_SECOND, **UNITS_PER_SECOND}, LINK_EXAMPLE)
         if unit in BYTES_PER_SECOND:
             bandwidths.append(number * BYTES_PER_SECOND[unit])
         else:
@@ -65,14 +65,14 @@ def parse_size(text: str) -> float:
     >>> parse_size("100MB"), parse_size("1GiB")
     (100000000.0, 1073741824.0)
     """
-    number, unit = _quantity(text, BYTES_PER_UNIT, SIZE_EXAMPLE)
+    number, unit = _split_unit(text, BYTES_PER_UNIT, SIZE_EXAMPLE)
     size = number * BYTES_PER_UNIT[unit]
     if not 0 < size <= MAX_GRADIENT_BYTES:
         raise SpecError(f"a size is above 0 and at most 1TB, got {text!r}", hint=SIZE_EXAMPLE)
     return size
 
 
-def _quantity(text: str, units: Mapping[str, float], hint: str) -> tuple[float, str]:
+def _split_unit(text: str, units: Mapping[str, float], hint: str) -> tuple[float, str]:
     """Split a number from its unit; refuse other units."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(\S*?)\s*", text)
     if not match:

@@ -1,5 +1,6 @@
-"""Scaling laws, shown beside the default prediction: plugins (entry points ``scalewise.laws``),
-functions from a :class:`~scalewise.analysis.predict.series.Series` to a :class:`Fit`.
+"""Scaling laws, shown beside the default prediction. Each is a plugin (entry point
+``scalewise.laws``): a function from a :class:`~scalewise.analysis.predict.series.Series` to a
+:class:`Fit`. In formulas N is the device count, X(N) the throughput, T(N) the time.
 """
 
 import itertools
@@ -48,8 +49,8 @@ class Fit:
 
 
 def fit_law(law: str, points: Series, solve: Solve, cost: Cost, formula: str) -> Fit:
-    """Return the fitted law; ``formula`` has its parameters' names in braces. Intervals are by the
-    jackknife; there are none where there are no more points than parameters.
+    """Return the fitted law; ``formula`` has its parameters' names in braces. Their intervals come
+    from the jackknife, and exist only with more points than parameters.
     """
     solution = dict(solve(points))
     spare = len(points.devices) - len(solution)
@@ -61,9 +62,9 @@ def fit_law(law: str, points: Series, solve: Solve, cost: Cost, formula: str) ->
         for name, value in solution.items():
             values = np.array([replicate[name] for replicate in replicates])
             squares = np.square(values - values.mean()).sum()
-            half = quantile * math.sqrt((count - 1) / count * squares)
-            parameters[name] = Estimate(value, value - half, value + half, count)
-    min_cost = 1e-3 * points.cost.min()  # A falling term must not reach 0.
+            half_width = quantile * math.sqrt((count - 1) / count * squares)
+            parameters[name] = Estimate(value, value - half_width, value + half_width, count)
+    min_cost = 1e-3 * points.cost.min()  # Extrapolated, a falling cost must not reach 0.
     return Fit(
         law=law,
         formula=formula.format(**{name: format_number(value) for name, value in solution.items()}),
@@ -89,7 +90,7 @@ def nonnegative_least_squares(columns: Floats, target: Floats) -> Floats:
             if (solution < 0).any():
                 continue
             error = float(np.square(columns[:, subset] @ solution / target - 1).sum())
-            if error < best_error * (1 - 1e-9) - 1e-24:
+            if error < best_error * (1 - 1e-9) - 1e-24:  # Better by more than rounding.
                 best, best_error = np.zeros(count), error
                 best[subset] = solution
     return best

@@ -1,4 +1,4 @@
-"""Amdahl's law: T(N) = once (serial + (1 − serial) / N), a speedup of at most 1 / serial."""
+"""Amdahl's law: T(N) = once (serial + (1 − serial) / N), once = T(1); speedup up to 1 / serial."""
 
 import numpy as np
 
@@ -9,19 +9,19 @@ from scalewise.analysis.predict.series import Floats, Series, require_points
 def fit(points: Series) -> Fit:
     """Return Amdahl's law by least squares of N · T, which is a line in N."""
     require_points(points, 2, "Amdahl's law")
-    by_rate = points.metric == "throughput"
+    is_throughput = points.metric == "throughput"
     formula = "T(N) = {once} ({serial} + (1 − {serial})/N)"
-    if by_rate:
+    if is_throughput:
         formula = "X(N) = {once} / ({serial} + (1 − {serial})/N)"
 
     def solve(sample: Series) -> dict[str, float]:
         columns = np.stack([np.ones_like(sample.devices), sample.devices], axis=1)
         parallel, serial = nonnegative_least_squares(columns, sample.cost)
         once = parallel + serial
-        return {"once": float(1 / once if by_rate else once), "serial": float(serial / once)}
+        return {"once": float(1 / once if is_throughput else once), "serial": float(serial / once)}
 
     def cost(parameters: Parameters, at: Floats) -> Floats:
-        once = 1 / parameters["once"] if by_rate else parameters["once"]
+        once = 1 / parameters["once"] if is_throughput else parameters["once"]
         return once * (parameters["serial"] * at + 1 - parameters["serial"])
 
     return fit_law("amdahl", points, solve, cost, formula)

@@ -2,8 +2,9 @@
 
     cost(N) = compute + ring 2(m−1)/m + network 2(k−1)/k + latency log2 N
 
-device-seconds per sample, with m = min(N, d) devices in a node and k = ⌈N/d⌉ nodes. Under strong
-scaling a step keeps its exchange, so all but compute is multiplied by N.
+device-seconds per sample, with d devices per node, m = min(N, d) of them used, and k = ⌈N/d⌉ nodes.
+Under strong scaling each device exchanges as much per step but trains 1/N of the samples, so all
+terms but compute are multiplied by N.
 """
 
 from itertools import combinations
@@ -21,7 +22,7 @@ from scalewise.analysis.predict.series import Floats, Series, require_points
 
 TERMS = ("compute", "ring", "network", "latency")
 SPARE_POINTS = 2
-"""Points beyond the number of terms from which all visible terms are fitted."""
+"""All visible terms are fitted if there are this many more points than terms."""
 
 
 def fit(points: Series) -> Fit:
@@ -38,12 +39,12 @@ def fit(points: Series) -> Fit:
         sizes = np.array([parameters.get(name, 0.0) for name in TERMS])
         return np.asarray(terms(points, at) @ sizes)
 
-    times = "N " if points.scaling == "strong" else ""
-    written = (
-        "{compute}", f"{{ring}} {times}2(m−1)/m", f"{{network}} {times}2(k−1)/k",
-        f"{{latency}} {times}log2 N",
+    factor = "N " if points.scaling == "strong" else ""
+    term_texts = (
+        "{compute}", f"{{ring}} {factor}2(m−1)/m", f"{{network}} {factor}2(k−1)/k",
+        f"{{latency}} {factor}log2 N",
     )  # fmt: skip
-    formula = f"{cost_symbol(points)} = {' + '.join(written[term] for term in chosen)}"
+    formula = f"{cost_symbol(points)} = {' + '.join(term_texts[term] for term in chosen)}"
     if TERMS.index("ring") in chosen:
         formula += f", m = min(N, {points.per_node})" if points.per_node else ", m = N"
     if TERMS.index("network") in chosen:
@@ -61,8 +62,8 @@ def terms(points: Series, at: Floats) -> Floats:
 
 
 def _choose_terms(points: Series) -> tuple[int, ...]:
-    """Return the indices of all visible terms, if two points are to spare; else of the terms with
-    the smallest leave-one-out error.
+    """Return the indices of all visible terms (not 0 at every measured count), given SPARE_POINTS
+    more points than these; else of the terms with the smallest leave-one-out error.
     """
     columns, count = terms(points, points.devices), len(points.devices)
     visible = tuple(term for term in range(len(TERMS)) if columns[:, term].any())

@@ -38,5 +38,5 @@ def fit(points: Series) -> Fit:
         growing = parameters.get("growing", 0.0) * np.log2(at)
         return np.asarray(at * (parameters["fixed"] + parameters["work"] / at + growing))
 
-    formula = "T(N) = {fixed} + {work}/N" + " + {growing} log2 N" * grows
+    formula = "T(N) = {fixed} + {work}/N" + (" + {growing} log2 N" if grows else "")
     return fit_law("complete", points, lambda sample: solve(sample, names), cost, formula)

@@ -9,14 +9,14 @@ from scalewise.analysis.predict.series import Floats, Series, require_points
 def fit(points: Series) -> Fit:
     """Return the line through the origin and the last point."""
     require_points(points, 1, "constant efficiency")
-    by_rate = points.metric == "throughput"
-    formula = "X(N) = {rate} N" if by_rate else "T(N) = {work} / N"
+    is_throughput = points.metric == "throughput"
+    formula = "X(N) = {rate} N" if is_throughput else "T(N) = {work} / N"
 
     def solve(sample: Series) -> dict[str, float]:
         last = float(sample.cost[-1])
-        return {"rate": 1 / last} if by_rate else {"work": last}
+        return {"rate": 1 / last} if is_throughput else {"work": last}
 
     def cost(parameters: Parameters, at: Floats) -> Floats:
-        return np.full_like(at, 1 / parameters["rate"] if by_rate else parameters["work"])
+        return np.full_like(at, 1 / parameters["rate"] if is_throughput else parameters["work"])
 
     return fit_law("constant", points, solve, cost, formula)

@@ -1,4 +1,4 @@
-"""Gustafson's law: speedup(N) = N − serial (N − 1), where the work grows with the devices."""
+"""Gustafson's law: X(N) = once (N − serial (N − 1)), once = X(1); work grows with the devices."""
 
 import numpy as np
 
@@ -9,9 +9,9 @@ from scalewise.analysis.predict.series import Floats, Series, require_points
 def fit(points: Series) -> Fit:
     """Return Gustafson's law by least squares of the speed, which is a line in N."""
     require_points(points, 2, "Gustafson's law")
-    by_rate = points.metric == "throughput"
+    is_throughput = points.metric == "throughput"
     formula = "X(N) = {once} (N − {serial} (N − 1))"
-    if not by_rate:
+    if not is_throughput:
         formula = "T(N) = {once} / (N − {serial} (N − 1))"
 
     def solve(sample: Series) -> dict[str, float]:
@@ -19,10 +19,10 @@ def fit(points: Series) -> Fit:
         columns = np.stack([np.ones_like(speed), sample.devices], axis=1)
         serial, parallel = nonnegative_least_squares(columns, speed)
         once = serial + parallel
-        return {"once": float(once if by_rate else 1 / once), "serial": float(serial / once)}
+        return {"once": float(once if is_throughput else 1 / once), "serial": float(serial / once)}
 
     def cost(parameters: Parameters, at: Floats) -> Floats:
-        once = parameters["once"] if by_rate else 1 / parameters["once"]
+        once = parameters["once"] if is_throughput else 1 / parameters["once"]
         return at / (once * (at - parameters["serial"] * (at - 1)))
 
     return fit_law("gustafson", points, solve, cost, formula)

@@ -18,28 +18,30 @@ MIN_TERM_SHARE = 5e-4
 
 
 def fit(points: Series) -> Fit:
-    """Return the best of the forms by leave-one-out error."""
+    """Return the form with the smallest leave-one-out error."""
     require_points(points, 3, "a search of the normal form")
-    power, log = _best_exponents(points)
+    power, log_power = _best_exponents(points)
+    is_constant = power == log_power == 0
 
     def term(at: Floats) -> Floats:
-        return np.asarray(at**power * np.log2(at) ** log)
+        return np.asarray(at**power * np.log2(at) ** log_power)
 
     def solve(sample: Series) -> dict[str, float]:
-        if not (power or log):
-            return {"fixed": float(1 / np.mean(1 / sample.cost))}
+        if is_constant:
+            return {"fixed": float(1 / np.mean(1 / sample.cost))}  # By the mean rate per device.
         fixed, factor = _fit_line(term(sample.devices), sample.cost)
         return {"fixed": fixed, "factor": factor}
 
     def cost(parameters: Parameters, at: Floats) -> Floats:
         values = parameters["fixed"] + parameters.get("factor", 0.0) * term(at)
-        # A falling term must not reach 0.
+        # Extrapolated, a falling cost must not reach 0.
         return np.asarray(np.maximum(values, 1e-3 * points.cost.min()))
 
     formula = "{fixed}"
-    if power or log:
-        parts = [f"N^{power:.3g}"] * bool(power) + [f"log2(N)^{log}".removesuffix("^1")] * bool(log)
-        formula += " + {factor} " + " ".join(parts).replace("N^1 ", "N ").removesuffix("^1")
+    if not is_constant:
+        exponents = {"N": power, "log2(N)": log_power}
+        parts = [base if e == 1 else f"{base}^{e:.3g}" for base, e in exponents.items() if e]
+        formula += " + {factor} " + " ".join(parts)
     return fit_law("pmnf", points, solve, cost, f"{cost_symbol(points)} = {formula}")
 
 
@@ -49,10 +51,11 @@ def _best_exponents(points: Series) -> tuple[float, int]:
     count = len(n)
     constant = (cost.sum() - cost) / (count - 1)
     best, best_error = (0.0, 0), _smape(constant, cost)
-    for power, log in EXPONENTS:
-        values = n**power * np.log2(n) ** log
+    for power, log_power in EXPONENTS:
+        values = n**power * np.log2(n) ** log_power
         rows = np.stack([np.ones(count), values], axis=1)
         leverage = np.einsum("ij,ji->i", rows, np.linalg.pinv(rows))
+        # A leverage of 1: without that point the others do not determine the line.
         if np.ptp(values) == 0 or (leverage > 1 - 1e-9).any():
             continue
         fixed, factor = _fit_line(values, cost)
@@ -60,7 +63,7 @@ def _best_exponents(points: Series) -> tuple[float, int]:
         predicted = cost - (cost - (fixed + factor * values)) / (1 - leverage)
         error = _smape(predicted, cost)
         if error < best_error and (np.abs(factor * values) / cost).max() >= MIN_TERM_SHARE:
-            best, best_error = (power, log), error
+            best, best_error = (power, log_power), error
     return best
 
 
