@@ -185,7 +185,9 @@ def test_a_prediction_stands_beside_curves_like_it_unchanged(scalewise, tmp_path
     assert set(mixed["values"]) == {"32"} and mixed["values"]["32"]["worst"] > 892
     code, out, _ = scalewise(*words, "--like", "bert")
     assert (
-        code == 0 and "do not change the prediction" in out and "If this curve continued as they did" in out
+        code == 0
+        and "do not change the prediction" in out
+        and "If this curve continued as they did" in out
     )
 
 

@@ -161,8 +161,8 @@ def _energy_columns(points: Sequence[Point]) -> list[tuple[str, Cell]]:
 
 def _side_by_side(curves: Sequence[ScalingCurve]) -> Section:
     title = "Speed and efficiency" if has_efficiency(curves) else "Speed"
-    make = _columns_per_curve if len(curves) <= MAX_CURVES_BESIDE else _rows_per_curve
-    tables = (make(curves, title), *_communication_tables(curves))
+    make_comparison = _columns_per_curve if len(curves) <= MAX_CURVES_BESIDE else _rows_per_curve
+    tables = (make_comparison(curves, title), *_communication_tables(curves))
     differences = tuple(map(warning_text, condition_differences(curves)))
     return Section("Side by side", (), tables, differences)
 

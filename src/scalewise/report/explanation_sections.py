@@ -179,12 +179,12 @@ def _lines(explanation: Explanation) -> list[str]:
     lines += filter(None, (text[key] for key in ("sentence", "action", "exchange", "operations")))
     if explanation.boundary:
         lines.append(boundary_sentence(explanation.boundary))
-    turn = explanation.left_compute_at
-    if turn:
-        regime = next(point.regime for point in explanation.points if point.devices == turn)
+    first_count = explanation.left_compute_at
+    if first_count:
+        regime = next(p.regime for p in explanation.points if p.devices == first_count)
         lines.append(
-            f"computation is not the largest part of a step from {format_count(turn, 'device')} "
-            f"on: {regime} is"
+            "computation is not the largest part of a step from "
+            f"{format_count(first_count, 'device')} on: {regime} is"
         )
     elif last.regime == COMPUTE_AND_COMMUNICATION:
         lines.append(

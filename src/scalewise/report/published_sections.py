@@ -14,7 +14,7 @@ FACTS = (
     "model", "dataset", "framework", "hardware", "interconnect", "precision", "per_device_batch",
     "unit", "year", "notes",
 )  # fmt: skip
-"""Facts of a curve that are copied from its source."""
+"""Facts of a curve's source that are copied into the JSON output."""
 
 
 def sections(query: str, curves: Sequence[PublishedCurve], at: Sequence[int] = ()) -> list[Section]:

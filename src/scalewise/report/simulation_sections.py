@@ -16,17 +16,17 @@ from scalewise.report.text.doubts import warning_text
 from scalewise.report.text.simulation import describe_note, describe_reach, simulation_sentences
 
 PHASE_HEADINGS = {"exchange": "exposed exchange", "balance": "slowest rank"}
-MIN_SHOWN_SECONDS = 5e-9  # Of a phase.
+MIN_SHOWN_SECONDS = 5e-9  # Shorter phases are not shown.
 
 
 def sections(simulation: Simulation) -> list[Section]:
     """Return the simulated steps, how they were computed, and checks against measured runs."""
     unit = f"{simulation.curve.unit}/s"
-    phases = {PHASE_HEADINGS.get(phase, phase): phase for phase in PHASES}
+    phase_by_heading = {PHASE_HEADINGS.get(phase, phase): phase for phase in PHASES}
     devices_column = ("devices", lambda r: str(r.topology.world))
 
     def phase_cell(heading: str, step: SimulatedStep) -> str:
-        seconds = step.phases[phases[heading]]
+        seconds = step.phases[phase_by_heading[heading]]
         return milliseconds(seconds) if abs(seconds) > MIN_SHOWN_SECONDS else NONE
 
     tables = (
@@ -42,7 +42,7 @@ def sections(simulation: Simulation) -> list[Section]:
         ], hide_unknown=True),
         make_table("A simulated step, in milliseconds", simulation.points, [
             devices_column,
-            *columns_by_key(phases, phase_cell),
+            *columns_by_key(phase_by_heading, phase_cell),
         ], hide_unknown=True),
         make_table("Compared with measurements", simulation.checks, [
             devices_column,

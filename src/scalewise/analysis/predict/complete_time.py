@@ -18,7 +18,7 @@ from scalewise.analysis.predict.series import Floats, Series, make_series
 
 MIN_START_SPREAD = 0.05
 """Smallest relative error of the start (all spans but training), which differs between launches."""
-NEGLIGIBLE_SECONDS = 1e-6
+NEGLIGIBLE_SECONDS = 1e-6  # Smaller terms are not printed.
 ZERO = Estimate(0.0)
 
 
@@ -61,7 +61,7 @@ class CompleteTime:
 
 
 def predict_complete_time(curve: ScalingCurve, at: Floats) -> CompleteTime | None:
-    """Return the complete time at these counts from recorded spans; None without them."""
+    """Return the complete time at these device counts from recorded spans; None without them."""
     points = [point for point in curve.points if "train" in point.complete and point.time]
     samples = samples_at(points, at)
     if len({point.devices for point in points}) < 2 or samples is None:
@@ -70,12 +70,12 @@ def predict_complete_time(curve: ScalingCurve, at: Floats) -> CompleteTime | Non
     training = [samples * np.exp(log) / at for log in (result.middle, result.low, result.high)]
     counts = np.array([float(point.devices) for point in points])
     spans, fit_error = _fit_spans(points, counts)
-    error, other_spans = math.hypot(MIN_START_SPREAD, fit_error), _sum_seconds(spans, at)
+    start_error, start = math.hypot(MIN_START_SPREAD, fit_error), _sum_seconds(spans, at)
     times = []
-    columns = (column.tolist() for column in (*training, other_spans, at))
+    columns = (column.tolist() for column in (*training, start, at))
     for value, low, high, seconds, count in zip(*columns):
         doublings = max(0.0, math.log2(count / counts[-1]))
-        log_error = error * math.sqrt(1 + doublings)  # Grows beyond the largest measured count.
+        log_error = start_error * math.sqrt(1 + doublings)  # Grows beyond the measured counts.
         below = math.hypot(value - low, -seconds * math.expm1(-log_error))
         above = math.hypot(high - value, seconds * math.expm1(log_error))
         complete = value + seconds
@@ -97,9 +97,7 @@ def _training_series(curve: ScalingCurve, points: Sequence[Point]) -> Series:
 
 
 def samples_at(points: Sequence[Point], at: Floats) -> Floats | None:
-    """Return the samples of a job at these device counts: the same as measured, or as many per
-    device; None where neither is constant.
-    """
+    """Return a job's samples at these device counts, if constant in total or per device."""
     samples = {point.devices: point.samples for point in points}
     measured = {devices: float(count) for devices, count in samples.items() if count}
     if len(measured) < len(samples) or not measured:

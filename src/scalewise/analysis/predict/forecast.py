@@ -51,7 +51,7 @@ class Forecast:
         return self.high - self.low
 
     def estimates(self) -> tuple[Estimate, ...]:
-        """Return the throughput or time at each of the counts, with its interval."""
+        """Return the throughput or time at each device count, with its interval."""
         costs = np.exp([self.low, self.middle, self.high])
         # A high cost is a low throughput.
         low, value, high = np.sort(self.points.to_metric(self.at, costs), axis=0).tolist()

@@ -22,7 +22,7 @@ from scalewise.analysis.predict.learned import Learned, Prior
 from scalewise.analysis.predict.series import Floats, Series
 
 TERMS = ("ring", "host", "network", "flat", "latency", "growth", "power")
-DRAWS = 16384  # Machine models.
+DRAWS = 16384  # Number of machine models.
 PRIOR_FREEDOM = 2.0
 """Degrees of freedom of the prior on the error's size."""
 
@@ -76,11 +76,11 @@ def weigh_machines(
     precision = np.linalg.inv(np.eye(count) + drift_covariance)
     row_sums = precision.sum(axis=1)
     residuals = np.log(points.cost) - log_shape(machines, points, points.devices)
-    level = residuals @ row_sums / row_sums.sum()
+    level = residuals @ row_sums / row_sums.sum()  # The constant, by generalised least squares.
     residuals = residuals - level[:, None]
-    errors = PRIOR_FREEDOM * noise**2 + ((residuals @ precision) * residuals).sum(axis=1)
+    squares = PRIOR_FREEDOM * noise**2 + ((residuals @ precision) * residuals).sum(axis=1)
     freedom = PRIOR_FREEDOM + count - 1
-    log_weights = -0.5 * freedom * np.log(errors)
+    log_weights = -0.5 * freedom * np.log(squares)
     weights = np.exp(log_weights - log_weights.max())
     covariance = drift * np.minimum.outer(doublings, measured_doublings)
     middles = log_shape(machines, points, at) + level[:, None]
@@ -90,7 +90,7 @@ def weigh_machines(
         - ((covariance @ precision) * covariance).sum(axis=1)
         + (1 - covariance @ row_sums) ** 2 / row_sums.sum()
     )  # fmt: skip
-    scales = np.sqrt(errors / freedom)[:, None] * np.sqrt(np.maximum(variance, 0))
+    scales = np.sqrt(squares / freedom)[:, None] * np.sqrt(np.maximum(variance, 0))
     return weights / weights.sum(), middles, scales
 
 
@@ -111,6 +111,6 @@ def posterior_quantiles(
     for samples in (middles + scales * error).T:
         order = np.argsort(samples)
         ordered = weights[order]
-        middles_of_weight = np.cumsum(ordered) - ordered / 2
-        columns.append(np.interp(probabilities, middles_of_weight, samples[order]))
+        cumulative = np.cumsum(ordered) - ordered / 2  # Up to the middle of each sample's weight.
+        columns.append(np.interp(probabilities, cumulative, samples[order]))
     return np.stack(columns, axis=1)

@@ -17,7 +17,7 @@ from scalewise.errors import NotEnoughData
 Floats = NDArray[np.float64]
 Metric = Literal["throughput", "time"]
 Unknown = Literal["network", "node size"]
-"""What measurements may not show about more devices."""
+"""What measurements may not show about larger device counts."""
 Kind = Literal["weak", "other"]
 """Curves with similar losses: "weak" is throughput under weak scaling, "other" all others."""
 KINDS: tuple[Kind, ...] = ("weak", "other")

@@ -60,7 +60,7 @@ class Cores:
         >>> Cores(count=16, busy_cores=0.5).at(16), Cores(count=16, busy_cores=0.5).at(8)
         (Contention(compute=1.5, exchange=1.5), Contention(compute=1.0, exchange=1.0))
         """
-        # Ranks compute on a core each; if there are fewer cores, ranks are slowed without exchange.
+        # With fewer cores than ranks, computation is slow without an exchange too: not counted.
         factor = max(1.0, devices * (1 + self.busy_cores) / max(self.count, devices))
         return Contention(factor, factor)
 

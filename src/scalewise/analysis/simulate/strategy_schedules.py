@@ -124,9 +124,10 @@ class Pipeline:
         )
 
     def queues(self, part: Work, exchange: Exchange, topology: Topology) -> Queues:
-        replicas, per_node = self.replicas(topology), max(1, topology.devices // self.stages)
         # Gradients of a stage are all-reduced between the replicas of that stage.
-        replica_topology = Topology(max(1, replicas // per_node), per_node)
+        replicas_per_node = max(1, topology.devices // self.stages)
+        replica_nodes = max(1, self.replicas(topology) // replicas_per_node)
+        replica_topology = Topology(replica_nodes, replicas_per_node)
         last_backward = part.backward / self.pipeline_micro_batches
         queues = _all_reduce_queues(part, last_backward, exchange, replica_topology)
         micro_batch = (part.forward + part.backward) / self.pipeline_micro_batches

@@ -7,9 +7,8 @@ import numpy as np
 from scalewise.analysis.predict.laws import Fit, Parameters, cost_symbol, fit_law
 from scalewise.analysis.predict.series import Floats, Series, require_points
 
-EXPONENTS = (
-    (0, 1), (0, 2), *((power, log) for power in (1/4, 1/3, 1/2, 2/3, 3/4, 1, 3/2, 2, 5/2)
-                      for log in (0, 1, 2)),
+EXPONENTS = (  # (i, j) of the formula above.
+    (0, 1), (0, 2), *((i, j) for i in (1/4, 1/3, 1/2, 2/3, 3/4, 1, 3/2, 2, 5/2) for j in (0, 1, 2)),
     (4/5, 0), (5/4, 0), (5/4, 1), (4/3, 0), (4/3, 1), (5/3, 0), (7/4, 0), (9/4, 0), (7/3, 0),
     (8/3, 0), (11/4, 0), (3, 0), (3, 1),
 )  # fmt: skip
@@ -49,7 +48,7 @@ def _best_exponents(points: Series) -> tuple[float, int]:
     """Return the exponents with the smallest leave-one-out error, or (0, 0) for a constant."""
     n, cost = points.devices, points.cost
     count = len(n)
-    constant = (cost.sum() - cost) / (count - 1)
+    constant = (cost.sum() - cost) / (count - 1)  # The mean of the other points.
     best, best_error = (0.0, 0), _smape(constant, cost)
     for power, log_power in EXPONENTS:
         values = n**power * np.log2(n) ** log_power

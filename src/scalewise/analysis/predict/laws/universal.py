@@ -22,7 +22,7 @@ def fit(points: Series) -> Fit:
         n = sample.devices
         columns = np.stack([np.ones_like(n), n - 1, n * (n - 1)], axis=1)
         cost_on_one, contention, crosstalk = nonnegative_least_squares(columns, sample.cost)
-        cost_on_one = max(cost_on_one, 1e-6 * sample.cost.min())  # A divisor below.
+        cost_on_one = max(cost_on_one, 1e-6 * sample.cost.min())  # Divided by below.
         return {
             **({"rate": float(1 / cost_on_one)} if is_throughput else {"once": float(cost_on_one)}),
             "contention": float(contention / cost_on_one),
