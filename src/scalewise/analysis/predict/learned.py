@@ -15,8 +15,9 @@ LEARNED_FILE = Path(__file__).with_name("learned.json")
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Prior of one term of a machine model: present with ``probability``; its logarithm is normal
-    with mean ``middle`` and deviation ``spread`` (of ``power``, an exponent: the term itself).
+    """Prior of one term of a machine model. The term is present with ``probability``; its logarithm
+    is then normal with mean ``middle`` and standard deviation ``spread``. For the term ``power``,
+    an exponent that may be negative, not its logarithm but the term itself is normal.
     """
 
     probability: float

@@ -92,17 +92,17 @@ class Network:
     def ring(self, size: float, topology: Topology) -> float:
         """Return the seconds of an all-reduce on one ring through all devices."""
         ranks, nodes, outer = topology.world, topology.nodes, self._outer_link(topology)
-        hops = 2 * (ranks - nodes) * self.inside.latency + 2 * (nodes - 1) * outer.latency
-        return hops + 2 * (ranks - 1) / ranks * size / self._slowest_bandwidth(topology)
+        latency = 2 * (ranks - nodes) * self.inside.latency + 2 * (nodes - 1) * outer.latency
+        return latency + 2 * (ranks - 1) / ranks * size / self._slowest_bandwidth(topology)
 
     def tree(self, size: float, topology: Topology) -> float:
         """Return the seconds of a pipelined all-reduce up and down a tree."""
-        hops = tree_depth(topology.devices) * self.inside.latency
-        hops += tree_depth(topology.nodes) * self._outer_link(topology).latency
-        return 2 * (hops + size / self._slowest_bandwidth(topology))
+        latency = tree_depth(topology.devices) * self.inside.latency
+        latency += tree_depth(topology.nodes) * self._outer_link(topology).latency
+        return 2 * (latency + size / self._slowest_bandwidth(topology))
 
     def hierarchical(self, size: float, topology: Topology) -> float:
-        """Return the seconds of an all-reduce in stages: inside nodes, between, inside."""
+        """Return the seconds of an all-reduce inside nodes, between nodes, inside nodes again."""
         devices, nodes, outer = topology.devices, topology.nodes, self._outer_link(topology)
         inside = self.inside.seconds(2 * (devices - 1) / devices * size, 2 * (devices - 1))
         return inside + outer.seconds(2 * (nodes - 1) / nodes * size, 2 * (nodes - 1))
